@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the project knows of a device. `class` is the hard part: two devices of one class share
+ * answers. The driver is recorded, and soft.
+ */
+#ifndef GEMMD_PROTO_DEVICE_H
+#define GEMMD_PROTO_DEVICE_H
+
+#include "proto/schema.h"
+
+#define DEVICE_INFO_FIELDS(X, T)                                                                   \
+    X(T, TEXT, kind, 16)      /* cuda | cpu | replay */                                            \
+    X(T, TEXT, name, 96)      /* "NVIDIA H200", the CPU's model name */                            \
+    X(T, TEXT, uuid, 64)      /* "GPU-..." ; "cpu" ; "replay-<name>": names the socket */          \
+    X(T, TEXT, arch, 16)      /* compile target: "sm_90a", "x86_64" */                             \
+    X(T, INT, index, 0)       /* CUDA ordinal at probe time */                                     \
+    X(T, INT, sm_count, 0)    /* SMs; CPU: threads used */                                         \
+    X(T, INT, cc_major, 0)    /* compute capability; CPU: 0 */                                     \
+    X(T, INT, cc_minor, 0)                                                                         \
+    X(T, INT, smem_optin, 0)  /* shared memory a block may opt in to, bytes; CPU: L2 per core */   \
+    X(T, INT, smem_per_sm, 0) /* shared memory of one SM, bytes */                                 \
+    X(T, INT, regs_per_block, 0)                                                                   \
+    X(T, INT, warp_size, 0)                                                                        \
+    X(T, INT, l2_bytes, 0)                                                                         \
+    X(T, INT, memory_bytes, 0)                                                                     \
+    X(T, INT, clock_khz, 0)                                                                        \
+    X(T, INT, power_limit_w, 0) /* 0: not known */                                                 \
+    X(T, TEXT, mig, 32)         /* MIG profile, "" when off */                                     \
+    X(T, TEXT, driver, 32)      /* "580.159.03"; CPU: kernel release */                            \
+    X(T, REAL, peak_tflops, 0)  /* reachable dense bf16 rate: measured table or estimate */        \
+    X(T, REAL, peak_gbps, 0)    /* reachable memory rate, GB/s */                                  \
+    X(T, TEXT, compiler, 96)    /* "nvrtc 13.0", "cc 12.2.0 -O3 -march=native"; "" when missing */ \
+    X(T, TEXT, class, 192)      /* device_class_format */
+
+SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
+
+/* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in GiB,
+ * MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
+void device_class_format(struct device_info *info);
+
+#endif

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hashes (xxHash): 64 bits for tables and row checksums, 128 bits as hex for content names. */
+#ifndef GEMMD_PROTO_HASH_H
+#define GEMMD_PROTO_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { HASH_HEX = 33 }; /* 32 hex digits and a zero */
+
+uint64_t hash64(const void *data, size_t n);
+void hash128_hex(const void *data, size_t n, char out[HASH_HEX]);
+
+/* The same over several pieces. */
+struct hash_state; /* heap */
+struct hash_state *hash_new(void);
+void hash_add(struct hash_state *h, const void *data, size_t n);
+void hash_add_str(struct hash_state *h, const char *text); /* with its zero, so "a","b" != "ab" */
+void hash_end_hex(struct hash_state *h, char out[HASH_HEX]); /* frees h */
+
+#endif

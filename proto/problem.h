@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Problems, ops, buckets, keys.
+ *
+ * A *problem* is an op and a canonical record of named fields: every field of the op is present
+ * (defaults filled in), so that the same problem has the same bytes on every machine, whatever the
+ * order and completeness of what was sent. Ops are open: a family brings a `struct op`, a table of
+ * its fields; "custom:<name>" takes any fields and is never rounded.
+ *
+ * A *bucket* is a problem too: sizes rounded up by a scheme, so that its measurements can really be
+ * run. Rounding is idempotent, keeps M a multiple of topk, and never loses the power of two (up to
+ * 128) that divides N or K, since a kernel's validity depends on it: 1000 becomes 1016, not 1024.
+ *
+ * A *key* is op, bucket and device class as canonical MessagePack bytes:
+ *   [KEY_VERSION, op, {fields in order}, device class]
+ */
+#ifndef GEMMD_PROTO_PROBLEM_H
+#define GEMMD_PROTO_PROBLEM_H
+
+#include "proto/hash.h"
+#include "proto/record.h"
+#include "proto/wire.h"
+
+enum { OP_NAME_MAX = 64 };
+
+struct problem;
+enum bucket_scheme { BUCKET_EXACT, BUCKET_POW2, BUCKET_SQRT2 };
+
+struct op_field {
+    const char *name;
+    enum value_type type;
+    bool required;
+    int64_t min, max;           /* VALUE_INT, inclusive */
+    const char *const *choices; /* VALUE_TEXT: NULL-terminated list, or NULL for any text */
+    struct value fallback;      /* when not required and absent */
+    const char *help;           /* one line, with unit */
+};
+
+struct op {
+    const char *name;
+    const struct op_field *fields;
+    size_t n_fields;
+    /* What no single field shows (contradicting flags, divisibility, products). Called with all
+     * fields present and in range; may also canonicalise (routing lists). 0 or ERROR_*. */
+    int (*check)(struct problem *p, struct error *err);
+    /* Rounds the sizes; NULL: every scheme is exact. */
+    void (*bucket)(struct problem *p, enum bucket_scheme scheme);
+};
+
+struct problem {
+    const struct op *op; /* borrowed, static */
+    char op_name[OP_NAME_MAX]; /* op->name, or the full "custom:<name>" */
+    struct record fields;
+};
+
+/* The ops that problem_* know, as a NULL-terminated list; set once at start (families_register in
+ * kernels/ does). The "custom:" op is always known. */
+void ops_set(const struct op *const *list);
+const struct op *op_find(const char *name); /* NULL: unknown; "gemm" is an alias, see below */
+
+/* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and
+ * topk = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name
+ * the field, the value and what would be accepted. */
+int problem_make(struct problem *p, const char *op_name, const struct record *fields,
+                 struct error *err);
+/* From a wire map: {"op": ..., and the fields beside it}. */
+int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
+void problem_pack(struct wire_buf *b, const struct problem *p); /* the same form */
+/* "grouped_gemm K=2048 M=32768 ..." all fields; snprintf-like. */
+size_t problem_format(const struct problem *p, char *out, size_t size);
+/* Reads the above; fields may be missing where they have defaults. */
+int problem_parse(struct problem *p, const char *text, struct error *err);
+
+const char *bucket_scheme_name(enum bucket_scheme s); /* "exact" "pow2" "sqrt2" */
+int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error *err);
+void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out);
+
+/* Building blocks for op->bucket, exported for tests and other ops. */
+int64_t bucket_pow2(int64_t n);          /* up to 2^k, keeping the 2-adic class up to 128 */
+/* Rows by steps of sqrt(2) of rows per expert: the smallest M_i >= rows with
+ * M_i = topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
+int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk);
+int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* topk * 2^k */
+
+enum { KEY_BYTES_MAX = 12 * 1024 };
+
+struct key {
+    uint64_t hash;      /* hash64 of the bytes */
+    char id[HASH_HEX];  /* hash128 as hex: what people and SQL see */
+    size_t len;
+    uint8_t bytes[KEY_BYTES_MAX];
+};
+
+/* Canonical bytes of (problem as given, no rounding; device class). Deterministic across machines.
+ * Fills len, hash and bytes; key_id fills id (not needed on the hit path). */
+int key_make(struct key *k, const struct problem *bucket, const char *device_class,
+             struct error *err);
+void key_id(struct key *k);
+/* Back to op, fields and class (for listing and checks). class_out of size 192. */
+int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err);
+
+#endif

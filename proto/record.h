@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A record: a small map of named scalars, always sorted by name (bytewise). Problems, configs and
+ * spaces are records, so that one code gives them a canonical order, a one-line text form
+ * ("BLOCK_SIZE_M=64 permute_x=true"), JSON, MessagePack and equality.
+ *
+ * A record is a plain value: no pointers into the heap, copied by record_copy (which copies only
+ * what is used), never freed. Text values live in the record's own arena.
+ */
+#ifndef GEMMD_PROTO_RECORD_H
+#define GEMMD_PROTO_RECORD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+struct wire_buf;
+struct wire_obj;
+
+enum {
+    RECORD_FIELDS_MAX = 40,
+    RECORD_NAME_MAX = 32,   /* with the terminating zero */
+    RECORD_TEXT_MAX = 8192, /* all text values together, with their zeros */
+};
+
+enum value_type { VALUE_NONE, VALUE_BOOL, VALUE_INT, VALUE_REAL, VALUE_TEXT };
+
+struct value {
+    enum value_type type;
+    union {
+        bool flag;
+        int64_t integer;
+        double real;
+        const char *text; /* borrowed from whoever made the value; records copy it */
+    };
+};
+
+#define VALUE_OF_INT(v) ((struct value){.type = VALUE_INT, .integer = (v)})
+#define VALUE_OF_BOOL(v) ((struct value){.type = VALUE_BOOL, .flag = (v)})
+#define VALUE_OF_REAL(v) ((struct value){.type = VALUE_REAL, .real = (v)})
+#define VALUE_OF_TEXT(v) ((struct value){.type = VALUE_TEXT, .text = (v)})
+
+bool value_equal(const struct value *a, const struct value *b);
+/* One-line text of a value; integers, true/false, shortest round-trip reals, text as it is, or in
+ * double quotes with \" and \\ when it is empty or holds a space, quote, '=' or control byte.
+ * Returns the length written (always terminated, cut at size). */
+size_t value_format(const struct value *v, char *out, size_t size);
+
+struct record_field {
+    char name[RECORD_NAME_MAX];
+    enum value_type type;
+    union {
+        bool flag;
+        int64_t integer;
+        double real;
+        uint32_t text; /* offset into record.text */
+    };
+};
+
+struct record {
+    uint32_t n;
+    uint32_t used; /* bytes of text */
+    struct record_field fields[RECORD_FIELDS_MAX];
+    char text[RECORD_TEXT_MAX];
+};
+
+void record_init(struct record *r);
+void record_copy(struct record *to, const struct record *from);
+bool record_equal(const struct record *a, const struct record *b);
+
+/* Insert or replace. ERROR_INVALID: empty or overlong name, name not [A-Za-z_][A-Za-z0-9_.:-]*;
+ * ERROR_TOO_LARGE: no room. */
+int record_set(struct record *r, const char *name, struct value v, struct error *err);
+/* The same for callers whose names and sizes are constants: asserts instead of failing. */
+void record_put_int(struct record *r, const char *name, int64_t v);
+void record_put_bool(struct record *r, const char *name, bool v);
+void record_put_text(struct record *r, const char *name, const char *v);
+bool record_remove(struct record *r, const char *name); /* false: was not there */
+
+/* False when absent; the text of a VALUE_TEXT points into r. */
+bool record_get(const struct record *r, const char *name, struct value *out);
+struct value record_at(const struct record *r, size_t i); /* i < r->n */
+/* Typed, with a fallback for "absent or of another type". */
+int64_t record_int(const struct record *r, const char *name, int64_t fallback);
+bool record_bool(const struct record *r, const char *name, bool fallback);
+const char *record_text(const struct record *r, const char *name, const char *fallback);
+
+/* "A=1 B=true C=\"two words\"": fields in order, one space between. Returns the length that the
+ * whole text has; the output is cut (and terminated) at size, like snprintf. */
+size_t record_format(const struct record *r, char *out, size_t size);
+/* Reads the above; also accepts commas between fields. Words: true/false (any case; True/False as
+ * Python writes them) are bools, integers ints, decimal numbers reals, the rest text. Starts from
+ * an empty record. ERROR_INVALID names the offending word. */
+int record_parse(struct record *r, const char *text, struct error *err);
+
+/* JSON object text, keys in order; snprintf-like return. */
+size_t record_to_json(const struct record *r, char *out, size_t size);
+/* Flat JSON object; nested values are ERROR_INVALID; null fields are left out. */
+int record_from_json(struct record *r, const char *json, size_t length, struct error *err);
+
+/* MessagePack map, keys in order, shortest integer forms: the canonical bytes. */
+void record_pack(struct wire_buf *buf, const struct record *r);
+/* From a MessagePack map of scalars; nil fields are left out; binary, arrays and maps are
+ * ERROR_INVALID; duplicate names are ERROR_CONFLICT. */
+int record_unpack(struct record *r, const struct wire_obj *map, struct error *err);
+
+#endif

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A whole query: the params of `get` and `tune`, and the heart of the runner's `tune`.
+ *
+ *   {"problem": {"op": "grouped_gemm", "mode": "forward", ...},
+ *    <the fields of QUERY_FIELDS, all optional>,
+ *    "restrict": {"BLOCK_SIZE_M": [64, 128], "num_stages": 3},     values allowed, per parameter
+ *    "configs": [{...}, "BLOCK_SIZE_M=64 ...", ...]}               strategy given: just these
+ */
+#ifndef GEMMD_PROTO_REQUEST_H
+#define GEMMD_PROTO_REQUEST_H
+
+#include "proto/message.h"
+#include "proto/problem.h"
+
+enum { RESTRICT_MAX = 32, RESTRICT_VALUES_MAX = 64, REQUEST_CONFIGS_MAX = 512 };
+
+struct restriction {
+    char name[RECORD_NAME_MAX];
+    uint32_t n;
+    struct value values[RESTRICT_VALUES_MAX]; /* texts: owned by the request */
+};
+
+struct request {
+    struct problem problem;
+    struct query query;
+    uint32_t n_restrict;
+    struct restriction *restrict_; /* owned, n_restrict of them */
+    uint32_t n_configs;
+    struct record *configs; /* owned */
+    char *text;             /* owned: text values of the restrictions */
+};
+
+void request_deinit(struct request *r); /* may be called twice; of a zeroed struct too */
+/* Reads params (STRICT: unknown names are refused); fills in the defaults of QUERY_FIELDS except
+ * budget and budget_ms. Checks wait, strategy, atol, rtol, ranges of the numbers. */
+int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
+void request_pack(struct wire_buf *b, const struct request *r);
+bool request_is_restricted(const struct request *r); /* its winner is `partial` */
+/* Whether a config obeys the restrictions (parameters not named are free). */
+bool request_allows(const struct request *r, const struct record *config);
+
+/* gemmd -> runner, request `tune`: the request with problem = bucket, budgets filled in, and
+ *   "job": n, "key": id, "stamp": text,
+ *   "done":   [trial, ...]  finished trials of this key and stamp (resume): not measured again
+ *   "hints":  [config, ...] tried first
+ *   "avoid":  [variant, ...] quarantined */
+struct tune_order {
+    int64_t job;
+    char key[HASH_HEX];
+    char stamp[STAMP_MAX];
+    struct request request;
+    uint32_t n_done, n_hints, n_avoid;
+    struct trial *done;   /* owned */
+    struct record *hints; /* owned */
+    char (*avoid)[HASH_HEX]; /* owned */
+};
+void tune_order_deinit(struct tune_order *o);
+int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struct error *err);
+void tune_order_pack(struct wire_buf *b, const struct tune_order *o);
+
+#endif

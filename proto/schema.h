@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One list per message. A struct's fields are written once, as an X-macro, and from that come the
+ * struct, its table of fields, MessagePack both ways, and (in store/) SQL binding by column name.
+ *
+ *   #define TRIAL_FIELDS(X, T) X(T, INT, id, 0) X(T, TEXT, status, 16) X(T, RECORD, config, 0) ...
+ *   SCHEMA_STRUCT(trial, TRIAL_FIELDS);          // in the header: struct trial, trial_schema
+ *   SCHEMA_DEFINE(trial, TRIAL_FIELDS);          // in one .c file
+ *
+ * Kinds: INT int64_t | REAL double | FLAG bool | TEXT char[n] | RECORD struct record |
+ *        REALS struct { uint32_t n; double v[n]; }
+ * The structs hold no pointers: they can be copied between threads as they are. Absent and nil
+ * fields decode to zero values (REAL: NaN means "not known" and is sent as nil).
+ */
+#ifndef GEMMD_PROTO_SCHEMA_H
+#define GEMMD_PROTO_SCHEMA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+#include "proto/record.h"
+#include "proto/wire.h"
+
+enum schema_kind {
+    SCHEMA_INT, SCHEMA_REAL, SCHEMA_FLAG, SCHEMA_TEXT, SCHEMA_RECORD, SCHEMA_REALS
+};
+
+struct schema_field {
+    const char *name;
+    enum schema_kind kind;
+    size_t offset;
+    size_t size; /* of the member, bytes */
+};
+
+struct schema {
+    const char *name;
+    size_t size; /* of the struct */
+    size_t n;
+    const struct schema_field *fields;
+};
+
+#define SCHEMA_MEMBER_INT(name, n) int64_t name;
+#define SCHEMA_MEMBER_REAL(name, n) double name;
+#define SCHEMA_MEMBER_FLAG(name, n) bool name;
+#define SCHEMA_MEMBER_TEXT(name, n) char name[n];
+#define SCHEMA_MEMBER_RECORD(name, n) struct record name;
+#define SCHEMA_MEMBER_REALS(name, size)                                                            \
+    struct {                                                                                       \
+        uint32_t n;                                                                                \
+        double v[size];                                                                            \
+    } name;
+#define SCHEMA_MEMBER(type, kind, name, n) SCHEMA_MEMBER_##kind(name, n)
+#define SCHEMA_ROW(type, kind, name, n)                                                            \
+    {#name, SCHEMA_##kind, offsetof(struct type, name), sizeof(((struct type *)0)->name)},
+
+#define SCHEMA_STRUCT(type, LIST)                                                                  \
+    struct type {                                                                                  \
+        LIST(SCHEMA_MEMBER, type)                                                                  \
+    };                                                                                             \
+    extern const struct schema type##_schema
+
+#define SCHEMA_DEFINE(type, LIST)                                                                  \
+    static const struct schema_field type##_fields[] = {LIST(SCHEMA_ROW, type)};                   \
+    const struct schema type##_schema = {#type, sizeof(struct type),                               \
+                                         sizeof(type##_fields) / sizeof(type##_fields[0]),         \
+                                         type##_fields}
+
+/* A map of all fields. */
+void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
+enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };
+/* From a map. STRICT (requests): a name that is not in the schema is ERROR_UNKNOWN_FIELD, with the
+ * nearest known name in the sentence. LENIENT (responses of a newer peer): it is passed over. A
+ * value of the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all zero. */
+int schema_decode(const struct schema *s, enum schema_strictness strict, const struct wire_obj *map,
+                  void *object, struct error *err);
+
+#endif
