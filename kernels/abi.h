@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The launch ABI: what a job passes to launch a kernel, and what the runner passes to measure it.
+ * One code path. It has a version, which is part of every answer's stamp. gemmd.h repeats these
+ * structs for users; client/launch.c proves with static_asserts that they are the same.
+ *
+ * Rules for every launch: in the caller's current context, on the caller's stream; no allocation,
+ * no synchronisation; safe to capture in a CUDA graph; safe on several streams at once as long as
+ * each has its own workspace.
+ */
+#ifndef GEMMD_KERNELS_ABI_H
+#define GEMMD_KERNELS_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { LAUNCH_ABI_VERSION = 1 };
+
+enum dtype { DTYPE_NONE = 0, DTYPE_BF16 = 1, DTYPE_FP16 = 2, DTYPE_FP32 = 3, DTYPE_INT32 = 4,
+             DTYPE_INT64 = 5 };
+
+enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 }; /* dW: out += result (out is DTYPE_FP32 or as dtype_out) */
+
+/*
+ * grouped_gemm. T = routed rows (tokens * topk), E experts, W is [E, N, K] in every mode; all
+ * tensors row-major. Strides in elements; 0 means dense. Exact maths: docs/adding-a-family.md and
+ * kernels/families/grouped_gemm/op.c.
+ *
+ *   mode     reads                                    writes
+ *   forward  x [T or tokens, K], w                    out [T, N]
+ *   dX       dy [T, N], w                             out [T, K]
+ *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros
+ */
+struct grouped_gemm_args {
+    uint32_t size;              /* sizeof(struct grouped_gemm_args): fields are added at the end */
+    uint32_t flags;             /* GROUPED_GEMM_* */
+    const void *x, *w, *dy;     /* borrowed; NULL where the mode does not read it */
+    void *out;
+    int64_t x_stride;           /* between rows; 0: K */
+    int64_t w_stride;           /* between rows n; 0: K */
+    int64_t w_stride_expert;    /* 0: N * K */
+    int64_t dy_stride;          /* 0: N */
+    int64_t out_stride;         /* forward 0: N; dX 0: K; dW (between rows n) 0: K */
+    int64_t out_stride_expert;  /* dW 0: N * K */
+    const void *m_sizes;        /* [E] rows of each expert, on the device; zeros allowed, sum = T.
+                                   NULL only when experts = 1: then all rows are its */
+    const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
+                                   device; needed by permute_x, permute_y */
+    const void *topk_weights;   /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */
+    uint32_t m_sizes_dtype;     /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t gather_dtype;      /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t weights_dtype;     /* DTYPE_FP32 or the input dtype */
+    uint32_t reserved;
+    int64_t rows;               /* T; the sum of m_sizes */
+    void *workspace;            /* at least what the launcher's workspace call said; 256-aligned */
+    int64_t workspace_bytes;
+    void *stream;               /* CUstream; NULL: the legacy default stream; ignored on the CPU */
+};
+
+#endif

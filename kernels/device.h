@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices: where kernels run, and how they are compiled. One table of functions each.
+ *
+ * Only gemmd-runner opens a device (and a training job, through kernels/launcher.h, its own). All
+ * calls on one device come from one thread. Compiling needs no device and is thread-safe.
+ *
+ * Faults of a candidate: a call returns ERROR_RESOURCE, ERROR_WRONG_RESULT ... and the device goes
+ * on; or ERROR_DEVICE_LOST: nothing more can be done in this process, the runner exits.
+ */
+#ifndef GEMMD_KERNELS_DEVICE_H
+#define GEMMD_KERNELS_DEVICE_H
+
+#include "kernels/family.h"
+
+struct device;
+struct kernel;   /* a loaded module, ready to launch one config's variant */
+struct prepared; /* a workload with its buffers on the device, and the reference's result */
+
+struct image {
+    void *data;          /* owned, malloc */
+    size_t size;
+    struct module meta;  /* id = hash128 of data; registers etc. where the compiler says them */
+    char log[2048];      /* what the compiler said, cut */
+};
+void image_deinit(struct image *i);
+
+struct tolerance {
+    double atol, rtol; /* per element: |out - ref| <= atol + rtol * |ref| */
+    double rel_norm;   /* per check row: ||out - ref|| / ||ref||; 0: by output dtype */
+};
+
+struct verdict {
+    bool right;
+    double max_error;   /* largest |out - ref| */
+    double rel_norm;    /* largest over the check rows */
+    int64_t unwritten;  /* elements still poisoned */
+    char text[320];     /* when not right: where and by how much */
+};
+
+struct timing {
+    uint32_t warmup;
+    uint32_t samples;    /* wanted, <= SAMPLES_MAX */
+    double stop_after_us;/* give up when the first sample is above this (0: never) */
+    double gap_ms;       /* idle before each sample (power: kernels_gpu facts) */
+};
+
+struct device_ops {
+    const char *kind;
+    int (*open)(const char *spec, struct device **out, struct error *err);
+    void (*close)(struct device *d);
+    /* Loads an image and looks up the variant's entry. ERROR_RESOURCE: launch would not fit (too
+     * many registers or too much shared memory), with rejection-like text. */
+    int (*load)(struct device *d, const struct image *image, const struct variant *v,
+                struct kernel **out, struct rejection *why, struct error *err);
+    void (*unload)(struct device *d, struct kernel *k);
+    /* Allocates (never more than a set share of free memory: ERROR_NO_MEMORY), fills, computes the
+     * reference. */
+    int (*prepare)(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
+                   struct prepared **out, struct error *err);
+    void (*release)(struct device *d, struct prepared *w);
+    /* Poisons the output, launches once, compares. 0 also when the result is wrong: see verdict. */
+    int (*verify)(struct device *d, struct prepared *w, struct kernel *k,
+                  const struct record *config, const struct tolerance *tol, struct verdict *out,
+                  struct error *err);
+    /* Writes up to timing->samples times of single launches, cold L2, in microseconds. */
+    int (*time)(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
+                const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
+    /* A clock for budgets, milliseconds: monotonic time, or the virtual clock of replay. */
+    double (*clock_ms)(struct device *d);
+};
+
+struct device { /* embedded first in each device's own struct */
+    const struct device_ops *ops;
+    struct device_info info;
+};
+
+/* spec: "cuda:0" | "cuda:GPU-<uuid>" | "cuda" (= cuda:0) | "cpu" | "cpu:<threads>" |
+ * "replay:<file>". */
+int device_open(const char *spec, struct device **out, struct error *err);
+/* What the device is, without a context on it and without opening it: gemmd asks its runner
+ * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
+ * and what to do. */
+int device_probe(const char *spec, struct device_info *out, struct error *err);
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
+struct compiler;
+struct compiler_ops {
+    const char *kind;     /* cuda | cpu | replay */
+    const char *suffix;   /* "cubin" | "so" */
+    /* ERROR_NO_COMPILER: what is missing and how to get it. `spec` is the device's. */
+    int (*open)(const char *spec, struct compiler **out, struct error *err);
+    void (*close)(struct compiler *c);
+    const char *(*version)(const struct compiler *c); /* "nvrtc 13.0": part of the stamp */
+    /* Thread-safe. ERROR_COMPILE with the first lines of the log; ERROR_RESOURCE when the log shows
+     * that the variant cannot run well (spills, serialised wgmma). */
+    int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
+                   struct error *err);
+};
+struct compiler {
+    const struct compiler_ops *ops;
+};
+int compiler_open(const char *spec, struct compiler **out, struct error *err);
+
+/* The kinds compiled in (kernels/devices/devices.c lists them; without CUDA headers the cuda row
+ * comes from cuda_absent.c and answers ERROR_NO_DEVICE with the reason). */
+extern const struct device_ops cuda_device_ops, cpu_device_ops, replay_device_ops;
+extern const struct compiler_ops cuda_compiler_ops, cpu_compiler_ops, replay_compiler_ops;
+int cuda_probe(const char *spec, struct device_info *out, struct error *err);
+int cpu_probe(const char *spec, struct device_info *out, struct error *err);
+int replay_probe(const char *spec, struct device_info *out, struct error *err);
+
+/* ---- modules on disk (kernels/modules.c) ------------------------------------------------------ */
+/*
+ * <cache>/modules/<id>.<suffix>     the image, named by its content
+ * <cache>/variants/<variant hash>   a symbolic link to it
+ * Written aside, fsynced, renamed: losing a race is normal. Read back only when the content still
+ * has its name's hash; else the file is removed and the module is compiled again.
+ */
+int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err);
+enum { MODULES_MISS = 1 };
+int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
+int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
+int modules_remove(const char *cache_dir, const char *id, struct error *err);
+
+#endif

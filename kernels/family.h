@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A family: kernels that solve one op, described so that everything else in gemmd stays ignorant of
+ * what they compute. To add one, write this description and its device source, and add a line to
+ * kernels/families/families.c (docs/adding-a-family.md walks through it).
+ *
+ *   struct family         the op, its work, how a problem becomes real buffers
+ *   struct family_target  one per kind of device the family has code for: tunables, validity,
+ *                         analytic model, compile-time part, launch geometry, source
+ *
+ * All functions are pure: no state, no device, callable from any thread.
+ */
+#ifndef GEMMD_KERNELS_FAMILY_H
+#define GEMMD_KERNELS_FAMILY_H
+
+#include "kernels/abi.h"
+#include "proto/device.h"
+#include "proto/message.h"
+#include "proto/problem.h"
+
+enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
+       LAUNCH_PARAMS_MAX = 1024, ARGS_MAX = 512, OPTIONS_MAX = 2048 };
+
+/* One tunable: the values that make up the space. A config given by a person may hold others, as
+ * long as check() accepts them. */
+struct param {
+    const char *name;
+    bool run_time;  /* not part of the variant: changing it needs no compile */
+    uint32_t n;
+    struct value values[PARAM_VALUES_MAX];
+    const char *help;
+};
+
+/* Why a config cannot be used. */
+struct rejection {
+    int code;            /* ERROR_INVALID, ERROR_CONFLICT, ERROR_RESOURCE */
+    char resource[32];   /* of ERROR_RESOURCE: "shared_memory" ... */
+    int64_t required, limit;
+    char rule[32];       /* short stable name of the rule, for counting: "tile_k_divides" */
+    char text[320];
+};
+
+/* The compile-time part of a config for one target. */
+struct variant {
+    char family[32];
+    char kind[16];             /* cuda | cpu */
+    char arch[16];
+    char entry[64];            /* extern "C" name in the image */
+    char options[OPTIONS_MAX]; /* compiler options, one space between: "-DBLOCK_SIZE_M=64 ..." */
+    const char *source;        /* static text */
+    char source_hash[HASH_HEX];
+};
+
+/* One kernel launch, complete but for tensor maps. */
+struct launch {
+    char entry[64];
+    uint32_t grid[3], block[3], cluster[3]; /* cluster 0: none. CPU: grid[0] blocks, any order */
+    uint32_t smem_bytes;                    /* dynamic */
+    uint32_t params_bytes;
+    _Alignas(64) uint8_t params[LAUNCH_PARAMS_MAX]; /* the kernel's single by-value argument */
+    /* CPU only: the function itself when it is not in the module (the reference). */
+    void (*cpu_entry)(const void *params, uint32_t block);
+};
+struct launch_plan {
+    uint32_t n;
+    int64_t workspace_bytes; /* needed by these steps */
+    struct launch steps[LAUNCH_STEPS_MAX];
+};
+
+enum buffer_init { BUFFER_RANDOM, BUFFER_HOST, BUFFER_OUTPUT, BUFFER_SCRATCH };
+
+struct buffer {
+    const char *name;
+    enum dtype dtype;
+    enum buffer_init init;
+    int64_t count;      /* elements */
+    double scale;       /* BUFFER_RANDOM: normal, this standard deviation */
+    const void *host;   /* BUFFER_HOST: the content; owned by the workload */
+    bool rotate;        /* several copies, so that each timed launch finds L2 cold */
+};
+
+/* A problem made concrete: sizes of all buffers, routing drawn, rows to check chosen. Host only. */
+struct workload {
+    const struct family *family; /* borrowed */
+    struct problem problem;
+    uint64_t seed;
+    uint32_t n_buffers;
+    struct buffer buffers[BUFFERS_MAX];
+    uint32_t output;             /* index of the output buffer */
+    /* What is compared with the reference: n_checks runs of check_length elements of the output,
+     * beginning at check_at[i]; each expert's first and last rows are among them. */
+    uint32_t n_checks;
+    int64_t check_length;
+    int64_t *check_at;           /* owned */
+    void *state;                 /* owned by the family */
+};
+
+struct family_target {
+    const char *kind;   /* cuda | cpu */
+    const char *label;  /* "portable", "hopper", "cpu" */
+    bool (*supports)(const struct device_info *info);
+    /* The tunables of this problem here, fixed order. Returns how many. */
+    uint32_t (*params)(const struct problem *p, const struct device_info *info,
+                       struct param out[PARAMS_MAX]);
+    /* 0: valid. 1: not, and *why says it. Checks everything that is knowable without a compiler:
+     * names and values, rules of the mode, agreement of flags with the problem, device limits. */
+    int (*check)(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why);
+    /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */
+    int (*choose)(const struct problem *p, const struct device_info *info, struct record *config,
+                  struct error *err);
+    /* Predicted time, microseconds; comparable among configs of one problem and device. `w` may be
+     * NULL (then the routing profile's expectation is used). */
+    double (*predict)(const struct problem *p, const struct record *config,
+                      const struct device_info *info, const struct workload *w);
+    /* The compile-time part. `arch` as in device_info.arch. */
+    int (*variant)(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err);
+    /* Launch geometry and arguments. `args` is the op's ABI struct. Bad arguments (NULL, misaligned,
+     * overlapping strides, too small a workspace) are ERROR_INVALID. */
+    int (*plan)(const struct problem *p, const struct record *config,
+                const struct device_info *info, const void *args, struct launch_plan *out,
+                struct error *err);
+    /* The independent reference over a workload's check rows: writes n_checks * check_length
+     * doubles to out. Pointers are of the device. On cuda, `source` is compiled like a variant with
+     * no options. */
+    const char *reference_source; /* NULL on cpu */
+    int (*reference)(const struct workload *w, void *const buffers[], const int64_t *check_at,
+                     double *out, struct launch *launch, struct error *err);
+};
+
+struct family {
+    const char *name;
+    const struct op *op;
+    const struct family_target *const *targets; /* NULL-terminated, the best first */
+    /* The least work: each operand and the output once. */
+    void (*work)(const struct problem *p, double *flops, double *bytes);
+    int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
+                         struct error *err);
+    void (*workload_deinit)(struct workload *w);
+    /* The op's ABI struct over a workload's buffers. */
+    void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
+                 int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
+};
+
+/* kernels/families/families.c: the families compiled in (tests link another list). */
+extern const struct family *const families[]; /* NULL-terminated */
+
+void families_register(void); /* hands the ops to ops_set; call once at start */
+const struct family *family_find(const char *name);           /* NULL: none */
+const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
+/* The first target that supports the device; `label` NULL or a forced choice. */
+const struct family_target *family_target_find(const struct family *f,
+                                               const struct device_info *info, const char *label);
+/* What makes an answer valid: "src=<hash> abi=1 target=portable compiler=nvrtc 13.0". */
+void family_stamp(const struct family *f, const struct family_target *t,
+                  const struct device_info *info, char out[STAMP_MAX]);
+/* Content identity of a variant for one compiler ("nvrtc 13.0"): names the module cache entry. */
+void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);
+/* max(flops / peak_tflops, bytes / peak_gbps) in microseconds. */
+double family_floor_us(const struct family *f, const struct problem *p,
+                       const struct device_info *info);
+
+/* A deterministic generator (splitmix64 steps) for routing and seeds; same everywhere. */
+uint64_t random_next(uint64_t *state);
+double random_unit(uint64_t *state); /* [0, 1) */
+
+/* ---- the space (kernels/space.c) ------------------------------------------------------------ */
+
+struct space_point {
+    uint8_t at[PARAMS_MAX]; /* index into each param's values */
+};
+struct space {
+    uint32_t n_params;
+    struct param params[PARAMS_MAX];
+    uint32_t n;
+    struct space_point *points; /* owned; the legal ones, in lexicographic order */
+    uint64_t raw;               /* points of the product before rules */
+    uint32_t n_rules;
+    struct { char rule[32]; uint64_t dropped; } rules[64]; /* first rule that dropped each point */
+};
+/* `allow` (may be NULL) drops points before check() sees them (restrictions). */
+int space_build(struct space *s, const struct family_target *t, const struct problem *p,
+                const struct device_info *info,
+                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
+                struct error *err);
+void space_deinit(struct space *s);
+void space_config(const struct space *s, uint32_t point, struct record *config);
+
+#endif
