@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libgemmd: ask gemmd which kernel configuration is best for a problem, get the compiled kernel,
+ * and launch exactly what was measured.
+ *
+ * Threading: a `struct gemmd` may be used from several threads; calls on one are serialised. After
+ * fork() the child reconnects by itself; the parent's connection is left alone.
+ * Blocking: every call returns within its deadline (options), or the connection's default.
+ * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when no
+ * daemon answers in time.
+ * Compatibility: structs begin with `size`, set by the GEMMD_*_INIT macros; fields are added at the
+ * end only. Numbers of enum gemmd_error_code and their names are stable.
+ * Memory: text is owned by the struct it stands in; what a call allocates says which call frees it.
+ */
+#ifndef GEMMD_H
+#define GEMMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define GEMMD_API __attribute__((visibility("default")))
+#else
+#define GEMMD_API
+#endif
+
+#define GEMMD_VERSION_MAJOR 0
+#define GEMMD_VERSION_MINOR 1
+
+/* ---- errors --------------------------------------------------------------------------------- */
+
+/* Every function that can fail returns 0 or one of these, and fills `err` (which may be NULL). */
+enum gemmd_error_code {
+    GEMMD_INTERNAL = -1,
+    GEMMD_INVALID = -2,
+    GEMMD_UNKNOWN_METHOD = -3,
+    GEMMD_UNKNOWN_OP = -4,
+    GEMMD_UNKNOWN_FIELD = -5,
+    GEMMD_CONFLICT = -6,
+    GEMMD_MALFORMED = -7,
+    GEMMD_TOO_LARGE = -8,
+    GEMMD_VERSION_MISMATCH = -9,
+    GEMMD_NOT_FOUND = -10,
+    GEMMD_DENIED = -11,
+    GEMMD_BUSY = -12,
+    GEMMD_DEADLINE = -13,
+    GEMMD_CANCELLED = -14,
+    GEMMD_NO_CONFIG = -15,
+    GEMMD_NO_DEVICE = -16,
+    GEMMD_DEVICE_LOST = -17,
+    GEMMD_NO_COMPILER = -18,
+    GEMMD_COMPILE = -19,
+    GEMMD_RESOURCE = -20,
+    GEMMD_WRONG_RESULT = -21,
+    GEMMD_HUNG = -22,
+    GEMMD_CRASHED = -23,
+    GEMMD_NO_MEMORY = -24,
+    GEMMD_DISK_FULL = -25,
+    GEMMD_STORE = -26,
+    GEMMD_IO = -27,
+    GEMMD_UNREACHABLE = -28,
+    GEMMD_DISCONNECTED = -29,
+    GEMMD_SHUTTING_DOWN = -30,
+    GEMMD_QUARANTINED = -31
+};
+
+struct gemmd_error {
+    int code;       /* enum gemmd_error_code */
+    char text[512]; /* a sentence that a person can act on */
+};
+
+GEMMD_API const char *gemmd_error_name(int code);
+GEMMD_API const char *gemmd_version(void);
+
+/* ---- connection ------------------------------------------------------------------------------ */
+
+struct gemmd;
+
+struct gemmd_options {
+    size_t size;
+    const char *socket;   /* path; NULL: GEMMD_SOCKET, else found by `device` */
+    const char *device;   /* "cuda:0", "cuda:GPU-<uuid>", "cpu"; NULL: the current CUDA device when
+                             the process has one, else "cpu" */
+    int deadline_ms;      /* default for connect and every call without its own; 0: 5000 */
+    bool autostart;       /* start a daemon for `device` when none answers */
+};
+#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false}
+
+/* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
+ * GEMMD_DEADLINE, GEMMD_DENIED. `options` may be NULL. */
+GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
+                            struct gemmd_error *err);
+/* A handle that is not connected: answers from its table and by the analytic default only, and tries
+ * to connect again at most once a second. Never fails but for memory. */
+GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
+                              struct gemmd_error *err);
+GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+/*
+ * A matrix product. W is [experts, N, K] and M the routed rows (tokens * topk) in every mode; dense
+ * GEMM is experts = 1, topk = 1.
+ *   forward: X [M, K] -> Y [M, N];  dX: dY [M, N] -> dX [M, K];  dW: dY, X -> dW [experts, N, K]
+ */
+struct gemmd_problem {
+    size_t size;
+    const char *mode;      /* "forward" | "dX" | "dW" */
+    const char *dtype_in;  /* "bf16" (NULL) | "fp16" | "fp32" */
+    const char *dtype_out; /* NULL: as dtype_in */
+    int64_t m, n, k;
+    int64_t experts, topk; /* 0: 1 */
+    bool permute_x, permute_y, fuse_mul_post, accumulate;
+    const char *routing;   /* NULL: "uniform" */
+    const char *text;      /* when not NULL: the whole problem in text form ("grouped_gemm M=...",
+                              or "custom:<name> ..."), and the fields above are not read */
+};
+#define GEMMD_PROBLEM_INIT                                                                         \
+    {sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false, false, \
+     NULL, NULL}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+enum gemmd_wait {
+    GEMMD_WAIT_TUNED = 0, /* tune when not known, and wait for it */
+    GEMMD_WAIT_NOW = 1,   /* the best lower tier at once, tuned in the background */
+    GEMMD_WAIT_CACHED = 2 /* never tune */
+};
+
+enum gemmd_flags {
+    GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default" */
+    GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
+    GEMMD_AGAIN = 1 << 2     /* tune even when known */
+};
+
+struct gemmd_progress {
+    size_t size;
+    const char *phase;      /* queued | start | compile | measure | final | done */
+    int64_t done, total, failed;
+    double best_us, reference_us, elapsed_ms, eta_ms; /* NaN: not known */
+    const char *config;     /* the one just finished, text form */
+};
+
+struct gemmd_query {
+    size_t size;
+    enum gemmd_wait wait;
+    unsigned flags;         /* enum gemmd_flags */
+    int deadline_ms;        /* 0: the connection's default for cached answers, none for tuning */
+    const char *strategy;   /* NULL: the daemon's default */
+    int64_t budget;         /* configs to measure at most; 0: the daemon's default */
+    int64_t budget_ms;      /* device time at most; 0: the daemon's default */
+    int64_t iters, warmup;  /* 0: defaults */
+    double atol, rtol;      /* 0: 1e-2 */
+    const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}, or NULL */
+    const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}], or NULL */
+    void (*progress)(void *ctx, const struct gemmd_progress *p); /* in the calling thread */
+    void *ctx;
+};
+#define GEMMD_QUERY_INIT                                                                           \
+    {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL}
+
+struct gemmd_answer {
+    size_t size;
+    char key[33];        /* id of the key */
+    char tier[16];       /* exact | near | portfolio | default */
+    char source[16];     /* tuned | manual | imported | partial | model */
+    char family[32];
+    char config[512];    /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
+    char module[33];     /* content hash of the compiled kernel; "" when there is none */
+    double time_us, spread, reference_us, tflops, gbps, floor_us; /* NaN: not known */
+    int64_t measured, generation, created_s;
+    bool saved;
+    bool local;          /* from the in-process table, or made here (fallback) */
+    char note[160];
+};
+#define GEMMD_ANSWER_INIT {sizeof(struct gemmd_answer)}
+
+/* `query` may be NULL. */
+GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
+                        const struct gemmd_query *query, struct gemmd_answer *out,
+                        struct gemmd_error *err);
+/* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never tunes: wait is
+ * NOW or CACHED. The return value is of the call as a whole. */
+GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
+                             const struct gemmd_query *query, struct gemmd_answer *answers,
+                             int *statuses, struct gemmd_error *err);
+/* Tunes, whether known or not (GEMMD_AGAIN is implied). */
+GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
+                         const struct gemmd_query *query, struct gemmd_answer *out,
+                         struct gemmd_error *err);
+/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the referee's
+ * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
+GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
+                        double time_us, struct gemmd_error *err);
+
+/* Any method of docs/protocol.md: params and result as JSON text. *result is freed with
+ * gemmd_free. progress (may be NULL) sees the request's notifications. */
+GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params_json,
+                         int deadline_ms, char **result_json,
+                         void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,
+                         struct gemmd_error *err);
+GEMMD_API void gemmd_free(void *p);
+
+/* All rows of a listing ("best", "trials", "modules", "quarantine", "runs", "devices", "events"), as
+ * one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched as needed. */
+GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
+                         char **rows_json, struct gemmd_error *err);
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The compiled image of an answer; *data is freed with gemmd_free. */
+GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
+                           struct gemmd_error *err);
+
+struct gemmd_kernel;
+
+/* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
+ * process, for the CPU). `problem` is the true problem, not the bucket. */
+GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
+                                const struct gemmd_answer *answer, struct gemmd_kernel **out,
+                                struct gemmd_error *err);
+GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
+
+enum gemmd_dtype { GEMMD_BF16 = 1, GEMMD_FP16 = 2, GEMMD_FP32 = 3, GEMMD_INT32 = 4, GEMMD_INT64 = 5 };
+enum { GEMMD_ACCUMULATE = 1 };
+
+/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. */
+struct gemmd_grouped_gemm_args {
+    uint32_t size;
+    uint32_t flags;             /* GEMMD_ACCUMULATE: dW only, out += result */
+    const void *x, *w, *dy;     /* NULL where the mode does not read it */
+    void *out;                  /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
+    int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
+    const void *m_sizes;        /* device, [experts]; NULL only when experts = 1 */
+    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row in expert order */
+    const void *topk_weights;   /* device, [T] in token order */
+    uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */
+    int64_t rows;               /* T */
+    void *workspace;            /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
+    int64_t workspace_bytes;
+    void *stream;               /* CUstream; NULL: the default stream; ignored on the CPU */
+};
+#define GEMMD_GROUPED_GEMM_ARGS_INIT {sizeof(struct gemmd_grouped_gemm_args)}
+
+GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
+                                     const struct gemmd_grouped_gemm_args *args, int64_t *bytes,
+                                     struct gemmd_error *err);
+/* Asynchronous on args->stream; no allocation, no synchronisation; can be captured in a CUDA graph. */
+GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k,
+                                  const struct gemmd_grouped_gemm_args *args,
+                                  struct gemmd_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
+ * waits for a disk. Homes: local (SQLite on its own writer thread, ledger_local.c); later keeper
+ * (another daemon of this host) and fleet, each a new file with the same table of functions.
+ *
+ * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
+ * (then no callback comes), or 0 and exactly one callback follows, never before the call has
+ * returned. Requests are carried out in the order they were made. After stop, pending requests still
+ * get their callbacks (writes are carried out; reads may be ERROR_SHUTTING_DOWN), then `stopped`.
+ *
+ * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
+ * in memory, retries every few seconds, and counts them in ledger_status.unsaved.
+ */
+#ifndef GEMMD_DAEMON_LEDGER_H
+#define GEMMD_DAEMON_LEDGER_H
+
+#include <uv.h>
+
+#include "proto/message.h"
+#include "proto/wire.h"
+
+struct ledger;
+
+struct ledger_config {
+    const char *path;      /* database file */
+    bool force_network_fs;
+    int64_t trials_per_key_max;
+    /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    void *ctx;
+};
+
+/* status: 0, a positive outcome, or ERROR_*; err->text holds the sentence on faults. */
+typedef void (*ledger_done_cb)(void *ctx, int status, const struct error *err);
+typedef void (*ledger_load_cb)(void *ctx, int status, const struct best *bests, size_t n,
+                               const struct error *err);
+typedef void (*ledger_best_cb)(void *ctx, int status, const struct best *b, bool saved,
+                               const struct error *err);
+typedef void (*ledger_id_cb)(void *ctx, int status, int64_t id, const struct error *err);
+/* Resume data of one key: arrays are borrowed for the length of the call. */
+typedef void (*ledger_history_cb)(void *ctx, int status, const struct trial *trials, uint32_t n,
+                                  char (*avoid)[HASH_HEX], uint32_t n_avoid,
+                                  const struct error *err);
+/* rows: one MessagePack array, borrowed for the length of the call. */
+typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                               const struct error *err);
+
+struct ledger_status {
+    int64_t unsaved;     /* bests that are only in memory */
+    int64_t lost_trials; /* trials that could not be written */
+    int64_t bests, trials, modules, quarantined, generation, file_bytes, wal_bytes;
+    bool disk_full;
+};
+
+struct ledger_ops {
+    /* Opens at once (start-up may wait for it); faults as store_open. */
+    int (*start)(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
+                 struct error *err);
+    void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
+
+    /* All current bests, in batches: called with n > 0 some times, then once with n = 0. */
+    int (*load)(struct ledger *l, ledger_load_cb cb, void *ctx);
+    int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
+                   const char *driver, ledger_history_cb cb, void *ctx);
+    int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+    int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
+                 ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
+    int (*unlease)(struct ledger *l, const char *key, const char *owner);
+    int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
+    int (*list)(struct ledger *l, const char *what, const struct record *filter, size_t max_bytes,
+                ledger_list_cb cb, void *ctx);
+    int (*evict)(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
+    int (*unquarantine)(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
+    int (*unpin)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
+    int (*backup)(struct ledger *l, const char *path, ledger_done_cb cb, void *ctx);
+    int (*status)(struct ledger *l, void (*cb)(void *ctx, const struct ledger_status *s),
+                  void *ctx);
+
+    /* Kept in order with the rest, answered by nobody: failures are counted and logged. */
+    void (*add_trial)(struct ledger *l, const struct trial *t);
+    void (*add_module)(struct ledger *l, const struct module *m);
+    void (*add_quarantine)(struct ledger *l, const struct quarantine *q);
+    void (*add_event)(struct ledger *l, const struct event *e);
+    void (*put_device)(struct ledger *l, const struct device_info *d);
+    void (*end_run)(struct ledger *l, const struct run *r);
+};
+
+struct ledger { /* embedded first in each home's struct */
+    const struct ledger_ops *ops;
+};
+extern const struct ledger_ops ledger_local_ops;
+
+#endif

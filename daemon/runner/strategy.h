@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A search strategy: proposes which config to measure next, and observes what came of it. It knows
+ * candidates only by number, in the order of the analytic model (0 is predicted fastest), so it is
+ * deterministic given its seed, needs no device, and can be replaced.
+ *
+ * Several proposals may be out at once (they are being compiled); observations come in any order.
+ */
+#ifndef GEMMD_RUNNER_STRATEGY_H
+#define GEMMD_RUNNER_STRATEGY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "proto/error.h"
+
+enum {
+    STRATEGY_WAIT = 1, /* nothing until an observation comes */
+    STRATEGY_DONE = 2, /* nothing any more */
+};
+
+struct strategy;
+
+struct strategy_setup {
+    uint32_t n;              /* candidates */
+    const double *predicted_us; /* borrowed until close; ascending */
+    uint32_t budget;         /* proposals at most */
+    uint64_t seed;
+};
+
+struct observation {
+    bool ok;
+    double time_us; /* when ok */
+    double ratio;   /* to the reference kernel of the run */
+};
+
+struct strategy_ops {
+    const char *name; /* ranked | exhaustive | random | given */
+    int (*open)(const struct strategy_setup *s, struct strategy **out, struct error *err);
+    void (*close)(struct strategy *s);
+    /* 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
+    int (*propose)(struct strategy *s, uint32_t *candidate);
+    void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
+};
+
+struct strategy { /* embedded first */
+    const struct strategy_ops *ops;
+};
+
+const struct strategy_ops *strategy_find(const char *name); /* NULL: unknown */
+
+#endif

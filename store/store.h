@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store: SQLite, and nothing but SQLite. Synchronous; one thread at a time owns a `struct
+ * store`. What ops read (tables, views, columns) is in docs/store.md: it is an interface.
+ *
+ * Every row that answers are made from carries a checksum (hash64 over its columns in schema order);
+ * a row whose checksum is wrong is reported and treated as absent. Writes are WAL with
+ * synchronous=FULL: when a call has returned 0, the row survives kill -9 and power loss.
+ */
+#ifndef GEMMD_STORE_STORE_H
+#define GEMMD_STORE_STORE_H
+
+#include "proto/message.h"
+#include "proto/wire.h"
+
+enum { STORE_SCHEMA_VERSION = 1 };
+
+enum { STORE_MISS = 1 };
+
+struct store;
+
+enum store_flags {
+    STORE_READ_ONLY = 1 << 0,
+    STORE_FORCE_NETWORK_FS = 1 << 1, /* open on NFS and the like all the same */
+};
+
+struct store_options {
+    const char *path;
+    unsigned flags;
+    int64_t trials_per_key_max; /* retention: 0 = 4096 */
+    /* Called for what ops should hear: corrupt rows, a file set aside, a migration. May be NULL. */
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    void *ctx;
+};
+
+/* Opens or creates; migrates forward (after a backup "<path>.v<old>.bak"). A file that is no
+ * database, or fails its header check, is renamed aside ("<path>.corrupt-<time>") and rebuilt from
+ * what is readable. ERROR_STORE: newer schema, unreadable, read-only place, network file system
+ * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds "<path>.lock". */
+int store_open(const struct store_options *o, struct store **out, struct error *err);
+struct store *store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
+
+/* Thorough check, for the background: PRAGMA quick_check and every row checksum. */
+int store_check(struct store *s, int64_t *bad_rows, struct error *err);
+
+/* Each current best, in key order; the callback's return != 0 stops. Corrupt rows are skipped. */
+int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
+                    struct error *err);
+
+int store_add_run(struct store *s, struct run *r, struct error *err);    /* sets r->id */
+int store_end_run(struct store *s, const struct run *r, struct error *err);
+int store_add_trial(struct store *s, struct trial *t, struct error *err); /* sets t->id */
+int store_add_module(struct store *s, const struct module *m, struct error *err); /* or touches */
+int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err); /* or counts */
+int store_add_event(struct store *s, struct event *e, struct error *err);
+int store_put_device(struct store *s, const struct device_info *d, struct error *err);
+
+/* One transaction: gives b->generation the next number, appends, durable on return. */
+int store_publish(struct store *s, struct best *b, struct error *err);
+
+/* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. */
+int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
+                    uint32_t *n, struct error *err);
+/* Variants that may not run on this device class (driver: those of another driver are free). */
+int store_avoid(struct store *s, const char *class_, const char *driver, char (**out)[HASH_HEX],
+                uint32_t *n, struct error *err);
+
+/* Leases: one holder per key among daemons; a lost holder's lease expires (monotonic per host). */
+enum { STORE_HELD = 2 };
+int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl_ms,
+                struct error *err);
+int store_unlease(struct store *s, const char *key, const char *owner, struct error *err);
+
+/*
+ * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |
+ * events. `filter` holds column = value (text: substring when it begins with '~'), plus "sort"
+ * (column, '-' in front: descending), "limit", "offset". Appends one MessagePack array of maps, at
+ * most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match. ERROR_UNKNOWN_FIELD names
+ * the columns.
+ */
+int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
+               struct wire_buf *out, int64_t *total, struct error *err);
+
+/* Removes: best and trials of a key (evict), a quarantine row, a pin. *n: rows removed. */
+int store_evict(struct store *s, const char *key, int64_t *n, struct error *err);
+int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err);
+/* The newest best of the key that is not `manual` becomes the current one (a new generation). */
+int store_unpin(struct store *s, const char *key, struct best *now, struct error *err);
+
+int store_backup(struct store *s, const char *path, struct error *err);
+
+struct store_stats {
+    int64_t bests, trials, modules, quarantined, generation, file_bytes, wal_bytes;
+};
+int store_stats(struct store *s, struct store_stats *out, struct error *err);
+
+#endif
