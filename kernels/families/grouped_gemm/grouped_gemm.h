@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grouped_gemm inside: what its files share. Outside this folder only `grouped_gemm_family` (in
+ * kernels/families/families.c) and the args struct of kernels/abi.h are known.
+ *
+ *   op.c         the op: fields, contradictions, buckets
+ *   view.c       a problem's record as a typed struct
+ *   routing.c    the routing profiles: expected and drawn rows per expert
+ *   workload.c   a problem made concrete: buffers, check rows, the args over them
+ *   work.c       the least flops and bytes
+ *   args.c       a launch's args: checked, strides filled in
+ *   rules.c      what every target's check() asks of a config
+ *   family.c     the description that ties these together
+ *   cpu*.c       the target "cpu"; cpu_kernel.c.in is its source, cpu_reference.c its reference
+ *   cuda.c       the target "portable" of the cuda device, with portable.cu and reference.cu
+ *
+ * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]),
+ * g = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
+ *
+ *   forward              Y[i,:]    = X[i,:] W[e]^T                     Y [T, N]
+ *     permute_x          Y[i,:]    = X[token(i),:] W[e]^T              X [tokens, K]
+ *     permute_y          Y[g[i],:] = X[i,:] W[e]^T
+ *     .. fuse_mul_post   Y[g[i],:] = in(in(X[i,:] W[e]^T) * in(w[g[i]])), in() rounds to dtype_in
+ *   dX                   D[i,:]    = dY[i,:] W[e]                      D [T, K], reduces over N
+ *     permute_x          D[g[i],:] = ...                               (the caller sums the topk)
+ *     permute_y          D[i,:]    = dY[g[i],:] W[e]
+ *   dW                   dW[e]     = sum over i of dY[i,:]^T X[i,:]    [E, N, K], reduces over M
+ *     permute_x          X row token(i), X [tokens, K]
+ *     permute_y          dY row g[i]
+ *     an expert without rows gets zeros
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
+#define GEMMD_KERNELS_FAMILIES_GROUPED_GEMM_H
+
+#include "kernels/family.h"
+
+extern const struct family grouped_gemm_family;
+extern const struct op grouped_gemm_op;
+extern const struct family_target grouped_gemm_cpu;
+extern const struct family_target grouped_gemm_cuda; /* cuda.c; only when built with CUDA */
+
+/* Embedded sources (scripts/embed). */
+extern const char grouped_gemm_cpu_source[];
+extern const char grouped_gemm_portable_source[];
+extern const char grouped_gemm_reference_source[];
+
+enum gemm_mode { GEMM_FORWARD, GEMM_DX, GEMM_DW };
+const char *gemm_mode_name(enum gemm_mode mode); /* "forward" "dX" "dW" */
+
+/* The problem's fields, typed. */
+struct grouped_gemm_problem {
+    enum gemm_mode mode;
+    enum dtype in, out, acc;
+    int64_t m;       /* T: routed rows */
+    int64_t n, k;    /* of W, in every mode */
+    int64_t experts, topk;
+    int64_t tokens;  /* m / topk */
+    bool permute_x, permute_y, fuse_mul_post, accumulate;
+    const char *routing; /* borrowed from the problem: "uniform", "zipf:1.2", "rows:5,0,3" */
+    /* Derived: */
+    bool gather_x;   /* x rows are token(i): permute_x in forward and dW; x is [tokens, K] */
+    bool gather_dy;  /* dy rows are g[i]: permute_y in dX and dW */
+    bool scatter;    /* out row g[i]: permute_y in forward, permute_x in dX */
+    int64_t x_rows;  /* rows of x: tokens if gather_x, else m */
+    int64_t out_rows, out_cols; /* the output as a matrix: [m, n], [m, k], [experts * n, k] */
+};
+/* The problem must have been checked by the op (problem_make does). */
+void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
+
+enum dtype gemm_dtype_of(const char *name); /* "bf16" "fp16" "fp32"; else DTYPE_NONE */
+
+/* ---- routing.c -------------------------------------------------------------------------------- */
+
+enum routing_kind { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_ROWS };
+struct routing {
+    enum routing_kind kind;
+    double skew;                      /* zipf: expert e is chosen with weight (e + 1)^-skew */
+    int64_t rows[GEMM_EXPERTS_MAX];   /* rows: of each expert */
+};
+/* Reads "uniform" | "zipf:<s>" | "rows:a,b,c" for these sizes. ERROR_INVALID, ERROR_CONFLICT. */
+int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t rows,
+                  struct error *err);
+/* Writes the canonical text. snprintf-like. */
+size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size);
+/* The profile's expectation, whole rows that sum to v->m: for predict() without a workload. */
+void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
+
+/* ---- workload.c ------------------------------------------------------------------------------- */
+
+enum gemm_buffer { GEMM_X, GEMM_W, GEMM_DY, GEMM_OUT, GEMM_M_SIZES, GEMM_GATHER, GEMM_WEIGHTS,
+                   GEMM_BUFFERS };
+
+struct grouped_gemm_state { /* workload.state */
+    struct grouped_gemm_problem view; /* view.routing points into workload.problem */
+    int index[GEMM_BUFFERS];  /* into workload.buffers; -1: this problem has no such buffer */
+    int32_t *m_sizes;         /* owned, [experts] */
+    int64_t *start;           /* owned, [experts + 1]: first row of each expert, then m */
+    int32_t *gather;          /* owned, [m], a permutation of 0..m-1; always there */
+    float *weights;           /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
+    /* What check i of the workload is: a row in expert order (forward, dX), or e * N + n (dW). */
+    int64_t *check_row;       /* owned, [n_checks] */
+    int32_t *check_expert;    /* owned, [n_checks] */
+};
+/* The device pointer of a buffer, NULL when the problem has none. */
+void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
+
+int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
+                               struct error *err);
+void grouped_gemm_workload_deinit(struct workload *w);
+void grouped_gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
+                       int64_t workspace_bytes, void *stream, void *args);
+void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
+
+/* ---- args.c ----------------------------------------------------------------------------------- */
+
+/* Copies a caller's args of any size (older: absent fields are zero; newer: refused only when the
+ * bytes that we do not know are not zero), checks them against the problem, and fills in the dense
+ * strides. What a kernel of `align` bytes needs: pointers aligned to it, strides multiples of it
+ * (1: no demand). The workspace is not looked at. ERROR_INVALID, ERROR_CONFLICT. */
+int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
+                           struct grouped_gemm_args *out, struct error *err);
+
+/* ---- rules.c ---------------------------------------------------------------------------------- */
+
+/* What a config must obey on every target, whatever it runs on:
+ *   names       each name is one of `known` (NULL-terminated: the target's own tunables) or one of
+ *               the names of the common vocabulary below; else ERROR_INVALID listing them
+ *   flags       permute_x, permute_y, fuse_mul_post in the config agree with the problem
+ *   modes       the manual prune table for TMA loads and stores in forward, dX, dW
+ * Common vocabulary, accepted everywhere: permute_x, permute_y, fuse_mul_post; use_tma_load_x,
+ * use_tma_load_w, use_tma_load_dy, use_tma_store, flatten (bools). The rules of the modes are
+ * looked at first; a true use_tma_* that obeys them is left to the target
+ * (grouped_gemm_rules_no_tma). Returns 0 or 1, as family_target.check. */
+int grouped_gemm_rules_check(const struct grouped_gemm_problem *v, const struct record *config,
+                             const char *const known[], struct rejection *why);
+/* For targets that have no TMA kernel: a true use_tma_* is ERROR_INVALID, rule "no_tma". */
+int grouped_gemm_rules_no_tma(const struct record *config, const char *target,
+                              struct rejection *why);
+/* Rows of 16 bytes: N and K multiples of 8 (16-bit types) or 4 (fp32). Rule "rows_16_bytes". */
+int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct rejection *why);
+
+#endif
