@@ -11,7 +11,8 @@ enum { HASH_HEX = 33 }; /* 32 hex digits and a zero */
 uint64_t hash64(const void *data, size_t n);
 void hash128_hex(const void *data, size_t n, char out[HASH_HEX]);
 
-/* The same over several pieces. */
+/* The same over several pieces. hash_new is NULL when there is no memory; adding to NULL does
+ * nothing, and ending it gives "", which is no hash of anything. */
 struct hash_state; /* heap */
 struct hash_state *hash_new(void);
 void hash_add(struct hash_state *h, const void *data, size_t n);

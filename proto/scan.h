@@ -5,8 +5,10 @@
  *   - more bytes than the limit, counted as they come and as lengths promise them
  *   - more elements promised by array and map headers than bytes remain below the limit (an
  *     element is at least one byte): five bytes announcing 2^29 elements are refused at once
+ *     (both ERROR_TOO_LARGE)
  *   - nesting deeper than MESSAGE_DEPTH_MAX
- *   - extension types and the reserved byte 0xc1: the protocol has no use for them
+ *   - extension types and the reserved byte 0xc1: the protocol has no use for them (both
+ *     ERROR_MALFORMED)
  */
 #ifndef GEMMD_PROTO_SCAN_H
 #define GEMMD_PROTO_SCAN_H

@@ -10,7 +10,8 @@
  * Kinds: INT int64_t | REAL double | FLAG bool | TEXT char[n] | RECORD struct record |
  *        REALS struct { uint32_t n; double v[n]; }
  * The structs hold no pointers: they can be copied between threads as they are. Absent and nil
- * fields decode to zero values (REAL: NaN means "not known" and is sent as nil).
+ * fields decode to zero values; only a REAL that is nil decodes to NaN, since NaN ("not known") is
+ * sent as nil. At most 64 fields.
  */
 #ifndef GEMMD_PROTO_SCHEMA_H
 #define GEMMD_PROTO_SCHEMA_H
@@ -67,13 +68,19 @@ struct schema {
                                          sizeof(type##_fields) / sizeof(type##_fields[0]),         \
                                          type##_fields}
 
-/* A map of all fields. */
+/* A map of all fields; or its pairs alone, where other pairs stand in the same map. */
 void schema_encode(struct wire_buf *b, const struct schema *s, const void *object);
+void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object);
 enum schema_strictness { SCHEMA_LENIENT, SCHEMA_STRICT };
 /* From a map. STRICT (requests): a name that is not in the schema is ERROR_UNKNOWN_FIELD, with the
  * nearest known name in the sentence. LENIENT (responses of a newer peer): it is passed over. A
  * value of the wrong type, or text that does not fit, is ERROR_INVALID. NULL map: all zero. */
 int schema_decode(const struct schema *s, enum schema_strictness strict, const struct wire_obj *map,
                   void *object, struct error *err);
+/* The same where other things stand in the map: the names in `others` (NULL-terminated) are passed
+ * over, and count as known. */
+int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
+                         const struct wire_obj *map, const char *const *others, void *object,
+                         struct error *err);
 
 #endif

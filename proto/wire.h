@@ -62,8 +62,10 @@ enum wire_type {
 enum wire_type wire_type_of(const struct wire_obj *o); /* NULL: WIRE_NIL */
 bool wire_get_bool(const struct wire_obj *o, bool *out);
 bool wire_get_int(const struct wire_obj *o, int64_t *out); /* false also when it does not fit */
+uint64_t wire_uint(const struct wire_obj *o); /* of an integer >= 0; 0 otherwise */
 bool wire_get_real(const struct wire_obj *o, double *out); /* integers convert */
 bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n); /* not terminated */
+bool wire_is_str(const struct wire_obj *o, const char *text); /* is this very text */
 bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n);
 size_t wire_count(const struct wire_obj *o); /* of an array or map; 0 otherwise */
 const struct wire_obj *wire_at(const struct wire_obj *array, size_t i);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <string.h>
+
+#include <xxhash.h>
+
+#include "proto/hash.h"
+
+uint64_t hash64(const void *data, size_t n)
+{
+    return XXH3_64bits(data, n);
+}
+
+/* Canonical form is big-endian: the same text on every machine. */
+static void to_hex(XXH128_hash_t hash, char out[HASH_HEX])
+{
+    static const char digits[] = "0123456789abcdef";
+    XXH128_canonical_t bytes;
+    XXH128_canonicalFromHash(&bytes, hash);
+    for (size_t i = 0; i < sizeof(bytes.digest); i++) {
+        out[2 * i] = digits[bytes.digest[i] >> 4];
+        out[2 * i + 1] = digits[bytes.digest[i] & 15];
+    }
+    out[HASH_HEX - 1] = 0;
+}
+
+void hash128_hex(const void *data, size_t n, char out[HASH_HEX])
+{
+    to_hex(XXH3_128bits(data, n), out);
+}
+
+/* hash_state is XXH3's, under another name */
+static XXH3_state_t *in(struct hash_state *h)
+{
+    return (XXH3_state_t *)(void *)h;
+}
+
+struct hash_state *hash_new(void)
+{
+    XXH3_state_t *h = XXH3_createState();
+    if (h) {
+        XXH3_128bits_reset(h);
+    }
+    return (struct hash_state *)(void *)h;
+}
+
+void hash_add(struct hash_state *h, const void *data, size_t n)
+{
+    if (h && n > 0) {
+        XXH3_128bits_update(in(h), data, n);
+    }
+}
+
+void hash_add_str(struct hash_state *h, const char *text)
+{
+    hash_add(h, text, strlen(text) + 1);
+}
+
+void hash_end_hex(struct hash_state *h, char out[HASH_HEX])
+{
+    if (!h) {
+        out[0] = 0;
+        return;
+    }
+    to_hex(XXH3_128bits_digest(in(h)), out);
+    XXH3_freeState(in(h));
+}

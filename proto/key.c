@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * [KEY_VERSION, op, {fields in order}, device class], written straight into the key: shortest
+ * forms, sorted names, one zero, so equal keys are equal bytes everywhere.
+ */
+#include <string.h>
+
+#include "proto/device.h"
+#include "proto/limits.h"
+#include "proto/op.h"
+#include "proto/pack.h"
+#include "proto/scan.h"
+
+enum { CLASS_SIZE = sizeof(((struct device_info *)0)->class) };
+
+_Static_assert(4 * PACK_HEAD_MAX + OP_NAME_MAX + CLASS_SIZE +
+                       RECORD_FIELDS_MAX * (RECORD_NAME_MAX + 2 * PACK_HEAD_MAX) + RECORD_TEXT_MAX <=
+                   KEY_BYTES_MAX,
+               "the largest problem fits into a key");
+
+static uint8_t *put_text(uint8_t *p, const char *s)
+{
+    size_t n = strlen(s);
+    p = pack_str_head(p, n);
+    memcpy(p, s, n);
+    return p + n;
+}
+
+static uint8_t *put_value(uint8_t *p, const struct record *r, const struct record_field *f)
+{
+    switch (f->type) {
+    case VALUE_BOOL:
+        return pack_bool(p, f->flag);
+    case VALUE_INT:
+        return pack_int(p, f->integer);
+    case VALUE_REAL:
+        return pack_real(p, f->real);
+    case VALUE_TEXT:
+        return put_text(p, r->text + f->text);
+    case VALUE_NONE:
+        break;
+    }
+    return pack_nil(p);
+}
+
+int key_make(struct key *k, const struct problem *bucket, const char *device_class,
+             struct error *err)
+{
+    if (strlen(device_class) >= CLASS_SIZE) {
+        return error_set(err, ERROR_INVALID, "a device class is at most %d bytes: '%.40s...'",
+                         CLASS_SIZE - 1, device_class);
+    }
+    const struct record *r = &bucket->fields;
+    uint8_t *p = pack_array_head(k->bytes, 4);
+    p = pack_uint(p, KEY_VERSION);
+    p = put_text(p, bucket->op_name);
+    p = pack_map_head(p, r->n);
+    for (size_t i = 0; i < r->n; i++) {
+        p = put_text(p, r->fields[i].name);
+        p = put_value(p, r, &r->fields[i]);
+    }
+    p = put_text(p, device_class);
+    k->len = (size_t)(p - k->bytes);
+    k->hash = hash64(k->bytes, k->len);
+    k->id[0] = 0;
+    return 0;
+}
+
+void key_id(struct key *k)
+{
+    hash128_hex(k->bytes, k->len, k->id);
+}
+
+static int malformed(struct error *err)
+{
+    return error_set(err, ERROR_MALFORMED,
+                     "not a key of version %d: expected [version, op, {fields}, device class]",
+                     KEY_VERSION);
+}
+
+static int decode(struct wire_doc *doc, const void *bytes, size_t n, struct problem *p,
+                  char *class_out, struct error *err)
+{
+    const struct wire_obj *root;
+    int r = wire_decode(doc, bytes, n, &root, err);
+    if (r < 0) {
+        return r;
+    }
+    int64_t version;
+    char op[OP_NAME_MAX];
+    if (wire_count(root) != 4 || !wire_get_int(wire_at(root, 0), &version) ||
+        version != KEY_VERSION || !wire_copy_str(wire_at(root, 1), op, sizeof(op)) ||
+        !wire_copy_str(wire_at(root, 3), class_out, CLASS_SIZE)) {
+        return malformed(err);
+    }
+    struct record fields;
+    r = record_unpack(&fields, wire_at(root, 2), err);
+    return r < 0 ? r : problem_make(p, op, &fields, err);
+}
+
+int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err)
+{
+    struct scan scan;
+    size_t used = 0;
+    scan_init(&scan, KEY_BYTES_MAX);
+    int r = scan_feed(&scan, bytes, n, &used, err);
+    if (r < 0) {
+        return r;
+    }
+    if (r == SCAN_MORE || used != n) {
+        return malformed(err);
+    }
+    struct wire_doc *doc = wire_doc_new();
+    if (!doc) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to decode a key");
+    }
+    r = decode(doc, bytes, n, p, class_out, err);
+    wire_doc_free(doc);
+    return r;
+}

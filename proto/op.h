@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The registered ops, each with its fields in canonical order. Internal to proto/. */
+#ifndef GEMMD_PROTO_OP_H
+#define GEMMD_PROTO_OP_H
+
+#include "proto/problem.h"
+#include "proto/text.h"
+
+enum { OPS_MAX = 16 };
+
+struct op_index {
+    const struct op *op;             /* borrowed; its n_fields is at most RECORD_FIELDS_MAX */
+    uint8_t order[RECORD_FIELDS_MAX]; /* order[i]: place in op->fields of the i-th name, sorted */
+    uint8_t name_n[RECORD_FIELDS_MAX];
+    char names[RECORD_FIELDS_MAX][RECORD_NAME_MAX]; /* sorted, padded with zeros */
+};
+
+/* The index of a registered op; NULL for custom ops and unknown ones. */
+const struct op_index *op_index_of(const struct op *op);
+/* op_find of a name with a length. */
+const struct op *op_find_n(const char *name, size_t n);
+bool op_is_custom(const struct op *op);
+bool op_is_gemm_alias(const char *name, size_t n);
+void op_names(struct text_out *o); /* "grouped_gemm, gemm, custom:<name> ...", for sentences */
+/* The place of a name among the sorted ones, tried first at `guess`; -1: not a field. */
+int op_index_field(const struct op_index *x, size_t guess, const char *name, size_t n);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A directory in /tmp can be made by anybody, so it is used only when lstat says that it is a
+ * directory, ours, and writable by nobody else; a name that does not exist yet is fine, since
+ * paths_make_dir creates it 0700 or fails.
+ */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/limits.h"
+#include "proto/paths.h"
+
+static bool system_mode(void)
+{
+    const char *wish = getenv("GEMMD_SYSTEM");
+    if (wish && wish[0]) {
+        return strcmp(wish, "0") != 0;
+    }
+    return geteuid() == 0;
+}
+
+static int too_long(const char *what, struct error *err)
+{
+    return error_set(err, ERROR_INVALID, "the path of the %s is longer than %d bytes", what,
+                     PATHS_MAX - 1);
+}
+
+static int join(char out[PATHS_MAX], const char *a, const char *b, const char *what,
+                struct error *err)
+{
+    int n = snprintf(out, PATHS_MAX, "%s%s", a, b);
+    return n < 0 || n >= PATHS_MAX ? too_long(what, err) : 0;
+}
+
+/* An XDG variable; relative ones do not count, says its specification. */
+static const char *xdg(const char *name)
+{
+    const char *v = getenv(name);
+    return v && v[0] == '/' ? v : NULL;
+}
+
+static const char *home(void)
+{
+    const char *v = getenv("HOME");
+    if (v && v[0] == '/') {
+        return v;
+    }
+    const struct passwd *user = getpwuid(geteuid());
+    return user && user->pw_dir && user->pw_dir[0] == '/' ? user->pw_dir : NULL;
+}
+
+static bool is_dir(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* What a directory that we trust must be. `st` is of the path itself, or of what it points to. */
+static int check_ours(const char *path, const struct stat *st, struct error *err)
+{
+    if (!S_ISDIR(st->st_mode)) {
+        return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
+    }
+    if (st->st_uid != geteuid() && geteuid() != 0) {
+        return error_set(err, ERROR_DENIED, "%s belongs to user %u, not to us (%u); use another place",
+                         path, (unsigned)st->st_uid, (unsigned)geteuid());
+    }
+    if (st->st_mode & (S_IWGRP | S_IWOTH)) {
+        return error_set(err, ERROR_DENIED,
+                         "%s may be written to by others (mode %04o); run: chmod go-w %s", path,
+                         (unsigned)(st->st_mode & 07777), path);
+    }
+    return 0;
+}
+
+static int tmp_dir(char out[PATHS_MAX], struct error *err)
+{
+    snprintf(out, PATHS_MAX, "/tmp/gemmd-%u", (unsigned)geteuid());
+    struct stat st;
+    if (lstat(out, &st) != 0) {
+        return errno == ENOENT ? 0 : error_set(err, ERROR_IO, "%s: %s", out, strerror(errno));
+    }
+    if (st.st_uid != geteuid()) { /* here root trusts nobody else either */
+        return error_set(err, ERROR_DENIED,
+                         "%s belongs to user %u, not to us (%u); set XDG_RUNTIME_DIR to a directory of "
+                         "your own",
+                         out, (unsigned)st.st_uid, (unsigned)geteuid());
+    }
+    return check_ours(out, &st, err);
+}
+
+int paths_runtime_dir(char out[PATHS_MAX], struct error *err)
+{
+    if (system_mode()) {
+        return join(out, "/run/gemmd", "", "runtime directory", err);
+    }
+    const char *dir = xdg("XDG_RUNTIME_DIR");
+    if (dir && is_dir(dir)) {
+        return join(out, dir, "/gemmd", "runtime directory", err);
+    }
+    return tmp_dir(out, err);
+}
+
+/* $variable/gemmd, or ~/fallback/gemmd */
+static int user_dir(char out[PATHS_MAX], const char *variable, const char *fallback,
+                    const char *what, struct error *err)
+{
+    const char *dir = xdg(variable);
+    if (dir) {
+        return join(out, dir, "/gemmd", what, err);
+    }
+    dir = home();
+    if (!dir) {
+        return error_set(err, ERROR_INVALID, "no %s: set %s or HOME to an absolute path", what,
+                         variable);
+    }
+    return join(out, dir, fallback, what, err);
+}
+
+int paths_state_dir(char out[PATHS_MAX], struct error *err)
+{
+    if (system_mode()) {
+        return join(out, "/var/lib/gemmd", "", "state directory", err);
+    }
+    return user_dir(out, "XDG_STATE_HOME", "/.local/state/gemmd", "state directory", err);
+}
+
+int paths_cache_dir(char out[PATHS_MAX], struct error *err)
+{
+    if (system_mode()) {
+        return join(out, "/var/cache/gemmd", "", "cache directory", err);
+    }
+    return user_dir(out, "XDG_CACHE_HOME", "/.cache/gemmd", "cache directory", err);
+}
+
+int paths_check_socket(const char *path, struct error *err)
+{
+    size_t n = strlen(path);
+    if (n > SOCKET_PATH_MAX) {
+        return error_set(err, ERROR_INVALID,
+                         "the socket path is %zu bytes long, the kernel takes at most %d: %.64s...; "
+                         "choose a shorter one (GEMMD_SOCKET or --socket)",
+                         n, SOCKET_PATH_MAX, path);
+    }
+    return n > 0 ? 0 : error_set(err, ERROR_INVALID, "the socket path is empty");
+}
+
+int paths_socket(const char *name, char out[PATHS_MAX], struct error *err)
+{
+    const char *given = getenv("GEMMD_SOCKET");
+    if (given && given[0]) {
+        int r = paths_check_socket(given, err);
+        return r < 0 ? r : join(out, given, "", "socket", err);
+    }
+    if (!name[0] || strchr(name, '/')) {
+        return error_set(err, ERROR_INVALID, "'%.64s' names no socket: expected a GPU UUID or cpu", name);
+    }
+    char dir[PATHS_MAX];
+    int r = paths_runtime_dir(dir, err);
+    if (r < 0) {
+        return r;
+    }
+    int n = snprintf(out, PATHS_MAX, "%s/%s.sock", dir, name);
+    return n < 0 || n >= PATHS_MAX ? too_long("socket", err) : paths_check_socket(out, err);
+}
+
+/* Creates every missing directory above and at path. */
+static int make_all(char *path, mode_t mode, struct error *err)
+{
+    for (char *p = path + 1;; p++) {
+        if (*p != '/' && *p != 0) {
+            continue;
+        }
+        char c = *p;
+        *p = 0;
+        if (mkdir(path, mode) != 0 && errno != EEXIST) {
+            int r = error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
+                              "cannot create the directory %s: %s", path, strerror(errno));
+            *p = c;
+            return r;
+        }
+        *p = c;
+        if (c == 0) {
+            return 0;
+        }
+    }
+}
+
+int paths_make_dir(const char *path, unsigned mode, struct error *err)
+{
+    char copy[PATHS_MAX];
+    if (path[0] != '/') {
+        return error_set(err, ERROR_INVALID, "'%.64s' is not an absolute path", path);
+    }
+    int r = join(copy, path, "", "directory", err);
+    if (r < 0) {
+        return r;
+    }
+    size_t n = strlen(copy);
+    while (n > 1 && copy[n - 1] == '/') { /* else lstat would follow a symbolic link */
+        copy[--n] = 0;
+    }
+    r = make_all(copy, (mode_t)mode, err);
+    if (r < 0) {
+        return r;
+    }
+    struct stat st;
+    if (lstat(copy, &st) != 0) {
+        return error_set(err, ERROR_IO, "%s: %s", copy, strerror(errno));
+    }
+    if (S_ISLNK(st.st_mode)) {
+        if (st.st_uid != geteuid() && st.st_uid != 0) {
+            return error_set(err, ERROR_DENIED, "%s is a symbolic link of user %u; remove it", copy,
+                             (unsigned)st.st_uid);
+        }
+        if (stat(copy, &st) != 0) {
+            return error_set(err, ERROR_IO, "%s: %s", copy, strerror(errno));
+        }
+    }
+    return check_ours(copy, &st, err);
+}

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fields stay sorted by insertion. Text of replaced and removed fields stays behind in the arena
+ * until an insertion finds no room; then the arena is packed. Only fields[0..n) and text[0..used)
+ * ever hold anything: the rest of the struct is not initialised, copied or looked at.
+ */
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "proto/record_inner.h"
+
+bool value_equal(const struct value *a, const struct value *b)
+{
+    if (a->type != b->type) {
+        return false;
+    }
+    switch (a->type) {
+    case VALUE_NONE:
+        return true;
+    case VALUE_BOOL:
+        return a->flag == b->flag;
+    case VALUE_INT:
+        return a->integer == b->integer;
+    case VALUE_REAL:
+        return a->real == b->real;
+    case VALUE_TEXT:
+        break;
+    }
+    return strcmp(a->text, b->text) == 0;
+}
+
+void record_init(struct record *r)
+{
+    r->n = 0;
+    r->used = 0;
+}
+
+void record_copy(struct record *to, const struct record *from)
+{
+    to->n = from->n;
+    to->used = from->used;
+    memcpy(to->fields, from->fields, from->n * sizeof(from->fields[0]));
+    memcpy(to->text, from->text, from->used);
+}
+
+bool record_equal(const struct record *a, const struct record *b)
+{
+    if (a->n != b->n) {
+        return false;
+    }
+    for (size_t i = 0; i < a->n; i++) {
+        struct value va = record_at(a, i);
+        struct value vb = record_at(b, i);
+        if (strcmp(a->fields[i].name, b->fields[i].name) != 0 || !value_equal(&va, &vb)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool name_byte(char c, bool first)
+{
+    bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_';
+    bool later = (c >= '0' && c <= '9') || c == '.' || c == ':' || c == '-';
+    return letter || (later && !first);
+}
+
+bool record_name_ok(const char *name, size_t n)
+{
+    if (n == 0 || n >= RECORD_NAME_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!name_byte(name[i], i == 0)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Like strcmp of a terminated name with one of a length. */
+static int compare(const char *field, const char *name, size_t n)
+{
+    int c = strncmp(field, name, n);
+    return c != 0 ? c : field[n] != 0;
+}
+
+/* Where the name is, or would be inserted. */
+static bool find(const struct record *r, const char *name, size_t n, size_t *at)
+{
+    size_t low = 0;
+    size_t high = r->n;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        int c = compare(r->fields[middle].name, name, n);
+        if (c == 0) {
+            *at = middle;
+            return true;
+        }
+        if (c < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    *at = low;
+    return false;
+}
+
+bool record_has_n(const struct record *r, const char *name, size_t n)
+{
+    size_t at;
+    return n < RECORD_NAME_MAX && find(r, name, n, &at);
+}
+
+/* Drops what replaced and removed fields left in the arena. */
+static void pack_arena(struct record *r)
+{
+    char kept[RECORD_TEXT_MAX];
+    uint32_t used = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->fields[i].type == VALUE_TEXT) {
+            const char *text = r->text + r->fields[i].text;
+            size_t size = strlen(text) + 1;
+            memcpy(kept + used, text, size);
+            r->fields[i].text = used;
+            used += (uint32_t)size;
+        }
+    }
+    memcpy(r->text, kept, used);
+    r->used = used;
+}
+
+static void fill(struct record *r, struct record_field *f, const struct value *v, size_t text_n)
+{
+    f->type = v->type;
+    switch (v->type) {
+    case VALUE_NONE:
+        break;
+    case VALUE_BOOL:
+        f->flag = v->flag;
+        break;
+    case VALUE_INT:
+        f->integer = v->integer;
+        break;
+    case VALUE_REAL:
+        f->real = v->real == 0 ? 0 : v->real; /* one zero: equal values, equal bytes */
+        break;
+    case VALUE_TEXT:
+        f->text = r->used;
+        memcpy(r->text + r->used, v->text, text_n);
+        r->text[r->used + text_n] = 0;
+        r->used += (uint32_t)text_n + 1;
+        break;
+    }
+}
+
+static int check_value(const char *name, size_t n, const struct value *v, size_t text_n,
+                       struct error *err)
+{
+    if (v->type == VALUE_NONE) {
+        return error_set(err, ERROR_INVALID, "field '%s' has no value; leave it out instead",
+                         text_show(name, n).text);
+    }
+    if (v->type == VALUE_REAL && !isfinite(v->real)) {
+        return error_set(err, ERROR_INVALID, "field '%s' is not a finite number",
+                         text_show(name, n).text);
+    }
+    if (v->type == VALUE_TEXT && (memchr(v->text, 0, text_n) || !text_utf8(v->text, text_n))) {
+        return error_set(err, ERROR_INVALID, "field '%s' holds text '%s' that is not plain UTF-8",
+                         text_show(name, n).text, text_show(v->text, text_n).text);
+    }
+    return 0;
+}
+
+/* Bytes of text in use when field `but` (or r->n: none) is left out. */
+static size_t live_text(const struct record *r, size_t but)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        bytes += i != but && r->fields[i].type == VALUE_TEXT ? strlen(r->text + r->fields[i].text) + 1
+                                                             : 0;
+    }
+    return bytes;
+}
+
+static int no_room(const char *name, size_t n, struct error *err)
+{
+    return error_set(err, ERROR_TOO_LARGE,
+                     "field '%s' does not fit: a record holds %d fields and %d bytes of text",
+                     text_show(name, n).text, RECORD_FIELDS_MAX, RECORD_TEXT_MAX);
+}
+
+/* The text of a value that is to outlive changes of the arena. */
+static bool in_arena(const struct record *r, const char *text)
+{
+    return (uintptr_t)text >= (uintptr_t)r->text &&
+           (uintptr_t)text < (uintptr_t)r->text + RECORD_TEXT_MAX;
+}
+
+static int set_checked(struct record *r, const char *name, size_t n, const struct value *v,
+                       size_t text_n, struct error *err)
+{
+    size_t at;
+    bool there = find(r, name, n, &at);
+    if (!there && r->n == RECORD_FIELDS_MAX) {
+        return no_room(name, n, err);
+    }
+    if (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1) {
+        if (RECORD_TEXT_MAX - live_text(r, there ? at : r->n) < text_n + 1) {
+            return no_room(name, n, err);
+        }
+        if (there) {
+            r->fields[at].type = VALUE_NONE; /* its text goes too */
+        }
+        pack_arena(r);
+    }
+    if (!there) {
+        memmove(&r->fields[at + 1], &r->fields[at], (r->n - at) * sizeof(r->fields[0]));
+        r->n++;
+        memcpy(r->fields[at].name, name, n);
+        memset(r->fields[at].name + n, 0, RECORD_NAME_MAX - n);
+    }
+    fill(r, &r->fields[at], v, text_n);
+    return 0;
+}
+
+int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
+                 struct error *err)
+{
+    if (!record_name_ok(name, n)) {
+        return error_set(err, ERROR_INVALID,
+                         "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
+                         text_show(name, n).text, RECORD_NAME_MAX - 1);
+    }
+    int r_ = check_value(name, n, v, text_n, err);
+    if (r_ < 0) {
+        return r_;
+    }
+    if (v->type == VALUE_TEXT && text_n >= RECORD_TEXT_MAX) {
+        return no_room(name, n, err);
+    }
+    if (v->type == VALUE_TEXT && in_arena(r, v->text)) {
+        char copy[RECORD_TEXT_MAX];
+        memcpy(copy, v->text, text_n);
+        struct value moved = VALUE_OF_TEXT(copy);
+        return set_checked(r, name, n, &moved, text_n, err);
+    }
+    return set_checked(r, name, n, v, text_n, err);
+}
+
+int record_set(struct record *r, const char *name, struct value v, struct error *err)
+{
+    size_t text_n = v.type == VALUE_TEXT ? strlen(v.text) : 0;
+    return record_set_n(r, name, strlen(name), &v, text_n, err);
+}
+
+bool record_push(struct record *r, const char name[RECORD_NAME_MAX], const struct value *v,
+                 size_t text_n)
+{
+    if (r->n == RECORD_FIELDS_MAX ||
+        (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1)) {
+        return false;
+    }
+    struct record_field *f = &r->fields[r->n++];
+    memcpy(f->name, name, RECORD_NAME_MAX);
+    fill(r, f, v, text_n);
+    return true;
+}
+
+static void put(struct record *r, const char *name, struct value v)
+{
+    int done = record_set(r, name, v, NULL);
+    assert(done == 0);
+    (void)done;
+}
+
+void record_put_int(struct record *r, const char *name, int64_t v)
+{
+    put(r, name, VALUE_OF_INT(v));
+}
+
+void record_put_bool(struct record *r, const char *name, bool v)
+{
+    put(r, name, VALUE_OF_BOOL(v));
+}
+
+void record_put_text(struct record *r, const char *name, const char *v)
+{
+    put(r, name, VALUE_OF_TEXT(v));
+}
+
+bool record_remove(struct record *r, const char *name)
+{
+    size_t at;
+    if (!find(r, name, strlen(name), &at)) {
+        return false;
+    }
+    r->n--;
+    memmove(&r->fields[at], &r->fields[at + 1], (r->n - at) * sizeof(r->fields[0]));
+    return true;
+}
+
+struct value record_at(const struct record *r, size_t i)
+{
+    assert(i < r->n);
+    const struct record_field *f = &r->fields[i];
+    struct value v = {.type = f->type};
+    switch (f->type) {
+    case VALUE_NONE:
+        break;
+    case VALUE_BOOL:
+        v.flag = f->flag;
+        break;
+    case VALUE_INT:
+        v.integer = f->integer;
+        break;
+    case VALUE_REAL:
+        v.real = f->real;
+        break;
+    case VALUE_TEXT:
+        v.text = r->text + f->text;
+        break;
+    }
+    return v;
+}
+
+bool record_get(const struct record *r, const char *name, struct value *out)
+{
+    size_t at;
+    if (!find(r, name, strlen(name), &at)) {
+        return false;
+    }
+    *out = record_at(r, at);
+    return true;
+}
+
+int64_t record_int(const struct record *r, const char *name, int64_t fallback)
+{
+    struct value v;
+    return record_get(r, name, &v) && v.type == VALUE_INT ? v.integer : fallback;
+}
+
+bool record_bool(const struct record *r, const char *name, bool fallback)
+{
+    struct value v;
+    return record_get(r, name, &v) && v.type == VALUE_BOOL ? v.flag : fallback;
+}
+
+const char *record_text(const struct record *r, const char *name, const char *fallback)
+{
+    struct value v;
+    return record_get(r, name, &v) && v.type == VALUE_TEXT ? v.text : fallback;
+}

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Records as MessagePack (the canonical bytes) and as JSON. */
+#include <string.h>
+
+#include <jansson.h>
+
+#include "proto/record_inner.h"
+#include "proto/wire.h"
+
+void value_pack(struct wire_buf *b, const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_NONE:
+        wire_put_nil(b);
+        break;
+    case VALUE_BOOL:
+        wire_put_bool(b, v->flag);
+        break;
+    case VALUE_INT:
+        wire_put_int(b, v->integer);
+        break;
+    case VALUE_REAL:
+        wire_put_real(b, v->real);
+        break;
+    case VALUE_TEXT:
+        wire_put_str(b, v->text);
+        break;
+    }
+}
+
+void record_pack_fields(struct wire_buf *b, const struct record *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        struct value v = record_at(r, i);
+        wire_put_str(b, r->fields[i].name);
+        value_pack(b, &v);
+    }
+}
+
+void record_pack(struct wire_buf *b, const struct record *r)
+{
+    wire_put_map(b, r->n);
+    record_pack_fields(b, r);
+}
+
+bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n)
+{
+    *text_n = 0;
+    switch (wire_type_of(o)) {
+    case WIRE_BOOL:
+        v->type = VALUE_BOOL;
+        return wire_get_bool(o, &v->flag);
+    case WIRE_INT:
+        v->type = VALUE_INT;
+        return wire_get_int(o, &v->integer);
+    case WIRE_REAL:
+        v->type = VALUE_REAL;
+        return wire_get_real(o, &v->real);
+    case WIRE_STR:
+        v->type = VALUE_TEXT;
+        return wire_get_str(o, &v->text, text_n);
+    default:
+        return false;
+    }
+}
+
+static int unpack_pair(struct record *r, const struct wire_obj *key, const struct wire_obj *value,
+                       struct error *err)
+{
+    const char *name;
+    size_t n;
+    if (!wire_get_str(key, &name, &n)) {
+        return error_set(err, ERROR_INVALID, "field names must be text");
+    }
+    if (wire_type_of(value) == WIRE_NIL) {
+        return 0;
+    }
+    if (record_has_n(r, name, n)) {
+        return error_set(err, ERROR_CONFLICT, "field '%s' is given twice", text_show(name, n).text);
+    }
+    struct value v;
+    size_t text_n;
+    if (!value_unpack(value, &v, &text_n)) {
+        return error_set(err, ERROR_INVALID,
+                         "field '%s' must be a number (of 64 bits), true, false or text",
+                         text_show(name, n).text);
+    }
+    return record_set_n(r, name, n, &v, text_n, err);
+}
+
+int record_unpack_but(struct record *r, const struct wire_obj *map, const char *but,
+                      struct error *err)
+{
+    record_init(r);
+    if (wire_type_of(map) != WIRE_MAP) {
+        return error_set(err, ERROR_INVALID, "expected a map of named values");
+    }
+    for (size_t i = 0; i < wire_count(map); i++) {
+        const struct wire_obj *key, *value;
+        wire_pair(map, i, &key, &value);
+        if (but && wire_is_str(key, but)) {
+            continue;
+        }
+        int done = unpack_pair(r, key, value, err);
+        if (done < 0) {
+            return done;
+        }
+    }
+    return 0;
+}
+
+int record_unpack(struct record *r, const struct wire_obj *map, struct error *err)
+{
+    return record_unpack_but(r, map, NULL, err);
+}
+
+size_t record_to_json(const struct record *r, char *out, size_t size)
+{
+    struct text_out o = text_out_begin(out, size);
+    text_putc(&o, '{');
+    for (size_t i = 0; i < r->n; i++) {
+        struct value v = record_at(r, i);
+        text_puts(&o, i > 0 ? "," : "");
+        text_put_json(&o, r->fields[i].name, strlen(r->fields[i].name));
+        text_putc(&o, ':');
+        if (v.type == VALUE_TEXT) {
+            text_put_json(&o, v.text, strlen(v.text));
+        } else {
+            value_put(&o, &v);
+        }
+    }
+    text_putc(&o, '}');
+    return o.len;
+}
+
+static int set_json(struct record *r, const char *name, const json_t *j, struct error *err)
+{
+    struct value v;
+    size_t text_n = 0;
+    switch (json_typeof(j)) {
+    case JSON_NULL:
+        return 0;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        v = VALUE_OF_BOOL(json_is_true(j));
+        break;
+    case JSON_INTEGER:
+        v = VALUE_OF_INT(json_integer_value(j));
+        break;
+    case JSON_REAL:
+        v = VALUE_OF_REAL(json_real_value(j));
+        break;
+    case JSON_STRING:
+        v = VALUE_OF_TEXT(json_string_value(j));
+        text_n = json_string_length(j);
+        break;
+    default:
+        return error_set(err, ERROR_INVALID, "field '%s' must be a number, true, false or text",
+                         text_show(name, strlen(name)).text);
+    }
+    return record_set_n(r, name, strlen(name), &v, text_n, err);
+}
+
+int record_from_json(struct record *r, const char *json, size_t length, struct error *err)
+{
+    record_init(r);
+    json_error_t why;
+    json_t *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &why);
+    if (!root) {
+        return error_set(err, ERROR_INVALID, "JSON, line %d, column %d: %s", why.line, why.column,
+                         text_show(why.text, strlen(why.text)).text);
+    }
+    int done = 0;
+    if (!json_is_object(root)) {
+        done = error_set(err, ERROR_INVALID, "expected a JSON object of named values");
+    }
+    const char *name;
+    json_t *value;
+    json_object_foreach(root, name, value) {
+        done = done < 0 ? done : set_json(r, name, value, err);
+    }
+    json_decref(root);
+    return done;
+}

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One walk over the table in each direction. Decoding expects fields in the order that encoding
+ * gives them, so each name is compared once; any other order works and costs a search.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "proto/schema.h"
+#include "proto/text.h"
+
+static void put_reals(struct wire_buf *b, const void *member)
+{
+    uint32_t n;
+    memcpy(&n, member, sizeof(n));
+    /* as declared by SCHEMA_MEMBER_REALS: a count, padding, then the doubles */
+    const double *v = (const double *)(const void *)((const char *)member + sizeof(double));
+    wire_put_array(b, n);
+    for (uint32_t i = 0; i < n; i++) {
+        wire_put_real(b, v[i]);
+    }
+}
+
+static void put_real(struct wire_buf *b, double v)
+{
+    if (isnan(v)) {
+        wire_put_nil(b);
+    } else {
+        wire_put_real(b, v);
+    }
+}
+
+static void put_member(struct wire_buf *b, const struct schema_field *f, const void *member)
+{
+    switch (f->kind) {
+    case SCHEMA_INT:
+        wire_put_int(b, *(const int64_t *)member);
+        break;
+    case SCHEMA_REAL:
+        put_real(b, *(const double *)member);
+        break;
+    case SCHEMA_FLAG:
+        wire_put_bool(b, *(const bool *)member);
+        break;
+    case SCHEMA_TEXT:
+        wire_put_str(b, member);
+        break;
+    case SCHEMA_RECORD:
+        record_pack(b, member);
+        break;
+    case SCHEMA_REALS:
+        put_reals(b, member);
+        break;
+    }
+}
+
+void schema_encode_fields(struct wire_buf *b, const struct schema *s, const void *object)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        wire_put_str(b, s->fields[i].name);
+        put_member(b, &s->fields[i], (const char *)object + s->fields[i].offset);
+    }
+}
+
+void schema_encode(struct wire_buf *b, const struct schema *s, const void *object)
+{
+    wire_put_map(b, s->n);
+    schema_encode_fields(b, s, object);
+}
+
+static void zero_member(const struct schema_field *f, void *member)
+{
+    switch (f->kind) {
+    case SCHEMA_INT:
+    case SCHEMA_REAL:
+    case SCHEMA_FLAG:
+        memset(member, 0, f->size);
+        break;
+    case SCHEMA_TEXT:
+        *(char *)member = 0;
+        break;
+    case SCHEMA_RECORD:
+        record_init(member);
+        break;
+    case SCHEMA_REALS:
+        memset(member, 0, sizeof(double)); /* the count */
+        break;
+    }
+}
+
+static int wrong(const struct schema *s, const struct schema_field *f, const char *wanted,
+                 struct error *err)
+{
+    return error_set(err, ERROR_INVALID, "%s.%s must be %s", s->name, f->name, wanted);
+}
+
+static int get_int(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
+                   int64_t *out, struct error *err)
+{
+    double real;
+    if (wire_get_int(o, out)) {
+        return 0;
+    }
+    if (wire_type_of(o) == WIRE_REAL && wire_get_real(o, &real) && text_real_is_int(real, out)) {
+        return 0;
+    }
+    return wrong(s, f, "an integer of 64 bits", err);
+}
+
+static int get_text(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
+                    char *out, struct error *err)
+{
+    const char *text;
+    size_t n;
+    if (!wire_get_str(o, &text, &n)) {
+        return wrong(s, f, "text", err);
+    }
+    if (!wire_copy_str(o, out, f->size)) {
+        out[0] = 0;
+        return error_set(err, ERROR_INVALID,
+                         "%s.%s takes text of at most %zu bytes without zeros, got %zu: '%s'", s->name,
+                         f->name, f->size - 1, n, text_show(text, n).text);
+    }
+    return 0;
+}
+
+static int get_record(const struct schema *s, const struct schema_field *f,
+                      const struct wire_obj *o, struct record *out, struct error *err)
+{
+    int r = record_unpack(out, o, err);
+    if (r < 0) {
+        record_init(out);
+        error_prefix(err, "%s.%s", s->name, f->name);
+    }
+    return r;
+}
+
+static int get_reals(const struct schema *s, const struct schema_field *f, const struct wire_obj *o,
+                     void *member, struct error *err)
+{
+    double *v = (double *)(void *)((char *)member + sizeof(double));
+    size_t room = f->size / sizeof(double) - 1;
+    if (wire_type_of(o) != WIRE_ARRAY || wire_count(o) > room) {
+        return error_set(err, ERROR_INVALID, "%s.%s must be an array of at most %zu numbers", s->name,
+                         f->name, room);
+    }
+    uint32_t n = (uint32_t)wire_count(o);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!wire_get_real(wire_at(o, i), &v[i])) {
+            return wrong(s, f, "an array of numbers", err);
+        }
+    }
+    memcpy(member, &n, sizeof(n));
+    return 0;
+}
+
+static int get_member(const struct schema *s, const struct schema_field *f,
+                      const struct wire_obj *o, void *member, struct error *err)
+{
+    if (wire_type_of(o) == WIRE_NIL) {
+        if (f->kind == SCHEMA_REAL) {
+            *(double *)member = NAN;
+        }
+        return 0;
+    }
+    switch (f->kind) {
+    case SCHEMA_INT:
+        return get_int(s, f, o, member, err);
+    case SCHEMA_REAL:
+        return wire_get_real(o, member) ? 0 : wrong(s, f, "a number", err);
+    case SCHEMA_FLAG:
+        return wire_get_bool(o, member) ? 0 : wrong(s, f, "true or false", err);
+    case SCHEMA_TEXT:
+        return get_text(s, f, o, member, err);
+    case SCHEMA_RECORD:
+        return get_record(s, f, o, member, err);
+    case SCHEMA_REALS:
+        break;
+    }
+    return get_reals(s, f, o, member, err);
+}
+
+static bool is_name(const char *name, const char *given, size_t n)
+{
+    return strncmp(name, given, n) == 0 && name[n] == 0;
+}
+
+static bool in_list(const char *const *list, const char *given, size_t n)
+{
+    for (; list && *list; list++) {
+        if (is_name(*list, given, n)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int unknown(const struct schema *s, const char *const *others, const char *given, size_t n,
+                   struct error *err)
+{
+    struct text_nearest near;
+    text_nearest_begin(&near, given, n);
+    char known[256];
+    struct text_out list = text_out_begin(known, sizeof(known));
+    for (; others && *others; others++) {
+        text_nearest_offer(&near, *others);
+        text_puts(&list, *others);
+        text_puts(&list, ", ");
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        text_nearest_offer(&near, s->fields[i].name);
+        text_puts(&list, i > 0 ? ", " : "");
+        text_puts(&list, s->fields[i].name);
+    }
+    const char *best = text_nearest_end(&near);
+    if (best) {
+        return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; did you mean '%s'?",
+                         s->name, text_show(given, n).text, best);
+    }
+    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; it takes %s", s->name,
+                     text_show(given, n).text, known);
+}
+
+/* The field of that name, looked for from `from` on; s->n: none. */
+static size_t find_field(const struct schema *s, size_t from, const char *given, size_t n)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        size_t at = from + i < s->n ? from + i : from + i - s->n;
+        if (is_name(s->fields[at].name, given, n)) {
+            return at;
+        }
+    }
+    return s->n;
+}
+
+int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
+                         const struct wire_obj *map, const char *const *others, void *object,
+                         struct error *err)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        zero_member(&s->fields[i], (char *)object + s->fields[i].offset);
+    }
+    if (map && wire_type_of(map) != WIRE_MAP) {
+        return error_set(err, ERROR_INVALID, "%s must be a map of named values", s->name);
+    }
+    uint64_t seen = 0;
+    size_t next = 0;
+    for (size_t i = 0; i < wire_count(map); i++) {
+        const struct wire_obj *key, *value;
+        const char *name;
+        size_t n;
+        wire_pair(map, i, &key, &value);
+        if (!wire_get_str(key, &name, &n)) {
+            return error_set(err, ERROR_INVALID, "field names of %s must be text", s->name);
+        }
+        if (in_list(others, name, n)) {
+            continue;
+        }
+        size_t at = find_field(s, next, name, n);
+        if (at == s->n) {
+            if (strict == SCHEMA_STRICT) {
+                return unknown(s, others, name, n, err);
+            }
+            continue;
+        }
+        if (strict == SCHEMA_STRICT && seen >> at & 1) {
+            return error_set(err, ERROR_CONFLICT, "%s.%s is given twice", s->name,
+                             s->fields[at].name);
+        }
+        seen |= UINT64_C(1) << at;
+        next = at + 1 < s->n ? at + 1 : 0;
+        int r = get_member(s, &s->fields[at], value, (char *)object + s->fields[at].offset, err);
+        if (r < 0) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+int schema_decode(const struct schema *s, enum schema_strictness strict, const struct wire_obj *map,
+                  void *object, struct error *err)
+{
+    return schema_decode_beside(s, strict, map, NULL, object, err);
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <locale.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "proto/text.h"
+
+struct text_out text_out_begin(char *data, size_t size)
+{
+    if (size > 0) {
+        data[0] = 0;
+    }
+    return (struct text_out){data, size, 0};
+}
+
+void text_put(struct text_out *o, const char *s, size_t n)
+{
+    if (o->len + 1 < o->size) {
+        size_t room = o->size - 1 - o->len;
+        size_t take = n < room ? n : room;
+        memcpy(o->data + o->len, s, take);
+        o->data[o->len + take] = 0;
+    }
+    o->len += n;
+}
+
+void text_puts(struct text_out *o, const char *s)
+{
+    text_put(o, s, strlen(s));
+}
+
+void text_putc(struct text_out *o, char c)
+{
+    text_put(o, &c, 1);
+}
+
+void text_put_uint(struct text_out *o, uint64_t v)
+{
+    char digits[20];
+    size_t at = sizeof(digits);
+    do {
+        digits[--at] = (char)('0' + v % 10);
+        v /= 10;
+    } while (v > 0);
+    text_put(o, digits + at, sizeof(digits) - at);
+}
+
+void text_put_int(struct text_out *o, int64_t v)
+{
+    if (v < 0) {
+        text_putc(o, '-');
+        text_put_uint(o, -(uint64_t)v);
+    } else {
+        text_put_uint(o, (uint64_t)v);
+    }
+}
+
+/* Numbers are always those of the C locale, whatever the process has set. */
+static locale_t c_locale;
+static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
+
+static void c_locale_make(void)
+{
+    c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+static locale_t c_locale_enter(void)
+{
+    pthread_once(&c_locale_once, c_locale_make);
+    return c_locale ? uselocale(c_locale) : (locale_t)0;
+}
+
+static void c_locale_leave(locale_t old)
+{
+    if (old) {
+        uselocale(old);
+    }
+}
+
+void text_put_real(struct text_out *o, double v)
+{
+    char s[32];
+    locale_t old = c_locale_enter();
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(s, sizeof(s), "%.*g", digits, v);
+        if (strtod(s, NULL) == v) {
+            break;
+        }
+    }
+    c_locale_leave(old);
+    text_puts(o, s);
+    if (!strpbrk(s, ".e")) {
+        text_puts(o, ".0");
+    }
+}
+
+void text_put_json(struct text_out *o, const char *s, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    text_putc(o, '"');
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)s[i];
+        if (c == '"' || c == '\\') {
+            text_putc(o, '\\');
+            text_putc(o, (char)c);
+        } else if (c == '\n') {
+            text_puts(o, "\\n");
+        } else if (c == '\t') {
+            text_puts(o, "\\t");
+        } else if (c < 0x20 || c == 0x7f) {
+            char escape[] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+            text_put(o, escape, sizeof(escape));
+        } else {
+            text_putc(o, (char)c);
+        }
+    }
+    text_putc(o, '"');
+}
+
+static size_t digits_at(const char *s, size_t n, size_t at)
+{
+    size_t from = at;
+    while (at < n && s[at] >= '0' && s[at] <= '9') {
+        at++;
+    }
+    return at - from;
+}
+
+/* Whether s is -?digits, or a decimal real; decides by form only. */
+static enum text_number number_form(const char *s, size_t n)
+{
+    size_t at = n > 0 && s[0] == '-';
+    size_t whole = digits_at(s, n, at);
+    at += whole;
+    if (at == n) {
+        return whole > 0 ? TEXT_INT : TEXT_NOT_NUMBER;
+    }
+    size_t part = 0;
+    if (s[at] == '.') {
+        part = digits_at(s, n, at + 1);
+        at += 1 + part;
+    }
+    if (whole + part == 0) {
+        return TEXT_NOT_NUMBER;
+    }
+    if (at < n && (s[at] == 'e' || s[at] == 'E')) {
+        at++;
+        at += at < n && (s[at] == '+' || s[at] == '-');
+        size_t power = digits_at(s, n, at);
+        if (power == 0) {
+            return TEXT_NOT_NUMBER;
+        }
+        at += power;
+    }
+    return at == n ? TEXT_REAL : TEXT_NOT_NUMBER;
+}
+
+static bool parse_int(const char *s, size_t n, int64_t *out)
+{
+    bool negative = s[0] == '-';
+    uint64_t limit = negative ? (uint64_t)INT64_MAX + 1 : (uint64_t)INT64_MAX;
+    uint64_t v = 0;
+    for (size_t i = negative; i < n; i++) {
+        unsigned digit = (unsigned)(s[i] - '0');
+        if (v > (limit - digit) / 10) {
+            return false;
+        }
+        v = v * 10 + digit;
+    }
+    *out = negative ? (int64_t)-v : (int64_t)v;
+    return true;
+}
+
+static bool parse_real(const char *s, size_t n, double *out)
+{
+    char copy[64];
+    if (n >= sizeof(copy)) {
+        return false; /* no real needs so many digits */
+    }
+    memcpy(copy, s, n);
+    copy[n] = 0;
+    locale_t old = c_locale_enter();
+    *out = strtod(copy, NULL);
+    c_locale_leave(old);
+    return isfinite(*out);
+}
+
+enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real)
+{
+    enum text_number form = number_form(s, n);
+    bool fits = form == TEXT_INT    ? parse_int(s, n, integer)
+                : form == TEXT_REAL ? parse_real(s, n, real)
+                                    : true;
+    return fits ? form : TEXT_NUMBER_RANGE;
+}
+
+bool text_real_is_int(double v, int64_t *out)
+{
+    if (!(v >= -0x1p63 && v < 0x1p63) || v != trunc(v)) {
+        return false;
+    }
+    *out = (int64_t)v;
+    return true;
+}
+
+/* Length of the valid UTF-8 sequence at s; 0: none begins here. */
+static size_t utf8_at(const unsigned char *s, size_t n)
+{
+    unsigned char c = s[0];
+    size_t need = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : (c & 0xf0) == 0xe0 ? 3
+                  : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    if (need == 0 || need > n) {
+        return 0;
+    }
+    for (size_t i = 1; i < need; i++) {
+        if ((s[i] & 0xc0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = (c == 0xe0 && s[1] < 0xa0) || (c == 0xf0 && s[1] < 0x90);
+    bool surrogate = c == 0xed && s[1] >= 0xa0;
+    bool beyond = c == 0xf4 && s[1] >= 0x90;
+    return overlong || surrogate || beyond ? 0 : need;
+}
+
+/* Bytes at the front of s that are plain ASCII, found eight at a time: nearly all text is. */
+static size_t ascii_prefix(const char *s, size_t n)
+{
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, s + i, 8);
+        if (eight & UINT64_C(0x8080808080808080)) {
+            break;
+        }
+    }
+    while (i < n && (unsigned char)s[i] < 0x80) {
+        i++;
+    }
+    return i;
+}
+
+bool text_utf8(const char *s, size_t n)
+{
+    for (size_t i = ascii_prefix(s, n); i < n;) {
+        size_t step = utf8_at((const unsigned char *)s + i, n - i);
+        if (step == 0) {
+            return false;
+        }
+        i += step;
+    }
+    return true;
+}
+
+void text_utf8_clean(char *s, size_t n)
+{
+    for (size_t i = ascii_prefix(s, n); i < n;) {
+        size_t step = utf8_at((const unsigned char *)s + i, n - i);
+        if (step == 0) {
+            s[i] = '?';
+            step = 1;
+        }
+        i += step;
+    }
+}
+
+struct text_shown text_show(const char *s, size_t n)
+{
+    struct text_shown shown;
+    size_t room = sizeof(shown.text) - 1;
+    bool cut = n > room;
+    size_t take = cut ? room - 3 : n;
+    memcpy(shown.text, s, take);
+    for (size_t i = 0; i < take; i++) {
+        unsigned char c = (unsigned char)shown.text[i];
+        if (c < 0x20 || c == 0x7f) {
+            shown.text[i] = '?';
+        }
+    }
+    text_utf8_clean(shown.text, take);
+    strcpy(shown.text + take, cut ? "..." : "");
+    return shown;
+}
+
+void text_nearest_begin(struct text_nearest *t, const char *given, size_t n)
+{
+    *t = (struct text_nearest){given, n, NULL, 0};
+}
+
+static unsigned char lower(char c)
+{
+    return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+}
+
+enum { NEAREST_MAX = 40 };
+
+static unsigned min3(unsigned a, unsigned b, unsigned c)
+{
+    unsigned ab = a < b ? a : b;
+    return ab < c ? ab : c;
+}
+
+/* Edits (insert, drop, change, swap of neighbours) between two short words, letter case aside. */
+static unsigned edits(const char *a, size_t na, const char *b, size_t nb)
+{
+    unsigned rows[3][NEAREST_MAX + 1];
+    unsigned *before = rows[0], *last = rows[1], *now = rows[2];
+    for (size_t j = 0; j <= nb; j++) {
+        before[j] = last[j] = (unsigned)j;
+    }
+    for (size_t i = 1; i <= na; i++) {
+        now[0] = (unsigned)i;
+        for (size_t j = 1; j <= nb; j++) {
+            unsigned change = lower(a[i - 1]) != lower(b[j - 1]);
+            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
+            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
+                lower(a[i - 2]) == lower(b[j - 1]) && before[j - 2] + 1 < now[j]) {
+                now[j] = before[j - 2] + 1;
+            }
+        }
+        unsigned *spare = before;
+        before = last;
+        last = now;
+        now = spare;
+    }
+    return last[nb];
+}
+
+void text_nearest_offer(struct text_nearest *t, const char *known)
+{
+    size_t n = strlen(known);
+    if (t->n > NEAREST_MAX || n > NEAREST_MAX) {
+        return;
+    }
+    unsigned distance = edits(t->given, t->n, known, n);
+    if (!t->best || distance < t->distance) {
+        t->best = known;
+        t->distance = distance;
+    }
+}
+
+const char *text_nearest_end(const struct text_nearest *t)
+{
+    /* half of the letters wrong is no longer a slip of the pen */
+    return t->best && t->distance <= (t->n + 1) / 2 ? t->best : NULL;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Text helpers of proto/: output that is measured and cut like snprintf, numbers that do not depend
+ * on the locale (libgemmd lives in other people's processes), UTF-8, and foreign text made fit to
+ * stand in a sentence. Internal to proto/.
+ */
+#ifndef GEMMD_PROTO_TEXT_H
+#define GEMMD_PROTO_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Output: as much as fits is written, always terminated (when size > 0); len counts all of it. */
+struct text_out {
+    char *data; /* borrowed; may be NULL when size is 0 */
+    size_t size;
+    size_t len;
+};
+
+struct text_out text_out_begin(char *data, size_t size);
+void text_put(struct text_out *o, const char *s, size_t n);
+void text_puts(struct text_out *o, const char *s);
+void text_putc(struct text_out *o, char c);
+void text_put_int(struct text_out *o, int64_t v);
+void text_put_uint(struct text_out *o, uint64_t v);
+/* The shortest decimal that reads back as v, with a '.' or an exponent so that it stays a real.
+ * v is finite. The result is also valid JSON. */
+void text_put_real(struct text_out *o, double v);
+/* In quotes, with JSON's escapes. */
+void text_put_json(struct text_out *o, const char *s, size_t n);
+
+/* What a bare word says: an integer, a real, or neither. */
+enum text_number { TEXT_NOT_NUMBER, TEXT_INT, TEXT_REAL, TEXT_NUMBER_RANGE /* fits neither */ };
+enum text_number text_number(const char *s, size_t n, int64_t *integer, double *real);
+
+/* Whether a real has an integral value that an int64_t holds. */
+bool text_real_is_int(double v, int64_t *out);
+
+bool text_utf8(const char *s, size_t n);       /* valid UTF-8 */
+void text_utf8_clean(char *s, size_t n);       /* what is not becomes '?', in place */
+
+/* Foreign text for a sentence: cut, and without control bytes: show(s, n).text */
+struct text_shown {
+    char text[56];
+};
+struct text_shown text_show(const char *s, size_t n);
+
+/* The known name nearest to one that is not: offer all of them, then ask. */
+struct text_nearest {
+    const char *given; /* borrowed */
+    size_t n;
+    const char *best; /* borrowed */
+    unsigned distance;
+};
+void text_nearest_begin(struct text_nearest *t, const char *given, size_t n);
+void text_nearest_offer(struct text_nearest *t, const char *known);
+const char *text_nearest_end(const struct text_nearest *t); /* NULL: none is near */
+
+#endif
