@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real daemon in a temporary folder, and an independent MessagePack-RPC client.
+
+The client knows docs/protocol.md and Python's msgpack, nothing of ours: what it can do, any language
+can. Every test gets its own folder, socket, database and cache; `daemon()` starts a gemmd in it (and
+again after a crash: the folder stays for the test's life). Compiled modules are shared between the
+tests of a run, unless a test asks for its own cache, since compiling is what takes time.
+"""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import tempfile
+import time
+
+import msgpack
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("GEMMD_BUILD", ROOT / "build")).resolve()
+DATA = ROOT / "tests" / "data"
+GEMMD = BUILD / "daemon" / "gemmd"
+RUNNER = BUILD / "daemon" / "runner" / "gemmd-runner"
+GEMMCTL = BUILD / "client" / "gemmctl"
+SYNTHETIC = f"replay:{DATA / 'synthetic.jsonl'}"
+# A sanitizer build is slower: every patience below is multiplied by this.
+PATIENCE = float(os.environ.get("GEMMD_TEST_PATIENCE", "1"))
+
+
+class RpcError(Exception):
+    def __init__(self, error):
+        super().__init__(f"{error['name']}: {error['message']}")
+        self.name, self.message, self.survives = error["name"], error["message"], error["survives"]
+
+
+class Client:
+    """MessagePack-RPC over a Unix socket; blocking, one thread."""
+
+    def __init__(self, path, timeout=60):
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(timeout * PATIENCE)
+        self.socket.connect(str(path))
+        self.unpacker = msgpack.Unpacker(raw=False, strict_map_key=False)
+        self.next_id = 0
+        self.responses, self.notifications = {}, []
+
+    def close(self):
+        self.socket.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def send(self, method, **params):
+        self.next_id += 1
+        self.socket.sendall(msgpack.packb([0, self.next_id, method, params]))
+        return self.next_id
+
+    def read(self):
+        """One more message of the stream."""
+        while True:
+            for message in self.unpacker:
+                return message
+            data = self.socket.recv(65536)
+            if not data:
+                raise EOFError("the daemon closed the connection")
+            self.unpacker.feed(data)
+
+    def wait(self, request):
+        while request not in self.responses:
+            message = self.read()
+            if message[0] == 1:
+                self.responses[message[1]] = message
+            else:
+                assert message[0] == 2, message
+                self.notifications.append((message[1], message[2]))
+        _, _, error, result = self.responses.pop(request)
+        if error is not None:
+            raise RpcError(error)
+        return result
+
+    def call(self, method, **params):
+        return self.wait(self.send(method, **params))
+
+    def list(self, what, **filter_):
+        rows, offset = [], 0
+        while offset is not None:
+            page = self.call("list", what=what, filter={**filter_, "offset": offset})
+            rows += page["rows"]
+            offset = page["next"]
+        return rows
+
+
+class Daemon:
+    def __init__(self, folder, device, options=(), env=None, cache=None):
+        self.folder, self.device = folder, device
+        self.socket = folder / "gemmd.sock"
+        self.database = folder / "cache.db"
+        self.cache = cache or folder / "cache"
+        self.options, self.env = list(options), {**os.environ, **(env or {})}
+        self.log = folder / "log"
+        self.process = None
+
+    def command(self):
+        return [GEMMD, "--device", self.device, "--socket", self.socket, "--database",
+                self.database, "--cache-dir", self.cache, "--runner", RUNNER, *self.options]
+
+    def start(self):
+        self.process = subprocess.Popen(list(map(str, self.command())), env=self.env,
+                                        stdin=subprocess.DEVNULL, stdout=self.log.open("a"),
+                                        stderr=subprocess.STDOUT)
+        deadline = time.monotonic() + 30 * PATIENCE
+        while time.monotonic() < deadline:
+            if self.process.poll() is not None:
+                raise AssertionError(f"gemmd ended with {self.process.returncode}: {self.text()}")
+            try:
+                with self.connect() as c:
+                    c.call("hello", version=1, client="test")
+                    return self
+            except (FileNotFoundError, ConnectionRefusedError):
+                time.sleep(0.02)
+        raise AssertionError(f"gemmd did not listen: {self.text()}")
+
+    def text(self):
+        return self.log.read_text()
+
+    def connect(self, timeout=60):
+        return Client(self.socket, timeout)
+
+    def call(self, method, **params):
+        with self.connect() as c:
+            return c.call(method, **params)
+
+    def status(self):
+        return self.call("status")
+
+    def ctl(self, *args, check=True, env=None):
+        result = subprocess.run([GEMMCTL, *map(str, args)], capture_output=True, text=True,
+                                env={**self.env, "GEMMD_SOCKET": str(self.socket), **(env or {})},
+                                timeout=120 * PATIENCE)
+        if check:
+            assert result.returncode == 0, (args, result.stdout, result.stderr)
+        return result
+
+    def ctl_json(self, *args):
+        return json.loads(self.ctl(*args, "--json").stdout)
+
+    def runner_pid(self):
+        return self.status()["runner"]["pid"]
+
+    def kill(self):
+        """kill -9 of the daemon and its runner."""
+        runner = self.runner_pid()
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        if runner:
+            try:
+                os.kill(runner, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # it dies with its parent
+
+    def stop(self):
+        if self.process and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20 * PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError(f"gemmd did not stop on SIGTERM: {self.text()}")
+        return self.process.returncode if self.process else 0
+
+    def sql(self, query, *args):
+        """Read as ops would, while the daemon runs or not."""
+        connection = sqlite3.connect(f"file:{self.database}?mode=ro", uri=True)
+        try:
+            return connection.execute(query, args).fetchall()
+        finally:
+            connection.close()
+
+
+@pytest.fixture(scope="session")
+def shared_cache():
+    path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-cache-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def folder():
+    # short: a socket path has at most 107 bytes
+    path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def daemon(folder, shared_cache):
+    """daemon(device=..., options=[...], env={...}, own_cache=False) starts one; all stop at the end,
+    and must stop cleanly unless the test killed them."""
+    running = []
+
+    def start(device=SYNTHETIC, options=(), env=None, own_cache=False):
+        d = Daemon(folder, device, options, env, None if own_cache else shared_cache)
+        running.append(d)
+        return d.start()
+
+    yield start
+    for d in running:
+        if d.process.poll() is None:
+            assert d.stop() == 0, d.text()
+        assert "ERROR: AddressSanitizer" not in d.text(), d.text()
+        assert "runtime error:" not in d.text(), d.text()
+
+
+@pytest.fixture(scope="module")
+def daemon_of_module(shared_cache):
+    """One daemon for a module's tests that only ask and must not disturb each other."""
+    path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    d = Daemon(path, SYNTHETIC, cache=shared_cache).start()
+    yield d
+    assert d.stop() == 0, d.text()
+    assert "ERROR: AddressSanitizer" not in d.text(), d.text()
+    assert "runtime error:" not in d.text(), d.text()
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def gemm(mode="forward", m=256, n=256, k=256, experts=4, topk=2, **more):
+    return {"op": "grouped_gemm", "mode": mode, "M": m, "N": n, "K": k, "experts": experts,
+            "topk": topk, **more}
+
+
+def eventually(condition, seconds=10, every=0.05):
+    deadline = time.monotonic() + seconds * PATIENCE
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(every)
+    raise AssertionError("it did not become true in time")

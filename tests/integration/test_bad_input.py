@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad input gets a clear error, and nothing is lost: the daemon answers the next request."""
+import os
+import random
+import socket
+import stat
+import time
+
+import msgpack
+import pytest
+
+from conftest import RpcError, gemm
+
+BAD_PROBLEMS = [
+    # problem, name of the error, what the sentence must hold
+    (gemm(m=0), "invalid", "M"),
+    (gemm(n=-64), "invalid", "N"),
+    (gemm(k=2**31), "invalid", "K"),
+    (gemm(m=2**62), "invalid", "M"),
+    (gemm(m="64"), "invalid", "M"),
+    (gemm(m=64.5), "invalid", "M"),
+    (gemm(m=2**30, n=2**30), "invalid", "elements"),
+    (gemm(experts=0), "invalid", "experts"),
+    (gemm(experts=5000), "invalid", "experts"),
+    (gemm(topk=8, experts=4), "invalid", "topk"),
+    (gemm(m=255), "invalid", "topk"),
+    (gemm(permute_x=True, permute_y=True), "conflict", "permute"),
+    (gemm(fuse_mul_post=True), "conflict", "permute_y"),
+    (gemm(mode="dX", permute_y=True, fuse_mul_post=True), "conflict", "fuse_mul_post"),
+    (gemm(accumulate=True), "conflict", "accumulate"),
+    (gemm(mode="backward"), "invalid", "forward"),
+    (gemm(dtype_in="int4"), "invalid", "bf16"),
+    (gemm(quant="fp8"), "invalid", "quant"),
+    (gemm(routing="rows:1,2"), "invalid", "rou"),
+    (gemm(blocksize=64), "unknown_field", "blocksize"),
+    ({"op": "gemv", "M": 1}, "unknown_op", "gemv"),
+    ({"op": "grouped_gemm", "mode": "forward"}, "invalid", "M"),
+    ({"M": 1}, "invalid", "op"),
+    ({"op": "custom:", "x": 1}, "unknown_op", "custom"),
+    ({"op": "gemm", "mode": "forward", "M": 64, "N": 64, "K": 64, "experts": 2}, "conflict",
+     "experts"),
+]
+
+
+@pytest.mark.parametrize("problem,name,word", BAD_PROBLEMS)
+def test_bad_problems(daemon_of_module, problem, name, word):
+    with daemon_of_module.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=problem, wait="cached")
+        assert e.value.name == name and e.value.survives, e.value
+        assert word in e.value.message
+        assert c.call("status")["pid"]
+
+
+BAD_REQUESTS = [
+    ("get", {}, "invalid", "problem"),
+    ("get", {"problem": 7}, "invalid", "problem"),
+    ("get", {"problem": gemm(), "wiat": "now"}, "unknown_field", "wait"),
+    ("get", {"problem": gemm(), "wait": "soon"}, "invalid", "tuned"),
+    ("get", {"problem": gemm(), "deadline_ms": -1}, "invalid", "deadline_ms"),
+    ("get", {"problem": gemm(), "atol": -0.5}, "invalid", "atol"),
+    ("tune", {"problem": gemm(), "strategy": "magic"}, "invalid", "ranked"),
+    ("tune", {"problem": gemm(), "strategy": "given"}, "invalid", "configs"),
+    ("tune", {"problem": gemm(), "budget": -3}, "invalid", "budget"),
+    ("tune", {"problem": gemm(), "restrict": {"BLOCK_SIZE_Q": 64}}, "unknown_field", "BLOCK_SIZE"),
+    ("tune", {"problem": gemm(), "restrict": {"BLOCK_SIZE_M": [7]}}, "no_config", ""),
+    ("tune", {"problem": gemm(), "configs": ["BLOCK_SIZE_M=64 permute_x=true"]}, "conflict",
+     "permute_x"),
+    ("tune", {"problem": gemm(), "configs": ["this is no config"]}, "invalid", ""),
+    ("tune", {"problem": gemm(n=1004)}, "no_config", "multiple of 8"),
+    ("tune", {"problem": gemm(k=12)}, "no_config", "multiple of 8"),
+    ("frobnicate", {}, "unknown_method", "frobnicate"),
+    ("list", {"what": "everything"}, "invalid", "best"),
+    ("list", {"what": "trials", "filter": {"colour": "red"}}, "unknown_field", "colour"),
+    ("show", {"key": "zz"}, "invalid", "key"),
+    ("show", {"key": "0123456789"}, "not_found", ""),
+    ("module", {"id": "../../etc/passwd", "offset": 0}, "invalid", ""),
+    ("unquarantine", {"variant": "f" * 32}, "not_found", ""),
+    ("hello", {"version": 99}, "version", "1"),
+]
+
+
+@pytest.mark.parametrize("method,params,name,word", BAD_REQUESTS)
+def test_bad_requests(daemon_of_module, method, params, name, word):
+    with daemon_of_module.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call(method, **params)
+        assert e.value.name == name, e.value
+        assert word in e.value.message
+    assert daemon_of_module.status()["pid"]
+
+
+def expect_error_then_close(c, name):
+    message = c.read()
+    assert message[0] == 1 and message[2]["name"] == name and not message[2]["survives"], message
+    with pytest.raises(EOFError):
+        c.read()
+
+
+BAD_STREAMS = {
+    "not msgpack": (b"GET / HTTP/1.1\r\n\r\n", "malformed"),
+    "reserved byte": (b"\xc1", "malformed"),
+    "2^29 elements in five bytes": (b"\xdd\x20\x00\x00\x00", "too_large"),
+    "a map of 2^31 pairs": (b"\xdf\x80\x00\x00\x00", "too_large"),
+    "a string of 4 GiB": (b"\x94\x00\x01\xdb\xff\xff\xff\xff", "too_large"),
+    "a message over 64 KiB": (msgpack.packb([0, 1, "get", {"x": "y" * 70000}]), "too_large"),
+    "too deep": (b"\x91" * 64, "malformed"),
+    "an extension type": (b"\x94\x00\x01\xc7\x04\x01abcd", "malformed"),
+    "a bare integer": (b"\x07", "malformed"),
+    "no such message type": (msgpack.packb([9, 1, "get", {}]), "malformed"),
+    "a request of three": (msgpack.packb([0, 1, "get"]), "malformed"),
+    "an id that is no number": (msgpack.packb([0, "one", "get", {}]), "malformed"),
+    "a method that is no text": (msgpack.packb([0, 1, 7, {}]), "malformed"),
+    "params that are no map": (msgpack.packb([0, 1, "get", 7]), "malformed"),
+    "a response nobody asked for": (msgpack.packb([1, 1, None, {}]), "malformed"),
+}
+
+
+@pytest.mark.parametrize("data,name", BAD_STREAMS.values(), ids=BAD_STREAMS)
+def test_bad_streams(daemon_of_module, data, name):
+    before = daemon_of_module.status()["rss_bytes"]
+    with daemon_of_module.connect() as c:
+        c.socket.sendall(data)
+        expect_error_then_close(c, name)
+    assert daemon_of_module.status()["rss_bytes"] < before + 8 * 2**20
+
+
+def test_byte_by_byte_is_fine(daemon_of_module):
+    with daemon_of_module.connect() as c:
+        for byte in msgpack.packb([0, 5, "get", {"problem": gemm(), "wait": "cached"}]):
+            c.socket.sendall(bytes([byte]))
+        assert c.wait(5)["tier"]
+
+
+def test_random_bytes_never_hurt(daemon_of_module):
+    rng = random.Random(20261121)
+    good = msgpack.packb([0, 1, "get", {"problem": gemm(), "wait": "cached"}])
+    for _ in range(300):
+        data = bytearray(good)
+        for _ in range(rng.randint(1, 8)):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        with daemon_of_module.connect() as c:
+            try:
+                c.socket.sendall(bytes(data[: rng.randint(1, len(data))]))
+                c.socket.shutdown(socket.SHUT_WR)
+                while c.socket.recv(65536):
+                    pass
+            except OSError:
+                pass
+    assert daemon_of_module.status()["pid"]
+
+
+def test_a_client_that_never_reads_is_cut_off_and_others_are_served(daemon_of_module):
+    d = daemon_of_module
+    silent = d.connect()
+    silent.socket.setblocking(False)
+    request = msgpack.packb([0, 1, "status", {}])
+    before = d.status()["rss_bytes"]
+    began = time.monotonic()
+    while time.monotonic() - began < 2:
+        try:
+            silent.socket.send(request * 100)
+        except BlockingIOError:
+            time.sleep(0.01)
+        except (BrokenPipeError, ConnectionResetError):
+            break
+    assert d.status()["rss_bytes"] < before + 16 * 2**20
+    silent.close()
+
+
+def test_a_disconnect_in_mid_message(daemon_of_module):
+    with daemon_of_module.connect() as c:
+        c.socket.sendall(msgpack.packb([0, 1, "get", {"problem": gemm()}])[:20])
+    assert daemon_of_module.status()["pid"]
+
+
+def test_the_socket_is_for_owner_and_group(daemon_of_module):
+    mode = os.stat(daemon_of_module.socket).st_mode
+    assert stat.S_ISSOCK(mode) and mode & 0o777 == 0o660
+
+
+def test_config_conflicts_name_the_rule(daemon_of_module):
+    with daemon_of_module.connect() as c:
+        default = c.call("get", problem=gemm(), wait="cached")["config"]
+        assert c.call("check", problem=gemm(), config=default)["valid"] is True
+        bad = c.call("check", problem=gemm(permute_x=True), config={**default, "permute_x": False})
+        assert bad["valid"] is False and "permute_x" in bad["message"]
+        tma = c.call("check", problem=gemm(permute_x=True), config={**default, "use_tma_load_x": True})
+        assert tma["valid"] is False and "use_tma_load_x" in tma["message"]
+        big = c.call("check", problem=gemm(), config={**default, "BLOCK_SIZE_M": 256,
+                                                      "BLOCK_SIZE_N": 256, "BLOCK_SIZE_K": 64,
+                                                      "num_stages": 5})
+        assert big["valid"] is False
+        if big.get("resource"):
+            assert big["required"] > big["limit"] > 0

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates that crash, hang, lie, or cannot be built: the job ends with a best, hits are answered
+all the while, the reasons are kept, and the bad ones are skipped next time."""
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from conftest import RpcError, eventually, gemm
+
+
+def faults(folder, *rules):
+    """A fault overlay for the replay device (tests/data/README.md)."""
+    path = folder / "faults.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in rules))
+    return {"GEMMD_REPLAY_FAULTS": str(path)}
+
+
+def candidates(d, n=6):
+    """The configs a ranked search would try first, by asking for their trials once."""
+    with d.connect() as c:
+        key = c.call("tune", problem=gemm(), budget=n + 2)["key"]
+        trials = [t for t in c.list("trials", key=key, stage="measure", sort="id")
+                  if not t["reference"]]
+        c.call("evict", key=key)
+    return [t["config"] for t in trials][:n]
+
+
+@pytest.fixture
+def with_faults(daemon, folder):
+    """with_faults([(fault, stage), ...]): a daemon whose first ranked candidates fault so."""
+
+    def make(kinds, options=()):
+        d = daemon(options=options)
+        configs = candidates(d, len(kinds))
+        assert d.stop() == 0
+        rules = [{"config": " ".join(f"{k}={v}".replace("True", "true").replace("False", "false")
+                                     for k, v in config.items()), "fault": fault, "stage": stage}
+                 for config, (fault, stage) in zip(configs, kinds)]
+        d.env.update(faults(folder, *rules))
+        for path in folder.glob("cache.db*"):
+            path.unlink()
+        d.start()
+        return d, configs
+
+    return make
+
+
+def test_crash_hang_and_wrong_answer(with_faults):
+    d, (crash, hang, wrong) = with_faults(
+        [("crash", "time"), ("hang", "time"), ("wrong", "verify")], ["--hang-limit-ms", "700"])
+    latencies, stop = [], threading.Event()
+
+    def ask_for_hits():
+        with d.connect() as c:
+            while not stop.is_set():
+                began = time.monotonic()
+                assert c.call("get", problem=gemm(n=1024), wait="cached")["tier"] == "exact"
+                latencies.append(time.monotonic() - began)
+                time.sleep(0.005)
+
+    d.call("get", problem=gemm(n=1024), budget=4)
+    asker = threading.Thread(target=ask_for_hits)
+    asker.start()
+    with d.connect() as c:
+        answer = c.call("tune", problem=gemm(), budget=16)
+        stop.set()
+        asker.join()
+        assert answer["tier"] == "exact" and answer["config"] not in (crash, hang, wrong)
+        trials = {json.dumps(t["config"], sort_keys=True): t
+                  for t in c.list("trials", key=answer["key"])}
+        quarantined = c.list("quarantine")
+        status = c.call("status")
+    assert len(latencies) > 20 and max(latencies) < 0.5, "hits are answered all the while"
+
+    def trial(config):
+        return trials[json.dumps(config, sort_keys=True)]
+
+    assert trial(crash)["status"] == "crashed" and "signal" in trial(crash)["reason"]
+    assert trial(hang)["status"] == "hung" and "ms" in trial(hang)["reason"]
+    assert trial(wrong)["status"] == "wrong_result" and trial(wrong)["reason"]
+    assert {q["status"] for q in quarantined} >= {"crashed", "hung"}
+    assert status["runner"]["deaths"] == 2
+
+    # next time: skipped, no death any more
+    with d.connect() as c:
+        c.call("tune", problem=gemm(m=1024), budget=16)
+        assert c.call("status")["runner"]["deaths"] == 2
+        variant = quarantined[0]["variant"]
+        assert c.call("unquarantine", variant=variant)["removed"] >= 1
+        assert variant not in {q["variant"] for q in c.list("quarantine")}
+
+
+@pytest.mark.parametrize("fault,stage,status", [
+    ("compile", "compile", "compile"),
+    ("no_memory", "load", "no_memory"),
+    ("crash", "compile", "crashed"),
+    ("crash", "load", "crashed"),
+    ("crash", "verify", "crashed"),
+    ("device_lost", "time", "device_lost"),
+])
+def test_one_bad_candidate(with_faults, fault, stage, status):
+    d, (bad,) = with_faults([(fault, stage)])
+    with d.connect() as c:
+        answer = c.call("tune", problem=gemm(), budget=12)
+        rows = [t for t in c.list("trials", key=answer["key"]) if t["config"] == bad]
+    assert answer["config"] != bad and answer["tier"] == "exact"
+    assert [t["status"] for t in rows] == [status] and rows[0]["reason"]
+
+
+def test_when_nothing_works_the_error_says_so(daemon, folder):
+    d = daemon(env=faults(folder, {"config": "", "fault": "wrong", "stage": "verify"}))
+    with d.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=6)
+        assert e.value.name == "no_config" and "wrong" in e.value.message
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+
+
+def test_a_device_that_always_dies_stops_tuning_not_serving(daemon, folder):
+    d = daemon()
+    known = d.call("get", problem=gemm(n=1024), budget=4)
+    assert d.stop() == 0
+    d.env.update(faults(folder, {"config": "", "fault": "crash", "stage": "time"}))
+    d.start()
+    with d.connect() as c:
+        for n in (512, 768, 1536, 2048):
+            with pytest.raises(RpcError) as e:
+                c.call("get", problem=gemm(n=n), budget=32)
+            assert e.value.name in ("crashed", "device_lost", "no_config")
+        assert c.call("status")["tuning"] != "on"
+        assert c.call("get", problem=gemm(n=1024)) == known
+
+
+def measured_twice(d):
+    return d.sql("SELECT key, config, count(*) FROM trial WHERE stage = 'measure' AND reference = 0 "
+                 "GROUP BY key, config HAVING count(*) > 1")
+
+
+@pytest.mark.parametrize("after", [3, 10, 25])
+def test_kill_9_of_everything_then_resume(daemon, after):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "0.2"})
+    with d.connect() as c:
+        c.send("get", problem=gemm(), budget=48)
+        eventually(lambda: d.sql("SELECT count(*) FROM trial")[0][0] >= after, 30, 0.01)
+    d.kill()
+    finished = d.sql("SELECT count(*) FROM trial WHERE stage = 'measure'")[0][0]
+    assert finished > 0
+    d.start()
+    answer = d.call("get", problem=gemm(), budget=48)
+    assert answer["tier"] == "exact" and answer["measured"] >= finished
+    assert measured_twice(d) == []
+
+
+def test_the_runner_alone_is_killed(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "0.2"})
+    with d.connect() as c:
+        request = c.send("get", problem=gemm(), budget=48)
+        eventually(lambda: d.sql("SELECT count(*) FROM trial")[0][0] >= 5, 30, 0.01)
+        os.kill(d.runner_pid(), signal.SIGKILL)
+        assert c.wait(request)["tier"] == "exact"
+    assert measured_twice(d) == []
+
+
+def test_no_compiler(daemon):
+    d = daemon("cpu", env={"GEMMD_CC": "/nonexistent/cc"}, own_cache=True)
+    with d.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(dtype_in="fp32"), budget=2)
+        assert e.value.name == "no_compiler" and "GEMMD_CC" in e.value.message
+        assert c.call("get", problem=gemm(dtype_in="fp32"), wait="cached")["tier"] == "default"

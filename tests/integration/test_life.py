@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starting, idling, stopping; two daemons; bad databases, sockets and disks."""
+import os
+import pathlib
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
+
+
+def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
+    """Runs gemmd, which must refuse to start. Returns (exit code, what it said)."""
+    result = subprocess.run(
+        list(map(str, [GEMMD, "--device", device, "--socket", socket or folder / "other.sock",
+                       "--database", database or folder / "other.db", "--cache-dir",
+                       folder / "cache", "--runner", RUNNER, *options])),
+        capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})})
+    assert result.returncode != 0
+    return result.returncode, result.stderr + result.stdout
+
+
+def test_idle_holds_no_runner_and_little_memory(daemon):
+    d = daemon(options=["--linger-ms", "300"])
+    d.call("get", problem=gemm(), budget=4)
+    status = eventually(lambda: (lambda s: s["runner"]["state"] == "none" and s)(d.status()))
+    assert status["runner"]["starts"] == 1 and status["runner"]["deaths"] == 0
+    with d.connect() as c:
+        for i in range(10000):
+            c.send("put", problem={"op": "custom:rss", "i": i, "what": "ten thousand keys"},
+                   config={"BLOCK_SIZE_M": 64, "BLOCK_SIZE_N": 128, "num_warps": i % 8}, time_us=10)
+            if i % 50 == 49:
+                c.wait(c.next_id)
+        status = c.call("status")
+    assert status["keys"] >= 10000
+    if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):
+        d.stop()
+        d.start()
+        with d.connect() as c:
+            assert c.call("get", problem={"op": "custom:rss", "i": 7, "what": "ten thousand keys"})
+            assert c.call("status")["rss_bytes"] <= 16 * 2**20
+
+
+def test_clean_stop_ends_work_in_order(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
+    c = d.connect()
+    request = c.send("get", problem=gemm(), budget=400, iters=100)
+    eventually(lambda: d.status()["jobs"]["running"] == 1)
+    runner = d.runner_pid()
+    assert d.stop() == 0
+    with pytest.raises((RpcError, EOFError)) as e:
+        c.wait(request)
+    if e.type is RpcError:
+        assert e.value.name in ("shutting_down", "cancelled")
+    assert not d.socket.exists()
+    eventually(lambda: not pathlib.Path(f"/proc/{runner}").exists())
+
+
+def test_shutdown_by_request(daemon):
+    d = daemon()
+    assert d.call("shutdown")["stopping"] is True
+    assert d.process.wait(20) == 0
+
+
+def test_two_daemons_on_one_device(daemon, folder):
+    d = daemon()
+    code, text = start_fails(folder, socket=d.socket)
+    assert code == 75 and str(d.process.pid) in text
+    assert d.status()["pid"] == d.process.pid, "the first one is left alone"
+
+
+def test_two_daemons_on_one_database(daemon, folder):
+    d = daemon()
+    code, text = start_fails(folder, database=d.database)
+    assert code == 75 and str(d.process.pid) in text
+
+
+def test_a_stale_socket_is_replaced(daemon):
+    d = daemon()
+    d.kill()
+    assert d.socket.exists()
+    d.start()
+    assert d.status()["pid"] == d.process.pid
+
+
+def test_a_file_in_the_sockets_place_is_not_removed(folder):
+    (folder / "precious").write_text("data")
+    _, text = start_fails(folder, socket=folder / "precious")
+    assert (folder / "precious").read_text() == "data" and "precious" in text
+
+
+def test_a_socket_path_over_107_bytes(folder):
+    _, text = start_fails(folder, socket=folder / ("x" * 120))
+    assert "107" in text
+
+
+def test_a_newer_database(daemon, folder):
+    d = daemon()
+    d.stop()
+    with sqlite3.connect(d.database) as db:
+        db.execute("PRAGMA user_version = 99")
+    _, text = start_fails(folder, database=d.database)
+    assert "99" in text and "newer" in text
+
+
+def test_a_corrupt_database_is_set_aside(daemon, folder):
+    (folder / "cache.db").write_bytes(b"this is not a database" * 1000)
+    d = daemon()
+    assert list(folder.glob("cache.db.corrupt-*")), "kept for people to look at"
+    assert "corrupt" in d.text()
+    assert d.call("get", problem=gemm(), budget=4)["saved"] is True
+
+
+def test_a_flipped_bit_is_a_miss_not_a_wrong_answer(daemon):
+    d = daemon()
+    answer = d.call("get", problem=gemm(), budget=4)
+    d.stop()
+    with sqlite3.connect(d.database) as db:
+        changed = db.execute("UPDATE best SET config = replace(config, '\"num_warps\":', "
+                             "'\"num_wraps\":')").rowcount
+    assert changed == 1
+    d.start()
+    again = d.call("get", problem=gemm(), wait="cached")
+    assert again["tier"] != "exact" or again["config"] == answer["config"]
+    assert again["tier"] == "default"
+    assert "checksum" in d.text()
+
+
+def test_an_unreadable_database(folder):
+    (folder / "dir.db").mkdir()
+    _, text = start_fails(folder, database=folder / "dir.db")
+    assert "dir.db" in text
+    _, text = start_fails(folder, database="/proc/gemmd/x.db")
+    assert "/proc/gemmd" in text
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_read_only_database_and_a_full_disk(daemon, folder):
+    disk = folder / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk],
+                      capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    d = Daemon(folder, SYNTHETIC)
+    d.database = disk / "cache.db"
+    try:
+        d.start()
+        first = d.call("get", problem=gemm(), budget=4)
+        assert first["saved"] is True
+        with (disk / "filler").open("wb") as f:
+            try:
+                while True:
+                    f.write(b"x" * 4096)
+                    f.flush()
+            except OSError:
+                pass
+        unsaved = d.call("get", problem=gemm(n=512), budget=4)
+        assert unsaved["tier"] == "exact" and unsaved["saved"] is False, "tuned on from memory"
+        assert d.call("get", problem=gemm())["config"] == first["config"], "served on"
+        assert d.call("get", problem=gemm(n=512))["config"] == unsaved["config"]
+        assert d.status()["store"]["unsaved"] == 1
+        (disk / "filler").unlink()
+        eventually(lambda: d.status()["store"]["unsaved"] == 0, 30)
+        assert d.call("get", problem=gemm(n=512))["saved"] is True
+        assert d.stop() == 0
+        subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+        _, text = start_fails(folder, database=d.database)
+        assert "read-only" in text
+    finally:
+        d.stop()
+        subprocess.run(["umount", disk], check=False)
+
+
+def test_no_gpu(folder):
+    _, text = start_fails(folder, device="cuda:0", env={"GEMMD_LIBCUDA": "/nonexistent/libcuda.so"})
+    assert "libcuda" in text and "--device cpu" in text
+
+
+def test_no_such_replay_file_and_no_such_device(folder):
+    assert "nothing.jsonl" in start_fails(folder, device="replay:/nonexistent/nothing.jsonl")[1]
+    assert "cuda" in start_fails(folder, device="tpu:0")[1]
+
+
+def test_another_bucket_scheme_than_the_databases_is_refused(daemon, folder):
+    d = daemon(options=["--bucket", "pow2"])
+    d.call("get", problem=gemm(), budget=4)
+    d.stop()
+    _, text = start_fails(folder, "--bucket", "exact", database=d.database)
+    assert "pow2" in text and "exact" in text
+
+
+def test_an_unknown_configuration_key_is_refused_with_its_line(folder):
+    conf = folder / "gemmd.conf"
+    conf.write_text("[gemmd]\nbucket = pow2\ncolour = red\n")
+    _, text = start_fails(folder, "--config", conf)
+    assert "colour" in text and f"{conf}:3" in text
+
+
+def test_a_runner_of_another_build_is_refused(daemon, folder):
+    fake = folder / "runner"
+    fake.write_text("#!/bin/sh\nexec %s \"$@\" --pretend-build 0.0.0-other\n" % RUNNER)
+    fake.chmod(0o755)
+    d = daemon()
+    d.stop()
+    d.options += ["--runner", str(fake)]
+    d.start()
+    with pytest.raises(RpcError) as e:
+        d.call("get", problem=gemm(), budget=4)
+    assert "build" in e.value.message
+
+
+def test_ready_in_time_with_many_keys(daemon):
+    d = daemon()
+    with d.connect() as c:
+        for i in range(5000):
+            c.send("put", problem={"op": "custom:many", "i": i}, config={"x": i}, time_us=1)
+            if i % 50 == 49:
+                c.wait(c.next_id)
+    d.stop()
+    began = time.monotonic()
+    d.start()
+    assert d.status()["keys"] == 5000
+    assert time.monotonic() - began < 5

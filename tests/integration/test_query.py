@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asking, tuning, answering: the way of a query through the real daemon."""
+import threading
+import time
+
+import msgpack
+import pytest
+
+from conftest import RpcError, eventually, gemm
+
+
+def test_hello_says_whom_one_talks_to(daemon):
+    hello = daemon().call("hello", version=1, client="test")
+    assert hello["version"] == 1
+    assert hello["bucket_scheme"] == "sqrt2"
+    assert hello["device"]["class"].startswith("replay:")
+    assert {"get", "tune", "list"} <= set(hello["capabilities"])
+
+
+def test_a_miss_is_tuned_then_a_hit(daemon):
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=8)
+        assert first["tier"] == "exact" and first["source"] == "tuned" and first["saved"]
+        assert first["time_us"] > 0 and first["config"]["BLOCK_SIZE_M"] > 0
+        jobs = c.call("status")["jobs"]["done"]
+        again = c.call("get", problem=gemm())
+        assert again == first
+        assert c.call("status")["jobs"]["done"] == jobs == 1
+
+
+def test_a_tuning_on_the_cpu_is_real(daemon):
+    d = daemon("cpu")
+    with d.connect(120) as c:
+        answer = c.call("get", problem=gemm(dtype_in="fp32"), budget=6, progress=True)
+        trials = c.list("trials", key=answer["key"])
+    ok = [t for t in trials if t["status"] == "ok"]
+    assert ok and all(t["time_us"] > 0 and len(t["samples_us"]) > 0 for t in ok)
+    assert answer["time_us"] <= min(t["time_us"] for t in ok) * 1.2
+    phases = {p["phase"] for name, p in c.notifications if name == "progress"}
+    assert phases & {"compile", "measure"}
+
+
+def test_fields_in_any_order_and_defaults_left_out_are_the_same_key(daemon):
+    d = daemon()
+    with d.connect() as c:
+        a = c.call("get", problem=gemm(), budget=4)
+        b = c.call("get", problem=dict(reversed(list(gemm(dtype_in="bf16", permute_x=False).items()))))
+        assert a["key"] == b["key"]
+        dense = dict(mode="forward", M=64, N=64, K=64)
+        c1 = c.call("get", problem={"op": "gemm", **dense}, budget=4)
+        c2 = c.call("get", problem={"op": "grouped_gemm", "experts": 1, "topk": 1, **dense})
+        assert c1["key"] == c2["key"]
+
+
+def test_shapes_of_one_bucket_share_an_answer(daemon):
+    d = daemon()
+    with d.connect() as c:
+        a = c.call("get", problem=gemm(m=500), budget=4)
+        b = c.call("get", problem=gemm(m=512))
+        assert a["key"] == b["key"] and b["tier"] == "exact"
+        six = c.call("get", problem=gemm(m=1020, experts=64, topk=6), budget=4)
+        bucket = c.call("show", key=six["key"])["problem"]
+        assert bucket["M"] % 6 == 0 and bucket["M"] >= 1020
+
+
+def test_wait_cached_never_tunes(daemon):
+    d = daemon()
+    answer = d.call("get", problem=gemm(), wait="cached")
+    assert answer["tier"] == "default" and answer["source"] == "model" and answer["config"]
+    assert d.status()["jobs"]["done"] == 0
+
+
+def test_wait_now_answers_at_once_and_tunes_in_the_background(daemon):
+    d = daemon()
+    with d.connect() as c:
+        assert c.call("get", problem=gemm(), wait="now", budget=4)["tier"] == "default"
+        eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+
+
+def test_near_is_the_nearest_bucket_checked_for_validity(daemon):
+    d = daemon()
+    with d.connect() as c:
+        known = c.call("get", problem=gemm(m=4096), budget=4)
+        near = c.call("get", problem=gemm(m=8192), wait="cached")
+        assert near["tier"] == "near" and near["config"] == known["config"]
+        assert "M" in near["note"] or known["key"][:6] in near["note"]
+
+
+def test_64_clients_one_key_one_job(daemon):
+    d = daemon()
+    answers, barrier = [None] * 64, threading.Barrier(64)
+
+    def ask(i):
+        with d.connect() as c:
+            barrier.wait()
+            answers[i] = c.call("get", problem=gemm(m=2048, n=512), budget=16)
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(64)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert all(a == answers[0] and a["tier"] == "exact" for a in answers)
+    assert d.status()["jobs"]["done"] == 1
+
+
+def test_a_deadline_gives_the_lower_tier_and_the_tuning_goes_on(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
+    with d.connect() as c:
+        began = time.monotonic()
+        answer = c.call("get", problem=gemm(), deadline_ms=30, budget=200, iters=50)
+        assert time.monotonic() - began < 5
+        assert answer["tier"] == "default" and answer["note"]
+        eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact", 60)
+
+
+def test_cancel_and_disconnect_end_a_tuning_nobody_waits_for(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
+    with d.connect() as c:
+        request = c.send("get", problem=gemm(), budget=400, iters=100)
+        eventually(lambda: d.status()["jobs"]["running"] == 1)
+        assert c.call("cancel", request=request)["cancelled"] is True
+        with pytest.raises(RpcError) as e:
+            c.wait(request)
+        assert e.value.name == "cancelled"
+    eventually(lambda: d.status()["jobs"]["running"] == 0)
+    gone = d.connect()
+    gone.send("get", problem=gemm(n=512), budget=400, iters=100)
+    eventually(lambda: d.status()["jobs"]["running"] == 1)
+    gone.close()
+    eventually(lambda: d.status()["jobs"]["running"] == 0)
+    assert d.status()["jobs"]["cancelled"] == 2
+
+
+def test_a_restricted_winner_is_partial_and_no_answer_to_an_unrestricted_query(daemon):
+    d = daemon()
+    with d.connect() as c:
+        partial = c.call("tune", problem=gemm(), restrict={"BLOCK_SIZE_M": [64], "num_warps": 4},
+                         budget=8)
+        assert partial["source"] == "partial"
+        assert partial["config"]["BLOCK_SIZE_M"] == 64 and partial["config"]["num_warps"] == 4
+        assert c.call("get", problem=gemm(), wait="cached")["source"] != "partial"
+        full = c.call("get", problem=gemm(), budget=8)
+        assert full["source"] == "tuned"
+
+
+def test_one_given_config(daemon):
+    d = daemon()
+    with d.connect() as c:
+        default = c.call("get", problem=gemm(), wait="cached")["config"]
+        answer = c.call("tune", problem=gemm(), configs=[default])
+        assert answer["config"] == default and answer["time_us"] > 0
+
+
+def test_exhaustive_measures_the_whole_space(daemon):
+    d = daemon()
+    with d.connect() as c:
+        space = c.call("space", problem=gemm(), restrict={"BLOCK_SIZE_K": 32, "num_stages": 2})
+        answer = c.call("tune", problem=gemm(), strategy="exhaustive",
+                        restrict={"BLOCK_SIZE_K": 32, "num_stages": 2})
+        trials = c.list("trials", key=answer["key"], stage="measure")
+    assert 1 < space["legal"] <= space["raw"]
+    assert len({str(sorted(t["config"].items())) for t in trials}) >= space["legal"] - 1
+
+
+def test_custom_ops_are_kept_not_understood(daemon):
+    d = daemon()
+    problem = {"op": "custom:my_kernel", "heads": 32, "causal": True}
+    with d.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=problem)
+        assert e.value.name in ("no_config", "not_found")
+        c.call("put", problem=problem, config={"BLOCK": 128}, time_us=12.5)
+        answer = c.call("get", problem=problem)
+        assert answer["config"] == {"BLOCK": 128} and answer["tier"] == "exact"
+
+
+def test_get_many(daemon):
+    d = daemon()
+    problems = [gemm(m=64 * 2 ** (i % 6), n=64 * (1 + i % 3)) for i in range(100)]
+    problems[7] = {"op": "nonsense"}
+    with d.connect() as c:
+        answers = c.call("get_many", problems=problems, wait="cached")["answers"]
+    assert len(answers) == 100
+    assert answers[7]["name"] == "unknown_op"
+    assert all(a["tier"] in ("default", "near") for i, a in enumerate(answers) if i != 7)
+
+
+def test_pipelined_requests_are_all_answered(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(), budget=4)
+        payload = b"".join(msgpack.packb([0, 1000 + i, "get", {"problem": gemm()}]) for i in range(500))
+        c.next_id = 2000
+        c.socket.sendall(payload)
+        answers = [c.wait(1000 + i) for i in range(500)]
+    assert all(a == answers[0] for a in answers)
+
+
+def test_params_may_stand_in_an_array(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.socket.sendall(msgpack.packb([0, 99, "hello", [{"version": 1}]]))
+        assert c.wait(99)["version"] == 1
+        c.socket.sendall(msgpack.packb([0, 100, "status", []]))
+        assert c.wait(100)["pid"] == d.process.pid
+
+
+def test_pin_is_verified_and_served_until_unpinned(daemon):
+    d = daemon()
+    with d.connect() as c:
+        tuned = c.call("get", problem=gemm(), budget=8)
+        other = c.call("get", problem=gemm(n=512), wait="cached")["config"]
+        pinned = c.call("pin", problem=gemm(), config=other)
+        assert pinned["source"] == "manual" and pinned["time_us"] > 0
+        assert c.call("get", problem=gemm())["config"] == other
+        c.call("tune", problem=gemm(), budget=8)
+        assert c.call("get", problem=gemm())["config"] == other, "a tuning does not undo a pin"
+        back = c.call("unpin", problem=gemm())
+        assert back["source"] == "tuned" and back["key"] == tuned["key"]
+
+
+def test_evict_then_tuned_again(daemon):
+    d = daemon()
+    with d.connect() as c:
+        key = c.call("get", problem=gemm(), budget=4)["key"]
+        assert c.call("evict", key=key)["removed"] > 0
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+
+
+def test_answers_survive_a_restart(daemon):
+    d = daemon()
+    answer = d.call("get", problem=gemm(), budget=4)
+    assert d.stop() == 0
+    d.start()
+    again = d.call("get", problem=gemm(), wait="cached")
+    assert again == answer
+
+
+def test_module_in_chunks(daemon):
+    d = daemon("cpu")
+    with d.connect(120) as c:
+        answer = c.call("get", problem=gemm(dtype_in="fp32", m=64, n=64, k=64), budget=2)
+        data, offset = b"", 0
+        while offset is not None:
+            chunk = c.call("module", id=answer["module"], offset=offset)
+            data += chunk["data"]
+            offset = chunk["next"]
+        assert len(data) == chunk["size"] and data[:4] == b"\x7fELF"
+        with pytest.raises(RpcError) as e:
+            c.call("module", id="0" * 32, offset=0)
+        assert e.value.name == "not_found"
+
+
+def test_import_gives_hints_not_answers(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(), budget=4)
+        rows = c.list("best")
+        c.call("evict", key=rows[0]["key"])
+        result = c.call("import", rows=rows)
+        assert result["imported"] == 1
+        hint = c.call("get", problem=gemm(), wait="cached")
+        assert hint["tier"] != "exact" or hint["source"] != "imported"
+        tuned = c.call("get", problem=gemm(), budget=4)
+        assert tuned["tier"] == "exact" and tuned["source"] == "tuned"
