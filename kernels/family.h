@@ -40,6 +40,18 @@ struct rejection {
     char text[320];
 };
 
+/* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The sentence names
+ * the value, what is accepted and what to do. */
+int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* The same for a device limit: code ERROR_RESOURCE, rule = resource, "<what> needs <required> ...,
+ * the device has <limit>" as the sentence's end. */
+int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
+                       const char *format, ...) __attribute__((format(printf, 5, 6)));
+
+size_t dtype_size(enum dtype t);      /* bytes; 0 for DTYPE_NONE */
+const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
+
 /* The compile-time part of a config for one target. */
 struct variant {
     char family[32];
@@ -76,6 +88,8 @@ struct buffer {
     int64_t count;      /* elements */
     double scale;       /* BUFFER_RANDOM: normal, this standard deviation */
     const void *host;   /* BUFFER_HOST: the content; owned by the workload */
+    bool accumulate;    /* BUFFER_OUTPUT: the kernel adds to it, so verify() zeroes instead of
+                           poisoning it, and elements left unwritten show in the check rows only */
     bool rotate;        /* several copies, so that each timed launch finds L2 cold */
 };
 
@@ -98,6 +112,7 @@ struct workload {
 struct family_target {
     const char *kind;   /* cuda | cpu */
     const char *label;  /* "portable", "hopper", "cpu" */
+    const char *source; /* the text that its variants compile: the stamp hashes it */
     bool (*supports)(const struct device_info *info);
     /* The tunables of this problem here, fixed order. Returns how many. */
     uint32_t (*params)(const struct problem *p, const struct device_info *info,
@@ -117,7 +132,8 @@ struct family_target {
     int (*variant)(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
     /* Launch geometry and arguments. `args` is the op's ABI struct. Bad arguments (NULL, misaligned,
-     * overlapping strides, too small a workspace) are ERROR_INVALID. */
+     * overlapping strides, too small a workspace) are ERROR_INVALID. out->workspace_bytes is set
+     * before the workspace of the args is looked at: launcher_workspace asks that way. */
     int (*plan)(const struct problem *p, const struct record *config,
                 const struct device_info *info, const void *args, struct launch_plan *out,
                 struct error *err);
@@ -127,6 +143,13 @@ struct family_target {
     const char *reference_source; /* NULL on cpu */
     int (*reference)(const struct workload *w, void *const buffers[], const int64_t *check_at,
                      double *out, struct launch *launch, struct error *err);
+};
+
+/* What every op's ABI struct says about its launch. */
+struct launch_context {
+    void *stream;
+    void *workspace;
+    int64_t workspace_bytes;
 };
 
 struct family {
@@ -141,6 +164,8 @@ struct family {
     /* The op's ABI struct over a workload's buffers. */
     void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
+    /* Reads these back from a caller's args. */
+    void (*context)(const void *args, struct launch_context *out);
 };
 
 /* kernels/families/families.c: the families compiled in (tests link another list). */
@@ -152,6 +177,9 @@ const struct family *family_of_problem(const struct problem *p); /* by field "fa
 /* The first target that supports the device; `label` NULL or a forced choice. */
 const struct family_target *family_target_find(const struct family *f,
                                                const struct device_info *info, const char *label);
+/* The target that a variant belongs to: the one whose source it compiles. NULL: none. */
+const struct family_target *family_target_of_variant(const struct family *f,
+                                                     const struct variant *v);
 /* What makes an answer valid: "src=<hash> abi=1 target=portable compiler=nvrtc 13.0". */
 void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX]);

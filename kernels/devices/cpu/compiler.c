@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Variants to shared objects by the host's C compiler: $GEMMD_CC, else cc, gcc or clang from PATH.
+ * Every compile has a private directory, which is removed whatever happens.
+ *
+ * Images are reproducible (no symbols, no build id), so that their content hash is an identity.
+ * What -march=native means depends on the CPU, so its name is part of the version.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/devices/cpu/cpu.h"
+#include "proto/hash.h"
+
+#define FLAGS "-O3 -march=native"
+#define FLAGS_MORE "-std=gnu11 -ffp-contract=fast -fno-math-errno -fno-semantic-interposition " \
+                   "-fPIC -shared -s -w -Wl,--build-id=none"
+
+enum { COMPILE_LIMIT_MS = 120 * 1000, VERSION_LIMIT_MS = 10 * 1000, ARGV_MAX = 128 };
+
+struct cpu_compiler {
+    struct compiler base; /* first */
+    char path[PATH_MAX];
+    char version[96];
+};
+
+/* ---- finding it -------------------------------------------------------------------------------- */
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool search_path(const char *name, char out[PATH_MAX])
+{
+    const char *path = getenv("PATH");
+    if (strchr(name, '/')) {
+        return realpath(name, out) && is_program(out);
+    }
+    for (const char *at = path ? path : "/usr/bin:/bin"; *at;) {
+        int n = (int)strcspn(at, ":");
+        /* Only absolute folders: the daemon's current directory means nothing. */
+        if (*at == '/' && snprintf(out, PATH_MAX, "%.*s/%s", n, at, name) < PATH_MAX &&
+            is_program(out)) {
+            return true;
+        }
+        at += n + (at[n] == ':');
+    }
+    return false;
+}
+
+static int find_cc(char out[PATH_MAX], struct error *err)
+{
+    const char *named = getenv("GEMMD_CC");
+    if (named && *named) {
+        if (!search_path(named, out)) {
+            return error_set(err, ERROR_NO_COMPILER,
+                             "GEMMD_CC is \"%s\", which is no program: set it to a C compiler, or "
+                             "unset it", named);
+        }
+        return 0;
+    }
+    static const char *const names[] = {"cc", "gcc", "clang"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (search_path(names[i], out)) {
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_NO_COMPILER,
+                     "no C compiler found: install gcc (apt-get install gcc) or set GEMMD_CC");
+}
+
+/* "cc 12.2.0 -O3 -march=native (AMD EPYC)" */
+static int read_version(const char *cc, char *out, size_t size, struct error *err)
+{
+    char log[256], model[64];
+    int status;
+    /* gcc answers the first option with all three numbers; clang takes the second. */
+    const char *argv[] = {cc, "-dumpfullversion", "-dumpversion", NULL};
+    int r = spawn_run(argv, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+    if (r == 0 && status != 0) {
+        const char *plain[] = {cc, "-dumpversion", NULL};
+        r = spawn_run(plain, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+    }
+    if (r || status != 0 || !isdigit((unsigned char)log[0])) {
+        return error_set(err, ERROR_NO_COMPILER,
+                         "%s does not tell its version (-dumpversion), so it is no C compiler that "
+                         "gemmd can use: install gcc or set GEMMD_CC", cc);
+    }
+    cpu_model_name(model, sizeof(model));
+    const char *name = strrchr(cc, '/') + 1;
+    snprintf(out, size, "%s %.*s " FLAGS " (%s)", name, (int)strcspn(log, "\n"), log, model);
+    return 0;
+}
+
+static int compiler_open_cpu(const char *spec, struct compiler **out, struct error *err)
+{
+    (void)spec;
+    *out = NULL;
+    struct cpu_compiler *c = calloc(1, sizeof(*c));
+    if (!c) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    int r = find_cc(c->path, err);
+    r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
+    if (r) {
+        free(c);
+        return r;
+    }
+    c->base.ops = &cpu_compiler_ops;
+    *out = &c->base;
+    return 0;
+}
+
+static void compiler_close_cpu(struct compiler *c)
+{
+    free(c);
+}
+
+static const char *compiler_version_cpu(const struct compiler *c)
+{
+    return ((const struct cpu_compiler *)c)->version;
+}
+
+void cpu_compiler_version(char *out, size_t size)
+{
+    char path[PATH_MAX];
+    out[0] = '\0';
+    if (find_cc(path, NULL) == 0 && read_version(path, out, size, NULL) != 0) {
+        out[0] = '\0';
+    }
+}
+
+/* ---- one compile ------------------------------------------------------------------------------- */
+
+struct job {
+    char folder[PATH_MAX];
+    char source[PATH_MAX + 16], output[PATH_MAX + 16];
+    char words[OPTIONS_MAX + 512]; /* options, cut into argv */
+    const char *argv[ARGV_MAX];
+};
+
+static void add_words(struct job *j, int *argc, size_t *used, const char *text)
+{
+    while (*text && *argc < ARGV_MAX - 5) {
+        size_t n = strcspn(text, " ");
+        if (n > 0) {
+            j->argv[(*argc)++] = j->words + *used;
+            memcpy(j->words + *used, text, n);
+            j->words[*used + n] = '\0';
+            *used += n + 1;
+        }
+        text += n + (text[n] == ' ');
+    }
+}
+
+static int begin(struct job *j, const struct cpu_compiler *c, const struct variant *v,
+                 struct error *err)
+{
+    const char *tmp = getenv("TMPDIR");
+    snprintf(j->folder, sizeof(j->folder), "%s/gemmd-cc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(j->folder)) {
+        return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
+                         "cannot make a temporary directory %s to compile in: %s", j->folder, strerror(errno));
+    }
+    snprintf(j->source, sizeof(j->source), "%s/kernel.c", j->folder);
+    snprintf(j->output, sizeof(j->output), "%s/kernel.so", j->folder);
+    FILE *f = fopen(j->source, "we");
+    bool written = f && fputs(v->source, f) >= 0;
+    if (!f || fclose(f) != 0 || !written) {
+        return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO, "cannot write %s: %s",
+                         j->source, strerror(errno));
+    }
+    int argc = 0;
+    size_t used = 0;
+    j->argv[argc++] = c->path;
+    add_words(j, &argc, &used, FLAGS);
+    add_words(j, &argc, &used, FLAGS_MORE);
+    add_words(j, &argc, &used, v->options);
+    j->argv[argc++] = "-o";
+    j->argv[argc++] = j->output;
+    j->argv[argc++] = j->source;
+    j->argv[argc] = NULL;
+    return 0;
+}
+
+static void finish(struct job *j)
+{
+    unlink(j->source);
+    unlink(j->output);
+    rmdir(j->folder);
+}
+
+/* The first lines that name an error, without the path of the private directory. */
+static void first_lines(const char *log, const char *folder, char *out, size_t size)
+{
+    const char *at = strstr(log, "error");
+    while (at && at > log && at[-1] != '\n') {
+        at--;
+    }
+    at = at ? at : log;
+    size_t skip = strlen(folder) + 1, have = 0;
+    for (int lines = 0; *at && lines < 3 && have + 1 < size;) {
+        if (strncmp(at, folder, skip - 1) == 0) {
+            at += skip;
+            continue;
+        }
+        lines += *at == '\n';
+        out[have++] = *at == '\n' ? ' ' : *at;
+        at++;
+    }
+    while (have > 0 && out[have - 1] == ' ') {
+        have--;
+    }
+    out[have] = '\0';
+}
+
+static int read_output(const struct job *j, struct image *out, struct error *err)
+{
+    FILE *f = fopen(j->output, "re");
+    struct stat st;
+    if (!f || fstat(fileno(f), &st) < 0) {
+        if (f) {
+            fclose(f);
+        }
+        return error_set(err, ERROR_COMPILE, "the compiler wrote no output: %s", out->log);
+    }
+    out->size = (size_t)st.st_size;
+    out->data = malloc(out->size + 1);
+    bool whole = out->data && fread(out->data, 1, out->size, f) == out->size;
+    fclose(f);
+    return whole ? 0 : error_set(err, ERROR_IO, "cannot read what the compiler wrote (%zu bytes)",
+                                 out->size);
+}
+
+static int run_cc(const struct job *j, struct image *out, struct error *err)
+{
+    int status;
+    int r = spawn_run(j->argv, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status, err);
+    if (r) {
+        return r == ERROR_HUNG ? error_set(err, ERROR_COMPILE, "the compiler did not end within "
+                                           "%d s and was killed", COMPILE_LIMIT_MS / 1000) : r;
+    }
+    if (status != 0) {
+        char text[400];
+        first_lines(out->log, j->folder, text, sizeof(text));
+        if (WIFSIGNALED(status)) {
+            return error_set(err, ERROR_COMPILE, "the compiler died of signal %d: %s",
+                             WTERMSIG(status), text);
+        }
+        return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
+    }
+    return read_output(j, out, err);
+}
+
+static void describe(const struct cpu_compiler *c, const struct variant *v, double ms,
+                     struct image *out)
+{
+    struct module *m = &out->meta;
+    hash128_hex(out->data, out->size, m->id);
+    variant_hash(v, c->version, m->variant);
+    snprintf(m->family, sizeof(m->family), "%s", v->family);
+    snprintf(m->target, sizeof(m->target), "%s", v->arch);
+    snprintf(m->compiler, sizeof(m->compiler), "%s", c->version);
+    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
+    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
+    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
+    m->registers = -1; /* a C compiler does not say */
+    m->size = (int64_t)out->size;
+    m->compile_ms = ms;
+    m->created_s = (int64_t)time(NULL);
+    m->used_s = m->created_s;
+}
+
+static int compiler_compile_cpu(struct compiler *base, const struct variant *v, struct image *out,
+                                struct error *err)
+{
+    const struct cpu_compiler *c = (const struct cpu_compiler *)base;
+    *out = (struct image){0};
+    struct job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
+    }
+    double began = cpu_clock_ms(NULL);
+    int r = begin(j, c, v, err);
+    r = r ? r : run_cc(j, out, err);
+    finish(j);
+    free(j);
+    if (r) {
+        free(out->data);
+        out->data = NULL;
+        return r;
+    }
+    describe(c, v, cpu_clock_ms(NULL) - began, out);
+    return 0;
+}
+
+const struct compiler_ops cpu_compiler_ops = {
+    .kind = "cpu",
+    .suffix = "so",
+    .open = compiler_open_cpu,
+    .close = compiler_close_cpu,
+    .version = compiler_version_cpu,
+    .compile = compiler_compile_cpu,
+};

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cpu device: the same pipeline as on a GPU, with real kernels and real times, for newcomers
+ * and for CI. A candidate that crashes or hangs takes the process with it, as on a GPU.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/devices/cpu/cpu.h"
+
+static int device_open_cpu(const char *spec, struct device **out, struct error *err)
+{
+    *out = NULL;
+    struct cpu_device *d = calloc(1, sizeof(*d));
+    if (!d) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
+    }
+    int r = cpu_describe(spec, &d->base.info, err);
+    if (r) {
+        free(d);
+        return r;
+    }
+    d->pool = pool_new((uint32_t)d->base.info.sm_count);
+    if (!d->pool) {
+        r = error_set(err, ERROR_NO_MEMORY, "cannot start %d threads: use cpu:<threads>",
+                      (int)d->base.info.sm_count);
+        free(d);
+        return r;
+    }
+    cpu_measure_peaks(&d->base.info, d->pool);
+    cpu_compiler_version(d->base.info.compiler, sizeof(d->base.info.compiler));
+    d->base.ops = &cpu_device_ops;
+    *out = &d->base;
+    return 0;
+}
+
+static void device_close_cpu(struct device *base)
+{
+    struct cpu_device *d = (struct cpu_device *)base;
+    if (d) {
+        pool_free(d->pool);
+        free(d);
+    }
+}
+
+static int device_load_cpu(struct device *base, const struct image *image, const struct variant *v,
+                           struct kernel **out, struct rejection *why, struct error *err)
+{
+    struct cpu_device *d = (struct cpu_device *)base;
+    (void)why; /* whatever loads can be launched: a CPU has no launch limits */
+    *out = NULL;
+    struct kernel *k = calloc(1, sizeof(*k));
+    if (!k) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
+    }
+    int r = cpu_module_open(image->data, image->size, &k->module, err);
+    if (r) {
+        free(k);
+        return r;
+    }
+    if (!dlsym(k->module.dl, v->entry)) {
+        cpu_module_close(&k->module);
+        free(k);
+        return error_set(err, ERROR_INVALID, "the module has no entry \"%s\"", v->entry);
+    }
+    k->module.pool = d->pool;
+    k->variant = *v;
+    *out = k;
+    return 0;
+}
+
+static void device_unload_cpu(struct device *d, struct kernel *k)
+{
+    (void)d;
+    if (k) {
+        cpu_module_close(&k->module);
+        free(k);
+    }
+}
+
+double cpu_clock_ms(struct device *d)
+{
+    (void)d;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+const struct device_ops cpu_device_ops = {
+    .kind = "cpu",
+    .open = device_open_cpu,
+    .close = device_close_cpu,
+    .load = device_load_cpu,
+    .unload = device_unload_cpu,
+    .prepare = cpu_prepare,
+    .release = cpu_release,
+    .verify = cpu_verify,
+    .time = cpu_time,
+    .clock_ms = cpu_clock_ms,
+};

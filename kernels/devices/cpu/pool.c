@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A pool of threads that runs one piece of work at a time: blocks 0..n-1 of a launch, taken from a
+ * shared counter, so that uneven blocks (empty experts, ragged ends) balance themselves.
+ *
+ * A launch is a "round": the caller sets it up under the lock and wakes everybody; each thread joins
+ * a round once, and the last to leave it wakes the caller. Callers on several threads queue.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "kernels/devices/cpu/cpu.h"
+
+/* Kernels keep their tiles on the stack. */
+enum { STACK_BYTES = 4 * 1024 * 1024 };
+
+struct pool {
+    pthread_mutex_t callers; /* one round at a time */
+    pthread_mutex_t lock;    /* the fields below */
+    pthread_cond_t begin, end;
+    uint64_t round;
+    uint32_t active;         /* threads still in this round */
+    bool stopping;
+    void (*run)(void *ctx, uint32_t i);
+    void *ctx;
+    uint32_t n;
+    atomic_uint_fast64_t next;
+    uint32_t n_threads;
+    pthread_t threads[];
+};
+
+static void *work(void *arg)
+{
+    struct pool *p = arg;
+    uint64_t seen = 0;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (p->round == seen && !p->stopping) {
+            pthread_cond_wait(&p->begin, &p->lock);
+        }
+        if (p->stopping) {
+            break;
+        }
+        seen = p->round;
+        pthread_mutex_unlock(&p->lock);
+        for (uint64_t i; (i = atomic_fetch_add(&p->next, 1)) < p->n;) {
+            p->run(p->ctx, (uint32_t)i);
+        }
+        pthread_mutex_lock(&p->lock);
+        if (--p->active == 0) {
+            pthread_cond_signal(&p->end);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+struct pool *pool_new(uint32_t threads)
+{
+    struct pool *p = calloc(1, sizeof(*p) + threads * sizeof(p->threads[0]));
+    if (!p) {
+        return NULL;
+    }
+    pthread_mutex_init(&p->callers, NULL);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->begin, NULL);
+    pthread_cond_init(&p->end, NULL);
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    while (p->n_threads < threads &&
+           pthread_create(&p->threads[p->n_threads], &attr, work, p) == 0) {
+        p->n_threads++;
+    }
+    pthread_attr_destroy(&attr);
+    return p->n_threads == threads ? p : pool_free(p);
+}
+
+struct pool *pool_free(struct pool *p)
+{
+    if (!p) {
+        return NULL;
+    }
+    pthread_mutex_lock(&p->lock);
+    p->stopping = true;
+    pthread_cond_broadcast(&p->begin);
+    pthread_mutex_unlock(&p->lock);
+    for (uint32_t i = 0; i < p->n_threads; i++) {
+        pthread_join(p->threads[i], NULL);
+    }
+    pthread_cond_destroy(&p->end);
+    pthread_cond_destroy(&p->begin);
+    pthread_mutex_destroy(&p->lock);
+    pthread_mutex_destroy(&p->callers);
+    free(p);
+    return NULL;
+}
+
+void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n)
+{
+    pthread_mutex_lock(&p->callers);
+    pthread_mutex_lock(&p->lock);
+    p->run = run;
+    p->ctx = ctx;
+    p->n = n;
+    atomic_store(&p->next, 0);
+    p->active = p->n_threads;
+    p->round++;
+    pthread_cond_broadcast(&p->begin);
+    while (p->active > 0) {
+        pthread_cond_wait(&p->end, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&p->callers);
+}

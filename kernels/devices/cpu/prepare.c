@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A workload's buffers in memory: filled from a generator whose value depends only on seed, buffer
+ * and position (so that threads can fill in any order and two runs agree), in as many copies as it
+ * takes to find the last-level cache cold at every launch; and the reference over the check rows.
+ *
+ * Never more than a share of the free memory: gemmd is a guest beside a training job. The share is
+ * a half, or what GEMMD_MEMORY_SHARE says.
+ */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "kernels/devices/cpu/cpu.h"
+
+/* ---- how much ---------------------------------------------------------------------------------- */
+
+static int64_t read_bytes(const char *file, const char *name)
+{
+    FILE *f = fopen(file, "re");
+    char line[256];
+    long long value = -1;
+    while (f && value < 0 && fgets(line, sizeof(line), f)) {
+        size_t n = strlen(name);
+        if (strncmp(line, name, n) == 0 && sscanf(line + n, "%lld", &value) != 1) {
+            value = -1; /* "max" */
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return value;
+}
+
+static int64_t free_bytes(void)
+{
+    int64_t kib = read_bytes("/proc/meminfo", "MemAvailable:");
+    int64_t available = kib >= 0 ? kib * 1024 : INT64_MAX;
+    /* In a container the limit of the group may be the nearer one. */
+    int64_t max = read_bytes("/sys/fs/cgroup/memory.max", "");
+    int64_t used = read_bytes("/sys/fs/cgroup/memory.current", "");
+    if (max > 0 && used >= 0 && max - used < available) {
+        available = max > used ? max - used : 0;
+    }
+    return available;
+}
+
+static double memory_share(void)
+{
+    const char *text = getenv("GEMMD_MEMORY_SHARE");
+    char *end = NULL;
+    double share = text ? strtod(text, &end) : 0;
+    return text && end != text && share > 0 && share <= 1 ? share : 0.5;
+}
+
+static int64_t buffer_bytes(const struct buffer *b)
+{
+    return b->count * (int64_t)dtype_size(b->dtype);
+}
+
+/* How many copies of the rotating buffers: enough that between two uses of one the others have
+ * swept the last-level cache. ERROR_NO_MEMORY when not even one copy is allowed. */
+static int plan_copies(struct device *d, struct prepared *w, struct error *err)
+{
+    int64_t fixed = 0, rotating = 0;
+    for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
+        const struct buffer *b = &w->workload.buffers[i];
+        *(b->rotate ? &rotating : &fixed) += buffer_bytes(b);
+    }
+    int64_t limit = (int64_t)((double)free_bytes() * memory_share());
+    if (fixed + rotating > limit) {
+        return error_set(err, ERROR_NO_MEMORY,
+                         "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
+                         "memory) may be used: free memory, ask for a smaller problem, or set "
+                         "GEMMD_MEMORY_SHARE",
+                         (double)(fixed + rotating) / 0x1p20, (double)limit / 0x1p20,
+                         memory_share() * 100);
+    }
+    int64_t copies = 1;
+    if (rotating > 0) {
+        int64_t wanted = 1 + 2 * d->info.l2_bytes / rotating;
+        int64_t allowed = (limit - fixed) / rotating;
+        copies = wanted < allowed ? wanted : allowed;
+    }
+    w->n_copies = (uint32_t)(copies < COPIES_MAX ? copies : COPIES_MAX);
+    return 0;
+}
+
+/* ---- filling ----------------------------------------------------------------------------------- */
+
+static uint16_t to_bf16(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof(bits));
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); /* v is finite */
+}
+
+/* Of what prepare() fills: finite, and far inside fp16's range. Rounds to nearest even. */
+static uint16_t to_fp16(float v)
+{
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof(bits));
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    float size = fabsf(v);
+    if (size >= 65520) {
+        return sign | 0x7c00;
+    }
+    if (size < 0x1p-14f) { /* subnormal: a multiple of 2^-24 */
+        return sign | (uint16_t)lrintf(size * 0x1p24f);
+    }
+    memcpy(&bits, &size, sizeof(bits));
+    bits += 0xfff + ((bits >> 13) & 1);
+    return sign | (uint16_t)((bits - (UINT32_C(112) << 23)) >> 13);
+}
+
+/* About normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (never beyond 3.5). */
+static float random_value(uint64_t seed, uint64_t i)
+{
+    uint64_t state = seed + i * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = random_next(&state);
+    int64_t sum = (int64_t)(z & 0xffff) + (z >> 16 & 0xffff) + (z >> 32 & 0xffff) + (z >> 48);
+    return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f);
+}
+
+struct fill {
+    const struct buffer *buffer;
+    void *to;
+    uint64_t seed;
+    int64_t chunk; /* elements per piece of work */
+};
+
+static void fill_random(void *ctx, uint32_t piece)
+{
+    const struct fill *f = ctx;
+    int64_t begin = piece * f->chunk, end = begin + f->chunk;
+    end = end < f->buffer->count ? end : f->buffer->count;
+    float scale = (float)f->buffer->scale;
+    for (int64_t i = begin; i < end; i++) {
+        float v = random_value(f->seed, (uint64_t)i) * scale;
+        if (f->buffer->dtype == DTYPE_FP32) {
+            ((float *)f->to)[i] = v;
+        } else {
+            ((uint16_t *)f->to)[i] = f->buffer->dtype == DTYPE_BF16 ? to_bf16(v) : to_fp16(v);
+        }
+    }
+}
+
+static void fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i, void *to)
+{
+    const struct buffer *b = &w->workload.buffers[i];
+    uint64_t state = w->workload.seed + i;
+    struct fill f = {.buffer = b, .to = to, .seed = random_next(&state), .chunk = 1 << 16};
+    switch (b->init) {
+    case BUFFER_RANDOM:
+        pool_run(d->pool, fill_random, &f, (uint32_t)((b->count + f.chunk - 1) / f.chunk));
+        break;
+    case BUFFER_HOST:
+        memcpy(to, b->host, (size_t)buffer_bytes(b));
+        break;
+    case BUFFER_OUTPUT:
+    case BUFFER_SCRATCH:
+        memset(to, 0, (size_t)buffer_bytes(b)); /* fresh pages are mapped now, not in a launch */
+        break;
+    }
+}
+
+static int allocate(int64_t bytes, void **out, struct error *err)
+{
+    void *p = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) {
+        return error_set(err, ERROR_NO_MEMORY, "cannot allocate %.1f MiB for a buffer: %s",
+                         (double)bytes / 0x1p20, strerror(errno));
+    }
+    madvise(p, (size_t)bytes, MADV_HUGEPAGE); /* fewer TLB misses; no matter if it is refused */
+    *out = p;
+    return 0;
+}
+
+static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *err)
+{
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
+            const struct buffer *b = &w->workload.buffers[i];
+            void **at = &w->buffers[copy][i];
+            int64_t bytes = buffer_bytes(b);
+            if (bytes == 0) {
+                continue; /* a problem without this operand: NULL */
+            }
+            if (copy > 0 && !b->rotate) {
+                *at = w->buffers[0][i];
+                continue;
+            }
+            int r = allocate(bytes, at, err);
+            if (r) {
+                return r;
+            }
+            if (copy == 0) {
+                fill_buffer(d, w, i, *at);
+            } else {
+                memcpy(*at, w->buffers[0][i], (size_t)bytes);
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- the reference ------------------------------------------------------------------------------- */
+
+struct reference_call {
+    void (*entry)(const void *params, uint32_t block);
+    const void *params;
+};
+
+static void reference_block(void *ctx, uint32_t block)
+{
+    const struct reference_call *c = ctx;
+    c->entry(c->params, block);
+}
+
+static int run_reference(struct cpu_device *d, struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct family_target *t = family_target_find(load->family, &d->base.info, NULL);
+    if (!t) {
+        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for the cpu device",
+                         load->family->name);
+    }
+    w->expected = calloc((size_t)(load->n_checks * load->check_length), sizeof(double));
+    struct launch *launch = calloc(1, sizeof(*launch));
+    int r = !w->expected || !launch
+                ? error_set(err, ERROR_NO_MEMORY, "no memory for the reference result")
+                : t->reference(load, w->buffers[0], load->check_at, w->expected, launch, err);
+    if (r == 0) {
+        struct reference_call call = {launch->cpu_entry, launch->params};
+        pool_run(d->pool, reference_block, &call, launch->grid[0]);
+    }
+    free(launch);
+    return r;
+}
+
+/* ---- the ops ------------------------------------------------------------------------------------- */
+
+int cpu_prepare(struct device *base, const struct family *f, const struct problem *p, uint64_t seed,
+                struct prepared **out, struct error *err)
+{
+    struct cpu_device *d = (struct cpu_device *)base;
+    *out = NULL;
+    struct prepared *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
+    }
+    int r = f->workload_init(&w->workload, p, seed, err);
+    if (r) {
+        free(w);
+        return r;
+    }
+    r = plan_copies(base, w, err);
+    r = r ? r : make_buffers(d, w, err);
+    r = r ? r : run_reference(d, w, err);
+    if (r) {
+        cpu_release(base, w);
+        return r;
+    }
+    *out = w;
+    return 0;
+}
+
+void cpu_release(struct device *d, struct prepared *w)
+{
+    (void)d;
+    if (!w) {
+        return;
+    }
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
+            const struct buffer *b = &w->workload.buffers[i];
+            if (w->buffers[copy][i] && (copy == 0 || b->rotate)) {
+                munmap(w->buffers[copy][i], (size_t)buffer_bytes(b));
+            }
+        }
+    }
+    free(w->workspace);
+    free(w->expected);
+    w->workload.family->workload_deinit(&w->workload);
+    free(w);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Running the compiler: with a deadline, in a process group of its own so that the deadline reaches
+ * the processes that a compiler driver starts (cc1, as, ld), and with its output kept.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/devices/cpu/cpu.h"
+
+extern char **environ;
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static int start(const char *const argv[], int out, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attr;
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attr);
+    posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&files, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&files, out, STDERR_FILENO);
+    /* The caller may have blocked signals for its own loop: the compiler must die of them. */
+    sigset_t none;
+    sigemptyset(&none);
+    posix_spawnattr_setsigmask(&attr, &none);
+    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
+    int r = posix_spawn(pid, argv[0], &files, &attr, (char *const *)argv, environ);
+    posix_spawnattr_destroy(&attr);
+    posix_spawn_file_actions_destroy(&files);
+    return r;
+}
+
+/* Keeps what fits in the log and reads the rest away, until the end of the output. False: the time
+ * was over before. */
+static bool drain(int fd, int64_t until, char *log, size_t log_size)
+{
+    size_t have = 0;
+    char rest[4096];
+    for (;;) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int64_t left = until - now_ms();
+        if (left <= 0 || (poll(&p, 1, (int)left) < 0 && errno != EINTR)) {
+            return false;
+        }
+        if (!p.revents) {
+            continue;
+        }
+        bool full = have + 1 >= log_size;
+        ssize_t n = full ? read(fd, rest, sizeof(rest)) : read(fd, log + have, log_size - 1 - have);
+        if (n == 0) {
+            break;
+        }
+        have += !full && n > 0 ? (size_t)n : 0;
+        log[have] = '\0';
+    }
+    return true;
+}
+
+static bool reap(pid_t pid, int64_t until, int *status)
+{
+    for (;;) {
+        pid_t r = waitpid(pid, status, WNOHANG);
+        if (r == pid) {
+            return true;
+        }
+        if (r < 0 && errno != EINTR) {
+            *status = 0; /* SIGCHLD is ignored: the caller sees by the output file how it went */
+            return true;
+        }
+        if (now_ms() >= until) {
+            return false;
+        }
+        /* The output has ended, so the exit is near. */
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    }
+}
+
+int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size, int *status,
+              struct error *err)
+{
+    log[0] = '\0';
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return error_set(err, ERROR_IO, "cannot make a pipe to run %s: %s", argv[0], strerror(errno));
+    }
+    pid_t pid;
+    int r = start(argv, ends[1], &pid);
+    close(ends[1]);
+    if (r) {
+        close(ends[0]);
+        return error_set(err, ERROR_IO, "cannot run %s: %s", argv[0], strerror(r));
+    }
+    int64_t until = now_ms() + limit_ms;
+    bool ended = drain(ends[0], until, log, log_size) && reap(pid, until, status);
+    close(ends[0]);
+    if (!ended) {
+        kill(-pid, SIGKILL);
+        waitpid(pid, status, 0);
+        return error_set(err, ERROR_HUNG, "%s did not end within %d s and was killed", argv[0],
+                         limit_ms / 1000);
+    }
+    return 0;
+}

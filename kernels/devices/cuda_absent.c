@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cuda device of a gemmd that was built without CUDA headers: it takes the place of
+ * kernels/devices/cuda and says why there is none.
+ */
+#include "kernels/device.h"
+#include "kernels/launcher.h"
+
+#define REBUILD "build it again where cuda.h and nvrtc.h are found (meson -Dinclude_cuda=DIR)"
+
+static int no_device(struct error *err)
+{
+    return error_set(err, ERROR_NO_DEVICE,
+                     "gemmd was built without CUDA headers; " REBUILD ", or use --device cpu");
+}
+
+static int device_none(const char *spec, struct device **out, struct error *err)
+{
+    (void)spec;
+    *out = NULL;
+    return no_device(err);
+}
+
+int cuda_probe(const char *spec, struct device_info *out, struct error *err)
+{
+    (void)spec;
+    *out = (struct device_info){0};
+    return no_device(err);
+}
+
+static int compiler_none(const char *spec, struct compiler **out, struct error *err)
+{
+    (void)spec;
+    *out = NULL;
+    return error_set(err, ERROR_NO_COMPILER, "gemmd was built without CUDA headers; " REBUILD);
+}
+
+static int info_none(struct device_info *out, struct error *err)
+{
+    return cuda_probe("cuda", out, err);
+}
+
+static int load_none(const void *image, size_t size, void **handle, struct error *err)
+{
+    (void)image;
+    (void)size;
+    *handle = NULL;
+    return no_device(err);
+}
+
+/* Only open() and probe() can be reached: without a device nothing else is ever called. */
+const struct device_ops cuda_device_ops = {.kind = "cuda", .open = device_none};
+const struct compiler_ops cuda_compiler_ops = {
+    .kind = "cuda", .suffix = "cubin", .open = compiler_none};
+const struct launch_backend cuda_launch_backend = {
+    .elf_machine = 190, .info = info_none, .load = load_none};

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The kinds of device compiled in, and finding the one that a spec names. A new kind is a line here
+ * and a folder beside this file.
+ */
+#include <string.h>
+
+#include "kernels/device.h"
+
+static const struct {
+    const struct device_ops *device;
+    const struct compiler_ops *compiler;
+    int (*probe)(const char *spec, struct device_info *out, struct error *err);
+} kinds[] = {
+    {&cuda_device_ops, &cuda_compiler_ops, cuda_probe},
+    {&cpu_device_ops, &cpu_compiler_ops, cpu_probe},
+    {&replay_device_ops, &replay_compiler_ops, replay_probe},
+};
+
+enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
+
+/* The row whose kind is the spec's part before ':'; negative when there is none. */
+static int find(const char *spec, struct error *err)
+{
+    size_t n = strcspn(spec, ":");
+    for (int i = 0; i < N_KINDS; i++) {
+        const char *kind = kinds[i].device->kind;
+        if (strlen(kind) == n && memcmp(kind, spec, n) == 0) {
+            return i;
+        }
+    }
+    return error_set(err, ERROR_INVALID,
+                     "unknown device \"%s\": use cuda:<index>, cuda:GPU-<uuid>, cpu, "
+                     "cpu:<threads> or replay:<file>",
+                     spec);
+}
+
+int device_open(const char *spec, struct device **out, struct error *err)
+{
+    int i = find(spec, err);
+    return i < 0 ? i : kinds[i].device->open(spec, out, err);
+}
+
+int device_probe(const char *spec, struct device_info *out, struct error *err)
+{
+    int i = find(spec, err);
+    return i < 0 ? i : kinds[i].probe(spec, out, err);
+}
+
+int compiler_open(const char *spec, struct compiler **out, struct error *err)
+{
+    int i = find(spec, err);
+    return i < 0 ? i : kinds[i].compiler->open(spec, out, err);
+}

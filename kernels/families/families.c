@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The families compiled in. This file is not part of the library `kernels`: each program links one
+ * list, gemmd's programs this one, tests also tests/family/families.c.
+ */
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+const struct family *const families[] = {
+    &grouped_gemm_family,
+    NULL,
+};

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert case. */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+static void context(const void *args, struct launch_context *out)
+{
+    const struct grouped_gemm_args *a = args;
+    *out = (struct launch_context){a->stream, a->workspace, a->workspace_bytes};
+}
+
+static const struct family_target *const targets[] = {
+    &grouped_gemm_cuda,
+    &grouped_gemm_cpu,
+    NULL,
+};
+
+const struct family grouped_gemm_family = {
+    .name = "grouped_gemm",
+    .op = &grouped_gemm_op,
+    .targets = targets,
+    .work = grouped_gemm_work,
+    .workload_init = grouped_gemm_workload_init,
+    .workload_deinit = grouped_gemm_workload_deinit,
+    .bind = grouped_gemm_bind,
+    .context = context,
+};

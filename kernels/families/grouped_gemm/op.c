@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The op grouped_gemm: its fields with their ranges, what contradicts what, and how sizes are
+ * rounded into buckets. Nothing here depends on a device: what a kernel cannot do is for the
+ * target's check() to say.
+ */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+static const char *const modes[] = {"forward", "dX", "dW", NULL};
+static const char *const dtypes[] = {"bf16", "fp16", "fp32", NULL};
+static const char *const dtypes_out[] = {"same", "bf16", "fp16", "fp32", NULL};
+static const char *const dtypes_acc[] = {"fp32", NULL};
+static const char *const none[] = {"none", NULL};
+static const char *const family_names[] = {"grouped_gemm", NULL};
+
+#define SIZE(field, meaning)                                                                          \
+    {.name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,         \
+     .help = (meaning)}
+#define FLAG(field, meaning)                                                                       \
+    {.name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)}
+#define CHOICE(field, list, value, meaning)                                                        \
+    {.name = (field), .type = VALUE_TEXT, .choices = (list),                                       \
+     .fallback = {.type = VALUE_TEXT, .text = (value)}, .help = (meaning)}
+#define COUNT(field, most, meaning)                                                                   \
+    {.name = (field), .type = VALUE_INT, .min = 1, .max = (most),                                  \
+     .fallback = {.type = VALUE_INT, .integer = 1}, .help = (meaning)}
+
+static const struct op_field fields[] = {
+    {.name = "mode", .type = VALUE_TEXT, .required = true, .choices = modes,
+     .help = "forward: X W^T; dX: dY W; dW: dY^T X"},
+    SIZE("M", "routed rows, tokens * topk"),
+    SIZE("N", "rows of each expert's W [N, K]"),
+    SIZE("K", "columns of each expert's W [N, K]"),
+    COUNT("experts", GEMM_EXPERTS_MAX, "experts that share the launch; 1 is a dense GEMM"),
+    COUNT("topk", GEMM_TOPK_MAX, "experts per token"),
+    CHOICE("dtype_in", dtypes, "bf16", "type of the operands"),
+    CHOICE("dtype_out", dtypes_out, "same", "type of the result: as dtype_in; dW also fp32"),
+    CHOICE("dtype_acc", dtypes_acc, "fp32", "type of the sums"),
+    FLAG("permute_x", "X (dX: its gradient) is in token order: first GEMM of an MoE MLP"),
+    FLAG("permute_y", "Y (or dY) is in token order: second GEMM of an MoE MLP"),
+    FLAG("fuse_mul_post", "forward with permute_y: multiply rows by their routing weights"),
+    FLAG("accumulate", "dW is added to the output"),
+    CHOICE("routing", NULL, "uniform", "uniform | zipf:<s> | rows:<rows of each expert>"),
+    CHOICE("quant", none, "none", "quantisation of the operands"),
+    CHOICE("scale_block", none, "none", "block of the quantisation scales"),
+    CHOICE("family", family_names, "grouped_gemm", "the kernels that solve it"),
+};
+
+/* ---- check ------------------------------------------------------------------------------------- */
+
+static int check_flags(const struct grouped_gemm_problem *v, struct error *err)
+{
+    if (v->permute_x && v->permute_y) {
+        return error_set(err, ERROR_CONFLICT,
+                         "permute_x and permute_y are both true: the first GEMM of a layer permutes "
+                         "X, the second Y, none both");
+    }
+    if (v->fuse_mul_post && v->mode != GEMM_FORWARD) {
+        return error_set(err, ERROR_CONFLICT,
+                         "fuse_mul_post is true in mode %s: routing weights are multiplied in the "
+                         "forward mode only", gemm_mode_name(v->mode));
+    }
+    if (v->fuse_mul_post && !v->permute_y) {
+        return error_set(err, ERROR_CONFLICT,
+                         "fuse_mul_post is true without permute_y: only the second GEMM multiplies "
+                         "by routing weights; set permute_y=true");
+    }
+    if (v->accumulate && v->mode != GEMM_DW) {
+        return error_set(err, ERROR_CONFLICT,
+                         "accumulate is true in mode %s: only dW can be added to its output",
+                         gemm_mode_name(v->mode));
+    }
+    return 0;
+}
+
+static int check_dtypes(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
+{
+    const char *in = dtype_name(v->in), *out = record_text(&p->fields, "dtype_out", "same");
+    if (strcmp(out, "same") == 0) {
+        record_put_text(&p->fields, "dtype_out", in);
+    } else if (strcmp(out, in) != 0 && !(v->mode == GEMM_DW && strcmp(out, "fp32") == 0)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "dtype_out is %s with dtype_in %s in mode %s: the result has the type of "
+                         "the operands%s", out, in, gemm_mode_name(v->mode),
+                         v->mode == GEMM_DW ? " or fp32" : "; only dW may be fp32");
+    }
+    return 0;
+}
+
+static int check_sizes(const struct grouped_gemm_problem *v, struct error *err)
+{
+    if (v->topk > v->experts) {
+        return error_set(err, ERROR_CONFLICT,
+                         "topk is %lld of %lld experts: a token cannot go to more experts than there "
+                         "are", (long long)v->topk, (long long)v->experts);
+    }
+    if (v->m % v->topk != 0) {
+        return error_set(err, ERROR_INVALID,
+                         "M is %lld, which is not a multiple of topk %lld: M counts routed rows, "
+                         "tokens * topk", (long long)v->m, (long long)v->topk);
+    }
+    const struct { const char *name; int64_t rows, cols; } operands[] = {
+        {"X [M, K]", v->m, v->k},
+        {"Y [M, N]", v->m, v->n},
+        {"W [experts, N, K]", v->experts * v->n, v->k},
+    };
+    for (size_t i = 0; i < sizeof(operands) / sizeof(operands[0]); i++) {
+        if (operands[i].rows > GEMM_ELEMENTS_MAX / operands[i].cols) {
+            return error_set(err, ERROR_INVALID,
+                             "%s would have %lld x %lld elements: at most 2^40 are supported",
+                             operands[i].name, (long long)operands[i].rows,
+                             (long long)operands[i].cols);
+        }
+    }
+    return 0;
+}
+
+static int check_routing(struct problem *p, const struct grouped_gemm_problem *v, struct error *err)
+{
+    struct routing routing;
+    char text[RECORD_TEXT_MAX];
+    int r = routing_parse(&routing, v->routing, v->experts, v->m, err);
+    if (r) {
+        return r;
+    }
+    if (routing_format(&routing, v->experts, text, sizeof(text)) >= sizeof(text)) {
+        return error_set(err, ERROR_TOO_LARGE, "routing is longer than %d bytes", RECORD_TEXT_MAX);
+    }
+    return record_set(&p->fields, "routing", VALUE_OF_TEXT(text), err);
+}
+
+static int check(struct problem *p, struct error *err)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    int r = check_flags(&v, err);
+    r = r ? r : check_sizes(&v, err);
+    r = r ? r : check_dtypes(p, &v, err);
+    return r ? r : check_routing(p, &v, err);
+}
+
+/* ---- buckets ----------------------------------------------------------------------------------- */
+
+/* Rounding may not make a problem that check() would refuse: then the size stays as it is. */
+static void set_size(struct problem *p, const char *name, int64_t value)
+{
+    struct problem rounded = *p;
+    struct grouped_gemm_problem v;
+    record_put_int(&rounded.fields, name, value);
+    grouped_gemm_view(&rounded, &v);
+    if (value <= GEMM_SIZE_MAX && check_sizes(&v, NULL) == 0) {
+        record_put_int(&p->fields, name, value);
+    }
+}
+
+static void bucket(struct problem *p, enum bucket_scheme scheme)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    /* Given rows per expert are the problem's point, and must sum to M. */
+    bool rows_given = strncmp(v.routing, "rows:", 5) == 0;
+    switch (scheme) {
+    case BUCKET_EXACT:
+        break;
+    case BUCKET_POW2:
+        if (!rows_given) {
+            set_size(p, "M", bucket_pow2_rows(v.m, v.topk));
+        }
+        set_size(p, "N", bucket_pow2(v.n));
+        set_size(p, "K", bucket_pow2(v.k));
+        break;
+    case BUCKET_SQRT2:
+        if (!rows_given) {
+            set_size(p, "M", bucket_sqrt2_rows(v.m, v.experts, v.topk));
+        }
+        break;
+    }
+}
+
+const struct op grouped_gemm_op = {
+    .name = "grouped_gemm",
+    .fields = fields,
+    .n_fields = sizeof(fields) / sizeof(fields[0]),
+    .check = check,
+    .bucket = bucket,
+};

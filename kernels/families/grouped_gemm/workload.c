@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A problem made concrete. The routing is drawn from the profile with a seed, so that every machine
+ * measures the same rows per expert; operands are random, scaled so that results are near 1; check
+ * rows are chosen where kernels go wrong: at the ends of experts, and somewhere inside.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+/* Bounds of the reference's cost: rows, multiply-adds, numbers kept. */
+enum { CHECKS_MAX = 512, CHECKS_MIN = 4 };
+static const double CHECK_WORK_MAX = 0x1p33, CHECK_RESULTS_MAX = 0x1p25;
+
+/* ---- drawing the routing ------------------------------------------------------------------------- */
+
+/* Each token goes to the topk experts with the largest keys u^(1/weight): sampling without
+ * replacement by weight (Efraimidis and Spirakis). log(u)/weight has the same order. */
+static void draw_token_weighted(uint64_t *random, const double weight[], int64_t experts,
+                                int64_t topk, int32_t chosen[])
+{
+    double key[GEMM_TOPK_MAX];
+    for (int64_t e = 0; e < experts; e++) {
+        double k = log(1 - random_unit(random)) / weight[e];
+        int64_t at = e < topk ? e : topk - 1;
+        if (e >= topk && k <= key[at]) {
+            continue;
+        }
+        for (; at > 0 && key[at - 1] < k; at--) {
+            key[at] = key[at - 1];
+            chosen[at] = chosen[at - 1];
+        }
+        key[at] = k;
+        chosen[at] = (int32_t)e;
+    }
+}
+
+static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem *v,
+                      uint64_t *random, int32_t *ids)
+{
+    double weight[GEMM_EXPERTS_MAX];
+    for (int64_t e = 0; e < v->experts; e++) {
+        weight[e] = pow((double)(e + 1), -r->skew);
+    }
+    for (int64_t t = 0; t < v->tokens; t++) {
+        draw_token_weighted(random, weight, v->experts, v->topk, ids + t * v->topk);
+    }
+}
+
+/* The first topk steps of a shuffle, for each token; any order to begin with is as good. */
+static void draw_uniform(const struct grouped_gemm_problem *v, uint64_t *random, int32_t *ids)
+{
+    int32_t order[GEMM_EXPERTS_MAX];
+    for (int64_t e = 0; e < v->experts; e++) {
+        order[e] = (int32_t)e;
+    }
+    for (int64_t i = 0; i < v->m; i++) {
+        int64_t slot = i % v->topk;
+        int64_t other = slot + (int64_t)(random_next(random) % (uint64_t)(v->experts - slot));
+        ids[i] = order[other];
+        order[other] = order[slot];
+        order[slot] = ids[i];
+    }
+}
+
+/* The given rows, shuffled over tokens and slots. */
+static void draw_rows(const struct routing *r, const struct grouped_gemm_problem *v,
+                      uint64_t *random, int32_t *ids)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < v->experts; e++) {
+        for (int64_t i = 0; i < r->rows[e]; i++) {
+            ids[n++] = (int32_t)e;
+        }
+    }
+    for (int64_t i = n - 1; i > 0; i--) {
+        int64_t j = (int64_t)(random_next(random) % (uint64_t)(i + 1));
+        int32_t swap = ids[i];
+        ids[i] = ids[j];
+        ids[j] = swap;
+    }
+}
+
+/* From the expert of each (token, slot): m_sizes, start and the stable argsort. */
+static void sort_rows(struct grouped_gemm_state *s, const int32_t *ids)
+{
+    int64_t next[GEMM_EXPERTS_MAX];
+    for (int64_t i = 0; i < s->view.m; i++) {
+        s->m_sizes[ids[i]]++;
+    }
+    for (int64_t e = 0; e < s->view.experts; e++) {
+        next[e] = s->start[e];
+        s->start[e + 1] = s->start[e] + s->m_sizes[e];
+    }
+    for (int64_t i = 0; i < s->view.m; i++) {
+        s->gather[next[ids[i]]++] = (int32_t)i;
+    }
+}
+
+static int draw(struct grouped_gemm_state *s, uint64_t *random, struct error *err)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    struct routing routing;
+    int r = routing_parse(&routing, v->routing, v->experts, v->m, err);
+    if (r) {
+        return r;
+    }
+    int32_t *ids = calloc((size_t)v->m, sizeof(*ids));
+    if (!ids) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to route %lld rows", (long long)v->m);
+    }
+    switch (routing.kind) {
+    case ROUTING_UNIFORM:
+        draw_uniform(v, random, ids);
+        break;
+    case ROUTING_ZIPF:
+        draw_zipf(&routing, v, random, ids);
+        break;
+    case ROUTING_ROWS:
+        draw_rows(&routing, v, random, ids);
+        break;
+    }
+    sort_rows(s, ids);
+    free(ids);
+    for (int64_t i = 0; s->weights && i < v->m; i++) {
+        s->weights[i] = (float)(0.05 + 0.95 * random_unit(random));
+    }
+    return 0;
+}
+
+/* ---- check rows -------------------------------------------------------------------------------- */
+
+struct checks {
+    const struct grouped_gemm_state *state;
+    int64_t max, n;
+    int64_t *row; /* rows in expert order, or e * N + n */
+    int64_t n_experts;
+    int32_t experts[GEMM_EXPERTS_MAX];
+};
+
+/* The rows of an expert that can be checked: in dW each has N of them, also without input. */
+static int64_t rows_of(const struct grouped_gemm_state *s, int64_t e)
+{
+    return s->view.mode == GEMM_DW ? s->view.n : s->m_sizes[e];
+}
+
+static int64_t first_of(const struct grouped_gemm_state *s, int64_t e)
+{
+    return s->view.mode == GEMM_DW ? e * s->view.n : s->start[e];
+}
+
+static void take_expert(struct checks *c, int64_t e)
+{
+    if (e < 0 || rows_of(c->state, e) == 0) {
+        return;
+    }
+    for (int64_t i = 0; i < c->n_experts; i++) {
+        if (c->experts[i] == e) {
+            return;
+        }
+    }
+    c->experts[c->n_experts++] = (int32_t)e;
+}
+
+/* First, last, most and least loaded, one without rows (it matters in dW); then evenly spread. */
+static void choose_experts(struct checks *c)
+{
+    const struct grouped_gemm_state *s = c->state;
+    int64_t first = -1, last = -1, most = -1, least = -1, empty = -1;
+    for (int64_t e = 0; e < s->view.experts; e++) {
+        if (s->m_sizes[e] == 0) {
+            empty = e;
+            continue;
+        }
+        first = first < 0 ? e : first;
+        last = e;
+        most = most < 0 || s->m_sizes[e] > s->m_sizes[most] ? e : most;
+        least = least < 0 || s->m_sizes[e] < s->m_sizes[least] ? e : least;
+    }
+    const int64_t must[] = {first, last, most, least, empty};
+    for (size_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
+        take_expert(c, must[i]);
+    }
+    int64_t wanted = c->max / 3 < s->view.experts ? c->max / 3 : s->view.experts;
+    for (int64_t i = 0; i < wanted && c->n_experts < wanted; i++) {
+        take_expert(c, i * s->view.experts / wanted);
+    }
+}
+
+static void take_row(struct checks *c, int64_t row)
+{
+    if (c->n < c->max) {
+        c->row[c->n++] = row;
+    }
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void choose_rows(struct checks *c, uint64_t *random)
+{
+    const struct grouped_gemm_state *s = c->state;
+    for (int64_t i = 0; i < c->n_experts; i++) {
+        int64_t e = c->experts[i];
+        take_row(c, first_of(s, e));
+        take_row(c, first_of(s, e) + rows_of(s, e) - 1);
+    }
+    for (int64_t i = 0; c->n < c->max; i++) {
+        int64_t e = c->experts[i % c->n_experts];
+        take_row(c, first_of(s, e) +
+                        (int64_t)(random_next(random) % (uint64_t)rows_of(s, e)));
+    }
+    qsort(c->row, (size_t)c->n, sizeof(c->row[0]), compare_rows);
+    int64_t unique = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        if (unique == 0 || c->row[i] != c->row[unique - 1]) {
+            c->row[unique++] = c->row[i];
+        }
+    }
+    c->n = unique;
+}
+
+static int64_t checks_wanted(const struct grouped_gemm_problem *v)
+{
+    double reduction = v->mode == GEMM_FORWARD ? (double)v->k
+                       : v->mode == GEMM_DX    ? (double)v->n
+                                               : (double)v->m / (double)v->experts;
+    double n = CHECKS_MAX, length = (double)v->out_cols;
+    n = fmin(n, CHECK_WORK_MAX / (length * fmax(reduction, 1)));
+    n = fmin(n, CHECK_RESULTS_MAX / length);
+    n = fmax(n, CHECKS_MIN);
+    return (int64_t)fmin(n, (double)v->out_rows);
+}
+
+static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint64_t *random,
+                         struct error *err)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    struct checks c = {.state = s, .max = checks_wanted(v)};
+    c.row = s->check_row = calloc((size_t)c.max, sizeof(*c.row));
+    s->check_expert = calloc((size_t)c.max, sizeof(*s->check_expert));
+    w->check_at = calloc((size_t)c.max, sizeof(*w->check_at));
+    if (!c.row || !s->check_expert || !w->check_at) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the check rows");
+    }
+    choose_experts(&c);
+    choose_rows(&c, random);
+    w->n_checks = (uint32_t)c.n;
+    w->check_length = v->out_cols;
+    for (int64_t i = 0, e = 0; i < c.n; i++) {
+        int64_t row = c.row[i];
+        while (row >= first_of(s, e) + rows_of(s, e)) {
+            e++;
+        }
+        s->check_expert[i] = (int32_t)e;
+        w->check_at[i] = (v->scatter ? s->gather[row] : row) * v->out_cols;
+    }
+    return 0;
+}
+
+/* ---- buffers ------------------------------------------------------------------------------------- */
+
+static void add_buffer(struct workload *w, struct grouped_gemm_state *s, enum gemm_buffer which,
+                       struct buffer b)
+{
+    assert(w->n_buffers < BUFFERS_MAX);
+    s->index[which] = (int)w->n_buffers;
+    w->buffers[w->n_buffers++] = b;
+}
+
+/* Deviations: x and dy 1, w so that a row of results has deviation 1. dW sums m_e products of
+ * deviation 1: dy is scaled instead, by the mean rows of an expert. */
+static void add_operands(struct workload *w, struct grouped_gemm_state *s)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
+    double mean_rows = fmax(1, (double)v->m / (double)v->experts);
+    if (v->mode != GEMM_DX) {
+        add_buffer(w, s, GEMM_X, (struct buffer){
+            .name = "x", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->x_rows * v->k,
+            .scale = 1, .rotate = true});
+    }
+    if (v->mode != GEMM_DW) {
+        add_buffer(w, s, GEMM_W, (struct buffer){
+            .name = "w", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->experts * v->n * v->k,
+            .scale = 1 / sqrt(reduction), .rotate = true});
+    }
+    if (v->mode != GEMM_FORWARD) {
+        add_buffer(w, s, GEMM_DY, (struct buffer){
+            .name = "dy", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->m * v->n,
+            .scale = v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1, .rotate = true});
+    }
+    w->output = w->n_buffers;
+    add_buffer(w, s, GEMM_OUT, (struct buffer){
+        .name = "out", .dtype = v->out, .init = BUFFER_OUTPUT, .count = v->out_rows * v->out_cols,
+        .rotate = true, .accumulate = v->accumulate});
+}
+
+static void add_indices(struct workload *w, struct grouped_gemm_state *s)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    add_buffer(w, s, GEMM_M_SIZES, (struct buffer){
+        .name = "m_sizes", .dtype = DTYPE_INT32, .init = BUFFER_HOST, .count = v->experts,
+        .host = s->m_sizes});
+    if (v->permute_x || v->permute_y) {
+        add_buffer(w, s, GEMM_GATHER, (struct buffer){
+            .name = "gather_indices", .dtype = DTYPE_INT32, .init = BUFFER_HOST, .count = v->m,
+            .host = s->gather});
+    }
+    if (v->fuse_mul_post) {
+        add_buffer(w, s, GEMM_WEIGHTS, (struct buffer){
+            .name = "topk_weights", .dtype = DTYPE_FP32, .init = BUFFER_HOST, .count = v->m,
+            .host = s->weights});
+    }
+}
+
+void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which)
+{
+    const struct grouped_gemm_state *s = w->state;
+    return s->index[which] < 0 ? NULL : buffers[s->index[which]];
+}
+
+/* ---- the life of a workload ---------------------------------------------------------------------- */
+
+static int make_state(struct workload *w, struct error *err)
+{
+    struct grouped_gemm_state *s = w->state = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
+    }
+    grouped_gemm_view(&w->problem, &s->view);
+    for (int i = 0; i < GEMM_BUFFERS; i++) {
+        s->index[i] = -1;
+    }
+    size_t experts = (size_t)s->view.experts, rows = (size_t)s->view.m;
+    s->m_sizes = calloc(experts, sizeof(*s->m_sizes));
+    s->start = calloc(experts + 1, sizeof(*s->start));
+    s->gather = calloc(rows, sizeof(*s->gather));
+    s->weights = s->view.fuse_mul_post ? calloc(rows, sizeof(*s->weights)) : NULL;
+    if (!s->m_sizes || !s->start || !s->gather || (s->view.fuse_mul_post && !s->weights)) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a workload of %zu rows", rows);
+    }
+    return 0;
+}
+
+int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
+                               struct error *err)
+{
+    *w = (struct workload){.family = &grouped_gemm_family, .problem = *p, .seed = seed};
+    uint64_t random = seed;
+    int r = make_state(w, err);
+    r = r ? r : draw(w->state, &random, err);
+    if (!r) {
+        add_operands(w, w->state);
+        add_indices(w, w->state);
+        r = choose_checks(w, w->state, &random, err);
+    }
+    if (r) {
+        grouped_gemm_workload_deinit(w);
+    }
+    return r;
+}
+
+void grouped_gemm_workload_deinit(struct workload *w)
+{
+    struct grouped_gemm_state *s = w->state;
+    if (s) {
+        free(s->m_sizes);
+        free(s->start);
+        free(s->gather);
+        free(s->weights);
+        free(s->check_row);
+        free(s->check_expert);
+        free(s);
+    }
+    free(w->check_at);
+    w->state = NULL;
+    w->check_at = NULL;
+}
+
+void grouped_gemm_bind(const struct workload *w, void *const buffers[], void *workspace,
+                       int64_t workspace_bytes, void *stream, void *args)
+{
+    const struct grouped_gemm_state *s = w->state;
+    struct grouped_gemm_args a = {
+        .size = sizeof(a),
+        .flags = s->view.accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
+        .x = grouped_gemm_buffer(w, buffers, GEMM_X),
+        .w = grouped_gemm_buffer(w, buffers, GEMM_W),
+        .dy = grouped_gemm_buffer(w, buffers, GEMM_DY),
+        .out = grouped_gemm_buffer(w, buffers, GEMM_OUT),
+        .m_sizes = grouped_gemm_buffer(w, buffers, GEMM_M_SIZES),
+        .gather_indices = grouped_gemm_buffer(w, buffers, GEMM_GATHER),
+        .topk_weights = grouped_gemm_buffer(w, buffers, GEMM_WEIGHTS),
+        .m_sizes_dtype = DTYPE_INT32,
+        .gather_dtype = DTYPE_INT32,
+        .weights_dtype = DTYPE_FP32,
+        .rows = s->view.m,
+        .workspace = workspace,
+        .workspace_bytes = workspace_bytes,
+        .stream = stream,
+    };
+    _Static_assert(sizeof(a) <= ARGS_MAX, "ARGS_MAX is too small");
+    memcpy(args, &a, sizeof(a));
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compiled modules on disk: <cache>/modules/<id>.<suffix> named by content, and one symbolic link
+ * per variant, <cache>/variants/<variant>, that points to it. Nothing here is ever changed in place:
+ * files are written under a name of their own, fsynced and renamed, links too. So two writers of one
+ * module write the same bytes, and a reader sees a whole file or none.
+ *
+ * What is read back is believed only when it still has the hash that is its name. A damaged file is
+ * removed: the next compile writes it again.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "kernels/device.h"
+#include "proto/hash.h"
+
+enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
+
+void image_deinit(struct image *i)
+{
+    free(i->data);
+    *i = (struct image){0};
+}
+
+static int io_error(struct error *err, const char *what, const char *path)
+{
+    int saved = errno;
+    if (saved == ENOSPC || saved == EDQUOT) {
+        return error_set(err, ERROR_DISK_FULL, "cannot %s %s: %s; free space or set the cache "
+                         "directory elsewhere", what, path, strerror(saved));
+    }
+    return error_set(err, ERROR_IO, "cannot %s %s: %s", what, path, strerror(saved));
+}
+
+static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out, PATH_MAX, format, args);
+    va_end(args);
+    if (n < 0 || n >= PATH_MAX) {
+        return error_set(err, ERROR_INVALID, "the cache path is too long (%d bytes)", n);
+    }
+    return 0;
+}
+
+static int make_folder(const char *cache_dir, const char *name, struct error *err)
+{
+    char path[PATH_MAX];
+    int r = join(path, err, "%s/%s", cache_dir, name);
+    if (r) {
+        return r;
+    }
+    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
+        return io_error(err, "create", path);
+    }
+    return 0;
+}
+
+static int write_all(int fd, const void *data, size_t n)
+{
+    for (const char *at = data; n > 0;) {
+        ssize_t done = write(fd, at, n);
+        if (done < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (done > 0) {
+            at += done;
+            n -= (size_t)done;
+        }
+    }
+    return 0;
+}
+
+static int write_file(const char *path, const void *data, size_t n, struct error *err)
+{
+    char aside[PATH_MAX];
+    int r = join(aside, err, "%s.XXXXXX", path);
+    if (r) {
+        return r;
+    }
+    int fd = mkostemp(aside, O_CLOEXEC);
+    if (fd < 0) {
+        return io_error(err, "create", aside);
+    }
+    /* fsync before rename: a crash must not leave a whole name with half a content. */
+    if (write_all(fd, data, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0) {
+        r = io_error(err, "write", aside);
+        close(fd);
+        unlink(aside);
+        return r;
+    }
+    close(fd);
+    if (rename(aside, path) < 0) {
+        r = io_error(err, "write", path);
+        unlink(aside);
+    }
+    return r;
+}
+
+static int link_variant(const char *cache_dir, const struct image *image, const char *suffix,
+                        struct error *err)
+{
+    char target[PATH_MAX], path[PATH_MAX], aside[PATH_MAX];
+    int r = join(target, err, "../modules/%s.%s", image->meta.id, suffix);
+    r = r ? r : join(path, err, "%s/variants/%s", cache_dir, image->meta.variant);
+    /* The address of a local tells threads of one process apart. */
+    r = r ? r : join(aside, err, "%s.%ld.%p", path, (long)getpid(), (void *)&target);
+    if (r) {
+        return r;
+    }
+    if (symlink(target, aside) < 0) {
+        return io_error(err, "create", aside);
+    }
+    if (rename(aside, path) < 0) {
+        r = io_error(err, "create", path);
+        unlink(aside);
+    }
+    return r;
+}
+
+int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err)
+{
+    char path[PATH_MAX];
+    hash128_hex(image->data, image->size, image->meta.id);
+    image->meta.size = (int64_t)image->size;
+    int r = make_folder(cache_dir, "modules", err);
+    r = r ? r : make_folder(cache_dir, "variants", err);
+    r = r ? r : join(path, err, "%s/modules/%s.%s", cache_dir, image->meta.id, suffix);
+    r = r ? r : write_file(path, image->data, image->size, err);
+    r = r || !image->meta.variant[0] ? r : link_variant(cache_dir, image, suffix, err);
+    return r;
+}
+
+/* Returns bytes read, or -1. */
+static ssize_t read_all(int fd, char *data, size_t n)
+{
+    size_t have = 0;
+    while (have < n) {
+        ssize_t got = read(fd, data + have, n - have);
+        if (got < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return (ssize_t)have;
+}
+
+/* 0, MODULES_MISS when the file is not there, or ERROR_*. */
+static int read_file(const char *path, struct image *out, struct error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", path);
+    }
+    int r = 0;
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > IMAGE_BYTES_MAX) {
+        r = error_set(err, ERROR_IO, "%s is not a module: remove it", path);
+    } else if (!(out->data = malloc((size_t)st.st_size + 1))) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",
+                      (long long)st.st_size);
+    } else if (read_all(fd, out->data, (size_t)st.st_size) != st.st_size) {
+        r = io_error(err, "read", path);
+    } else {
+        out->size = (size_t)st.st_size;
+    }
+    close(fd);
+    return r;
+}
+
+/* Reads `path`, whose name says `id`. A damaged file is removed, and counts as not there. */
+static int read_checked(const char *path, const char *id, struct image *out, struct error *err)
+{
+    *out = (struct image){0};
+    int r = read_file(path, out, err);
+    if (r) {
+        image_deinit(out);
+        return r;
+    }
+    hash128_hex(out->data, out->size, out->meta.id);
+    if (strcmp(out->meta.id, id) != 0) {
+        unlink(path);
+        image_deinit(out);
+        return MODULES_MISS;
+    }
+    out->meta.size = (int64_t)out->size;
+    return 0;
+}
+
+static bool is_id(const char *text, size_t n)
+{
+    return n == HASH_HEX - 1 && strspn(text, "0123456789abcdef") >= n;
+}
+
+int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
+{
+    char path[PATH_MAX], target[PATH_MAX];
+    *out = (struct image){0};
+    int r = join(path, err, "%s/variants/%s", cache_dir, variant);
+    if (r) {
+        return r;
+    }
+    ssize_t n = readlink(path, target, sizeof(target) - 1);
+    if (n < 0) {
+        return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : io_error(err, "read", path);
+    }
+    target[n] = '\0';
+    char *name = strrchr(target, '/');
+    name = name ? name + 1 : target;
+    char *dot = strchr(name, '.');
+    if (!dot || !is_id(name, (size_t)(dot - name))) {
+        unlink(path);
+        return MODULES_MISS;
+    }
+    char id[HASH_HEX];
+    snprintf(id, sizeof(id), "%.*s", (int)(dot - name), name);
+    char file[PATH_MAX];
+    r = join(file, err, "%s/modules/%s", cache_dir, name);
+    r = r ? r : read_checked(file, id, out, err);
+    if (r == MODULES_MISS) {
+        unlink(path);
+    } else if (r == 0) {
+        snprintf(out->meta.variant, sizeof(out->meta.variant), "%s", variant);
+    }
+    return r;
+}
+
+/* The file of a content id, whatever its suffix. */
+static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], struct error *err)
+{
+    char folder[PATH_MAX];
+    if (!is_id(id, strlen(id))) {
+        return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)", id);
+    }
+    int r = join(folder, err, "%s/modules", cache_dir);
+    if (r) {
+        return r;
+    }
+    DIR *d = opendir(folder);
+    if (!d) {
+        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", folder);
+    }
+    r = MODULES_MISS;
+    for (struct dirent *e; r == MODULES_MISS && (e = readdir(d));) {
+        const char *dot = strchr(e->d_name, '.');
+        /* "<id>.<suffix>" and no more: "<id>.so.Ab12Cd" is being written. */
+        if (dot && dot - e->d_name == HASH_HEX - 1 && !strchr(dot + 1, '.') &&
+            strncmp(e->d_name, id, HASH_HEX - 1) == 0) {
+            r = join(out, err, "%s/%s", folder, e->d_name);
+        }
+    }
+    closedir(d);
+    return r;
+}
+
+int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err)
+{
+    char path[PATH_MAX];
+    *out = (struct image){0};
+    int r = find_file(cache_dir, id, path, err);
+    return r ? r : read_checked(path, id, out, err);
+}
+
+/* Links to it stay behind: modules_find removes a link whose file is gone. */
+int modules_remove(const char *cache_dir, const char *id, struct error *err)
+{
+    char path[PATH_MAX];
+    int r = find_file(cache_dir, id, path, err);
+    if (r) {
+        return r;
+    }
+    if (unlink(path) < 0 && errno != ENOENT) {
+        return io_error(err, "remove", path);
+    }
+    return 0;
+}
