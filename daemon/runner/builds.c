@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A table of builds. A build enters it when it is first wanted and leaves it when nobody holds it,
+ * unless it must be remembered: a failure (so that it is not tried again), or an image that the disk
+ * did not take. Tables are small (a job's look-ahead, and the failures), so they are lists.
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/runner/builds.h"
+#include "daemon/runner/crash.h"
+
+enum { COMPILE_NICENESS = 10 };
+
+struct builds {
+    struct builds_setup setup;
+    struct tasks *pool;   /* owned */
+    struct build *first; /* owned list */
+    uint32_t lost;
+};
+
+/* All that the thread touches. The owner looks at it only before submit and after collect. */
+struct work {
+    struct task task;            /* first */
+    const struct builds_setup *setup; /* borrowed */
+    struct build *build;              /* borrowed; the owner's */
+    struct variant variant;
+    char hash[HASH_HEX];
+    struct image image; /* owned until it is moved to the build */
+    bool found, unsaved;
+    double compile_ms;
+    int status;
+    struct error error;
+    size_t note_size;
+    uint8_t note[];     /* sent when the process dies while this compiles */
+};
+
+static struct work *work_free(struct work *w)
+{
+    if (w) {
+        image_deinit(&w->image);
+        free(w);
+    }
+    return NULL;
+}
+
+static struct build *build_free(struct build *w)
+{
+    image_deinit(&w->image);
+    work_free(w->work);
+    free(w);
+    return NULL;
+}
+
+int builds_new(const struct builds_setup *setup, struct builds **out, struct error *err)
+{
+    struct builds *b = calloc(1, sizeof(*b));
+    if (!b) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the compile pool");
+    }
+    b->setup = *setup;
+    int r = tasks_new(setup->threads, COMPILE_NICENESS, &b->pool, err);
+    if (r) {
+        free(b);
+        return r;
+    }
+    *out = b;
+    return 0;
+}
+
+struct builds *builds_free(struct builds *b)
+{
+    if (!b) {
+        return NULL;
+    }
+    bool lost = b->lost > 0;
+    tasks_free(b->pool);
+    while (b->first) {
+        struct build *w = b->first;
+        b->first = w->next;
+        assert(w->refs == 0);
+        build_free(w);
+    }
+    if (!lost) { /* else a thread that was given up may still read the setup */
+        free(b);
+    }
+    return NULL;
+}
+
+/* ---- in a pool thread ---------------------------------------------------------------------------- */
+
+/* The cache knows an image's content; what made it is said by the variant that we asked for. */
+static void describe_found(struct work *w)
+{
+    struct module *m = &w->image.meta;
+    const struct variant *v = &w->variant;
+    const struct compiler *c = w->setup->compiler;
+    snprintf(m->family, sizeof(m->family), "%s", v->family);
+    snprintf(m->target, sizeof(m->target), "%s", v->arch);
+    snprintf(m->compiler, sizeof(m->compiler), "%s", c->ops->version(c));
+    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
+    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
+    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
+    m->registers = -1;
+    m->created_s = (int64_t)time(NULL);
+    m->used_s = m->created_s;
+}
+
+static double clock_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static int compile(struct work *w)
+{
+    const struct builds_setup *s = w->setup;
+    double began = clock_ms();
+    crash_note(s->note_fd, w->note, w->note_size);
+    int r = s->compiler->ops->compile(s->compiler, &w->variant, &w->image, &w->error);
+    crash_note(-1, NULL, 0);
+    if (r) {
+        return r;
+    }
+    w->compile_ms = w->image.meta.compile_ms > 0 ? w->image.meta.compile_ms : clock_ms() - began;
+    snprintf(w->image.meta.variant, sizeof(w->image.meta.variant), "%s", w->hash);
+    struct error why = ERROR_NULL;
+    if (modules_put(s->cache_dir, &w->image, s->compiler->ops->suffix, &why)) {
+        /* It can be measured, but not handed out or found again. */
+        w->unsaved = true;
+        fprintf(stderr, "gemmd-runner: module %s is not cached: %s\n", w->image.meta.id, why.text);
+    }
+    return 0;
+}
+
+static void run_work(struct task *t)
+{
+    struct work *w = (struct work *)t;
+    struct error why = ERROR_NULL;
+    w->found = modules_find(w->setup->cache_dir, w->hash, &w->image, &why) == 0;
+    if (w->found) {
+        describe_found(w);
+    } else { /* a cache that cannot be read is not there */
+        w->status = compile(w);
+    }
+}
+
+/* ---- in the owner's thread ----------------------------------------------------------------------- */
+
+static struct build *find(struct builds *b, const char *hash)
+{
+    for (struct build *w = b->first; w; w = w->next) {
+        if (strcmp(w->hash, hash) == 0) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+static void forget(struct builds *b, struct build *w)
+{
+    struct build **at = &b->first;
+    while (*at != w) {
+        at = &(*at)->next;
+    }
+    *at = w->next;
+    build_free(w);
+}
+
+static struct work *work_new(struct builds *b, const struct variant *v, const char *hash,
+                             const void *note, size_t note_size)
+{
+    struct work *w = calloc(1, sizeof(*w) + note_size);
+    if (w) {
+        w->task.run = run_work;
+        w->setup = &b->setup;
+        w->variant = *v;
+        snprintf(w->hash, sizeof(w->hash), "%s", hash);
+        w->note_size = note_size;
+        if (note_size) {
+            memcpy(w->note, note, note_size);
+        }
+    }
+    return w;
+}
+
+int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
+                size_t note_size, struct build **out, struct error *err)
+{
+    struct build *w = find(b, hash);
+    if (!w) {
+        w = calloc(1, sizeof(*w));
+        struct work *work = w ? work_new(b, v, hash, note, note_size) : NULL;
+        if (!work) {
+            free(w);
+            return error_set(err, ERROR_NO_MEMORY, "no memory to compile a variant");
+        }
+        snprintf(w->hash, sizeof(w->hash), "%s", hash);
+        w->work = work;
+        work->build = w;
+        w->next = b->first;
+        b->first = w;
+        tasks_submit(b->pool, &work->task);
+    }
+    w->refs++;
+    *out = w;
+    return 0;
+}
+
+void builds_release(struct builds *b, struct build *w)
+{
+    assert(w->refs > 0);
+    if (--w->refs > 0) {
+        return;
+    }
+    bool remember = w->state == BUILD_FAILED || w->unsaved;
+    if (w->state == BUILD_PENDING ? tasks_withdraw(b->pool, &w->work->task) : !remember) {
+        forget(b, w);
+    }
+}
+
+/* What the thread made becomes the build's. */
+static void settle(struct build *b, struct work *w)
+{
+    b->state = w->status ? BUILD_FAILED : BUILD_READY;
+    b->image = w->image;
+    w->image = (struct image){0};
+    b->found = w->found;
+    b->unsaved = w->unsaved;
+    b->compile_ms = w->compile_ms;
+    b->error = w->error;
+    b->work = work_free(w);
+}
+
+uint32_t builds_collect(struct builds *b)
+{
+    uint32_t n = 0;
+    for (struct task *t; (t = tasks_collect(b->pool)); n++) {
+        struct work *work = (struct work *)t;
+        struct build *w = work->build;
+        settle(w, work);
+        if (w->refs == 0 && w->state == BUILD_READY && !w->unsaved) {
+            forget(b, w);
+        }
+    }
+    return n;
+}
+
+int builds_fd(const struct builds *b)
+{
+    return tasks_fd(b->pool);
+}
+
+int64_t builds_longest(struct builds *b, struct build **build)
+{
+    struct task *t = NULL;
+    int64_t ms = tasks_longest(b->pool, &t);
+    *build = t ? ((struct work *)t)->build : NULL;
+    return ms;
+}
+
+void builds_give_up(struct builds *b, struct build *w, int64_t after_ms)
+{
+    assert(w->state == BUILD_PENDING);
+    if (!tasks_abandon(b->pool, &w->work->task)) {
+        return; /* it has just ended: the next collect has it */
+    }
+    b->lost++;
+    w->work = NULL; /* the thread's, for ever */
+    w->state = BUILD_FAILED;
+    error_set(&w->error, ERROR_HUNG, "the compiler did not end within %lld ms",
+              (long long)after_ms);
+}
+
+uint32_t builds_lost(const struct builds *b)
+{
+    return b->lost;
+}

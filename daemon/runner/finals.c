@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The finals: the best few within 3 % of the best, measured again in alternating blocks (A B C, C B A,
+ * ...), so that drift of clocks and temperature falls on all alike. Each round gives every finalist
+ * a median; finalists are compared by the median over rounds of the ratios within a round. Those
+ * within 0.5 % of the best are equal, and the tie goes to the one that the model predicts faster, then
+ * to the first in text order, so that a repeated tuning gives the same answer.
+ *
+ * One finalist that was measured in this run needs no final. One that was measured by an earlier run is
+ * verified and measured here before it wins; when it fails, the next ones get their turn.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/job.h"
+#include "daemon/runner/stats.h"
+
+enum { FINALISTS_MAX = 3, ROUNDS = 4, BLOCK_MIN = 3, BLOCK_MAX = SAMPLES_MAX / ROUNDS };
+static const double FINAL_BAND = 1.03, TIE_BAND = 1.005, BLOCK_US = 250e3;
+
+struct finalist {
+    struct candidate c;
+    struct kernel *kernel;         /* loaded; NULL: it is out */
+    double samples[SAMPLES_MAX];
+    uint32_t n;
+    double medians[ROUNDS];
+    double score;                  /* median ratio to finalist 0 */
+    struct trial trial;
+};
+
+struct finals {
+    struct job *job;               /* borrowed */
+    uint32_t n;
+    struct finalist f[FINALISTS_MAX];
+};
+
+/* ---- who takes part ------------------------------------------------------------------------------ */
+
+static uint32_t best_but(const struct job *j, const uint32_t ids[], uint32_t n)
+{
+    uint32_t best = PLAN_NONE;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        const struct outcome *o = &j->outcomes[i];
+        bool taken = !o->known || o->out_of_race;
+        for (uint32_t k = 0; k < n; k++) {
+            taken = taken || ids[k] == i;
+        }
+        if (!taken && (best == PLAN_NONE || job_score(j, o) < job_score(j, &j->outcomes[best]))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
+static uint32_t choose(const struct job *j, uint32_t ids[FINALISTS_MAX])
+{
+    uint32_t n = 0;
+    while (n < FINALISTS_MAX) {
+        uint32_t id = best_but(j, ids, n);
+        if (id == PLAN_NONE || (n > 0 && job_score(j, &j->outcomes[id]) >
+                                             FINAL_BAND * job_score(j, &j->outcomes[ids[0]]))) {
+            break;
+        }
+        ids[n++] = id;
+    }
+    return n;
+}
+
+/* ---- getting ready ------------------------------------------------------------------------------- */
+
+/* Out of the race, with a trial that says why. */
+static int drop(struct finals *s, struct finalist *f, int status)
+{
+    job_record(s->job, &f->c, &f->trial);
+    if (status != MEASURE_FAILED) {
+        return status; /* a lost device: it is not touched again */
+    }
+    if (f->kernel) {
+        measure_unload(s->job, f->kernel);
+        f->kernel = NULL;
+    }
+    return 0;
+}
+
+static int wait_build(struct finals *s, struct finalist *f, struct error *err)
+{
+    struct candidate *queue[] = {&f->c};
+    int r = 0;
+    while (r == 0 && f->c.build->state == BUILD_PENDING) {
+        r = job_wait_builds(s->job, queue, 1, err);
+    }
+    return r;
+}
+
+static int load(struct finals *s, struct finalist *f, struct error *err)
+{
+    struct job *j = s->job;
+    int r = wait_build(s, f, err);
+    if (r) {
+        return r;
+    }
+    job_module(j, &f->c);
+    trial_begin(&f->trial, j, &f->c, "final");
+    if (f->c.build->state == BUILD_FAILED) {
+        trial_fail(&f->trial, &f->c.build->error);
+        r = MEASURE_FAILED;
+    }
+    r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
+    if (r == 0 && !j->outcomes[f->c.id].here) {
+        r = measure_verify(j, &f->c, f->kernel, &f->trial, err);
+    }
+    return r ? drop(s, f, r) : 0;
+}
+
+static int enter(struct finals *s, const uint32_t ids[], uint32_t n, struct error *err)
+{
+    for (; s->n < n; s->n++) {
+        struct finalist *f = &s->f[s->n];
+        memset(f, 0, sizeof(*f));
+        int r = job_candidate(s->job, ids[s->n], &f->c, err);
+        if (r) {
+            return r;
+        }
+        f->c.reference = ids[s->n] == s->job->reference;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        int r = load(s, &s->f[i], err);
+        if (r) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static void leave(struct finals *s, int status)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel && status != ERROR_DEVICE_LOST) {
+            measure_unload(s->job, s->f[i].kernel);
+        }
+        job_release(s->job, &s->f[i].c);
+    }
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------- */
+
+static uint32_t block_samples(const struct job *j, double time_us)
+{
+    int64_t iters = j->order->request.query.iters;
+    double wanted = iters > 0 ? ceil((double)iters / ROUNDS) : BLOCK_MAX / 2;
+    double n = fmax(fmin(wanted, BLOCK_US / time_us), BLOCK_MIN);
+    return (uint32_t)fmin(n, BLOCK_MAX);
+}
+
+static int block(struct finals *s, struct finalist *f, uint32_t round, struct error *err)
+{
+    struct job *j = s->job;
+    double time_us = j->outcomes[f->c.id].time_us;
+    struct timing t = {.warmup = 1, .samples = block_samples(j, time_us),
+                       .gap_ms = j->final_gap_ms};
+    uint32_t before = f->n;
+    int r = measure_time(j, &f->c, f->kernel, &t, fmax(time_us, f->c.predicted_us), f->samples,
+                         &f->n, &f->trial, err);
+    if (r) {
+        return drop(s, f, r);
+    }
+    f->medians[round] = stats_median(f->samples + before, f->n - before);
+    return 0;
+}
+
+static int run_rounds(struct finals *s, struct error *err)
+{
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        for (uint32_t i = 0; i < s->n; i++) {
+            struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
+            int r = f->kernel ? block(s, f, round, err) : 0;
+            r = r ? r : job_poll(s->job, err);
+            if (r) {
+                return r;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- deciding ------------------------------------------------------------------------------------ */
+
+static void score(struct finals *s, const struct finalist *to, struct finalist *f)
+{
+    double ratios[ROUNDS];
+    for (uint32_t i = 0; i < ROUNDS; i++) {
+        ratios[i] = f->medians[i] / to->medians[i];
+    }
+    f->score = stats_median(ratios, ROUNDS);
+    trial_samples(&f->trial, s->job, f->samples, f->n);
+    snprintf(f->trial.status, sizeof(f->trial.status), "ok");
+}
+
+static bool wins_tie(const struct finalist *a, const struct finalist *b)
+{
+    if (a->c.predicted_us != b->c.predicted_us) {
+        return a->c.predicted_us < b->c.predicted_us;
+    }
+    char x[CONFIG_TEXT_MAX], y[CONFIG_TEXT_MAX];
+    record_format(&a->c.config, x, sizeof(x));
+    record_format(&b->c.config, y, sizeof(y));
+    return strcmp(x, y) < 0;
+}
+
+static const struct finalist *decide(struct finals *s)
+{
+    const struct finalist *first = NULL, *best = NULL, *winner = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        if (f->kernel) {
+            first = first ? first : f;
+            score(s, first, f);
+            best = !best || f->score < best->score ? f : best;
+        }
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        if (f->kernel && f->score <= TIE_BAND * best->score &&
+            (!winner || wins_tie(f, winner))) {
+            winner = f;
+        }
+    }
+    return winner;
+}
+
+/* One set of finalists. PLAN_NONE when none of them is left. */
+static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner, struct error *err)
+{
+    struct finals *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the finals");
+    }
+    s->job = j;
+    *winner = PLAN_NONE;
+    int r = enter(s, ids, n, err);
+    r = r ? r : run_rounds(s, err);
+    const struct finalist *w = r ? NULL : decide(s);
+    for (uint32_t i = 0; w && i < s->n; i++) {
+        if (s->f[i].kernel) {
+            job_record(j, &s->f[i].c, &s->f[i].trial);
+        }
+    }
+    *winner = w ? w->c.id : PLAN_NONE;
+    leave(s, r);
+    free(s);
+    return r;
+}
+
+int job_finals(struct job *j, uint32_t *winner, struct error *err)
+{
+    *winner = PLAN_NONE;
+    while (*winner == PLAN_NONE) {
+        uint32_t ids[FINALISTS_MAX];
+        uint32_t n = choose(j, ids);
+        if (n == 0) {
+            return job_nothing_works(j, err);
+        }
+        if (n == 1 && j->outcomes[ids[0]].here) {
+            *winner = ids[0];
+            return 0;
+        }
+        notice_progress(j, "final", NULL);
+        int r = run(j, ids, n, winner, err);
+        if (r) {
+            return r;
+        }
+    }
+    return 0;
+}

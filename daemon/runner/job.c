@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job's beginning and end, and what its parts share: bookkeeping of outcomes, waiting for builds.
+ *
+ * Limits of what is not a candidate's: preparing the problem 120 s, each compile 120 s. A compile is
+ * watched here, not by gemmd: it fails its config (status `hung`) and costs a thread, not the process.
+ * While nothing else happens its `attempt` stands on the socket, with some grace.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/runner/job.h"
+
+enum { PREPARE_LIMIT_MS = 120000, COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
+static const double GAP_MS = 2, FINAL_GAP_MS = 8; /* cuda: idle before a launch, so that each finds
+                                                     the same clock */
+
+int64_t job_clock_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int job_poll(struct job *j, struct error *err)
+{
+    runner_pump(j->runner);
+    if (j->runner->cancelled) {
+        return error_set(err, ERROR_CANCELLED, "cancelled after %u of %u configs", j->done,
+                         j->total);
+    }
+    return 0;
+}
+
+/* ---- candidates ---------------------------------------------------------------------------------- */
+
+int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err)
+{
+    *c = (struct candidate){.id = id, .predicted_us = plan_predicted(&j->plan, id)};
+    plan_config(&j->plan, id, &c->config);
+    int r = plan_variant(&j->plan, &c->config, &c->variant, c->hash, err);
+    if (r) {
+        return r;
+    }
+    WIRE_BUF_AUTO words = WIRE_BUF_NULL;
+    notice_last_words(j, c, &words);
+    return builds_want(j->runner->builds, &c->variant, c->hash, words.data,
+                       words.failed ? 0 : words.len, &c->build, err);
+}
+
+void job_release(struct job *j, struct candidate *c)
+{
+    if (c->build) {
+        builds_release(j->runner->builds, c->build);
+        c->build = NULL;
+    }
+}
+
+void job_module(struct job *j, struct candidate *c)
+{
+    struct build *b = c->build;
+    if (b && b->state == BUILD_READY && b->told != j->order->job) {
+        b->told = j->order->job;
+        j->compile_ms += b->compile_ms;
+        notice_module(j, &b->image.meta);
+    }
+}
+
+/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is. */
+static void announce_compile(struct job *j, const struct build *b, int64_t left_ms,
+                             struct candidate *const queue[], uint32_t n)
+{
+    for (uint32_t i = 0; i < n && b != j->announced; i++) {
+        if (queue[i]->build == b) {
+            j->announced = b;
+            notice_attempt(j, "compile", queue[i], left_ms + COMPILE_GRACE_MS);
+        }
+    }
+}
+
+int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err)
+{
+    struct builds *all = j->runner->builds;
+    struct build *b;
+    int64_t limit = runner_limit(j->runner, COMPILE_LIMIT_MS);
+    int64_t ran = builds_longest(all, &b);
+    if (ran >= limit) {
+        builds_give_up(all, b, ran);
+    } else if (ran >= 0) {
+        announce_compile(j, b, limit - ran, queue, n);
+        channel_wait(&j->runner->channel, builds_fd(all), (int)(limit - ran));
+    } else {
+        channel_wait(&j->runner->channel, builds_fd(all), 10);
+    }
+    if (builds_collect(all)) {
+        j->announced = NULL;
+    }
+    return job_poll(j, err);
+}
+
+/* ---- outcomes ------------------------------------------------------------------------------------ */
+
+double job_score(const struct job *j, const struct outcome *o)
+{
+    if (o->here && isfinite(j->reference_us)) {
+        return o->time_us / j->reference_us;
+    }
+    return isfinite(o->ratio) ? o->ratio : o->time_us;
+}
+
+static void count_failure(struct job *j, const struct trial *t)
+{
+    uint32_t i = 0;
+    while (i < j->n_tally && strcmp(j->tally[i].status, t->status) != 0) {
+        i++;
+    }
+    if (i == TALLY_MAX) {
+        return;
+    }
+    struct tally *y = &j->tally[i];
+    if (i == j->n_tally) {
+        j->n_tally++;
+        snprintf(y->status, sizeof(y->status), "%s", t->status);
+        snprintf(y->reason, sizeof(y->reason), "%s", t->reason);
+    }
+    y->n++;
+}
+
+static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
+{
+    struct outcome *o = &j->outcomes[id];
+    bool ok = strcmp(t->status, "ok") == 0;
+    if (o->ok && !ok && !here) {
+        return; /* of several trials of an earlier run, the good one counts */
+    }
+    struct record config;
+    plan_config(&j->plan, id, &config);
+    *o = (struct outcome){
+        .known = true, .ok = ok, .here = here,
+        .measured = ok || strcmp(t->status, "aborted") == 0,
+        .out_of_race = !ok || !plan_eligible(&j->plan, &config),
+        .time_us = t->time_us, .ratio = t->ratio,
+        .spread = (t->q75_us - t->q25_us) / t->time_us,
+    };
+    snprintf(o->module, sizeof(o->module), "%s", t->module);
+    if (!o->measured) {
+        count_failure(j, t);
+    }
+}
+
+void job_record(struct job *j, const struct candidate *c, struct trial *t)
+{
+    bool final = strcmp(t->stage, "final") == 0;
+    if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
+        /* The reference is always the first to be measured: when this is another one, it failed. */
+        t->reference = true;
+        t->ratio = 1;
+        j->reference_us = t->time_us;
+    }
+    book(j, c->id, t, true);
+    struct outcome *o = &j->outcomes[c->id];
+    if (!o->out_of_race && !(j->best_us <= o->time_us)) {
+        j->best_us = o->time_us;
+    }
+    if (!final && strcmp(t->stage, "reference") != 0) {
+        j->done++;
+        j->failed += !o->measured;
+    }
+    notice_trial(j, t);
+    notice_progress(j, final ? "final" : "measure", &c->config);
+}
+
+int job_nothing_works(const struct job *j, struct error *err)
+{
+    const struct tally *most = NULL;
+    char counts[160] = "";
+    for (uint32_t i = 0, at = 0; i < j->n_tally && at < sizeof(counts); i++) {
+        const struct tally *y = &j->tally[i];
+        most = !most || y->n > most->n ? y : most;
+        at += (uint32_t)snprintf(counts + at, sizeof(counts) - at, "%s%u %s", i ? ", " : "", y->n,
+                                 y->status);
+    }
+    if (!most) {
+        return error_set(err, ERROR_NO_CONFIG, "no config was left to measure (%u of %u in the "
+                         "space are in quarantine)", j->plan.avoided, j->plan.legal);
+    }
+    return error_set(err, ERROR_NO_CONFIG, "no config works (%s); most common: %s", counts,
+                     most->reason);
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------- */
+
+static int find_target(struct job *j, struct error *err)
+{
+    const struct problem *p = &j->order->request.problem;
+    const struct device_info *info = &j->runner->device->info;
+    j->family = family_of_problem(p);
+    if (!j->family) {
+        return error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s", p->op_name);
+    }
+    j->target = family_target_find(j->family, info, NULL);
+    if (!j->target) {
+        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernels for %s (%s, %s)",
+                         j->family->name, info->name, info->kind, info->arch);
+    }
+    return j->family->workload_init(&j->workload, p, (uint64_t)j->order->request.query.seed, err);
+}
+
+/* A config of a list that cannot be measured is a failed trial with its reason. */
+static void refuse(struct job *j, const struct record *config, const struct rejection *why)
+{
+    struct trial *t = calloc(1, sizeof(*t));
+    struct candidate *c = calloc(1, sizeof(*c));
+    if (t && c) {
+        record_copy(&c->config, config);
+        c->predicted_us = NAN;
+        trial_begin(t, j, c, "measure");
+        trial_reject(t, why);
+        count_failure(j, t);
+        j->done++;
+        j->failed++;
+        notice_trial(j, t);
+    }
+    free(t);
+    free(c);
+}
+
+static int add_given(struct job *j, struct error *err)
+{
+    const struct request *q = &j->order->request;
+    struct rejection first = {.code = ERROR_INVALID}, why;
+    snprintf(first.text, sizeof(first.text), "strategy given needs configs: a list of at least one");
+    uint32_t valid = 0, id;
+    for (uint32_t i = 0; i < q->n_configs; i++) {
+        if (!request_allows(q, &q->configs[i])) {
+            rejection_set(&why, ERROR_CONFLICT, "restricted", "the restriction excludes it");
+        } else if (!plan_check(&j->plan, &q->configs[i], &why)) {
+            int r = plan_add(&j->plan, &q->configs[i], &id, err);
+            if (r) {
+                return r;
+            }
+            valid++;
+            continue;
+        }
+        if (i == 0) {
+            first = why;
+        }
+        refuse(j, &q->configs[i], &why);
+    }
+    return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
+}
+
+static void choose_reference(struct job *j, struct record *config, bool *found)
+{
+    const struct tune_order *o = j->order;
+    struct rejection why;
+    *found = false;
+    for (uint32_t i = 0; i < o->n_done && !*found; i++) {
+        if (o->done[i].reference && strcmp(o->done[i].status, "ok") == 0) {
+            record_copy(config, &o->done[i].config);
+            *found = !plan_check(&j->plan, config, &why);
+        }
+    }
+    if (!*found) {
+        struct error none;
+        *found = j->target->choose(&o->request.problem, &j->runner->device->info, config, &none) ==
+                     0 && !plan_check(&j->plan, config, &why);
+    }
+}
+
+static int set_reference(struct job *j, struct error *err)
+{
+    struct record config;
+    bool found;
+    choose_reference(j, &config, &found);
+    j->reference = PLAN_NONE;
+    return found ? plan_add(&j->plan, &config, &j->reference, err) : 0;
+}
+
+static int take_done(struct job *j, struct error *err)
+{
+    const struct tune_order *o = j->order;
+    for (uint32_t i = 0; i < o->n_done; i++) {
+        uint32_t id;
+        int r = plan_add(&j->plan, &o->done[i].config, &id, err);
+        if (r) {
+            return r;
+        }
+        bool again = j->outcomes[id].known;
+        book(j, id, &o->done[i], false);
+        j->done += !again;
+        j->failed += !again && !j->outcomes[id].measured;
+    }
+    j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;
+    return 0;
+}
+
+static int prepare(struct job *j, struct error *err)
+{
+    struct device *d = j->runner->device;
+    const struct request *q = &j->order->request;
+    notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
+    double began = d->ops->clock_ms(d);
+    int r = d->ops->prepare(d, j->family, &q->problem, (uint64_t)q->query.seed, &j->prepared, err);
+    j->device_ms += d->ops->clock_ms(d) - began;
+    return r;
+}
+
+static int begin(struct job *j, struct error *err)
+{
+    struct runner *r = j->runner;
+    const struct tune_order *o = j->order;
+    int status = find_target(j, err);
+    if (status) {
+        return status;
+    }
+    struct plan_setup setup = {.target = j->target, .info = &r->device->info, .order = o,
+                               .workload = &j->workload,
+                               .compiler = r->compiler->ops->version(r->compiler)};
+    status = plan_init(&j->plan, &setup, err);
+    if (status == 0 && j->given) {
+        status = add_given(j, err);
+    }
+    status = status ? status : set_reference(j, err);
+    if (status) {
+        return status;
+    }
+    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints;
+    j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
+    if (!j->outcomes) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);
+    }
+    status = take_done(j, err);
+    return status ? status : prepare(j, err);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------- */
+
+static void fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
+{
+    const struct outcome *o = &j->outcomes[winner];
+    *out = (struct tune_result){
+        .time_us = o->time_us, .spread = o->spread, .reference_us = j->reference_us,
+        .space = j->plan.legal, .device_ms = j->device_ms, .compile_ms = j->compile_ms,
+        .wall_ms = (double)(job_clock_ms() - j->began_ms),
+    };
+    plan_config(&j->plan, winner, &out->config);
+    snprintf(out->module, sizeof(out->module), "%s", o->module);
+    j->family->work(&j->order->request.problem, &out->flops, &out->bytes);
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        out->measured += j->outcomes[i].measured;
+    }
+}
+
+/* After a lost device nothing of it is touched. */
+static void end(struct job *j, int status)
+{
+    struct device *d = j->runner->device;
+    if (j->prepared && status != ERROR_DEVICE_LOST) {
+        d->ops->release(d, j->prepared);
+    }
+    if (j->strategy) {
+        j->strategy->ops->close(j->strategy);
+    }
+    free(j->outcomes);
+    plan_deinit(&j->plan);
+    if (j->workload.family) {
+        j->family->workload_deinit(&j->workload);
+    }
+}
+
+static struct job *job_new(struct runner *r, const struct tune_order *o)
+{
+    struct job *j = calloc(1, sizeof(*j));
+    if (j) {
+        j->runner = r;
+        j->order = o;
+        j->began_ms = job_clock_ms();
+        j->reference_us = j->best_us = NAN;
+        j->given = strcmp(o->request.query.strategy, "given") == 0;
+        if (strcmp(r->device->info.kind, "cuda") == 0) {
+            j->gap_ms = GAP_MS;
+            j->final_gap_ms = FINAL_GAP_MS;
+        }
+    }
+    return j;
+}
+
+int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
+            struct error *err)
+{
+    struct job *j = job_new(r, o);
+    if (!j) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a tuning job");
+    }
+    uint32_t winner = PLAN_NONE;
+    notice_progress(j, "start", NULL);
+    int status = begin(j, err);
+    status = status ? status : job_search(j, err);
+    status = status ? status : job_finals(j, &winner, err);
+    if (status == 0) {
+        fill_result(j, winner, out);
+        notice_progress(j, "done", &out->config);
+    }
+    end(j, status);
+    free(j);
+    return status;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One tuning job: from an order to a best. The parts, in the order in which they run:
+ *
+ *   job.c      begin (family, target, plan, prepare) and end (the result, or why there is none)
+ *   plan.c     which configs may be measured, in the model's order
+ *   search.c   reference, hints, then what the strategy proposes: compile ahead, measure what is ready
+ *   measure.c  one candidate on the device: load, probe, verify, samples
+ *   finals.c   the best few again, in alternating blocks
+ *   notices.c  what is said about it on the socket
+ *
+ * The reference is the analytic default, or the config that an earlier run of this key used as its
+ * reference, or, when that does not work, the first config that does. Times are compared within this
+ * run; a resumed job takes what earlier runs measured by its ratio to the reference, and so
+ * measures the reference again, as a trial of stage "reference", which is no new evidence about a
+ * candidate. What wins on old evidence is measured again in the finals.
+ *
+ * The default cannot lose: the reference competes like any other config, unless a restriction or a
+ * given list excludes it.
+ */
+#ifndef GEMMD_RUNNER_JOB_H
+#define GEMMD_RUNNER_JOB_H
+
+#include "daemon/runner/plan.h"
+#include "daemon/runner/runner.h"
+#include "daemon/runner/strategy.h"
+
+enum { BUDGET_DEFAULT = 48, ITERS_DEFAULT = 20, WARMUP_DEFAULT = 3 };
+
+/* What is known of a config after its trial, in this run or before. */
+struct outcome {
+    bool known;        /* it has had its trial */
+    bool ok;           /* measured and right */
+    bool measured;     /* has a time, also when it was stopped early */
+    bool here;         /* in this run */
+    bool out_of_race;  /* may not win, or failed in the finals */
+    double time_us, ratio, spread;
+    char module[HASH_HEX];
+};
+
+/* A config on its way through compile and measurement. */
+struct candidate {
+    uint32_t id;
+    bool reference;
+    struct record config;
+    double predicted_us;
+    struct variant variant;
+    char hash[HASH_HEX];
+    struct build *build; /* held */
+};
+
+struct tally { /* of failures, by status */
+    char status[24];
+    char reason[320]; /* the first one's */
+    uint32_t n;
+};
+enum { TALLY_MAX = 32 };
+
+struct job {
+    struct runner *runner;          /* borrowed */
+    const struct tune_order *order; /* borrowed */
+    const struct family *family;
+    const struct family_target *target;
+    struct workload workload;       /* owned */
+    struct plan plan;               /* owned */
+    bool given;                     /* strategy given: the list as it is, nothing is stopped early */
+    struct prepared *prepared;      /* owned by the device */
+    struct strategy *strategy;      /* owned */
+    uint32_t n_outcomes;
+    struct outcome *outcomes;       /* owned, by plan id, room for all that may come */
+    uint32_t reference;             /* plan id, PLAN_NONE when there is none */
+    bool reference_again;           /* an earlier run has measured it */
+    double reference_us;            /* NaN: not known */
+    double best_us;                 /* of this run, eligible and right; NaN: none */
+    double gap_ms, final_gap_ms;
+    uint32_t total, done, failed;   /* for progress */
+    double device_ms, compile_ms;
+    int64_t began_ms;
+    const struct build *announced;  /* whose compile was announced last; only compared */
+    uint32_t n_tally;
+    struct tally tally[TALLY_MAX];
+};
+
+/* Runs an order. 0 and the result, or ERROR_*. ERROR_DEVICE_LOST: the process must end. */
+int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
+            struct error *err);
+
+/* ---- for the parts ------------------------------------------------------------------------------- */
+
+int64_t job_clock_ms(void);
+/* Looks at the socket. ERROR_CANCELLED when the job is to stop. */
+int job_poll(struct job *j, struct error *err);
+
+/* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
+int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
+void job_release(struct job *j, struct candidate *c); /* gives the build back */
+/* Sleeps until some build is done or something comes on the socket; gives up a build that has run for
+ * too long. The candidates that wait are `queue`. 0, or ERROR_CANCELLED. */
+int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err);
+/* Sends the module of a ready build, once per job. */
+void job_module(struct job *j, struct candidate *c);
+/* Books and sends a finished trial. */
+void job_record(struct job *j, const struct candidate *c, struct trial *t);
+/* Lower is better; comparable among outcomes of this run and earlier ones. */
+double job_score(const struct job *j, const struct outcome *o);
+/* ERROR_NO_CONFIG, with counts and the most common reason. */
+int job_nothing_works(const struct job *j, struct error *err);
+
+/* search.c */
+int job_search(struct job *j, struct error *err);
+/* finals.c: settles the winner among the outcomes: its plan id, and its outcome is up to date.
+ * ERROR_NO_CONFIG: nothing is left. */
+int job_finals(struct job *j, uint32_t *winner, struct error *err);
+
+/* measure.c */
+void trial_begin(struct trial *t, const struct job *j, const struct candidate *c,
+                 const char *stage);
+void trial_fail(struct trial *t, const struct error *e);
+void trial_reject(struct trial *t, const struct rejection *why);
+void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n);
+/* One candidate whose build is done, through to a trial. 0 (the trial says how it went), or
+ * ERROR_DEVICE_LOST. stop_after_us: 0 never. */
+int measure(struct job *j, struct candidate *c, const char *stage, double stop_after_us,
+            struct trial *t, struct error *err);
+/* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST. */
+enum { MEASURE_FAILED = 1 };
+int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
+                 struct error *err);
+int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                   struct error *err);
+/* `wanted` samples are appended to samples[*n]. */
+int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
+                 double expected_us, double *samples, uint32_t *n, struct trial *t,
+                 struct error *err);
+void measure_unload(struct job *j, struct kernel *k);
+
+/* notices.c */
+void notice_attempt(struct job *j, const char *stage, const struct candidate *c, int64_t limit_ms);
+void notice_idle(struct runner *r);
+/* The whole message `attempt` of a compile, as last words (crash.h). */
+void notice_last_words(struct job *j, const struct candidate *c, struct wire_buf *b);
+void notice_trial(struct job *j, const struct trial *t);
+void notice_module(struct job *j, const struct module *m);
+void notice_progress(struct job *j, const char *phase, const struct record *config);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One candidate on the device, from image to trial:
+ *
+ *   load     the image, once
+ *   probe    one warm launch, then a few samples; the first one above 1.5 x best ends it: `aborted`
+ *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
+ *   samples  warm-up, then single launches; at most --iters, fewer when a launch takes long, so that a
+ *            slow kernel costs about a second (never fewer than five)
+ *
+ * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
+ * is expected of all their launches when that is more (predicted by the model, or seen in the probe),
+ * and never more than 10 minutes.
+ * prepare and each compile have 120 s (job.c).
+ */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/runner/job.h"
+#include "daemon/runner/stats.h"
+
+enum { PROBE_SAMPLES = 3, SAMPLES_MIN = 5, LOAD_LIMIT_MS = 20000, STEP_LIMIT_MS = 10000,
+       STEP_LIMIT_MAX_MS = 600000 };
+static const double SAMPLING_US = 1e6, HANG_FACTOR = 50;
+
+/* ---- trials -------------------------------------------------------------------------------------- */
+
+void trial_begin(struct trial *t, const struct job *j, const struct candidate *c,
+                 const char *stage)
+{
+    memset(t, 0, sizeof(*t));
+    snprintf(t->key, sizeof(t->key), "%s", j->order->key);
+    snprintf(t->family, sizeof(t->family), "%s", j->family->name);
+    record_copy(&t->config, &c->config);
+    snprintf(t->variant, sizeof(t->variant), "%s", c->hash);
+    snprintf(t->stage, sizeof(t->stage), "%s", stage);
+    snprintf(t->stamp, sizeof(t->stamp), "%s", j->order->stamp);
+    t->predicted_us = isfinite(c->predicted_us) ? c->predicted_us : NAN;
+    t->time_us = t->ratio = t->q25_us = t->q75_us = t->max_error = t->rel_norm = NAN;
+    t->created_s = (int64_t)time(NULL);
+    t->reference = c->reference;
+    if (c->build && c->build->state == BUILD_READY) {
+        snprintf(t->module, sizeof(t->module), "%s", c->build->image.meta.id);
+        t->compile_ms = c->build->compile_ms;
+    }
+}
+
+void trial_fail(struct trial *t, const struct error *e)
+{
+    snprintf(t->status, sizeof(t->status), "%s", error_name(e->code));
+    snprintf(t->reason, sizeof(t->reason), "%.*s", (int)sizeof(t->reason) - 1, e->text);
+}
+
+void trial_reject(struct trial *t, const struct rejection *why)
+{
+    snprintf(t->status, sizeof(t->status), "%s", error_name(why->code));
+    snprintf(t->reason, sizeof(t->reason), "%s", why->text);
+    snprintf(t->resource, sizeof(t->resource), "%s", why->resource);
+    t->required = why->required;
+    t->limit_ = why->limit;
+}
+
+void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n)
+{
+    struct stats s = stats_of(samples, n);
+    t->time_us = s.median;
+    t->q25_us = s.q25;
+    t->q75_us = s.q75;
+    t->ratio = s.median / j->reference_us;
+    t->samples_us.n = n < SAMPLES_MAX ? n : SAMPLES_MAX;
+    memcpy(t->samples_us.v, samples, t->samples_us.n * sizeof(*samples));
+}
+
+/* ---- steps --------------------------------------------------------------------------------------- */
+
+/* A device call has failed: fatal for the process, or the end of this candidate only. */
+static int judge(struct trial *t, const struct error *e)
+{
+    trial_fail(t, e);
+    return e->code == ERROR_DEVICE_LOST ? ERROR_DEVICE_LOST : MEASURE_FAILED;
+}
+
+static double device_clock(const struct job *j)
+{
+    return j->runner->device->ops->clock_ms(j->runner->device);
+}
+
+static int64_t step_limit(const struct job *j, double expected_us, double launches, double gap_ms)
+{
+    double us = isfinite(expected_us) ? expected_us : 0;
+    double ms = launches * (HANG_FACTOR * us / 1e3 + 2 * gap_ms);
+    return runner_limit(j->runner, fmin(fmax(ms, STEP_LIMIT_MS), STEP_LIMIT_MAX_MS));
+}
+
+int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,
+                 struct error *err)
+{
+    struct device *d = j->runner->device;
+    struct rejection why = {0};
+    notice_attempt(j, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
+    double began = device_clock(j);
+    int r = d->ops->load(d, &c->build->image, &c->variant, k, &why, err);
+    j->device_ms += device_clock(j) - began;
+    if (r == ERROR_RESOURCE && why.text[0]) {
+        trial_reject(t, &why);
+        return MEASURE_FAILED;
+    }
+    return r ? judge(t, err) : 0;
+}
+
+void measure_unload(struct job *j, struct kernel *k)
+{
+    j->runner->device->ops->unload(j->runner->device, k);
+}
+
+int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                   struct error *err)
+{
+    struct device *d = j->runner->device;
+    const struct query *q = &j->order->request.query;
+    struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
+    struct verdict v = {0};
+    notice_attempt(j, "verify", c, step_limit(j, c->predicted_us, 1, 0));
+    double began = device_clock(j);
+    int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
+    j->device_ms += device_clock(j) - began;
+    if (r) {
+        return judge(t, err);
+    }
+    t->max_error = v.max_error;
+    t->rel_norm = v.rel_norm;
+    if (!v.right) {
+        error_set(err, ERROR_WRONG_RESULT, "%s", v.text);
+        return judge(t, err);
+    }
+    return 0;
+}
+
+int measure_time(struct job *j, struct candidate *c, struct kernel *k, const struct timing *timing,
+                 double expected_us, double *samples, uint32_t *n, struct trial *t,
+                 struct error *err)
+{
+    struct device *d = j->runner->device;
+    notice_attempt(j, "time", c, step_limit(j, expected_us, timing->warmup + timing->samples,
+                                            timing->gap_ms));
+    double began = device_clock(j);
+    uint32_t got = 0;
+    int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
+    j->device_ms += device_clock(j) - began;
+    if (r == 0 && got == 0) {
+        r = error_set(err, ERROR_INTERNAL, "the device gave no samples");
+    }
+    if (r) {
+        return judge(t, err);
+    }
+    *n += got;
+    return 0;
+}
+
+static uint32_t sample_count(const struct job *j, double expected_us)
+{
+    const int64_t iters = j->order->request.query.iters;
+    double wanted = iters > 0 ? (double)iters : ITERS_DEFAULT;
+    double affordable = fmax(SAMPLES_MIN, SAMPLING_US / expected_us);
+    return (uint32_t)fmin(fmin(wanted, affordable), SAMPLES_MAX);
+}
+
+static uint32_t warmup_count(const struct job *j)
+{
+    int64_t warmup = j->order->request.query.warmup;
+    return (uint32_t)(warmup > 0 ? warmup : WARMUP_DEFAULT);
+}
+
+/* Probe, verify, samples, on a loaded kernel. */
+static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
+                          double stop_after_us, struct trial *t, struct error *err)
+{
+    double samples[SAMPLES_MAX];
+    uint32_t n = 0;
+    struct timing probe = {.warmup = 1, .samples = PROBE_SAMPLES, .gap_ms = j->gap_ms,
+                           .stop_after_us = stop_after_us};
+    int r = measure_time(j, c, k, &probe, c->predicted_us, samples, &n, t, err);
+    if (r) {
+        return r;
+    }
+    if (stop_after_us > 0 && n > 0 && samples[0] > stop_after_us) {
+        trial_samples(t, j, samples, n);
+        snprintf(t->status, sizeof(t->status), "aborted");
+        snprintf(t->reason, sizeof(t->reason), "its first sample took %.1f us, the best so far "
+                 "%.1f us", samples[0], j->best_us);
+        return 0;
+    }
+    double seen_us = stats_median(samples, n);
+    r = measure_verify(j, c, k, t, err);
+    if (r) {
+        return r;
+    }
+    n = 0;
+    struct timing full = {.warmup = warmup_count(j), .samples = sample_count(j, seen_us),
+                          .gap_ms = j->gap_ms};
+    r = measure_time(j, c, k, &full, fmax(seen_us, c->predicted_us), samples, &n, t, err);
+    if (r == 0) {
+        trial_samples(t, j, samples, n);
+        snprintf(t->status, sizeof(t->status), "ok");
+    }
+    return r;
+}
+
+int measure(struct job *j, struct candidate *c, const char *stage, double stop_after_us,
+            struct trial *t, struct error *err)
+{
+    assert(c->build && c->build->state != BUILD_PENDING);
+    trial_begin(t, j, c, stage);
+    if (c->build->state == BUILD_FAILED) {
+        trial_fail(t, &c->build->error);
+        return 0;
+    }
+    struct kernel *k;
+    int r = measure_load(j, c, &k, t, err);
+    if (r == 0) {
+        r = measure_loaded(j, c, k, stop_after_us, t, err);
+        if (r != ERROR_DEVICE_LOST) {
+            measure_unload(j, k);
+        }
+    }
+    return r == MEASURE_FAILED ? 0 : r;
+}

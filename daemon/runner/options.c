@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N] [--nice N]
+ *              [--hang-limit-ms N]
+ * gemmd-runner --probe --device SPEC
+ * gemmd-runner --version
+ *
+ * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit: tests of hangs need not wait.
+ */
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/runner.h"
+#include "proto/build.h"
+
+enum { LINGER_DEFAULT_MS = 10000 };
+enum option_code { OPT_FD = 256, OPT_DEVICE, OPT_CACHE, OPT_THREADS, OPT_LINGER, OPT_NICE,
+                   OPT_HANG, OPT_PROBE, OPT_VERSION };
+
+static const struct option table[] = {
+    {"fd", required_argument, NULL, OPT_FD},
+    {"device", required_argument, NULL, OPT_DEVICE},
+    {"cache-dir", required_argument, NULL, OPT_CACHE},
+    {"compile-threads", required_argument, NULL, OPT_THREADS},
+    {"linger-ms", required_argument, NULL, OPT_LINGER},
+    {"nice", required_argument, NULL, OPT_NICE},
+    {"hang-limit-ms", required_argument, NULL, OPT_HANG},
+    {"probe", no_argument, NULL, OPT_PROBE},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {0},
+};
+
+static int number(const char *name, const char *text, int64_t min, int64_t max, int64_t *out)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (errno || end == text || *end || v < min || v > max) {
+        fprintf(stderr, "gemmd-runner: %s %s: expected a number from %lld to %lld\n", name, text,
+                (long long)min, (long long)max);
+        return -1;
+    }
+    *out = v;
+    return 0;
+}
+
+static int take(struct runner_options *o, int code)
+{
+    int64_t fd;
+    int r = 0;
+    switch (code) {
+    case OPT_FD:
+        r = number("--fd", optarg, 0, 1 << 20, &fd);
+        o->fd = r ? -1 : (int)fd;
+        return r;
+    case OPT_DEVICE:
+        o->device = optarg;
+        return 0;
+    case OPT_CACHE:
+        o->cache_dir = optarg;
+        return 0;
+    case OPT_THREADS:
+        return number("--compile-threads", optarg, 0, 256, &o->compile_threads);
+    case OPT_LINGER:
+        return number("--linger-ms", optarg, 0, INT32_MAX, &o->linger_ms);
+    case OPT_NICE:
+        return number("--nice", optarg, -20, 19, &o->nice);
+    case OPT_HANG:
+        return number("--hang-limit-ms", optarg, 0, INT32_MAX, &o->hang_limit_ms);
+    case OPT_PROBE:
+        o->probe = true;
+        return 0;
+    case OPT_VERSION:
+        o->version = true;
+        return 0;
+    default: /* getopt has said it */
+        return -1;
+    }
+}
+
+static int parse(int argc, char **argv, struct runner_options *o)
+{
+    const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
+    *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
+    if (hang && number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
+        return -1;
+    }
+    optind = 0;
+    for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+        if (take(o, c)) {
+            return -1;
+        }
+    }
+    if (o->version) {
+        return 0;
+    }
+    if (optind < argc || !o->device || (!o->probe && (o->fd < 0 || !o->cache_dir))) {
+        fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
+                "[--compile-threads N] [--linger-ms N]\n"
+                "                    [--nice N] [--hang-limit-ms N]\n"
+                "       gemmd-runner --probe --device SPEC\n"
+                "       gemmd-runner --version\n"
+                "gemmd starts it; it is of no use by hand, but for --probe.\n");
+        return -1;
+    }
+    return 0;
+}
+
+static int probe(const struct runner_options *o)
+{
+    struct device_info info = {0};
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    int r = device_probe(o->device, &info, &err);
+    if (r) {
+        wire_put_map(&b, 3);
+        wire_put_kv_str(&b, "name", error_name(err.code));
+        wire_put_kv_str(&b, "message", err.text);
+        wire_put_kv_bool(&b, "survives", error_survives(err.code));
+    } else {
+        schema_encode(&b, &device_info_schema, &info);
+    }
+    bool written = !b.failed && fwrite(b.data, 1, b.len, stdout) == b.len && fflush(stdout) == 0;
+    return r || !written ? RUNNER_EXIT_PROBE : RUNNER_EXIT_OK;
+}
+
+int runner_main(int argc, char **argv)
+{
+    struct runner_options o;
+    families_register();
+    if (parse(argc, argv, &o)) {
+        return RUNNER_EXIT_USAGE;
+    }
+    if (o.version) {
+        printf("gemmd-runner %s\n", build_id);
+        return RUNNER_EXIT_OK;
+    }
+    return o.probe ? probe(&o) : runner_serve(&o);
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Building the plan: the legal space of the target, less what the request or the quarantine excludes,
+ * sorted by the analytic model over the real workload. Ties keep the order of the space, so that the
+ * same problem is searched in the same order everywhere.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/plan.h"
+
+static bool allow(const void *ctx, const struct record *config)
+{
+    return request_allows(ctx, config);
+}
+
+/* ---- why a space is empty ------------------------------------------------------------------------ */
+
+static const struct param *find_param(const struct space *s, const char *name)
+{
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        if (strcmp(s->params[i].name, name) == 0) {
+            return &s->params[i];
+        }
+    }
+    return NULL;
+}
+
+static void list_values(const struct value *values, uint32_t n, char *out, size_t size)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < n && at + 2 < size; i++) {
+        at += (size_t)snprintf(out + at, size - at, "%s", i ? ", " : "");
+        at += at < size ? value_format(&values[i], out + at, size - at) : 0;
+    }
+}
+
+static int check_restriction(const struct space *s, const struct restriction *r, struct error *err)
+{
+    const struct param *p = find_param(s, r->name);
+    if (!p) {
+        char names[256] = "";
+        for (uint32_t i = 0, at = 0; i < s->n_params && at < sizeof(names); i++) {
+            at += (uint32_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
+                                     s->params[i].name);
+        }
+        return error_set(err, ERROR_UNKNOWN_FIELD,
+                         "restrict: there is no parameter %s for this problem here; there are: %s",
+                         r->name, names);
+    }
+    for (uint32_t i = 0; i < r->n; i++) {
+        for (uint32_t k = 0; k < p->n; k++) {
+            if (value_equal(&r->values[i], &p->values[k])) {
+                return 0;
+            }
+        }
+    }
+    char asked[96], known[192];
+    list_values(r->values, r->n, asked, sizeof(asked));
+    list_values(p->values, p->n, known, sizeof(known));
+    return error_set(err, ERROR_NO_CONFIG,
+                     "restrict: %s = %s is not in the space, which has %s; use strategy given "
+                     "for configs outside it",
+                     r->name, asked, known);
+}
+
+static int compare_rules(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x < y) - (x > y);
+}
+
+static int explain_empty(const struct plan *p, struct error *err)
+{
+    const struct space *s = &p->space;
+    const struct request *r = &p->setup.order->request;
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        int status = check_restriction(s, &r->restrict_[i], err);
+        if (status) {
+            return status;
+        }
+    }
+    struct { uint64_t dropped; const char *rule; } most[64];
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        most[i].dropped = s->rules[i].dropped;
+        most[i].rule = s->rules[i].rule;
+    }
+    qsort(most, s->n_rules, sizeof(most[0]), compare_rules);
+    char text[256] = "";
+    for (uint32_t i = 0, at = 0; i < s->n_rules && i < 4 && at < sizeof(text); i++) {
+        at += (uint32_t)snprintf(text + at, sizeof(text) - at, "%s%s dropped %llu", i ? ", " : "",
+                                 most[i].rule, (unsigned long long)most[i].dropped);
+    }
+    return error_set(err, ERROR_NO_CONFIG, "no config is valid for this problem here: of %llu, %s",
+                     (unsigned long long)s->raw, text);
+}
+
+/* Restrictions on something that is no tunable are a mistake also when the space is not empty. */
+static int check_names(const struct plan *p, struct error *err)
+{
+    const struct request *r = &p->setup.order->request;
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        if (!find_param(&p->space, r->restrict_[i].name)) {
+            return check_restriction(&p->space, &r->restrict_[i], err);
+        }
+    }
+    return 0;
+}
+
+/* ---- building ------------------------------------------------------------------------------------ */
+
+struct ranked {
+    double predicted;
+    uint32_t point;
+};
+
+static int compare_ranked(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (x->predicted != y->predicted) {
+        return x->predicted < y->predicted ? -1 : 1;
+    }
+    return (x->point > y->point) - (x->point < y->point);
+}
+
+static double predict(const struct plan *p, const struct record *config)
+{
+    const struct plan_setup *s = &p->setup;
+    double us = s->target->predict(&s->order->request.problem, config, s->info, s->workload);
+    return isnan(us) ? INFINITY : us;
+}
+
+static bool is_avoided(const struct plan *p, const struct record *config)
+{
+    struct variant v;
+    char hash[HASH_HEX];
+    return p->setup.order->n_avoid > 0 && plan_variant(p, config, &v, hash, NULL) == 0 &&
+           plan_avoids(p, hash);
+}
+
+static uint32_t rank_points(struct plan *p, struct ranked *out)
+{
+    uint32_t n = 0;
+    struct record config;
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        space_config(&p->space, i, &config);
+        if (is_avoided(p, &config)) {
+            p->avoided++;
+        } else {
+            out[n++] = (struct ranked){predict(p, &config), i};
+        }
+    }
+    qsort(out, n, sizeof(*out), compare_ranked);
+    return n;
+}
+
+static int rank_space(struct plan *p, struct error *err)
+{
+    size_t n = p->space.n;
+    struct ranked *ranked = malloc(n * sizeof(*ranked));
+    p->point = malloc(n * sizeof(*p->point));
+    p->predicted = malloc(n * sizeof(*p->predicted));
+    if (!ranked || !p->point || !p->predicted) {
+        free(ranked);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %zu configs", n);
+    }
+    p->n_ranked = rank_points(p, ranked);
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->point[i] = ranked[i].point;
+        p->predicted[i] = ranked[i].predicted;
+    }
+    free(ranked);
+    return 0;
+}
+
+int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
+{
+    *p = (struct plan){.setup = *setup};
+    const struct request *q = &setup->order->request;
+    if (strcmp(q->query.strategy, "given") == 0) {
+        return 0;
+    }
+    int r = space_build(&p->space, setup->target, &q->problem, setup->info,
+                        q->n_restrict ? allow : NULL, q, err);
+    if (r) {
+        return r;
+    }
+    p->legal = p->space.n;
+    r = check_names(p, err);
+    r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
+    if (r) {
+        plan_deinit(p);
+    }
+    return r;
+}
+
+void plan_deinit(struct plan *p)
+{
+    space_deinit(&p->space);
+    free(p->point);
+    free(p->predicted);
+    free(p->extra);
+    p->point = NULL;
+    p->predicted = NULL;
+    p->extra = NULL;
+}
+
+int plan_rank_extras(struct plan *p, struct error *err)
+{
+    p->legal = p->n_ranked = p->n_extra;
+    p->predicted = malloc((p->n_ranked ? p->n_ranked : 1) * sizeof(*p->predicted));
+    if (!p->predicted) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->predicted[i] = predict(p, &p->extra[i]);
+    }
+    return 0;
+}
+
+/* ---- asking -------------------------------------------------------------------------------------- */
+
+/* Of the configs in `extra`, where the first one's number is. */
+static uint32_t extra_base(const struct plan *p)
+{
+    return p->point ? p->n_ranked : 0;
+}
+
+uint32_t plan_count(const struct plan *p)
+{
+    return extra_base(p) + p->n_extra;
+}
+
+void plan_config(const struct plan *p, uint32_t id, struct record *config)
+{
+    if (id < extra_base(p)) {
+        space_config(&p->space, p->point[id], config);
+    } else {
+        record_copy(config, &p->extra[id - extra_base(p)]);
+    }
+}
+
+double plan_predicted(const struct plan *p, uint32_t id)
+{
+    return id < p->n_ranked ? p->predicted[id] : predict(p, &p->extra[id - extra_base(p)]);
+}
+
+/* The point of a config in the space; false when it is not one. */
+static bool to_point(const struct space *s, const struct record *config, struct space_point *out)
+{
+    *out = (struct space_point){0};
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        struct value v;
+        uint32_t k = 0;
+        if (!record_get(config, s->params[i].name, &v)) {
+            return false;
+        }
+        while (k < s->params[i].n && !value_equal(&v, &s->params[i].values[k])) {
+            k++;
+        }
+        if (k == s->params[i].n) {
+            return false;
+        }
+        out->at[i] = (uint8_t)k;
+    }
+    return config->n == s->n_params;
+}
+
+static uint32_t find_ranked(const struct plan *p, const struct record *config)
+{
+    struct space_point at;
+    if (!p->point || !to_point(&p->space, config, &at)) {
+        return PLAN_NONE;
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        if (memcmp(&p->space.points[p->point[i]], &at, sizeof(at)) == 0) {
+            return i;
+        }
+    }
+    return PLAN_NONE;
+}
+
+int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err)
+{
+    *id = find_ranked(p, config);
+    for (uint32_t i = 0; *id == PLAN_NONE && i < p->n_extra; i++) {
+        *id = record_equal(config, &p->extra[i]) ? extra_base(p) + i : PLAN_NONE;
+    }
+    if (*id != PLAN_NONE) {
+        return 0;
+    }
+    if (p->n_extra == p->room) {
+        uint32_t room = p->room ? p->room * 2 : 16;
+        struct record *extra = realloc(p->extra, room * sizeof(*extra));
+        if (!extra) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", room);
+        }
+        p->extra = extra;
+        p->room = room;
+    }
+    record_copy(&p->extra[p->n_extra], config);
+    *id = extra_base(p) + p->n_extra++;
+    return 0;
+}
+
+int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
+                 char hash[HASH_HEX], struct error *err)
+{
+    const struct plan_setup *s = &p->setup;
+    int r = s->target->variant(&s->order->request.problem, config, s->info->arch, v, err);
+    if (r == 0) {
+        variant_hash(v, s->compiler, hash);
+    }
+    return r;
+}
+
+bool plan_avoids(const struct plan *p, const char *hash)
+{
+    for (uint32_t i = 0; i < p->setup.order->n_avoid; i++) {
+        if (strcmp(p->setup.order->avoid[i], hash) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int plan_check(const struct plan *p, const struct record *config, struct rejection *why)
+{
+    const struct plan_setup *s = &p->setup;
+    if (s->target->check(&s->order->request.problem, config, s->info, why)) {
+        return 1;
+    }
+    if (is_avoided(p, config)) {
+        return rejection_set(why, ERROR_QUARANTINED, "quarantined",
+                             "this variant has crashed or hung the runner before and is in "
+                             "quarantine; gemmctl quarantine shows why");
+    }
+    return 0;
+}
+
+bool plan_eligible(const struct plan *p, const struct record *config)
+{
+    const struct request *q = &p->setup.order->request;
+    if (!request_allows(q, config)) {
+        return false;
+    }
+    if (strcmp(q->query.strategy, "given") != 0) {
+        return true;
+    }
+    for (uint32_t i = 0; i < q->n_configs; i++) {
+        if (record_equal(config, &q->configs[i])) {
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The configs of a job, by number: first the ranked ones (the legal space, less restrictions and
+ * quarantined variants, in the order of the analytic model; or the given list as it stands), then
+ * the extras (hints, the reference, what earlier runs measured) that are not among them.
+ */
+#ifndef GEMMD_RUNNER_PLAN_H
+#define GEMMD_RUNNER_PLAN_H
+
+#include "kernels/family.h"
+#include "proto/request.h"
+
+#define PLAN_NONE UINT32_MAX
+
+struct plan_setup { /* all borrowed until plan_deinit */
+    const struct family_target *target;
+    const struct device_info *info;
+    const struct workload *workload; /* for the model */
+    const struct tune_order *order;
+    const char *compiler; /* version, for variant hashes */
+};
+
+struct plan {
+    struct plan_setup setup;
+    struct space space;   /* owned; not built for a given list */
+    uint32_t legal;       /* legal configs of what was asked for, quarantined ones included */
+    uint32_t avoided;     /* of these, quarantined */
+    uint32_t n_ranked;
+    uint32_t *point;      /* owned; by rank; NULL for a given list */
+    double *predicted;    /* owned; by rank */
+    uint32_t n_extra, room;
+    struct record *extra; /* owned */
+};
+
+/* ERROR_NO_CONFIG when the space is empty, with the rules that emptied it; ERROR_UNKNOWN_FIELD for
+ * a restriction on something that is no tunable. A given list makes an empty plan: the caller adds
+ * its configs by plan_add, after having looked at each (plan_check), then calls plan_rank_extras. */
+int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
+void plan_deinit(struct plan *p);
+
+uint32_t plan_count(const struct plan *p); /* ranked and extra */
+void plan_config(const struct plan *p, uint32_t id, struct record *config);
+double plan_predicted(const struct plan *p, uint32_t id);
+/* The number of a config, which gets one when it has none. */
+int plan_add(struct plan *p, const struct record *config, uint32_t *id, struct error *err);
+/* Makes the extras so far the ranked ones. */
+int plan_rank_extras(struct plan *p, struct error *err);
+/* 0: may be measured. 1: may not, and why. Looks at validity and at the quarantine. */
+int plan_check(const struct plan *p, const struct record *config, struct rejection *why);
+int plan_variant(const struct plan *p, const struct record *config, struct variant *v,
+                 char hash[HASH_HEX], struct error *err);
+bool plan_avoids(const struct plan *p, const char *hash);
+/* Whether a config may win: it obeys the restrictions, and is in the list where one was given. */
+bool plan_eligible(const struct plan *p, const struct record *config);
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemmd-runner: the child that owns the device. gemmd starts it on the first miss and may kill it at
+ * any time; it keeps nothing that is not said on the socket at once.
+ *
+ * The conversation (proto/rpc.h on one socket; structs in proto/message.h and proto/request.h):
+ *
+ *   runner  notify  hello {runner_hello}       first of all; driver and class are "": the device is
+ *                                              opened by the first tune, so that this takes no time
+ *   gemmd   request tune {tune_order}          one at a time; a second is ERROR_BUSY
+ *   runner  notify  device {device_info}       once, when the device has been opened
+ *           notify  attempt {attempt}          before each risky thing
+ *           notify  module {module}            a variant's image, before any trial that names it
+ *           notify  trial {job, trial}         each candidate's end, good or bad
+ *           notify  progress {job, progress}   after each trial, and when the phase changes
+ *           response tune_result, or error
+ *           notify  attempt, stage idle        limit_ms 0: silence is no fault any more
+ *   gemmd   notify  cancel {job}               the tune ends with ERROR_CANCELLED
+ *   gemmd   request ping                       answered by true between two steps
+ *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
+ *                                              compiler that never ends: it exits with 0. A tune that
+ *                                              crosses it is not answered: start another runner
+ *
+ * The order of messages on the socket is the truth about a death: the last `attempt` names the
+ * candidate. A compile that kills the process from its own thread writes its `attempt` as its last
+ * words (crash.h). A cut message before the end of the stream says nothing.
+ *
+ * Threads: the main thread alone touches the device and the socket; pool threads compile (tasks.h).
+ */
+#ifndef GEMMD_RUNNER_RUNNER_H
+#define GEMMD_RUNNER_RUNNER_H
+
+#include "daemon/runner/builds.h"
+#include "daemon/runner/channel.h"
+#include "proto/request.h"
+
+enum runner_exit {
+    RUNNER_EXIT_OK = 0,          /* idle for long enough, or gemmd closed the socket */
+    RUNNER_EXIT_PROBE = 1,       /* --probe: no such device; the error map is on stdout */
+    RUNNER_EXIT_USAGE = 2,       /* arguments that make no sense; the sentence is on stderr */
+    RUNNER_EXIT_DEVICE_LOST = 3, /* the device cannot be used by this process any more */
+    RUNNER_EXIT_PROTOCOL = 4,    /* gemmd sent what is no message */
+};
+
+struct runner_options {
+    int fd;                 /* of the socket */
+    const char *device;     /* spec */
+    const char *cache_dir;
+    int64_t compile_threads; /* 0: one per core */
+    int64_t linger_ms;
+    int64_t nice;
+    int64_t hang_limit_ms;  /* no attempt's limit is above it; 0: the defaults hold */
+    bool probe, version;
+};
+
+struct runner {
+    struct runner_options opt;
+    struct channel channel;
+    struct device *device;     /* owned; NULL until the first tune */
+    struct compiler *compiler; /* owned; NULL until the first tune */
+    struct builds *builds;     /* owned; NULL until the first tune */
+    unsigned threads;
+    bool replay;     /* recorded device: everything in order, so that runs repeat */
+    int64_t job;     /* the running job; 0: none */
+    bool cancelled;  /* it is to stop */
+};
+
+/* The whole program. Returns an enum runner_exit. */
+int runner_main(int argc, char **argv); /* options.c */
+
+/* serve.c: speaks until the end. */
+int runner_serve(const struct runner_options *opt);
+/* Handles what has come while a job runs: cancel, ping, a second tune. Ends the process when gemmd
+ * is gone. */
+void runner_pump(struct runner *r);
+/* Opens device, compiler and pool when they are not yet. */
+int runner_open(struct runner *r, struct error *err);
+/* min(limit, --hang-limit-ms) */
+int64_t runner_limit(const struct runner *r, double limit_ms);
+
+#endif

@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The search: a queue of candidates on their way through the compilers, filled in the order reference,
+ * hints, strategy, and emptied by measuring whichever is ready. The reference goes first, always.
+ *
+ * How the queue is emptied depends on the device:
+ *   cuda    any that is ready: the host's cores compile while the device measures
+ *   cpu     all at once, when every build in the queue is done: a compiler running beside a kernel
+ *           would be measured with it
+ *   replay  strictly in order, with a fixed look-ahead, so that the same seed gives the same run
+ *
+ * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
+ * have measured; 0 means 48, or everything for exhaustive; a given list has no budget. budget_ms is
+ * time on the device; past it, and once something works, nothing more is begun (the finals still
+ * run).
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/job.h"
+
+enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
+static const double ABORT_FACTOR = 1.5;
+
+struct search {
+    struct job *job; /* borrowed */
+    uint32_t look, n;
+    struct candidate *queue[LOOK_AHEAD_MAX]; /* owned, in order */
+    bool in_order, batches;
+    bool filling;    /* batches: nothing of this one has been measured */
+    bool asked_reference, exhausted;
+    uint32_t hint;   /* the next one */
+    uint32_t hints_left;
+};
+
+/* ---- what comes next ----------------------------------------------------------------------------- */
+
+static bool is_queued(const struct search *s, uint32_t id)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->queue[i]->id == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool next_hint(struct search *s, uint32_t *id)
+{
+    struct job *j = s->job;
+    while (s->hint < j->order->n_hints && s->hints_left > 0) {
+        const struct record *config = &j->order->hints[s->hint++];
+        struct rejection why;
+        if (plan_check(&j->plan, config, &why) || !plan_eligible(&j->plan, config) ||
+            plan_add(&j->plan, config, id, NULL)) {
+            continue; /* it came from somewhere else, and does not fit here */
+        }
+        if (!j->outcomes[*id].known && !is_queued(s, *id)) {
+            s->hints_left--;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A proposal may be on its way already, as a hint or the reference: then that one's observation is
+ * what the strategy gets. */
+static bool next_proposal(struct search *s, uint32_t *id)
+{
+    struct strategy *strategy = s->job->strategy;
+    while (strategy && strategy->ops->propose(strategy, id) == 0) {
+        if (!is_queued(s, *id)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool next(struct search *s, uint32_t *id)
+{
+    if (!s->asked_reference) {
+        s->asked_reference = true;
+        *id = s->job->reference;
+        if (*id != PLAN_NONE) {
+            return true;
+        }
+    }
+    return next_hint(s, id) || next_proposal(s, id);
+}
+
+/* ---- observing ----------------------------------------------------------------------------------- */
+
+static void observe(struct job *j, uint32_t id)
+{
+    const struct outcome *o = &j->outcomes[id];
+    struct observation seen = {.ok = o->ok, .time_us = o->time_us, .ratio = o->ratio};
+    if (j->strategy && id < j->plan.n_ranked) {
+        j->strategy->ops->observe(j->strategy, id, &seen);
+    }
+}
+
+static void fail(struct job *j, struct candidate *c, const struct error *e)
+{
+    struct trial *t = calloc(1, sizeof(*t));
+    if (t) {
+        trial_begin(t, j, c, "measure");
+        trial_fail(t, e);
+        job_record(j, c, t);
+        free(t);
+    }
+    observe(j, c->id);
+}
+
+/* ---- the queue ----------------------------------------------------------------------------------- */
+
+static int fill(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    s->filling = s->filling || s->n == 0;
+    while (s->n < s->look && !s->exhausted && (s->filling || !s->batches)) {
+        uint32_t id;
+        if (!next(s, &id)) {
+            break;
+        }
+        struct candidate *c = malloc(sizeof(*c));
+        if (!c) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory for a candidate");
+        }
+        struct error why = ERROR_NULL;
+        int r = job_candidate(j, id, c, &why);
+        c->reference = id == j->reference;
+        if (r) {
+            fail(j, c, &why);
+            free(c);
+        } else {
+            s->queue[s->n++] = c;
+        }
+    }
+    return 0;
+}
+
+static bool is_built(const struct candidate *c)
+{
+    return c->build->state != BUILD_PENDING;
+}
+
+/* The place in the queue of the one to measure now; s->n when it is time to wait. */
+static uint32_t pick(const struct search *s)
+{
+    bool first_only = s->in_order || (s->n > 0 && s->queue[0]->reference);
+    uint32_t ready = s->n, pending = 0;
+    for (uint32_t i = s->n; i-- > 0;) {
+        ready = is_built(s->queue[i]) ? i : ready;
+        pending += !is_built(s->queue[i]);
+    }
+    if ((s->batches && pending > 0) || (first_only && ready != 0)) {
+        return s->n;
+    }
+    return ready;
+}
+
+static struct candidate *take(struct search *s, uint32_t at)
+{
+    struct candidate *c = s->queue[at];
+    s->n--;
+    memmove(&s->queue[at], &s->queue[at + 1], (s->n - at) * sizeof(s->queue[0]));
+    return c;
+}
+
+/* The best time that can be expected of this run: seen in it, or by an earlier run's ratio. */
+static double best_known(const struct job *j)
+{
+    double best = j->best_us;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        const struct outcome *o = &j->outcomes[i];
+        double us = o->ratio * j->reference_us;
+        if (o->known && !o->here && !o->out_of_race && !(best <= us)) {
+            best = us;
+        }
+    }
+    return best;
+}
+
+static double stop_after(const struct job *j, const struct candidate *c)
+{
+    double best = j->given || c->reference ? NAN : best_known(j);
+    return isnan(best) ? 0 : ABORT_FACTOR * best;
+}
+
+static int measure_one(struct search *s, struct candidate *c, struct error *err)
+{
+    struct job *j = s->job;
+    struct trial *t = malloc(sizeof(*t));
+    if (!t) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a trial");
+    }
+    const char *stage = c->reference && j->reference_again ? "reference" : "measure";
+    job_module(j, c);
+    int r = measure(j, c, stage, stop_after(j, c), t, err);
+    job_record(j, c, t);
+    observe(j, c->id);
+    free(t);
+    return r;
+}
+
+static int step(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    uint32_t at = pick(s);
+    if (at == s->n) {
+        return job_wait_builds(j, s->queue, s->n, err);
+    }
+    s->filling = false;
+    struct candidate *c = take(s, at);
+    int r = measure_one(s, c, err);
+    job_release(j, c);
+    free(c);
+    int64_t budget_ms = j->order->request.query.budget_ms;
+    if (budget_ms > 0 && j->device_ms >= (double)budget_ms && !isnan(best_known(j))) {
+        s->exhausted = true;
+    }
+    return r ? r : job_poll(j, err);
+}
+
+/* ---- the whole ----------------------------------------------------------------------------------- */
+
+/* Configs that may still be measured; UINT32_MAX: all. */
+static uint32_t budget_left(const struct job *j)
+{
+    const struct query *q = &j->order->request.query;
+    bool all = j->given || (strcmp(q->strategy, "exhaustive") == 0 && q->budget == 0);
+    if (all) {
+        return UINT32_MAX;
+    }
+    int64_t budget = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
+    bool reference = j->reference != PLAN_NONE && !j->reference_again;
+    int64_t left = budget - j->done - reference;
+    return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
+}
+
+static int open_strategy(struct job *j, uint32_t budget, struct error *err)
+{
+    const char *name = j->order->request.query.strategy;
+    const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
+    if (!ops) {
+        return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use ranked, exhaustive, "
+                         "random or given", name);
+    }
+    struct strategy_setup setup = {
+        .n = j->plan.n_ranked, .predicted_us = j->plan.predicted,
+        .budget = budget == UINT32_MAX ? 0 : budget,
+        .seed = (uint64_t)j->order->request.query.seed,
+    };
+    int r = ops->open(&setup, &j->strategy, err);
+    for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
+        if (j->outcomes[i].known) {
+            observe(j, i);
+        }
+    }
+    return r;
+}
+
+static void search_init(struct search *s, struct job *j)
+{
+    const struct runner *r = j->runner;
+    uint32_t look = r->replay ? LOOK_AHEAD_REPLAY : 2 * r->threads;
+    *s = (struct search){
+        .job = j, .look = look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX, .in_order = r->replay,
+        .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
+    };
+}
+
+static void search_deinit(struct search *s)
+{
+    while (s->n > 0) {
+        struct candidate *c = take(s, s->n - 1);
+        job_release(s->job, c);
+        free(c);
+    }
+}
+
+int job_search(struct job *j, struct error *err)
+{
+    struct search s;
+    search_init(&s, j);
+    uint32_t left = budget_left(j);
+    s.hints_left = j->order->n_hints < left ? j->order->n_hints : left;
+    uint32_t proposals = left == UINT32_MAX ? left : left - s.hints_left;
+    int r = proposals ? open_strategy(j, proposals, err) : 0;
+    uint32_t more = left < j->plan.n_ranked ? left : j->plan.n_ranked;
+    j->total = j->done + more + (j->reference != PLAN_NONE && !j->reference_again);
+    notice_progress(j, "compile", NULL);
+    while (r == 0) {
+        r = fill(&s, err);
+        if (r || s.n == 0 || s.exhausted) {
+            break;
+        }
+        r = step(&s, err);
+    }
+    search_deinit(&s);
+    return r;
+}

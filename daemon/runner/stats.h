@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Order statistics of a few samples. */
+#ifndef GEMMD_RUNNER_STATS_H
+#define GEMMD_RUNNER_STATS_H
+
+#include <stdint.h>
+
+struct stats {
+    double median, q25, q75;
+};
+
+/* n may be 0: all NaN. Linear interpolation between order statistics; `samples` is not changed.
+ * At most STATS_MAX are looked at. */
+enum { STATS_MAX = 256 };
+struct stats stats_of(const double *samples, uint32_t n);
+double stats_median(const double *samples, uint32_t n);
+
+#endif
