@@ -16,6 +16,16 @@ static const struct op custom_op = {.name = custom_prefix};
 static struct op_index indexes[OPS_MAX];
 static size_t n_indexes;
 
+/* The first 8 bytes of a name as a number that sorts as the name does. */
+static uint64_t front_of(const char *name, size_t n)
+{
+    uint64_t v = 0;
+    for (size_t i = 0; i < 8; i++) {
+        v = v << 8 | (i < n ? (uint8_t)name[i] : 0);
+    }
+    return v;
+}
+
 static void index_op(struct op_index *x, const struct op *op)
 {
     assert(op->n_fields <= RECORD_FIELDS_MAX);
@@ -33,6 +43,7 @@ static void index_op(struct op_index *x, const struct op *op)
         size_t n = strlen(name);
         assert(record_name_ok(name, n));
         x->name_n[i] = (uint8_t)n;
+        x->front[i] = front_of(name, n);
         memset(x->names[i], 0, RECORD_NAME_MAX);
         memcpy(x->names[i], name, n);
     }
@@ -126,6 +137,15 @@ void op_names(struct text_out *o)
     text_puts(o, "custom:<name> (1 to 48 of A-Z a-z 0-9 _ . -)");
 }
 
+static int compare(const struct op_index *x, size_t at, uint64_t front, const char *name, size_t n)
+{
+    if (x->front[at] != front) {
+        return x->front[at] < front ? -1 : 1;
+    }
+    int c = n > 8 ? strncmp(x->names[at] + 8, name + 8, n - 8) : 0;
+    return c != 0 ? c : (int)x->name_n[at] - (int)n;
+}
+
 int op_index_field(const struct op_index *x, size_t guess, const char *name, size_t n)
 {
     size_t count = x->op->n_fields;
@@ -135,14 +155,12 @@ int op_index_field(const struct op_index *x, size_t guess, const char *name, siz
     if (guess < count && x->name_n[guess] == n && memcmp(x->names[guess], name, n) == 0) {
         return (int)guess;
     }
+    uint64_t front = front_of(name, n);
     size_t low = 0;
     size_t high = count;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        int c = strncmp(x->names[middle], name, n);
-        if (c == 0) {
-            c = (int)x->name_n[middle] - (int)n;
-        }
+        int c = compare(x, middle, front, name, n);
         if (c == 0) {
             return (int)middle;
         }

@@ -12,6 +12,7 @@ struct op_index {
     const struct op *op;             /* borrowed; its n_fields is at most RECORD_FIELDS_MAX */
     uint8_t order[RECORD_FIELDS_MAX]; /* order[i]: place in op->fields of the i-th name, sorted */
     uint8_t name_n[RECORD_FIELDS_MAX];
+    uint64_t front[RECORD_FIELDS_MAX]; /* first 8 bytes as a big-endian number: sorts like the name */
     char names[RECORD_FIELDS_MAX][RECORD_NAME_MAX]; /* sorted, padded with zeros */
 };
 

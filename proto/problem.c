@@ -11,6 +11,7 @@
 
 #include "proto/op.h"
 #include "proto/record_inner.h"
+#include "proto/wire_inner.h"
 
 struct slot {
     struct value v; /* VALUE_NONE: not given */
@@ -166,8 +167,9 @@ static bool check_text(const struct op_field *f, const struct slot *s)
     if (!f->choices) {
         return !memchr(s->v.text, 0, s->text_n) && text_utf8(s->v.text, s->text_n);
     }
+    char first = s->text_n > 0 ? s->v.text[0] : 0;
     for (const char *const *c = f->choices; *c; c++) {
-        if (strncmp(*c, s->v.text, s->text_n) == 0 && (*c)[s->text_n] == 0) {
+        if ((*c)[0] == first && strncmp(*c, s->v.text, s->text_n) == 0 && (*c)[s->text_n] == 0) {
             return true;
         }
     }
@@ -301,7 +303,7 @@ static int make(struct problem *p, const char *op_name, size_t n, const struct r
     struct given g;
     given_init(&g, op_index_of(p->op));
     for (size_t i = 0; i < fields->n; i++) {
-        struct slot *s;
+        struct slot *s = NULL;
         const char *name = fields->fields[i].name;
         r = find_slot(&g, name, strlen(name), &s, err);
         if (r < 0) {
@@ -347,27 +349,15 @@ static int list_value(struct given *g, const char *name, const struct wire_obj *
     return 0;
 }
 
-static int take_pair(struct given *g, const struct wire_obj *key, const struct wire_obj *value,
-                     struct error *err)
+/* What is no scalar: nil stands for "not given", an array may stand for text. */
+static int take_other(struct given *g, struct slot *s, const struct wire_obj *value,
+                      struct error *err)
 {
-    const char *name;
-    size_t n;
-    if (!wire_get_str(key, &name, &n)) {
-        return error_set(err, ERROR_INVALID, "field names of a problem must be text");
-    }
-    if (n == 2 && memcmp(name, "op", 2) == 0) {
-        return 0;
-    }
-    struct slot *s;
-    int r = find_slot(g, name, n, &s, err);
-    if (r < 0) {
-        return r;
-    }
     const struct op_field *f = field_at(g->index, (size_t)(s - g->slots));
-    if (wire_type_of(value) == WIRE_NIL || value_unpack(value, &s->v, &s->text_n)) {
+    s->v.type = VALUE_NONE;
+    if (wire_type_of(value) == WIRE_NIL) {
         return 0;
     }
-    s->v.type = VALUE_NONE;
     if (wire_type_of(value) == WIRE_ARRAY && f->type == VALUE_TEXT && !f->choices) {
         return list_value(g, f->name, value, s, err);
     }
@@ -377,14 +367,31 @@ static int take_pair(struct given *g, const struct wire_obj *key, const struct w
     return error_set(err, ERROR_INVALID, "%s takes %s", f->name, accepted);
 }
 
+static int take_pair(struct given *g, const msgpack_object_kv *kv, struct error *err)
+{
+    if (kv->key.type != MSGPACK_OBJECT_STR) {
+        return error_set(err, ERROR_INVALID, "field names of a problem must be text");
+    }
+    const char *name = kv->key.via.str.ptr;
+    size_t n = kv->key.via.str.size;
+    if (n == 2 && name[0] == 'o' && name[1] == 'p') {
+        return 0;
+    }
+    struct slot *s = NULL;
+    int r = find_slot(g, name, n, &s, err);
+    if (r < 0 || wire_scalar(&kv->val, &s->v, &s->text_n)) {
+        return r;
+    }
+    return take_other(g, s, wire_out(&kv->val), err);
+}
+
 static int unpack_known(struct problem *p, const struct wire_obj *map, bool gemm, struct error *err)
 {
     struct given g;
     given_init(&g, op_index_of(p->op));
-    for (size_t i = 0; i < wire_count(map); i++) {
-        const struct wire_obj *key, *value;
-        wire_pair(map, i, &key, &value);
-        int r = take_pair(&g, key, value, err);
+    const msgpack_object_map *m = &wire_in(map)->via.map;
+    for (uint32_t i = 0; i < m->size; i++) {
+        int r = take_pair(&g, &m->ptr[i], err);
         if (r < 0) {
             return r;
         }

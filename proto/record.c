@@ -199,6 +199,17 @@ static bool in_arena(const struct record *r, const char *text)
            (uintptr_t)text < (uintptr_t)r->text + RECORD_TEXT_MAX;
 }
 
+/* Text that is no longer than the old one takes its place. */
+static bool replace_text(struct record *r, const struct record_field *f, const char *text, size_t n)
+{
+    if (f->type != VALUE_TEXT || strlen(r->text + f->text) < n) {
+        return false;
+    }
+    memcpy(r->text + f->text, text, n);
+    r->text[f->text + n] = 0;
+    return true;
+}
+
 static int set_checked(struct record *r, const char *name, size_t n, const struct value *v,
                        size_t text_n, struct error *err)
 {
@@ -206,6 +217,9 @@ static int set_checked(struct record *r, const char *name, size_t n, const struc
     bool there = find(r, name, n, &at);
     if (!there && r->n == RECORD_FIELDS_MAX) {
         return no_room(name, n, err);
+    }
+    if (there && v->type == VALUE_TEXT && replace_text(r, &r->fields[at], v->text, text_n)) {
+        return 0;
     }
     if (v->type == VALUE_TEXT && RECORD_TEXT_MAX - r->used < text_n + 1) {
         if (RECORD_TEXT_MAX - live_text(r, there ? at : r->n) < text_n + 1) {

@@ -5,7 +5,7 @@
 #include <jansson.h>
 
 #include "proto/record_inner.h"
-#include "proto/wire.h"
+#include "proto/wire_inner.h"
 
 void value_pack(struct wire_buf *b, const struct value *v)
 {
@@ -46,22 +46,7 @@ void record_pack(struct wire_buf *b, const struct record *r)
 bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n)
 {
     *text_n = 0;
-    switch (wire_type_of(o)) {
-    case WIRE_BOOL:
-        v->type = VALUE_BOOL;
-        return wire_get_bool(o, &v->flag);
-    case WIRE_INT:
-        v->type = VALUE_INT;
-        return wire_get_int(o, &v->integer);
-    case WIRE_REAL:
-        v->type = VALUE_REAL;
-        return wire_get_real(o, &v->real);
-    case WIRE_STR:
-        v->type = VALUE_TEXT;
-        return wire_get_str(o, &v->text, text_n);
-    default:
-        return false;
-    }
+    return o && wire_scalar(wire_in(o), v, text_n);
 }
 
 static int unpack_pair(struct record *r, const struct wire_obj *key, const struct wire_obj *value,

@@ -90,6 +90,9 @@ void text_put_real(struct text_out *o, double v)
             break;
         }
     }
+    if (strchr(s, 'e') && fabs(v) >= 1 && fabs(v) < 1e16) {
+        snprintf(s, sizeof(s), "%.0f", v); /* whole, and not long: 1000.0 reads better than 1e+03 */
+    }
     c_locale_leave(old);
     text_puts(o, s);
     if (!strpbrk(s, ".e")) {

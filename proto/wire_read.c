@@ -2,14 +2,12 @@
 /*
  * Reading: msgpack-c decodes into a zone that is cleared, not freed, from message to message, so a
  * stream of ordinary messages costs no malloc. A `struct wire_obj` is a msgpack_object under
- * another name: nobody outside this file and wire_json.c needs to know.
+ * another name: nobody outside proto/ needs to know.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include <msgpack.h>
-
-#include "proto/wire.h"
+#include "proto/wire_inner.h"
 
 /* Objects are 24 bytes: a chunk holds those of any ordinary request. */
 enum { ZONE_CHUNK = 16 * 1024 };
@@ -18,16 +16,6 @@ struct wire_doc {
     msgpack_zone zone;
     msgpack_object root;
 };
-
-static const msgpack_object *in(const struct wire_obj *o)
-{
-    return (const msgpack_object *)(const void *)o;
-}
-
-static const struct wire_obj *out_of(const msgpack_object *o)
-{
-    return (const struct wire_obj *)(const void *)o;
-}
 
 struct wire_doc *wire_doc_new(void)
 {
@@ -58,7 +46,7 @@ int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wir
     size_t used = 0;
     switch (msgpack_unpack(data, n, &used, &d->zone, &d->root)) {
     case MSGPACK_UNPACK_SUCCESS:
-        *out = out_of(&d->root);
+        *out = wire_out(&d->root);
         return 0;
     case MSGPACK_UNPACK_EXTRA_BYTES:
         return error_set(err, ERROR_MALFORMED,
@@ -80,7 +68,7 @@ enum wire_type wire_type_of(const struct wire_obj *o)
     if (!o) {
         return WIRE_NIL;
     }
-    switch (in(o)->type) {
+    switch (wire_in(o)->type) {
     case MSGPACK_OBJECT_NIL:
         return WIRE_NIL;
     case MSGPACK_OBJECT_BOOLEAN:
@@ -107,10 +95,10 @@ enum wire_type wire_type_of(const struct wire_obj *o)
 
 bool wire_get_bool(const struct wire_obj *o, bool *out)
 {
-    if (!o || in(o)->type != MSGPACK_OBJECT_BOOLEAN) {
+    if (!o || wire_in(o)->type != MSGPACK_OBJECT_BOOLEAN) {
         return false;
     }
-    *out = in(o)->via.boolean;
+    *out = wire_in(o)->via.boolean;
     return true;
 }
 
@@ -119,12 +107,12 @@ bool wire_get_int(const struct wire_obj *o, int64_t *out)
     if (!o) {
         return false;
     }
-    if (in(o)->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
-        *out = in(o)->via.i64;
+    if (wire_in(o)->type == MSGPACK_OBJECT_NEGATIVE_INTEGER) {
+        *out = wire_in(o)->via.i64;
         return true;
     }
-    if (in(o)->type == MSGPACK_OBJECT_POSITIVE_INTEGER && in(o)->via.u64 <= INT64_MAX) {
-        *out = (int64_t)in(o)->via.u64;
+    if (wire_in(o)->type == MSGPACK_OBJECT_POSITIVE_INTEGER && wire_in(o)->via.u64 <= INT64_MAX) {
+        *out = (int64_t)wire_in(o)->via.u64;
         return true;
     }
     return false;
@@ -132,7 +120,7 @@ bool wire_get_int(const struct wire_obj *o, int64_t *out)
 
 uint64_t wire_uint(const struct wire_obj *o)
 {
-    return o && in(o)->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? in(o)->via.u64 : 0;
+    return o && wire_in(o)->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? wire_in(o)->via.u64 : 0;
 }
 
 bool wire_get_real(const struct wire_obj *o, double *out)
@@ -140,16 +128,16 @@ bool wire_get_real(const struct wire_obj *o, double *out)
     if (!o) {
         return false;
     }
-    switch (in(o)->type) {
+    switch (wire_in(o)->type) {
     case MSGPACK_OBJECT_FLOAT32:
     case MSGPACK_OBJECT_FLOAT64:
-        *out = in(o)->via.f64;
+        *out = wire_in(o)->via.f64;
         return true;
     case MSGPACK_OBJECT_POSITIVE_INTEGER:
-        *out = (double)in(o)->via.u64;
+        *out = (double)wire_in(o)->via.u64;
         return true;
     case MSGPACK_OBJECT_NEGATIVE_INTEGER:
-        *out = (double)in(o)->via.i64;
+        *out = (double)wire_in(o)->via.i64;
         return true;
     default:
         return false;
@@ -158,11 +146,11 @@ bool wire_get_real(const struct wire_obj *o, double *out)
 
 bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n)
 {
-    if (!o || in(o)->type != MSGPACK_OBJECT_STR) {
+    if (!o || wire_in(o)->type != MSGPACK_OBJECT_STR) {
         return false;
     }
-    *out = in(o)->via.str.ptr;
-    *n = in(o)->via.str.size;
+    *out = wire_in(o)->via.str.ptr;
+    *n = wire_in(o)->via.str.size;
     return true;
 }
 
@@ -175,11 +163,11 @@ bool wire_is_str(const struct wire_obj *o, const char *text)
 
 bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n)
 {
-    if (!o || in(o)->type != MSGPACK_OBJECT_BIN) {
+    if (!o || wire_in(o)->type != MSGPACK_OBJECT_BIN) {
         return false;
     }
-    *out = in(o)->via.bin.ptr;
-    *n = in(o)->via.bin.size;
+    *out = wire_in(o)->via.bin.ptr;
+    *n = wire_in(o)->via.bin.size;
     return true;
 }
 
@@ -187,9 +175,9 @@ size_t wire_count(const struct wire_obj *o)
 {
     switch (wire_type_of(o)) {
     case WIRE_ARRAY:
-        return in(o)->via.array.size;
+        return wire_in(o)->via.array.size;
     case WIRE_MAP:
-        return in(o)->via.map.size;
+        return wire_in(o)->via.map.size;
     default:
         return 0;
     }
@@ -197,19 +185,19 @@ size_t wire_count(const struct wire_obj *o)
 
 const struct wire_obj *wire_at(const struct wire_obj *array, size_t i)
 {
-    if (wire_type_of(array) != WIRE_ARRAY || i >= in(array)->via.array.size) {
+    if (wire_type_of(array) != WIRE_ARRAY || i >= wire_in(array)->via.array.size) {
         return NULL;
     }
-    return out_of(in(array)->via.array.ptr + i);
+    return wire_out(wire_in(array)->via.array.ptr + i);
 }
 
 void wire_pair(const struct wire_obj *map, size_t i, const struct wire_obj **key,
                const struct wire_obj **value)
 {
     *key = *value = NULL;
-    if (wire_type_of(map) == WIRE_MAP && i < in(map)->via.map.size) {
-        *key = out_of(&in(map)->via.map.ptr[i].key);
-        *value = out_of(&in(map)->via.map.ptr[i].val);
+    if (wire_type_of(map) == WIRE_MAP && i < wire_in(map)->via.map.size) {
+        *key = wire_out(&wire_in(map)->via.map.ptr[i].key);
+        *value = wire_out(&wire_in(map)->via.map.ptr[i].val);
     }
 }
 
@@ -219,11 +207,11 @@ const struct wire_obj *wire_find(const struct wire_obj *map, const char *key)
     if (wire_type_of(map) != WIRE_MAP) {
         return NULL;
     }
-    for (uint32_t i = 0; i < in(map)->via.map.size; i++) {
-        const msgpack_object_kv *kv = &in(map)->via.map.ptr[i];
+    for (uint32_t i = 0; i < wire_in(map)->via.map.size; i++) {
+        const msgpack_object_kv *kv = &wire_in(map)->via.map.ptr[i];
         if (kv->key.type == MSGPACK_OBJECT_STR && kv->key.via.str.size == n &&
             memcmp(kv->key.via.str.ptr, key, n) == 0) {
-            return out_of(&kv->val);
+            return wire_out(&kv->val);
         }
     }
     return NULL;
@@ -261,7 +249,7 @@ static void put_children(struct wire_buf *b, const struct wire_obj *o)
 
 void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
 {
-    const msgpack_object *m = in(o);
+    const msgpack_object *m = wire_in(o);
     switch (wire_type_of(o)) {
     case WIRE_BOOL:
         wire_put_bool(b, m->via.boolean);
