@@ -40,8 +40,23 @@ struct store_options {
 int store_open(const struct store_options *o, struct store **out, struct error *err);
 struct store *store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
 
-/* Thorough check, for the background: PRAGMA quick_check and every row checksum. */
+/* Several of the calls below as one transaction, durable when commit has returned 0. After a fault
+ * in between, or of the commit, call rollback or nothing, and make the calls again one by one. */
+int store_begin(struct store *s, struct error *err);
+int store_commit(struct store *s, struct error *err); /* on a fault all is undone */
+void store_rollback(struct store *s);
+
+/* Thorough check, for the background: PRAGMA quick_check and every row checksum. Damaged pages are
+ * ERROR_STORE, and store_damaged is true from then on. ERROR_CANCELLED: store_interrupt. */
 int store_check(struct store *s, int64_t *bad_rows, struct error *err);
+/* From any thread, while a call runs: it ends soon, with ERROR_CANCELLED. */
+void store_interrupt(struct store *s);
+/* Whether any call met a damaged page. store_repair then does what store_open does with a damaged
+ * file; after a fault of it every call fails (ERROR_STORE), and it may be tried again. */
+bool store_damaged(const struct store *s);
+int store_repair(struct store *s, struct error *err);
+/* When idle: moves a WAL that has grown back into the file. */
+int store_tidy(struct store *s, struct error *err);
 
 /* Each current best, in key order; the callback's return != 0 stops. Corrupt rows are skipped. */
 int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
@@ -55,10 +70,16 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
 int store_add_event(struct store *s, struct event *e, struct error *err);
 int store_put_device(struct store *s, const struct device_info *d, struct error *err);
 
-/* One transaction: gives b->generation the next number, appends, durable on return. */
+/* One transaction: gives b->generation the next number, appends, durable on return (or with the
+ * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
+ * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
+ * taken: store_publish_again, later, writes the row under that number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
+int store_publish_again(struct store *s, struct best *b, struct error *err);
 
-/* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. */
+/* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. Finished is
+ * what would come out the same again: ok, aborted, invalid, compile, resource, wrong_result. What
+ * hung or crashed is kept away by store_avoid, and may be tried again when taken out of there. */
 int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
                     uint32_t *n, struct error *err);
 /* Variants that may not run on this device class (driver: those of another driver are free). */
@@ -66,6 +87,7 @@ int store_avoid(struct store *s, const char *class_, const char *driver, char (*
                 uint32_t *n, struct error *err);
 
 /* Leases: one holder per key among daemons; a lost holder's lease expires (monotonic per host). */
+/* An owner takes its own lease again to renew it. STORE_HELD: another has it. */
 enum { STORE_HELD = 2 };
 int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl_ms,
                 struct error *err);
@@ -76,17 +98,22 @@ int store_unlease(struct store *s, const char *key, const char *owner, struct er
  * events. `filter` holds column = value (text: substring when it begins with '~'), plus "sort"
  * (column, '-' in front: descending), "limit", "offset". Appends one MessagePack array of maps, at
  * most PAGE_ROWS_MAX rows and max_bytes bytes; *total: rows that match. ERROR_UNKNOWN_FIELD names
- * the columns.
+ * the columns. "config.<name>" and "problem.<name>" reach into those columns. Columns beside the
+ * stored ones, and all details: docs/store.md, "Listing".
  */
 int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
                struct wire_buf *out, int64_t *total, struct error *err);
 
-/* Removes: best and trials of a key (evict), a quarantine row, a pin. *n: rows removed. */
+/* Removes: best and trials of a key (evict), a quarantine row, a pin. *n (may be NULL): rows
+ * removed. */
 int store_evict(struct store *s, const char *key, int64_t *n, struct error *err);
 int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err);
-/* The newest best of the key that is not `manual` becomes the current one (a new generation). */
+/* The newest best of the key that is not `manual` becomes the current one (a new generation).
+ * STORE_MISS: there is none; the pin is gone and nothing serves the key. ERROR_NOT_FOUND: the
+ * current one is not `manual`, or there is none. */
 int store_unpin(struct store *s, const char *key, struct best *now, struct error *err);
 
+/* A complete copy in one file, synced; ERROR_INVALID when path exists. */
 int store_backup(struct store *s, const char *path, struct error *err);
 
 struct store_stats {

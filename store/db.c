@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * See db.h. Two things are easy to get wrong here:
+ *
+ * - On a full disk SQLite may undo the whole transaction by itself. Going on would then write each
+ *   following statement in a transaction of its own, so db_begin and db_end look whether the
+ *   transaction that they believe in is still open.
+ * - A full disk has several faces: SQLITE_FULL, or an I/O error with ENOSPC, EDQUOT or EFBIG below.
+ */
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/db.h"
+
+int db_open(struct db *db, const char *path, int flags, struct error *err)
+{
+    *db = (struct db){.path = strdup(path)};
+    if (!db->path) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", path);
+    }
+    int rc = sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
+                             NULL);
+    if (rc != SQLITE_OK) {
+        int r = db_fail(db, rc, "opening", err);
+        bool damaged = db->damaged;
+        db_close(db);
+        db->damaged = damaged;
+        return r;
+    }
+    /* The sqlite3 shell of a person may hold the file for a moment (a checkpoint at its exit). */
+    sqlite3_busy_timeout(db->h, 5000);
+    return 0;
+}
+
+void db_close(struct db *db)
+{
+    for (size_t i = 0; i < db->n_cached; i++) {
+        sqlite3_finalize(db->cached[i].st);
+        free(db->cached[i].sql);
+    }
+    free(db->cached);
+    sqlite3_close(db->h);
+    free(db->path);
+    *db = (struct db){0};
+}
+
+static bool disk_is_full(sqlite3 *h, int rc)
+{
+    if ((rc & 0xff) == SQLITE_FULL) {
+        return true;
+    }
+    int e = h && (rc & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(h) : 0;
+    return e == ENOSPC || e == EDQUOT || e == EFBIG;
+}
+
+int db_fail(struct db *db, int rc, const char *doing, struct error *err)
+{
+    const char *text = db->h ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
+    if (disk_is_full(db->h, rc)) {
+        return error_set(err, ERROR_DISK_FULL,
+                         "%s %s: no room on its disk (%s): free some space, or use --database on "
+                         "another disk",
+                         doing, db->path, text);
+    }
+    switch (rc & 0xff) {
+    case SQLITE_NOMEM:
+        return error_set(err, ERROR_NO_MEMORY, "%s %s: no memory", doing, db->path);
+    case SQLITE_BUSY:
+    case SQLITE_LOCKED:
+        return error_set(err, ERROR_BUSY,
+                         "%s %s: locked by another program (an open sqlite3 shell?): close it",
+                         doing, db->path);
+    case SQLITE_INTERRUPT:
+        return error_set(err, ERROR_CANCELLED, "%s %s: interrupted", doing, db->path);
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+        db->damaged = true;
+        return error_set(err, ERROR_STORE, "%s %s: the file is damaged (%s)", doing, db->path,
+                         text);
+    case SQLITE_READONLY:
+        return error_set(err, ERROR_STORE,
+                         "%s %s: it is read-only (%s): gemmd must be able to write the file and "
+                         "its folder",
+                         doing, db->path, text);
+    default:
+        return error_set(err, ERROR_STORE, "%s %s: %s (SQLite code %d)", doing, db->path, text, rc);
+    }
+}
+
+int db_exec(struct db *db, const char *sql, struct error *err)
+{
+    int rc = sqlite3_exec(db->h, sql, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? 0 : db_fail(db, rc, "changing", err);
+}
+
+int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    *out = 0;
+    int r = db_query(db, &st, err, sql, "");
+    if (r == 0) {
+        r = db_step(db, st, err);
+    }
+    if (r == DB_ROW) {
+        *out = sqlite3_column_int64(st, 0);
+    }
+    return r < 0 ? r : 0;
+}
+
+/* ---- statements ---------------------------------------------------------------------------- */
+
+static int cache_grow(struct db *db)
+{
+    if (db->n_cached < db->cap_cached) {
+        return 0;
+    }
+    size_t cap = db->cap_cached ? 2 * db->cap_cached : 32;
+    struct db_cached *grown = realloc(db->cached, cap * sizeof(*grown));
+    if (!grown) {
+        return -1;
+    }
+    db->cached = grown;
+    db->cap_cached = cap;
+    return 0;
+}
+
+static int statement_of(struct db *db, const char *sql, sqlite3_stmt **out, struct error *err)
+{
+    if (!db->h) {
+        return error_set(err, ERROR_STORE, "the database is closed: its rebuild failed");
+    }
+    for (size_t i = 0; i < db->n_cached; i++) {
+        if (strcmp(db->cached[i].sql, sql) == 0) {
+            *out = db->cached[i].st;
+            return 0;
+        }
+    }
+    char *copy = strdup(sql);
+    if (!copy || cache_grow(db)) {
+        free(copy);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a statement of %s", db->path);
+    }
+    int rc = sqlite3_prepare_v3(db->h, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
+    if (rc != SQLITE_OK) {
+        free(copy);
+        return db_fail(db, rc, "reading", err);
+    }
+    db->cached[db->n_cached++] = (struct db_cached){.sql = copy, .st = *out};
+    return 0;
+}
+
+int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+              const char *types, va_list args)
+{
+    int r = statement_of(db, sql, out, err);
+    for (int i = 1; r == 0 && types[i - 1]; i++) {
+        int rc = types[i - 1] == 't'
+                     ? sqlite3_bind_text(*out, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT)
+                     : sqlite3_bind_int64(*out, i, va_arg(args, int64_t));
+        if (rc != SQLITE_OK) {
+            r = db_fail(db, rc, "asking", err);
+        }
+    }
+    return r;
+}
+
+int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+             const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    int r = db_vquery(db, out, err, sql, types, args);
+    va_end(args);
+    return r;
+}
+
+int db_step(struct db *db, sqlite3_stmt *st, struct error *err)
+{
+    int rc = sqlite3_step(st);
+    if (rc == SQLITE_ROW) {
+        return DB_ROW;
+    }
+    return rc == SQLITE_DONE ? 0
+                             : db_fail(db, rc, sqlite3_stmt_readonly(st) ? "reading" : "writing to",
+                                       err);
+}
+
+int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
+           ...)
+{
+    DB_STMT_AUTO *st = NULL;
+    va_list args;
+    va_start(args, types);
+    int r = db_vquery(db, &st, err, sql, types, args);
+    va_end(args);
+    if (r == 0) {
+        r = db_step(db, st, err);
+    }
+    if (changes) {
+        *changes = r < 0 ? 0 : sqlite3_changes64(db->h);
+    }
+    return r < 0 ? r : 0;
+}
+
+void db_stmt_done(sqlite3_stmt **st)
+{
+    if (*st) {
+        sqlite3_reset(*st);
+        sqlite3_clear_bindings(*st);
+    }
+}
+
+void db_stmt_finalize(sqlite3_stmt **st)
+{
+    sqlite3_finalize(*st);
+}
+
+/* ---- transactions -------------------------------------------------------------------------- */
+
+static int lost_transaction(struct db *db, struct error *err)
+{
+    return error_set(err, ERROR_STORE, "writing to %s: SQLite undid the transaction", db->path);
+}
+
+static int savepoint(struct db *db, const char *verb, struct error *err)
+{
+    char sql[64];
+    snprintf(sql, sizeof(sql), "%s level%u", verb, db->depth);
+    return db_run(db, NULL, err, sql, "");
+}
+
+static void undo(struct db *db)
+{
+    struct error ignored; /* the caller already has the fault that matters */
+    if (!db->h || sqlite3_get_autocommit(db->h)) {
+        return;
+    }
+    if (db->depth == 0) {
+        db_run(db, NULL, &ignored, "ROLLBACK", "");
+    } else if (savepoint(db, "ROLLBACK TO", &ignored) || savepoint(db, "RELEASE", &ignored)) {
+        db->spoilt = true;
+    }
+}
+
+int db_begin(struct db *db, struct error *err)
+{
+    int r;
+    if (db->depth == 0) {
+        undo(db); /* one whose ROLLBACK failed for want of memory may still be open */
+        db->spoilt = false;
+        r = db_run(db, NULL, err, "BEGIN IMMEDIATE", "");
+    } else if (sqlite3_get_autocommit(db->h)) {
+        r = lost_transaction(db, err);
+    } else {
+        r = savepoint(db, "SAVEPOINT", err);
+    }
+    db->depth += r == 0;
+    return r;
+}
+
+int db_end(struct db *db, int status, struct error *err)
+{
+    db->depth--;
+    if (status >= 0 && (db->spoilt || sqlite3_get_autocommit(db->h))) {
+        undo(db);
+        return lost_transaction(db, err);
+    }
+    int r = 0;
+    if (status >= 0) {
+        r = db->depth == 0 ? db_run(db, NULL, err, "COMMIT", "") : savepoint(db, "RELEASE", err);
+    }
+    if (status < 0 || r < 0) {
+        undo(db);
+    }
+    return r < 0 ? r : status;
+}

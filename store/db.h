@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One SQLite connection, and the habits we keep with it: prepared statements are kept by their text,
+ * transactions nest, and every SQLite code becomes one of ours, with a sentence that names the file.
+ *
+ * A statement from db_query belongs to the cache; declare it DB_STMT_AUTO, so that it is reset when
+ * the function ends (a statement left open would hold a read transaction, and the WAL could grow).
+ */
+#ifndef GEMMD_STORE_DB_H
+#define GEMMD_STORE_DB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <sqlite3.h>
+
+#include "proto/error.h"
+
+struct db_cached {
+    char *sql;        /* owned */
+    sqlite3_stmt *st; /* owned */
+};
+
+struct db {
+    sqlite3 *h; /* owned; NULL: closed */
+    char *path; /* owned */
+    bool damaged; /* SQLite met a page that cannot be (SQLITE_CORRUPT, SQLITE_NOTADB) */
+    unsigned depth; /* transactions begun and not ended */
+    bool spoilt;    /* an inner one could not be undone: the outermost may not commit */
+    size_t n_cached, cap_cached;
+    struct db_cached *cached; /* owned */
+};
+
+enum { DB_ROW = 1 };
+
+/* flags: those of sqlite3_open_v2. The settings of docs/store.md are made by the caller. */
+int db_open(struct db *db, const char *path, int flags, struct error *err);
+void db_close(struct db *db); /* may be called twice, and of a zeroed struct */
+
+/* A SQLite result code as one of ours; `doing` begins the sentence ("writing to"). */
+int db_fail(struct db *db, int rc, const char *doing, struct error *err);
+
+int db_exec(struct db *db, const char *sql, struct error *err); /* any number of statements */
+/* The first column of the first row; 0 when there is no row. */
+int db_int(struct db *db, const char *sql, int64_t *out, struct error *err);
+
+/* A kept statement, bound: one letter of `types` per parameter: t const char * (NULL: SQL NULL),
+ * i int64_t. */
+int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+             const char *types, ...);
+int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
+              const char *types, va_list args);
+int db_step(struct db *db, sqlite3_stmt *st, struct error *err); /* 0 done, DB_ROW, fault */
+/* db_query and db_step for statements that return no rows; *changes (may be NULL): rows changed. */
+int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
+           ...);
+
+void db_stmt_done(sqlite3_stmt **st);
+#define DB_STMT_AUTO __attribute__((cleanup(db_stmt_done))) sqlite3_stmt
+void db_stmt_finalize(sqlite3_stmt **st); /* for those prepared without the cache */
+#define DB_ONCE_AUTO __attribute__((cleanup(db_stmt_finalize))) sqlite3_stmt
+
+/* The outermost takes the write lock; inner ones are savepoints. db_end commits when status >= 0,
+ * else undoes; it returns status, or why the commit failed (then all is undone). */
+int db_begin(struct db *db, struct error *err);
+int db_end(struct db *db, int status, struct error *err);
+
+#endif

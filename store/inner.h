@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store from the inside: what its .c files share. */
+#ifndef GEMMD_STORE_INNER_H
+#define GEMMD_STORE_INNER_H
+
+#include "store/row.h"
+#include "store/store.h"
+
+enum {
+    STORE_TRIALS_PER_KEY = 4096,
+    STORE_EVENTS_MAX = 10000,
+    /* After a rebuild generations go on this much higher: the lost rows' numbers are not known. */
+    STORE_GENERATION_GAP = 1000,
+};
+
+struct store {
+    struct db db;
+    char *path; /* owned; absolute */
+    unsigned flags;
+    int lock_fd; /* -1: read-only, no lock */
+    int64_t trials_per_key_max;
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    void *ctx;
+    char boot[40]; /* this boot of the host: leases of another one are over */
+
+    int64_t next_id[TABLES]; /* the one writer counts by itself: ids are part of checksums */
+    char counted_key[HASH_HEX]; /* retention: whose trials `counted` is, while above 0 */
+    int64_t counted;
+    struct row_scratch scratch;
+
+    struct store_stats stats; /* of the time when `stats_at` changes had been made */
+    int64_t stats_at;
+};
+
+__attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const char *kind,
+                                                        const char *format, ...);
+/* Opens and prepares the database of s->path; on ERROR_STORE s->db.damaged says whether a rebuild
+ * can help. */
+int store_attach(struct store *s, struct error *err);
+void store_detach(struct store *s);
+
+/* ---- rows (rows.c) ------------------------------------------------------------------------- */
+
+/* Rows of a table: "SELECT ... FROM <from or table> <tail>". Bad ones are reported and skipped. */
+struct rows {
+    struct store *s;        /* borrowed */
+    const struct table *t;  /* borrowed */
+    sqlite3_stmt *st;       /* borrowed from the cache */
+};
+int rows_begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
+               const char *from, const char *tail, const char *types, ...);
+int rows_next(struct rows *r, void *object, struct error *err); /* 0 end, DB_ROW, fault */
+void rows_end(struct rows *r); /* may be called twice */
+#define ROWS_AUTO __attribute__((cleanup(rows_end))) struct rows
+
+/* The first good row: 0, STORE_MISS, fault. */
+int rows_first(struct store *s, enum table_id table, void *object, struct error *err,
+               const char *from, const char *tail, const char *types, ...);
+
+/* Writes a row, its number set, with its checksum. */
+int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, const void *object,
+             struct error *err);
+/* Gives the object the next number of its table. */
+void rows_number(struct store *s, enum table_id table, void *object);
+/* Reports a row once, and leaves it out of listings from now on. */
+int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
+
+/* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
+ * becomes 0. (write.c) */
+int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
+
+/* ---- salvage (salvage.c) --------------------------------------------------------------------- */
+
+/* Sets the (closed) file aside and puts a new one in its place, made of the rows that can be read.
+ * `why` is told to people. On a fault the damaged file is where it was. */
+int salvage(struct store *s, const char *why, struct error *err);
+/* Ends a rebuild that was interrupted at its last steps, removes what an earlier crash left. */
+int salvage_resume(const char *path, struct error *err);
+
+#endif

@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Listing. Nothing that a client sends becomes SQL: names are looked up in the table of columns,
+ * values are bound. Beside the stored columns there are a few computed ones, and names inside the
+ * JSON columns ("config.num_stages"). Rows found bad are left out of count and pages alike, so a
+ * reader that goes from page to page neither misses nor repeats a good one.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/limits.h"
+#include "store/inner.h"
+
+struct computed {
+    const char *name, *sql;
+};
+
+struct list {
+    const char *name;
+    enum table_id table;
+    const char *from;  /* NULL: the table itself */
+    const char *order; /* unless the filter has `sort` */
+    struct computed computed[5];
+};
+
+#define BEST_COMPUTED                                                                              \
+    {                                                                                              \
+        {"tflops", "(flops / time_us * 1e-6)"}, {"gbps", "(bytes / time_us * 1e-3)"},              \
+        {"floor_percent", "(100 * floor_us / time_us)"}, {"speedup", "(reference_us / time_us)"},  \
+        {NULL, NULL},                                                                              \
+    }
+/* The flops of a trial are those of its key, which its bests know. */
+#define TRIAL_FLOPS                                                                                \
+    "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
+
+static const struct list lists[] = {
+    {"best", TABLE_BEST, "current_best", "key", BEST_COMPUTED},
+    {"history", TABLE_BEST, NULL, "generation", BEST_COMPUTED},
+    {"trials", TABLE_TRIAL, NULL, "id",
+     {{"speedup", "(1 / ratio)"}, {"tflops", "(" TRIAL_FLOPS " / time_us * 1e-6)"}, {NULL, NULL}}},
+    {"modules", TABLE_MODULE, NULL, "id", {{NULL, NULL}}},
+    {"quarantine", TABLE_QUARANTINE, NULL, "id", {{NULL, NULL}}},
+    {"runs", TABLE_RUN, NULL, "id", {{NULL, NULL}}},
+    {"devices", TABLE_DEVICE, NULL, "uuid", {{NULL, NULL}}},
+    {"events", TABLE_EVENT, NULL, "id", {{NULL, NULL}}},
+};
+
+enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
+
+/* A query being put together: text, and the values to bind in order. */
+struct query_text {
+    const struct list *list;
+    const struct table *t;
+    char where[SQL_MAX - 4096], order[1024];
+    size_t n_where;
+    struct value values[RECORD_FIELDS_MAX];
+    uint32_t n_values;
+};
+
+static int find_list(const char *what, const struct list **out, struct error *err)
+{
+    for (size_t i = 0; i < N_LISTS; i++) {
+        if (strcmp(lists[i].name, what) == 0) {
+            *out = &lists[i];
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_INVALID,
+                     "there is no list '%s': it is one of best, history, trials, modules, "
+                     "quarantine, runs, devices, events",
+                     what);
+}
+
+static int unknown_column(const struct list *l, const char *name, struct error *err)
+{
+    const struct schema *s = tables[l->table].schema;
+    char known[ERROR_TEXT_MAX] = "";
+    size_t at = 0;
+    for (size_t i = 0; i < s->n && at < sizeof(known); i++) {
+        at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", i ? ", " : "",
+                               row_column(&s->fields[i]));
+    }
+    for (const struct computed *c = l->computed; c->name && at < sizeof(known); c++) {
+        at += (size_t)snprintf(known + at, sizeof(known) - at, ", %s", c->name);
+    }
+    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no column '%s'; it has %s", l->name, name,
+                     known);
+}
+
+enum column_kind { COLUMN_TEXT, COLUMN_NUMBER, COLUMN_ANY };
+
+/* SQL of a column, or of a name inside a JSON column. */
+static int column_sql(const struct list *l, const char *name, char out[256],
+                      enum column_kind *kind, struct error *err)
+{
+    const struct schema *s = tables[l->table].schema;
+    const char *dot = strchr(name, '.');
+    for (size_t i = 0; i < s->n; i++) {
+        const struct schema_field *f = &s->fields[i];
+        const char *column = row_column(f);
+        size_t n = strlen(column);
+        if (strcmp(column, name) == 0) {
+            *kind = f->kind == SCHEMA_INT || f->kind == SCHEMA_REAL || f->kind == SCHEMA_FLAG
+                        ? COLUMN_NUMBER
+                        : COLUMN_TEXT;
+            snprintf(out, 256, "%s", column);
+            return 0;
+        }
+        if (f->kind == SCHEMA_RECORD && dot && n == (size_t)(dot - name) &&
+            strncmp(column, name, n) == 0) {
+            /* Field names of a record hold nothing that could end the path or the SQL text. */
+            *kind = COLUMN_ANY;
+            snprintf(out, 256, "json_extract(%s, '$.\"%s\"')", column, dot + 1);
+            return 0;
+        }
+    }
+    for (const struct computed *c = l->computed; c->name; c++) {
+        if (strcmp(c->name, name) == 0) {
+            *kind = COLUMN_NUMBER;
+            snprintf(out, 256, "%s", c->sql);
+            return 0;
+        }
+    }
+    return unknown_column(l, name, err);
+}
+
+static int add_condition(struct query_text *q, const char *name, struct value v, struct error *err)
+{
+    char sql[256];
+    enum column_kind kind;
+    int r = column_sql(q->list, name, sql, &kind, err);
+    if (r) {
+        return r;
+    }
+    bool part = v.type == VALUE_TEXT && v.text[0] == '~';
+    if (kind == COLUMN_NUMBER && v.type == VALUE_TEXT && !part) {
+        return error_set(err, ERROR_INVALID, "column %s of %s holds numbers, not '%.100s'", name,
+                         q->list->name, v.text);
+    }
+    q->values[q->n_values++] = part ? VALUE_OF_TEXT(v.text + 1) : v;
+    char *end = q->where + q->n_where;
+    size_t room = sizeof(q->where) - q->n_where; /* enough for all fields that a record can have */
+    int n = part ? snprintf(end, room, " AND instr(lower(%s), lower(?%u))", sql, q->n_values)
+            : kind == COLUMN_TEXT
+                ? snprintf(end, room, " AND %s = CAST(?%u AS TEXT)", sql, q->n_values)
+                : snprintf(end, room, " AND %s = ?%u", sql, q->n_values);
+    q->n_where += (size_t)n;
+    return 0;
+}
+
+static int set_order(struct query_text *q, const char *sort, struct error *err)
+{
+    char sql[256];
+    enum column_kind kind;
+    bool down = sort[0] == '-';
+    int r = column_sql(q->list, sort + down, sql, &kind, err);
+    /* What is not known comes last either way; the row's number makes the order one. */
+    snprintf(q->order, sizeof(q->order), "%s IS NULL, %s%s, %s", r ? "0" : sql, r ? "0" : sql,
+             down ? " DESC" : "", q->t->rowid);
+    return r;
+}
+
+static int get_number(const char *name, const struct value *v, int64_t min, int64_t *out,
+                      struct error *err)
+{
+    if (v->type != VALUE_INT || v->integer < min) {
+        return error_set(err, ERROR_INVALID, "%s must be an integer of %d or more", name, (int)min);
+    }
+    *out = v->integer;
+    return 0;
+}
+
+static int read_filter(struct query_text *q, const struct record *filter, int64_t *limit,
+                       int64_t *offset, struct error *err)
+{
+    int r = 0;
+    q->n_where = (size_t)snprintf(q->where, sizeof(q->where),
+                                  "WHERE %s NOT IN (SELECT row FROM bad_row WHERE tbl = '%s')",
+                                  q->t->rowid, q->t->name);
+    snprintf(q->order, sizeof(q->order), "%s", q->list->order);
+    for (size_t i = 0; r == 0 && filter && i < filter->n; i++) {
+        const char *name = filter->fields[i].name;
+        struct value v = record_at(filter, i);
+        if (strcmp(name, "limit") == 0) {
+            r = get_number(name, &v, 1, limit, err);
+        } else if (strcmp(name, "offset") == 0) {
+            r = get_number(name, &v, 0, offset, err);
+        } else if (strcmp(name, "sort") == 0) {
+            r = v.type == VALUE_TEXT ? set_order(q, v.text, err)
+                                     : error_set(err, ERROR_INVALID, "sort must name a column");
+        } else {
+            r = add_condition(q, name, v, err);
+        }
+    }
+    return r;
+}
+
+static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_text *q,
+                       struct error *err)
+{
+    int rc = SQLITE_OK;
+    for (uint32_t i = 0; rc == SQLITE_OK && i < q->n_values; i++) {
+        const struct value *v = &q->values[i];
+        int at = (int)i + 1;
+        rc = v->type == VALUE_TEXT   ? sqlite3_bind_text(st, at, v->text, -1, SQLITE_STATIC)
+             : v->type == VALUE_REAL ? sqlite3_bind_double(st, at, v->real)
+             : v->type == VALUE_BOOL ? sqlite3_bind_int64(st, at, v->flag)
+                                     : sqlite3_bind_int64(st, at, v->integer);
+    }
+    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, "listing", err);
+}
+
+/* Not kept in the cache: clients could fill it with their filters. */
+static int prepare(struct store *s, sqlite3_stmt **st, const struct query_text *q, const char *sql,
+                   struct error *err)
+{
+    if (!s->db.h) {
+        return error_set(err, ERROR_STORE, "the database is closed: its rebuild failed");
+    }
+    int rc = sqlite3_prepare_v2(s->db.h, sql, -1, st, NULL);
+    return rc == SQLITE_OK ? bind_values(s, *st, q, err) : db_fail(&s->db, rc, "listing", err);
+}
+
+static int count(struct store *s, const struct query_text *q, int64_t *total, struct error *err)
+{
+    char sql[SQL_MAX];
+    DB_ONCE_AUTO *st = NULL;
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM %s %s",
+             q->list->from ? q->list->from : q->t->name, q->where);
+    int r = prepare(s, &st, q, sql, err);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r == DB_ROW) {
+        *total = sqlite3_column_int64(st, 0);
+    }
+    return r < 0 ? r : 0;
+}
+
+static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, char out[SQL_MAX])
+{
+    const char *from = q->list->from ? q->list->from : q->t->name;
+    size_t at = (size_t)snprintf(out, SQL_MAX, "SELECT ");
+    for (size_t i = 0; i < q->t->schema->n; i++) {
+        at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ",
+                               row_column(&q->t->schema->fields[i]));
+    }
+    at += (size_t)snprintf(out + at, SQL_MAX - at, "checksum, %s", q->t->rowid);
+    for (const struct computed *c = q->list->computed; c->name; c++) {
+        at += (size_t)snprintf(out + at, SQL_MAX - at, ", %s", c->sql);
+    }
+    snprintf(out + at, SQL_MAX - at, " FROM %s %s ORDER BY %s LIMIT %lld OFFSET %lld", from,
+             q->where, q->order, (long long)limit, (long long)offset);
+}
+
+static int put_row(sqlite3_stmt *st, const struct query_text *q, struct wire_buf *b)
+{
+    const struct schema *s = q->t->schema;
+    size_t n_computed = 0;
+    while (q->list->computed[n_computed].name) {
+        n_computed++;
+    }
+    int r = 0;
+    wire_put_map(b, s->n + n_computed);
+    for (size_t i = 0; r == 0 && i < s->n; i++) {
+        wire_put_str(b, row_column(&s->fields[i]));
+        r = row_put_wire(st, (int)i, &s->fields[i], b);
+    }
+    for (size_t i = 0; r == 0 && i < n_computed; i++) {
+        wire_put_str(b, q->list->computed[i].name);
+        r = row_put_wire(st, (int)(s->n + 2 + i), NULL, b);
+    }
+    return r;
+}
+
+/* The rows of one page. ROW_BAD: one was found bad and noted; start again without it. */
+static int read_page(struct store *s, const struct query_text *q, const char *sql, size_t max_bytes,
+                     struct wire_buf *rows, uint32_t *n, struct error *err)
+{
+    DB_ONCE_AUTO *st = NULL;
+    int r = prepare(s, &st, q, sql, err);
+    bool bad = false, full = false;
+    while (r == 0 && !full && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        size_t before = rows->len;
+        r = row_check(&s->db, st, q->t, &s->scratch, err);
+        r = r ? r : put_row(st, q, rows);
+        if (r == ROW_BAD) {
+            bad = true;
+            r = rows_bad(s, q->t, sqlite3_column_int64(st, (int)q->t->schema->n + 1), err);
+            rows->len = before;
+        } else if (r == 0 && rows->len > max_bytes) {
+            rows->len = before;
+            full = true;
+        } else if (r == 0) {
+            ++*n;
+        }
+    }
+    if (full && *n == 0 && !bad) {
+        r = error_set(err, ERROR_TOO_LARGE, "a row of %s has more than %zu bytes", q->list->name,
+                      max_bytes);
+    }
+    return r ? r : bad ? ROW_BAD : 0;
+}
+
+int store_list(struct store *s, const char *what, const struct record *filter, size_t max_bytes,
+               struct wire_buf *out, int64_t *total, struct error *err)
+{
+    enum { ARRAY_HEADER_MAX = 5 };
+    char sql[SQL_MAX];
+    struct query_text q = {0};
+    int64_t limit = PAGE_ROWS_MAX, offset = 0;
+    WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
+    uint32_t n = 0;
+    int r = find_list(what, &q.list, err);
+    if (r) {
+        return r;
+    }
+    q.t = &tables[q.list->table];
+    r = read_filter(&q, filter, &limit, &offset, err);
+    if (r) {
+        return r;
+    }
+    page_sql(&q, limit < PAGE_ROWS_MAX ? limit : PAGE_ROWS_MAX, offset, sql);
+    do {
+        wire_buf_clear(&rows);
+        n = 0;
+        r = read_page(s, &q, sql, max_bytes - ARRAY_HEADER_MAX, &rows, &n, err);
+    } while (r == ROW_BAD);
+    r = r ? r : count(s, &q, total, err);
+    if (r) {
+        return r;
+    }
+    wire_put_array(out, n);
+    wire_put_raw(out, rows.data, rows.len);
+    return rows.failed || out->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a page") : 0;
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* See place.h. The lock is flock(2), so it ends with the process, however that ends. */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/place.h"
+
+int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
+
+/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that way. */
+static const struct {
+    unsigned long magic;
+    const char *name;
+} network_file_systems[] = {
+    {0x00006969, "NFS"},     {0x0000517b, "SMB"},       {0xfe534d42, "SMB2"},
+    {0xff534d42, "CIFS"},    {0x0bd00bd0, "Lustre"},    {0x65735546, "FUSE (sshfs and others)"},
+    {0x47504653, "GPFS"},    {0x19830326, "BeeGFS"},    {0x00c36400, "CephFS"},
+    {0x01021997, "9p"},      {0x5346414f, "OpenAFS"},   {0x6b414653, "AFS"},
+    {0x73757245, "Coda"},    {0xaad7aaea, "PanFS"},     {0x0000564c, "NCP"},
+    {0x01161970, "GFS2"},    {0x7461636f, "OCFS2"},     {0x786f4256, "VirtualBox shared folder"},
+};
+
+int place_resolve(const char *path, char **out, struct error *err)
+{
+    char whole[PATH_MAX], dir[PATH_MAX], base[PATH_MAX];
+    struct stat st;
+    if (!path || !*path || strlen(path) >= PATH_MAX - 64) {
+        return error_set(err, ERROR_STORE, "the database needs a path of 1 to %d bytes",
+                         PATH_MAX - 64);
+    }
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+        return error_set(err, ERROR_STORE, "database %s: it is %s, not a plain file", path,
+                         S_ISDIR(st.st_mode) ? "a folder" : "a device, pipe or socket");
+    }
+    if (realpath(path, whole)) {
+        *out = strdup(whole);
+    } else {
+        strcpy(dir, path);
+        strcpy(base, path);
+        const char *folder = dirname(dir);
+        if (!realpath(folder, whole)) {
+            return error_set(err, ERROR_STORE, "database %s: folder %s: %s", path, folder,
+                             strerror(errno));
+        }
+        if (stat(whole, &st) || !S_ISDIR(st.st_mode)) {
+            return error_set(err, ERROR_STORE, "database %s: %s is not a folder", path, whole);
+        }
+        if (asprintf(out, "%s/%s", strcmp(whole, "/") == 0 ? "" : whole, basename(base)) < 0) {
+            *out = NULL;
+        }
+    }
+    return *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", path);
+}
+
+int place_refuse_network(const char *path, struct error *err)
+{
+    char dir[PATH_MAX];
+    struct statfs fs;
+    snprintf(dir, sizeof(dir), "%s", path);
+    int fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) {
+        return error_set(err, ERROR_STORE, "database %s: its folder: %s", path, strerror(errno));
+    }
+    int r = place_fstatfs(fd, &fs);
+    close(fd);
+    size_t n = sizeof(network_file_systems) / sizeof(network_file_systems[0]);
+    for (size_t i = 0; r == 0 && i < n; i++) {
+        if ((unsigned long)fs.f_type % (1ul << 32) == network_file_systems[i].magic) {
+            return error_set(err, ERROR_STORE,
+                             "database %s is on a network file system, %s, where SQLite's WAL is "
+                             "not safe: give --database on a local disk (or "
+                             "--force-network-database)",
+                             path, network_file_systems[i].name);
+        }
+    }
+    return 0;
+}
+
+static long pid_in(int fd)
+{
+    char text[32] = {0};
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+    return n > 0 ? strtol(text, NULL, 10) : 0;
+}
+
+int place_lock(const char *path, int *fd, struct error *err)
+{
+    char name[PATH_MAX + 8], text[32];
+    snprintf(name, sizeof(name), "%s.lock", path);
+    *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (*fd < 0) {
+        return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
+                         "database %s: cannot make its lock file %s: %s", path, name,
+                         strerror(errno));
+    }
+    if (flock(*fd, LOCK_EX | LOCK_NB)) {
+        int e = errno;
+        long pid = pid_in(*fd);
+        close(*fd);
+        *fd = -1;
+        return e == EWOULDBLOCK
+                   ? error_set(err, ERROR_BUSY,
+                               "database %s is in use by gemmd with pid %ld: stop that one, or "
+                               "give this one another --database",
+                               path, pid)
+                   : error_set(err, ERROR_STORE, "database %s: cannot lock %s: %s", path, name,
+                               strerror(e));
+    }
+    /* The pid is for people; a disk too full for it is met, and reported, at the database. */
+    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+    bool written = ftruncate(*fd, 0) == 0 && pwrite(*fd, text, (size_t)n, 0) == n;
+    (void)written;
+    return 0;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where a database may live: its real path, the kind of file system, and the lock that makes one
+ * process its only writer.
+ */
+#ifndef GEMMD_STORE_PLACE_H
+#define GEMMD_STORE_PLACE_H
+
+#include <sys/vfs.h>
+
+#include "proto/error.h"
+
+/* Absolute, symbolic links followed (two names of one file must not get two locks). *out is
+ * malloc'ed. ERROR_STORE: the folder is missing or no folder, or the path is no plain file. */
+int place_resolve(const char *path, char **out, struct error *err);
+
+/* ERROR_STORE when the folder of `path` lies on a network file system: SQLite's WAL needs shared
+ * memory and locks that these do not give. */
+int place_refuse_network(const char *path, struct error *err);
+
+/* Takes "<path>.lock" until *fd is closed, and writes our pid into it. ERROR_BUSY names the pid of
+ * whoever holds it. The file stays: removing a lock file that others may be opening is a race. */
+int place_lock(const char *path, int *fd, struct error *err);
+
+/* For tests: fstatfs(2). */
+extern int (*place_fstatfs)(int fd, struct statfs *out);
+
+#endif

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the daemon reads: all current bests at its start, and what is known of one key. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/inner.h"
+
+int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
+                    struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    struct best *b = malloc(sizeof(*b));
+    int r = b ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to read %s", s->path);
+    r = r ? r : rows_begin(&rows, s, TABLE_BEST, err, "current_best", "ORDER BY key", "");
+    while (r == 0 && (r = rows_next(&rows, b, err)) == DB_ROW) {
+        r = 0;
+        if (row(ctx, b)) {
+            break;
+        }
+    }
+    free(b);
+    return r;
+}
+
+/* Memory for one more element. */
+static int grow(void **array, uint32_t n, size_t size, struct error *err)
+{
+    if (n & (n - 1)) {
+        return 0; /* the capacity is the next power of two */
+    }
+    void *grown = realloc(*array, (n ? 2 * (size_t)n : 1) * size);
+    if (!grown) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u rows", n + 1);
+    }
+    *array = grown;
+    return 0;
+}
+
+int store_trials_of(struct store *s, const char *key, const char *stamp, struct trial **out,
+                    uint32_t *n, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    void *array = NULL;
+    uint32_t count = 0;
+    int r = rows_begin(&rows, s, TABLE_TRIAL, err, NULL,
+                       "WHERE key = ?1 AND stamp = ?2 AND status IN ('ok', 'aborted', 'invalid',"
+                       " 'compile', 'resource', 'wrong_result') ORDER BY id",
+                       "tt", key, stamp);
+    while (r == 0 && (r = grow(&array, count, sizeof(**out), err)) == 0) {
+        r = rows_next(&rows, (struct trial *)array + count, err);
+        if (r != DB_ROW) {
+            break;
+        }
+        count++;
+        r = 0;
+    }
+    if (r < 0 || count == 0) {
+        free(array);
+        array = NULL;
+    }
+    *out = array;
+    *n = r < 0 ? 0 : count;
+    return r;
+}
+
+int store_avoid(struct store *s, const char *class_, const char *driver, char (**out)[HASH_HEX],
+                uint32_t *n, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    struct quarantine q;
+    void *array = NULL;
+    uint32_t count = 0;
+    int r = rows_begin(&rows, s, TABLE_QUARANTINE, err, NULL,
+                       "WHERE class = ?1 AND driver = ?2 ORDER BY variant", "tt", class_, driver);
+    while (r == 0 && (r = rows_next(&rows, &q, err)) == DB_ROW) {
+        r = grow(&array, count, HASH_HEX, err);
+        if (r == 0) {
+            memcpy(((char(*)[HASH_HEX])array)[count++], q.variant, HASH_HEX);
+        }
+    }
+    if (r < 0) {
+        free(array);
+        array = NULL;
+        count = 0;
+    }
+    *out = array;
+    *n = count;
+    return r;
+}

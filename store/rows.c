@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading and writing whole rows, the same way for every table. A row whose checksum is wrong is
+ * never returned: it is told to the notice callback once, and noted in the temporary table
+ * bad_row, so that listings count and page without it.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "store/inner.h"
+
+static int begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
+                 const char *from, const char *tail, const char *types, va_list args)
+{
+    char sql[2 * ROW_SQL_MAX];
+    *r = (struct rows){.s = s, .t = &tables[table]};
+    row_select_sql(r->t, from, sql);
+    size_t n = strlen(sql);
+    snprintf(sql + n, sizeof(sql) - n, "%s", tail);
+    return db_vquery(&s->db, &r->st, err, sql, types, args);
+}
+
+int rows_begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
+               const char *from, const char *tail, const char *types, ...)
+{
+    va_list args;
+    va_start(args, types);
+    int status = begin(r, s, table, err, from, tail, types, args);
+    va_end(args);
+    return status;
+}
+
+int rows_first(struct store *s, enum table_id table, void *object, struct error *err,
+               const char *from, const char *tail, const char *types, ...)
+{
+    ROWS_AUTO rows = {0};
+    va_list args;
+    va_start(args, types);
+    int r = begin(&rows, s, table, err, from, tail, types, args);
+    va_end(args);
+    r = r ? r : rows_next(&rows, object, err);
+    return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;
+}
+
+int rows_next(struct rows *r, void *object, struct error *err)
+{
+    struct db *db = &r->s->db;
+    for (;;) {
+        int status = db_step(db, r->st, err);
+        if (status != DB_ROW) {
+            return status;
+        }
+        status = row_read(db, r->st, r->t, object, &r->s->scratch, err);
+        if (status == 0) {
+            return DB_ROW;
+        }
+        if (status == ROW_BAD) {
+            int64_t rowid = sqlite3_column_int64(r->st, (int)r->t->schema->n + 1);
+            status = rows_bad(r->s, r->t, rowid, err);
+        }
+        if (status < 0) {
+            return status;
+        }
+    }
+}
+
+void rows_end(struct rows *r)
+{
+    db_stmt_done(&r->st);
+    r->st = NULL;
+}
+
+int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, const void *object,
+             struct error *err)
+{
+    char sql[ROW_SQL_MAX];
+    DB_STMT_AUTO *st = NULL;
+    row_insert_sql(&tables[table], conflict, sql);
+    int r = db_query(&s->db, &st, err, sql, "");
+    r = r ? r : row_bind(&s->db, st, &tables[table], object, &s->scratch, err);
+    return r ? r : db_step(&s->db, st, err);
+}
+
+void rows_number(struct store *s, enum table_id table, void *object)
+{
+    tables[table].id(object, s->next_id[table]++);
+}
+
+int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err)
+{
+    int64_t news;
+    int r = db_run(&s->db, &news, err, "INSERT OR IGNORE INTO temp.bad_row VALUES (?1, ?2)", "ti",
+                   t->name, rowid);
+    if (r == 0 && news) {
+        store_notice(s, "corrupt_row",
+                     "database %s: row %" PRId64 " of table %s has a wrong checksum; it is ignored",
+                     s->path, rowid, t->name);
+    }
+    return r;
+}

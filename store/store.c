@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of a store: find the place, take the lock, open, migrate, and when the file is damaged,
+ * rebuild it. What is in it: write.c, read.c, list.c.
+ *
+ * Settings and why: WAL, so that people read while we write; synchronous=FULL, since a row costs
+ * seconds of GPU time and a sync a fraction of a millisecond; PERSIST_WAL, so that others may open
+ * the file read-only also after a clean stop; mmap off and one connection that writes, because of
+ * the WAL-reset bug of SQLite before 3.51.3.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/inner.h"
+#include "store/place.h"
+#include "store/version.h"
+
+void store_notice(struct store *s, const char *kind, const char *format, ...)
+{
+    char text[ERROR_TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (s->notice) {
+        s->notice(s->ctx, kind, text);
+    }
+}
+
+/* ---- open ---------------------------------------------------------------------------------- */
+
+static const char settings[] = "PRAGMA synchronous=FULL;"
+                               "PRAGMA foreign_keys=ON;"
+                               "PRAGMA mmap_size=0;"
+                               "PRAGMA journal_size_limit=4194304;"
+                               "PRAGMA trusted_schema=OFF;"   /* a copied file is data, not code */
+                               "PRAGMA cell_size_check=ON;"   /* damage is met sooner */
+                               "PRAGMA temp_store=MEMORY;"
+                               "CREATE TEMP TABLE bad_row(tbl TEXT, row INTEGER,"
+                               " PRIMARY KEY (tbl, row)) STRICT;";
+
+static int attach_settings(struct store *s, struct error *err)
+{
+    int on = 1;
+    bool writer = !(s->flags & STORE_READ_ONLY);
+    if (writer && sqlite3_db_readonly(s->db.h, "main")) {
+        return db_fail(&s->db, SQLITE_READONLY, "opening", err);
+    }
+    int64_t ignored;
+    int r = db_exec(&s->db, settings, err);
+    if (r == 0 && writer) {
+        r = db_int(&s->db, "PRAGMA journal_mode=WAL", &ignored, err);
+    }
+    if (r == 0 && writer) {
+        sqlite3_file_control(s->db.h, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
+    }
+    return r;
+}
+
+static int attach_version(struct store *s, struct error *err)
+{
+    int64_t version;
+    int state = version_of(&s->db, &version, err);
+    if (state <= 0) {
+        return state;
+    }
+    if (s->flags & STORE_READ_ONLY) {
+        return error_set(err, ERROR_STORE,
+                         "database %s has schema %" PRId64 ", this gemmd reads %d: start gemmd on "
+                         "it once, so that it is migrated",
+                         s->path, version, STORE_SCHEMA_VERSION);
+    }
+    int r = version_migrate(&s->db, version, state == VERSION_EMPTY, err);
+    if (r == 0 && state == VERSION_OLD) {
+        store_notice(s, "migrated",
+                     "database %s was migrated from schema %" PRId64 " to %d; the old one is kept "
+                     "in %s.v%" PRId64 ".bak",
+                     s->path, version, STORE_SCHEMA_VERSION, s->path, version);
+    }
+    return r;
+}
+
+/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows. */
+static int attach_ids(struct store *s, enum table_id table, struct error *err)
+{
+    const struct table *t = &tables[table];
+    char sql[256];
+    snprintf(sql, sizeof(sql),
+             "SELECT 1 + max(coalesce((SELECT max(%s) FROM %s), 0),"
+             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = '%s'), 0))",
+             t->rowid, t->name, t->name);
+    return t->id ? db_int(&s->db, sql, &s->next_id[table], err) : 0;
+}
+
+/* That every table has the columns we read and write, and its first page can be read. */
+static int attach_tables(struct store *s, struct error *err)
+{
+    int r = 0;
+    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
+        char sql[ROW_SQL_MAX];
+        DB_STMT_AUTO *st = NULL;
+        row_select_sql(&tables[i], NULL, sql);
+        r = db_query(&s->db, &st, err, sql, "");
+        if (r == ERROR_STORE && sqlite3_errcode(s->db.h) == SQLITE_ERROR) {
+            s->db.damaged = true; /* version 1 has these columns: the schema's text is damaged */
+        }
+        r = r ? r : db_step(&s->db, st, err);
+        r = r < 0 ? r : attach_ids(s, i, err);
+    }
+    return r;
+}
+
+int store_attach(struct store *s, struct error *err)
+{
+    int flags = s->flags & STORE_READ_ONLY ? SQLITE_OPEN_READONLY
+                                           : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+    int r = db_open(&s->db, s->path, flags, err);
+    r = r ? r : attach_settings(s, err);
+    r = r ? r : attach_version(s, err);
+    return r ? r : attach_tables(s, err);
+}
+
+void store_detach(struct store *s)
+{
+    row_scratch_deinit(&s->scratch);
+    s->counted = 0;
+    s->stats_at = -1;
+    db_close(&s->db);
+}
+
+static int rebuild(struct store *s, struct error *err)
+{
+    struct error why = *err;
+    store_detach(s);
+    int r = salvage(s, why.text, err);
+    return r ? r : store_attach(s, err);
+}
+
+int store_repair(struct store *s, struct error *err)
+{
+    error_set(err, ERROR_STORE, "damaged pages were met");
+    return rebuild(s, err);
+}
+
+bool store_damaged(const struct store *s)
+{
+    return s->db.damaged || !s->db.h;
+}
+
+static int take_place(struct store *s, const char *path, struct error *err)
+{
+    int r = place_resolve(path, &s->path, err);
+    if (r == 0 && !(s->flags & STORE_FORCE_NETWORK_FS)) {
+        r = place_refuse_network(s->path, err);
+    }
+    if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
+        r = place_lock(s->path, &s->lock_fd, err);
+        r = r ? r : salvage_resume(s->path, err);
+    }
+    return r;
+}
+
+static void read_boot_id(char *out, size_t size)
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (!f || !fgets(out, (int)size, f)) {
+        out[0] = 0;
+    }
+    out[strcspn(out, "\n")] = 0;
+    if (f) {
+        fclose(f);
+    }
+}
+
+int store_open(const struct store_options *o, struct store **out, struct error *err)
+{
+    struct error local = ERROR_NULL;
+    err = err ? err : &local; /* a rebuild quotes it */
+    struct store *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", o->path);
+    }
+    s->flags = o->flags;
+    s->lock_fd = -1;
+    s->stats_at = -1;
+    s->trials_per_key_max = o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
+    s->notice = o->notice;
+    s->ctx = o->ctx;
+    read_boot_id(s->boot, sizeof(s->boot));
+    int r = take_place(s, o->path, err);
+    r = r ? r : store_attach(s, err);
+    if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
+        r = rebuild(s, err);
+    }
+    if (r) {
+        store_close(s);
+        return r;
+    }
+    *out = s;
+    return 0;
+}
+
+struct store *store_close(struct store *s)
+{
+    if (!s) {
+        return NULL;
+    }
+    if (s->db.h && !(s->flags & STORE_READ_ONLY)) {
+        sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    }
+    store_detach(s);
+    if (s->lock_fd >= 0) {
+        close(s->lock_fd);
+    }
+    free(s->path);
+    free(s);
+    return NULL;
+}
+
+/* ---- groups, checks, copies ---------------------------------------------------------------- */
+
+int store_begin(struct store *s, struct error *err)
+{
+    assert(s->db.depth == 0);
+    return db_begin(&s->db, err);
+}
+
+int store_commit(struct store *s, struct error *err)
+{
+    return db_end(&s->db, 0, err);
+}
+
+void store_rollback(struct store *s)
+{
+    struct error ignored;
+    s->counted = 0;
+    db_end(&s->db, ERROR_CANCELLED, &ignored);
+}
+
+void store_interrupt(struct store *s)
+{
+    sqlite3_interrupt(s->db.h);
+}
+
+static int check_pages(struct store *s, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "PRAGMA quick_check(1)", "");
+    r = r ? r : db_step(&s->db, st, err);
+    if (r != DB_ROW) {
+        return r;
+    }
+    const char *verdict = (const char *)sqlite3_column_text(st, 0);
+    if (verdict && strcmp(verdict, "ok") == 0) {
+        return 0;
+    }
+    s->db.damaged = true;
+    return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path,
+                     verdict ? verdict : "quick_check found no words");
+}
+
+static int check_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    int r = rows_begin(&rows, s, table, err, NULL, "", "");
+    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
+        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
+        if (r == ROW_BAD) {
+            ++*bad;
+            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
+        }
+    }
+    return r;
+}
+
+int store_check(struct store *s, int64_t *bad_rows, struct error *err)
+{
+    *bad_rows = 0;
+    int r = check_pages(s, err);
+    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
+        r = check_rows(s, i, bad_rows, err);
+    }
+    return r;
+}
+
+int store_backup(struct store *s, const char *path, struct error *err)
+{
+    return version_copy_to(&s->db, path, err);
+}
+
+static int64_t size_of(const char *path, const char *suffix)
+{
+    char whole[4200];
+    struct stat st;
+    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
+    return stat(whole, &st) == 0 ? st.st_size : 0;
+}
+
+int store_tidy(struct store *s, struct error *err)
+{
+    enum { WAL_KEPT = 1 << 20 };
+    if (!s->db.h || size_of(s->path, "-wal") <= WAL_KEPT) {
+        return 0;
+    }
+    int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    /* A reader in the way is no fault: it ends, and the next time comes. */
+    return rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0
+                                                         : db_fail(&s->db, rc, "tidying", err);
+}
+
+static int count_rows(struct store *s, struct store_stats *out, struct error *err)
+{
+    int r = db_int(&s->db, "SELECT count(DISTINCT key) FROM best", &out->bests, err);
+    r = r ? r : db_int(&s->db, "SELECT count(*) FROM trial", &out->trials, err);
+    r = r ? r : db_int(&s->db, "SELECT count(*) FROM module", &out->modules, err);
+    return r ? r : db_int(&s->db, "SELECT count(*) FROM quarantine", &out->quarantined, err);
+}
+
+int store_stats(struct store *s, struct store_stats *out, struct error *err)
+{
+    int64_t now = s->db.h ? sqlite3_total_changes64(s->db.h) : 0;
+    if (s->stats_at != now) {
+        int r = count_rows(s, &s->stats, err);
+        if (r) {
+            return r;
+        }
+        s->stats_at = now;
+    }
+    s->stats.generation = s->next_id[TABLE_BEST] - 1;
+    s->stats.file_bytes = size_of(s->path, "");
+    s->stats.wal_bytes = size_of(s->path, "-wal");
+    *out = s->stats;
+    return 0;
+}

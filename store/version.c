@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Migrations. Forward only: a step is SQL that leaves `user_version` one higher, run in one
+ * transaction, so that a crash or a full disk leaves the old version whole. A release never edits a
+ * step; it adds one. Checksums need no step when a column is added: a column that holds nothing
+ * leaves no trace in them (store/row.c).
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <libgen.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "store/store.h"
+#include "store/version.h"
+
+static const char *const *const steps[] = {version1_sql}; /* steps[v] leads from v to v + 1 */
+
+_Static_assert(sizeof(steps) / sizeof(steps[0]) == STORE_SCHEMA_VERSION, "one step per version");
+
+int version_of(struct db *db, int64_t *version, struct error *err)
+{
+    int64_t id, objects;
+    int r = db_int(db, "PRAGMA user_version", version, err);
+    r = r ? r : db_int(db, "PRAGMA application_id", &id, err);
+    r = r ? r : db_int(db, "SELECT count(*) FROM sqlite_schema", &objects, err);
+    if (r) {
+        return r;
+    }
+    if (objects == 0 && *version == 0) {
+        return VERSION_EMPTY;
+    }
+    if (id != VERSION_APPLICATION_ID || *version < 0) {
+        return error_set(err, ERROR_STORE,
+                         "database %s belongs to another program (application id %" PRId64
+                         "): give another --database",
+                         db->path, id);
+    }
+    if (*version > STORE_SCHEMA_VERSION) {
+        return error_set(err, ERROR_STORE,
+                         "database %s was written by a newer gemmd (schema %" PRId64
+                         ", this one knows %d): upgrade gemmd or use another --database",
+                         db->path, *version, STORE_SCHEMA_VERSION);
+    }
+    return *version == STORE_SCHEMA_VERSION ? VERSION_CURRENT : VERSION_OLD;
+}
+
+static int sync_path(const char *path, int flags)
+{
+    int fd = open(path, flags | O_CLOEXEC);
+    int r = fd < 0 || fsync(fd) ? -1 : 0;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
+}
+
+int version_copy_to(struct db *db, const char *path, struct error *err)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", path);
+    if (access(path, F_OK) == 0) {
+        return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
+    }
+    int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
+    if (r == 0 && (sync_path(path, O_RDWR) || sync_path(dirname(dir), O_RDONLY | O_DIRECTORY))) {
+        r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_IO,
+                      "%s: %s", path, strerror(errno));
+    }
+    if (r) {
+        unlink(path);
+        error_prefix(err, "backup to %s", path);
+    }
+    return r;
+}
+
+static int back_up(struct db *db, int64_t version, struct error *err)
+{
+    char whole[PATH_MAX + 32], part[PATH_MAX + 64];
+    snprintf(whole, sizeof(whole), "%s.v%" PRId64 ".bak", db->path, version);
+    snprintf(part, sizeof(part), "%s.part", whole);
+    unlink(part);
+    int r = version_copy_to(db, part, err);
+    if (r == 0 && rename(part, whole)) {
+        r = error_set(err, ERROR_IO, "backup to %s: %s", whole, strerror(errno));
+    }
+    return r;
+}
+
+static int step(struct db *db, int64_t version, struct error *err)
+{
+    int r = db_begin(db, err);
+    if (r == 0) {
+        for (size_t i = 0; r == 0 && steps[version][i]; i++) {
+            r = db_exec(db, steps[version][i], err);
+        }
+        r = db_end(db, r, err);
+    }
+    if (r < 0) {
+        error_prefix(err, "migrating to version %" PRId64 " (nothing was changed)", version + 1);
+    }
+    return r;
+}
+
+int version_migrate(struct db *db, int64_t version, bool empty, struct error *err)
+{
+    int r = empty ? 0 : back_up(db, version, err);
+    for (int64_t v = version; r == 0 && v < STORE_SCHEMA_VERSION; v++) {
+        r = step(db, v, err);
+    }
+    return r;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Schema versions of the file, and the way from one to the next. docs/store.md tells ops. */
+#ifndef GEMMD_STORE_VERSION_H
+#define GEMMD_STORE_VERSION_H
+
+#include "store/db.h"
+
+enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
+
+/* Tables and views of version 1, NULL at the end; never changed after a release. */
+extern const char *const version1_sql[];
+
+enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
+
+/* What the open file is. ERROR_STORE: newer than this program, or another program's. */
+int version_of(struct db *db, int64_t *version, struct error *err);
+/* From `version` to STORE_SCHEMA_VERSION, each step in one transaction, after writing
+ * "<path>.v<version>.bak" when the file is not empty. */
+int version_migrate(struct db *db, int64_t version, bool empty, struct error *err);
+/* A complete copy in one file, synced to disk; `path` must not exist. */
+int version_copy_to(struct db *db, const char *path, struct error *err);
+
+#endif

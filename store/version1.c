@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Version 1 of the file. The columns are the fields of proto/message.h in their order (a test
+ * compares), then `checksum`. docs/store.md says what each one means.
+ *
+ * Ids are AUTOINCREMENT, so that a number is never given twice, also after its row was removed:
+ * clients keep generations. A text that is not known is '', a number 0; a time that is not known,
+ * and a reference to nothing, are NULL.
+ */
+#include "store/version.h"
+
+const char *const version1_sql[] = {
+    "CREATE TABLE device (\n"
+    "  kind TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT PRIMARY KEY NOT NULL, arch TEXT NOT NULL,\n"
+    "  cuda_index INTEGER NOT NULL, sm_count INTEGER NOT NULL, cc_major INTEGER NOT NULL,\n"
+    "  cc_minor INTEGER NOT NULL, smem_optin INTEGER NOT NULL, smem_per_sm INTEGER NOT NULL,\n"
+    "  regs_per_block INTEGER NOT NULL, warp_size INTEGER NOT NULL, l2_bytes INTEGER NOT NULL,\n"
+    "  memory_bytes INTEGER NOT NULL, clock_khz INTEGER NOT NULL, power_limit_w INTEGER NOT NULL,\n"
+    "  mig TEXT NOT NULL, driver TEXT NOT NULL, peak_tflops REAL, peak_gbps REAL,\n"
+    "  compiler TEXT NOT NULL, class TEXT NOT NULL, checksum INTEGER NOT NULL) STRICT;\n",
+
+    "CREATE TABLE run (\n"
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT, device TEXT NOT NULL, driver TEXT NOT NULL,\n"
+    "  compiler TEXT NOT NULL, build TEXT NOT NULL, pid INTEGER NOT NULL,\n"
+    "  started_s INTEGER NOT NULL, ended_s INTEGER NOT NULL, ending TEXT NOT NULL,\n"
+    "  checksum INTEGER NOT NULL) STRICT;\n",
+
+    "CREATE TABLE trial (\n"
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER REFERENCES run(id), key TEXT NOT NULL,\n"
+    "  family TEXT NOT NULL, config TEXT NOT NULL, variant TEXT NOT NULL, module TEXT NOT NULL,\n"
+    "  stage TEXT NOT NULL, status TEXT NOT NULL, resource TEXT NOT NULL,\n"
+    "  required INTEGER NOT NULL, limit_value INTEGER NOT NULL, reason TEXT NOT NULL,\n"
+    "  time_us REAL, ratio REAL, q25_us REAL, q75_us REAL, predicted_us REAL, compile_ms REAL,\n"
+    "  max_error REAL, rel_norm REAL, reference INTEGER NOT NULL, samples_us TEXT NOT NULL,\n"
+    "  stamp TEXT NOT NULL, created_s INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;\n"
+    "CREATE INDEX trial_key ON trial(key, id);\n",
+
+    "CREATE TABLE module (\n"
+    "  id TEXT NOT NULL, variant TEXT NOT NULL, family TEXT NOT NULL, target TEXT NOT NULL,\n"
+    "  compiler TEXT NOT NULL, flags TEXT NOT NULL, source TEXT NOT NULL, entry TEXT NOT NULL,\n"
+    "  registers INTEGER NOT NULL, spill_bytes INTEGER NOT NULL, smem_static INTEGER NOT NULL,\n"
+    "  size INTEGER NOT NULL, compile_ms REAL, created_s INTEGER NOT NULL,\n"
+    "  used_s INTEGER NOT NULL, checksum INTEGER NOT NULL, PRIMARY KEY (id, variant)) STRICT;\n",
+
+    "CREATE TABLE best (\n"
+    "  generation INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL, op TEXT NOT NULL,\n"
+    "  family TEXT NOT NULL, problem TEXT NOT NULL, class TEXT NOT NULL, source TEXT NOT NULL,\n"
+    "  config TEXT NOT NULL, module TEXT NOT NULL, trial INTEGER REFERENCES trial(id),\n"
+    "  time_us REAL, spread REAL, reference_us REAL, flops REAL, bytes REAL, floor_us REAL,\n"
+    "  atol REAL, rtol REAL, measured INTEGER NOT NULL, stamp TEXT NOT NULL,\n"
+    "  uid INTEGER NOT NULL, created_s INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;\n"
+    "CREATE INDEX best_key ON best(key, generation);\n"
+    "CREATE INDEX best_trial ON best(trial);\n",
+
+    "CREATE TABLE quarantine (\n"
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT, variant TEXT NOT NULL, module TEXT NOT NULL,\n"
+    "  family TEXT NOT NULL, config TEXT NOT NULL, key TEXT NOT NULL, class TEXT NOT NULL,\n"
+    "  driver TEXT NOT NULL, status TEXT NOT NULL, reason TEXT NOT NULL, deaths INTEGER NOT NULL,\n"
+    "  created_s INTEGER NOT NULL, checksum INTEGER NOT NULL) STRICT;\n"
+    "CREATE INDEX quarantine_class ON quarantine(class, driver, variant);\n",
+
+    "CREATE TABLE event (\n"
+    "  id INTEGER PRIMARY KEY AUTOINCREMENT, created_s INTEGER NOT NULL, kind TEXT NOT NULL,\n"
+    "  uid INTEGER NOT NULL, text TEXT NOT NULL, checksum INTEGER NOT NULL) STRICT;\n",
+
+    "CREATE TABLE lease (\n"
+    "  key TEXT PRIMARY KEY NOT NULL, owner TEXT NOT NULL, boot TEXT NOT NULL,\n"
+    "  until_ms INTEGER NOT NULL, taken_s INTEGER NOT NULL) STRICT;\n",
+
+    "CREATE VIEW current_best AS SELECT b.* FROM best AS b\n"
+    "  WHERE b.generation = (SELECT max(generation) FROM best WHERE key = b.key);\n",
+
+    "CREATE VIEW best_readable AS SELECT\n"
+    "  substr(b.key, 1, 12) AS key, b.op,\n"
+    "  json_extract(b.problem, '$.mode') AS mode, json_extract(b.problem, '$.M') AS M,\n"
+    "  json_extract(b.problem, '$.N') AS N, json_extract(b.problem, '$.K') AS K,\n"
+    "  json_extract(b.problem, '$.experts') AS experts,\n"
+    "  json_extract(b.problem, '$.topk') AS topk,\n"
+    "  b.source, round(b.time_us, 2) AS time_us,\n"
+    "  round(b.flops / b.time_us * 1e-6, 1) AS tflops,\n"
+    "  round(b.bytes / b.time_us * 1e-3, 1) AS gbps,\n"
+    "  round(100 * b.floor_us / b.time_us, 1) AS floor_percent,\n"
+    "  round(b.reference_us / b.time_us, 2) AS speedup,\n"
+    "  round(100 * b.spread, 1) AS spread_percent, b.measured,\n"
+    "  json_extract(b.config, '$.BLOCK_SIZE_M') || 'x' ||\n"
+    "  json_extract(b.config, '$.BLOCK_SIZE_N') || 'x' ||\n"
+    "  json_extract(b.config, '$.BLOCK_SIZE_K') AS block,\n"
+    "  json_extract(b.config, '$.num_warps') AS warps,\n"
+    "  json_extract(b.config, '$.num_stages') AS stages,\n"
+    "  (SELECT group_concat(key || '=' || CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN\n"
+    "    'false' ELSE atom END, ' ') FROM json_each(b.config)) AS config,\n"
+    "  round((unixepoch() - b.created_s) / 86400.0, 1) AS age_days,\n"
+    "  b.class, b.generation\n"
+    "  FROM current_best AS b;\n",
+
+    "CREATE VIEW slowest AS SELECT * FROM best_readable\n"
+    "  WHERE floor_percent IS NOT NULL ORDER BY floor_percent;\n",
+
+    "CREATE VIEW stale AS SELECT substr(b.key, 1, 12) AS key, b.op, b.family, b.class,\n"
+    "  b.source, b.stamp, n.stamp AS newest_stamp,\n"
+    "  round((unixepoch() - b.created_s) / 86400.0, 1) AS age_days, b.generation\n"
+    "  FROM current_best AS b\n"
+    "  JOIN (SELECT family, class, stamp, max(generation) FROM best WHERE source <> 'imported'\n"
+    "        GROUP BY family, class) AS n ON n.family = b.family AND n.class = b.class\n"
+    "  WHERE b.stamp <> n.stamp;\n",
+
+    "PRAGMA application_id = 1734700397;\n" /* 0x67656d6d */
+    "PRAGMA user_version = 1;\n",
+    NULL};

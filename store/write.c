@@ -1,0 +1,309 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What changes the store. Every function is one transaction, or a part of the caller's group. A
+ * call given twice does no harm beyond a second row, so the ledger may repeat what failed.
+ */
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "store/inner.h"
+
+/* ---- runs, modules, devices, events ---------------------------------------------------------- */
+
+static int add(struct store *s, enum table_id table, void *object, struct error *err)
+{
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    rows_number(s, table, object);
+    return db_end(&s->db, rows_put(s, table, ROW_FAIL, object, err), err);
+}
+
+int store_add_run(struct store *s, struct run *r, struct error *err)
+{
+    return add(s, TABLE_RUN, r, err);
+}
+
+int store_end_run(struct store *s, const struct run *r, struct error *err)
+{
+    struct run known;
+    int status = db_begin(&s->db, err);
+    if (status) {
+        return status;
+    }
+    status = rows_first(s, TABLE_RUN, &known, err, NULL, "WHERE id = ?1", "i", r->id);
+    if (status == STORE_MISS) {
+        status = error_set(err, ERROR_NOT_FOUND, "there is no run %lld to end", (long long)r->id);
+    }
+    if (status == 0) {
+        known.ended_s = r->ended_s;
+        memcpy(known.ending, r->ending, sizeof(known.ending));
+        status = rows_put(s, TABLE_RUN, ROW_UPDATE, &known, err);
+    }
+    return db_end(&s->db, status, err);
+}
+
+int store_add_module(struct store *s, const struct module *m, struct error *err)
+{
+    struct module row;
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    r = rows_first(s, TABLE_MODULE, &row, err, NULL, "WHERE id = ?1 AND variant = ?2", "tt", m->id,
+                   m->variant);
+    if (r == STORE_MISS) {
+        row = *m;
+    }
+    row.used_s = m->used_s;
+    return db_end(&s->db, r < 0 ? r : rows_put(s, TABLE_MODULE, ROW_UPDATE, &row, err), err);
+}
+
+int store_put_device(struct store *s, const struct device_info *d, struct error *err)
+{
+    int r = db_begin(&s->db, err);
+    return r ? r : db_end(&s->db, rows_put(s, TABLE_DEVICE, ROW_UPDATE, d, err), err);
+}
+
+int store_add_event(struct store *s, struct event *e, struct error *err)
+{
+    int r = db_begin(&s->db, err);
+    r = r ? r : add(s, TABLE_EVENT, e, err);
+    if (r == 0 && e->id % 256 == 0) {
+        r = db_run(&s->db, NULL, err, "DELETE FROM event WHERE id <= ?1", "i",
+                   e->id - STORE_EVENTS_MAX);
+    }
+    return db_end(&s->db, r, err);
+}
+
+int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err)
+{
+    struct quarantine known;
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    int64_t deaths = q->deaths > 0 ? q->deaths : 1;
+    r = rows_first(s, TABLE_QUARANTINE, &known, err, NULL,
+                   "WHERE class = ?1 AND driver = ?2 AND variant = ?3", "ttt", q->class, q->driver,
+                   q->variant);
+    q->deaths = deaths;
+    if (r == 0) {
+        q->id = known.id;
+        q->deaths += known.deaths;
+    } else if (r == STORE_MISS) {
+        rows_number(s, TABLE_QUARANTINE, q);
+    }
+    r = db_end(&s->db, r < 0 ? r : rows_put(s, TABLE_QUARANTINE, ROW_UPDATE, q, err), err);
+    if (r < 0) {
+        q->deaths = deaths;
+    }
+    return r;
+}
+
+/* ---- trials -------------------------------------------------------------------------------- */
+
+static int keep_if_known(struct store *s, const char *sql, int64_t *id, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    if (*id == 0) {
+        return 0;
+    }
+    int r = db_query(&s->db, &st, err, sql, "i", *id);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r == 0) {
+        *id = 0;
+    }
+    return r < 0 ? r : 0;
+}
+
+int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err)
+{
+    if (table == TABLE_TRIAL) {
+        struct trial *t = object;
+        return keep_if_known(s, "SELECT 1 FROM run WHERE id = ?1", &t->run, err);
+    }
+    if (table == TABLE_BEST) {
+        struct best *b = object;
+        return keep_if_known(s, "SELECT 1 FROM trial WHERE id = ?1", &b->trial, err);
+    }
+    return 0;
+}
+
+/* Keeps a key's trials below the limit. When it is reached a sixteenth goes at once, so that a busy
+ * key does not pay for a search with every trial. */
+static int retain(struct store *s, const char *key, struct error *err)
+{
+    if (s->counted == 0 || strcmp(s->counted_key, key) != 0) {
+        DB_STMT_AUTO *st = NULL;
+        int r = db_query(&s->db, &st, err, "SELECT count(*) FROM trial WHERE key = ?1", "t", key);
+        r = r ? r : db_step(&s->db, st, err);
+        if (r < 0) {
+            return r;
+        }
+        s->counted = sqlite3_column_int64(st, 0);
+        strcpy(s->counted_key, key);
+    } else {
+        s->counted++;
+    }
+    int64_t max = s->trials_per_key_max, gone = 0;
+    if (s->counted <= max) {
+        return 0;
+    }
+    int r = db_run(&s->db, &gone, err,
+                   "DELETE FROM trial WHERE id IN (SELECT id FROM trial AS t WHERE key = ?1 AND NOT"
+                   " EXISTS (SELECT 1 FROM best WHERE best.trial = t.id) ORDER BY id LIMIT ?2)",
+                   "ti", key, s->counted - max + max / 16);
+    s->counted -= gone;
+    return r;
+}
+
+int store_add_trial(struct store *s, struct trial *t, struct error *err)
+{
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    int64_t run = t->run;
+    r = write_known_parent(s, TABLE_TRIAL, t, err);
+    r = r ? r : add(s, TABLE_TRIAL, t, err);
+    r = r ? r : retain(s, t->key, err);
+    r = db_end(&s->db, r, err);
+    if (r < 0) {
+        s->counted = 0;
+        t->run = run;
+    }
+    return r;
+}
+
+/* ---- bests --------------------------------------------------------------------------------- */
+
+/* Callers that were not told the number of a trial leave it 0. */
+static int find_trial(struct store *s, struct best *b, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    if (b->trial || strcmp(b->source, "imported") == 0) {
+        return write_known_parent(s, TABLE_BEST, b, err);
+    }
+    const char *config = row_json(&s->scratch, &b->config);
+    if (!config) {
+        return db_fail(&s->db, SQLITE_NOMEM, "writing to", err);
+    }
+    int r = db_query(&s->db, &st, err,
+                     "SELECT id FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ?3 AND"
+                     " status = 'ok' ORDER BY id DESC LIMIT 1",
+                     "ttt", b->key, config, b->stamp);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r == DB_ROW) {
+        b->trial = sqlite3_column_int64(st, 0);
+    }
+    return r < 0 ? r : 0;
+}
+
+int store_publish_again(struct store *s, struct best *b, struct error *err)
+{
+    assert(b->generation > 0 && b->generation < s->next_id[TABLE_BEST]);
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    int64_t trial = b->trial;
+    r = find_trial(s, b, err);
+    r = db_end(&s->db, r ? r : rows_put(s, TABLE_BEST, ROW_FAIL, b, err), err);
+    if (r < 0) {
+        b->trial = trial;
+    }
+    return r;
+}
+
+int store_publish(struct store *s, struct best *b, struct error *err)
+{
+    rows_number(s, TABLE_BEST, b);
+    return store_publish_again(s, b, err);
+}
+
+static int count_into(int r, int64_t *n, int64_t more)
+{
+    if (n) {
+        *n = r < 0 ? 0 : *n + more;
+    }
+    return r;
+}
+
+int store_evict(struct store *s, const char *key, int64_t *n, struct error *err)
+{
+    int64_t bests = 0, trials = 0;
+    if (n) {
+        *n = 0;
+    }
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    s->counted = 0;
+    r = db_run(&s->db, &bests, err, "DELETE FROM best WHERE key = ?1", "t", key);
+    r = r ? r : db_run(&s->db, &trials, err, "DELETE FROM trial WHERE key = ?1", "t", key);
+    return count_into(db_end(&s->db, r, err), n, bests + trials);
+}
+
+int store_unquarantine(struct store *s, const char *variant, int64_t *n, struct error *err)
+{
+    int64_t rows = 0;
+    if (n) {
+        *n = 0;
+    }
+    int r = db_run(&s->db, &rows, err, "DELETE FROM quarantine WHERE variant = ?1", "t", variant);
+    return count_into(r, n, rows);
+}
+
+static int unpin(struct store *s, const char *key, struct best *now, struct error *err)
+{
+    int r = rows_first(s, TABLE_BEST, now, err, "current_best", "WHERE key = ?1", "t", key);
+    if (r == STORE_MISS || (r == 0 && strcmp(now->source, "manual") != 0)) {
+        return error_set(err, ERROR_NOT_FOUND, "key %s is not pinned", key);
+    }
+    r = r ? r
+          : rows_first(s, TABLE_BEST, now, err, NULL,
+                       "WHERE key = ?1 AND source <> 'manual' ORDER BY generation DESC", "t", key);
+    if (r == STORE_MISS) {
+        r = db_run(&s->db, NULL, err, "DELETE FROM best WHERE key = ?1", "t", key);
+        return r ? r : STORE_MISS;
+    }
+    return r ? r : store_publish(s, now, err);
+}
+
+int store_unpin(struct store *s, const char *key, struct best *now, struct error *err)
+{
+    int r = db_begin(&s->db, err);
+    return r ? r : db_end(&s->db, unpin(s, key, now, err), err);
+}
+
+/* ---- leases -------------------------------------------------------------------------------- */
+
+static int64_t boottime_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_BOOTTIME, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl_ms,
+                struct error *err)
+{
+    int64_t taken, now = boottime_ms();
+    int r = db_run(&s->db, &taken, err,
+                   "INSERT INTO lease VALUES (?1, ?2, ?3, ?4, unixepoch()) ON CONFLICT(key) DO"
+                   " UPDATE SET owner = excluded.owner, boot = excluded.boot,"
+                   " until_ms = excluded.until_ms, taken_s = excluded.taken_s"
+                   " WHERE owner = excluded.owner OR boot <> excluded.boot OR until_ms <= ?5",
+                   "tttii", key, owner, s->boot, now + ttl_ms, now);
+    return r ? r : taken ? 0 : STORE_HELD;
+}
+
+int store_unlease(struct store *s, const char *key, const char *owner, struct error *err)
+{
+    return db_run(&s->db, NULL, err, "DELETE FROM lease WHERE key = ?1 AND owner = ?2", "tt", key,
+                  owner);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the tests of the store (and of the ledger) share: a folder of their own, rows to put in. */
+#ifndef GEMMD_TESTS_STORE_FIXTURE_H
+#define GEMMD_TESTS_STORE_FIXTURE_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "store/store.h"
+
+struct fixture {
+    char dir[64];
+    char path[96]; /* a database in it, not made yet */
+    int notices;
+    char kind[32];  /* of the last notice */
+    char text[512];
+};
+
+int fixture_setup(void **state); /* *state: a struct fixture */
+int fixture_teardown(void **state);
+void fixture_notice(void *fixture, const char *kind, const char *text);
+
+/* Opens f->path with the fixture's notice; fails the test when it cannot. */
+struct store *fixture_open(struct fixture *f);
+struct store_options fixture_options(struct fixture *f);
+void fixture_path(const struct fixture *f, const char *suffix, char out[128]); /* f->path + suffix */
+
+/* Rows that are plausible, complete, and differ by i. NaN where a time is not known. */
+void fixture_key(int i, char out[HASH_HEX]);
+void fixture_device(struct device_info *d);
+void fixture_run(struct run *r);
+void fixture_trial(struct trial *t, int64_t run, int key, int i);
+void fixture_failed_trial(struct trial *t, int64_t run, int key, int i);
+void fixture_best(struct best *b, int key, int i);
+void fixture_module(struct module *m, int i);
+void fixture_quarantine(struct quarantine *q, int i);
+void fixture_event(struct event *e, int i);
+/* Some of each: what an ops person would find after a day. */
+void fixture_fill(struct store *s);
+
+/* Whether all fields are equal (NaN to NaN). */
+bool fixture_equal(const struct schema *s, const void *a, const void *b);
+
+#define assert_ok(call)                                                                            \
+    do {                                                                                           \
+        int status_ = (call);                                                                      \
+        if (status_ != 0) {                                                                        \
+            fail_msg("%s: %d (%s)", #call, status_, err.text);                                     \
+        }                                                                                          \
+    } while (0)
+#define assert_says(err, part)                                                                     \
+    do {                                                                                           \
+        if (!strstr((err).text, (part))) {                                                         \
+            fail_msg("'%s' is not in '%s'", (part), (err).text);                                   \
+        }                                                                                          \
+    } while (0)
+
+#endif

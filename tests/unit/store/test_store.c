@@ -1,0 +1,611 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What goes into the store comes out of it again, and what each call promises. */
+#include <math.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "store/inner.h"
+#include "tests/unit/store/fixture.h"
+
+struct seen {
+    int n;
+    struct best last;
+    char key[HASH_HEX]; /* the one to keep in `last`; "" the last of all */
+    bool sorted;
+};
+
+static int see(void *ctx, const struct best *b)
+{
+    struct seen *seen = ctx;
+    seen->sorted = seen->n == 0 || (seen->sorted && strcmp(seen->last.key, b->key) < 0);
+    if (!seen->key[0] || strcmp(seen->key, b->key) == 0) {
+        seen->last = *b;
+    }
+    seen->n++;
+    return 0;
+}
+
+static int find_best(struct store *s, int key, struct best *out)
+{
+    struct seen *seen = calloc(1, sizeof(*seen));
+    fixture_key(key, seen->key);
+    assert_int_equal(store_each_best(s, see, seen, NULL), 0);
+    bool there = strcmp(seen->last.key, seen->key) == 0;
+    *out = seen->last;
+    free(seen);
+    return there ? 0 : STORE_MISS;
+}
+
+static void columns_are_the_fields(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    for (int t = 0; t < TABLES; t++) {
+        const struct schema *schema = tables[t].schema;
+        char sql[128];
+        snprintf(sql, sizeof(sql), "SELECT name FROM pragma_table_info('%s')", tables[t].name);
+        sqlite3_stmt *st = NULL;
+        assert_ok(db_query(&s->db, &st, &err, sql, ""));
+        for (size_t i = 0; i <= schema->n; i++) {
+            assert_int_equal(db_step(&s->db, st, &err), DB_ROW);
+            assert_string_equal((const char *)sqlite3_column_text(st, 0),
+                                i < schema->n ? row_column(&schema->fields[i]) : "checksum");
+        }
+        assert_int_equal(db_step(&s->db, st, &err), 0);
+        db_stmt_done(&st);
+    }
+    store_close(s);
+}
+
+static void settings_are_made(void **state)
+{
+    static const struct {
+        const char *sql;
+        int64_t value;
+    } rows[] = {
+        {"PRAGMA synchronous", 2},   {"PRAGMA foreign_keys", 1},
+        {"PRAGMA mmap_size", 0},     {"PRAGMA journal_size_limit", 4194304},
+        {"PRAGMA user_version", STORE_SCHEMA_VERSION},
+        {"PRAGMA application_id", 0x67656d6d},
+        {"SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND"
+         " NOT strict AND name NOT LIKE 'sqlite_%'", 0},
+        {"PRAGMA auto_vacuum", 0},   {"PRAGMA page_size", 4096},
+        {"SELECT journal_mode = 'wal' FROM pragma_journal_mode", 1},
+    };
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        int64_t v;
+        assert_ok(db_int(&s->db, rows[i].sql, &v, &err));
+        if (v != rows[i].value) {
+            fail_msg("%s: %lld", rows[i].sql, (long long)v);
+        }
+    }
+    store_close(s);
+}
+
+static void bests_survive_reopening(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *in = calloc(1, sizeof(*in)), *out = calloc(1, sizeof(*out));
+    for (int i = 0; i < 50; i++) {
+        fixture_best(in, i % 20, i);
+        assert_ok(store_publish(s, in, &err));
+        assert_int_equal(in->generation, i + 1);
+    }
+    store_close(s);
+    s = fixture_open(f);
+    struct seen *seen = calloc(1, sizeof(*seen));
+    assert_ok(store_each_best(s, see, seen, &err));
+    assert_int_equal(seen->n, 20);
+    assert_true(seen->sorted);
+    free(seen);
+    assert_int_equal(find_best(s, 3, out), 0);
+    fixture_best(in, 3, 43); /* the last one published for key 3 */
+    in->generation = 44;
+    in->created_s = out->created_s;
+    assert_true(fixture_equal(&best_schema, in, out));
+    assert_int_equal(f->notices, 0);
+    store_close(s);
+    free(in);
+    free(out);
+}
+
+static int stop_at_second(void *ctx, const struct best *b)
+{
+    (void)b;
+    return ++*(int *)ctx == 2;
+}
+
+static void each_best_stops_when_told(void **state)
+{
+    struct store *s = fixture_open(*state);
+    fixture_fill(s);
+    int n = 0;
+    assert_int_equal(store_each_best(s, stop_at_second, &n, NULL), 0);
+    assert_int_equal(n, 2);
+    store_close(s);
+}
+
+static void values_at_the_edges(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct trial *in = calloc(1, sizeof(*in)), *out;
+    uint32_t n;
+    fixture_trial(in, 0, 1, 1);
+    in->time_us = -0.0;
+    in->ratio = INFINITY;
+    in->q25_us = 5e-324;
+    in->q75_us = 1.7976931348623157e308;
+    in->predicted_us = 3; /* a whole number in a REAL column */
+    in->required = INT64_MIN;
+    in->limit_ = INT64_MAX;
+    memset(in->reason, 'x', sizeof(in->reason) - 1);
+    strcpy(in->resource, "caf\xc3\xa9 '\"; --");
+    in->samples_us.n = SAMPLES_MAX;
+    for (int i = 0; i < SAMPLES_MAX; i++) {
+        in->samples_us.v[i] = 1.0 / (i + 3);
+    }
+    char text[RECORD_TEXT_MAX - 64];
+    memset(text, '\x01', sizeof(text));
+    text[sizeof(text) - 1] = 0;
+    record_put_text(&in->config, "cache_modifier", text);
+    assert_ok(store_add_trial(s, in, &err));
+    assert_ok(store_trials_of(s, in->key, in->stamp, &out, &n, &err));
+    assert_int_equal(n, 1);
+    assert_true(fixture_equal(&trial_schema, in, out));
+    free(out);
+    free(in);
+    store_close(s);
+}
+
+static void trials_of_a_key(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t)), *out;
+    uint32_t n;
+    static const char *const states[] = {"ok", "aborted", "hung", "cancelled", "compile",
+                                         "crashed", "wrong_result", "device_lost", "invalid"};
+    for (int i = 0; i < 9; i++) {
+        fixture_trial(t, 0, 7, i);
+        strcpy(t->status, states[i]);
+        assert_ok(store_add_trial(s, t, &err));
+    }
+    fixture_trial(t, 0, 8, 1); /* another key */
+    assert_ok(store_add_trial(s, t, &err));
+    fixture_trial(t, 0, 7, 1);
+    strcpy(t->stamp, "of other sources");
+    assert_ok(store_add_trial(s, t, &err));
+    fixture_trial(t, 0, 7, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_int_equal(n, 5);
+    assert_string_equal(out[0].status, "ok");
+    assert_string_equal(out[2].status, "compile");
+    assert_string_equal(out[4].status, "invalid");
+    free(out);
+    assert_ok(store_trials_of(s, t->key, "no such stamp", &out, &n, &err));
+    assert_int_equal(n, 0);
+    assert_null(out);
+    free(t);
+    store_close(s);
+}
+
+static void references_are_kept_or_dropped(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t));
+    struct best *b = calloc(1, sizeof(*b));
+    struct run r;
+    fixture_run(&r);
+    assert_ok(store_add_run(s, &r, &err));
+    assert_int_equal(r.id, 1);
+    fixture_trial(t, r.id, 1, 1);
+    assert_ok(store_add_trial(s, t, &err));
+    assert_int_equal(t->run, 1);
+    int64_t measured = t->id;
+    fixture_trial(t, 99, 1, 2);
+    assert_ok(store_add_trial(s, t, &err));
+    assert_int_equal(t->run, 0);
+
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, measured); /* found by key, config and stamp */
+    fixture_best(b, 1, 1);
+    strcpy(b->source, "imported");
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, 0);
+    fixture_best(b, 1, 1);
+    b->trial = 12345;
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, 0);
+
+    r.ended_s = 5;
+    strcpy(r.ending, "idle");
+    assert_ok(store_end_run(s, &r, &err));
+    struct run *known = calloc(1, sizeof(*known));
+    assert_int_equal(rows_first(s, TABLE_RUN, known, &err, NULL, "WHERE id = 1", ""), 0);
+    assert_string_equal(known->ending, "idle");
+    assert_string_equal(known->build, "0.1.0-abc");
+    free(known);
+    r.id = 17;
+    assert_int_equal(store_end_run(s, &r, &err), ERROR_NOT_FOUND);
+    assert_says(err, "no run 17");
+    free(t);
+    free(b);
+    store_close(s);
+}
+
+static void modules_are_touched(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct module m, row;
+    int64_t n;
+    fixture_module(&m, 1);
+    int64_t created = m.created_s;
+    assert_ok(store_add_module(s, &m, &err));
+    m.used_s = 4000000000;
+    m.created_s = 4000000000;
+    assert_ok(store_add_module(s, &m, &err));
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM module", &n, &err));
+    assert_int_equal(n, 1);
+    assert_int_equal(rows_first(s, TABLE_MODULE, &row, &err, NULL, "", ""), 0);
+    assert_int_equal(row.created_s, created);
+    assert_int_equal(row.used_s, 4000000000);
+    fixture_key(5, m.variant); /* the same image of another variant is another file */
+    assert_ok(store_add_module(s, &m, &err));
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM module", &n, &err));
+    assert_int_equal(n, 2);
+    store_close(s);
+}
+
+static void quarantine_counts_and_is_lifted(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    char(*avoid)[HASH_HEX];
+    uint32_t n;
+    int64_t gone;
+    for (int i = 0; i < 3; i++) {
+        fixture_quarantine(&q, 1);
+        assert_ok(store_add_quarantine(s, &q, &err));
+        assert_int_equal(q.id, 1);
+        assert_int_equal(q.deaths, i + 1);
+    }
+    fixture_quarantine(&q, 2);
+    assert_ok(store_add_quarantine(s, &q, &err));
+    char class_[192], driver[32];
+    strcpy(class_, q.class);
+    strcpy(driver, q.driver);
+    strcpy(q.driver, "another");
+    assert_ok(store_add_quarantine(s, &q, &err));
+    assert_ok(store_avoid(s, class_, driver, &avoid, &n, &err));
+    assert_int_equal(n, 2);
+    free(avoid);
+    assert_ok(store_avoid(s, class_, "another", &avoid, &n, &err));
+    assert_int_equal(n, 1);
+    assert_string_equal(avoid[0], q.variant);
+    free(avoid);
+    assert_ok(store_avoid(s, "another class", driver, &avoid, &n, &err));
+    assert_int_equal(n, 0);
+    assert_null(avoid);
+    assert_ok(store_unquarantine(s, q.variant, &gone, &err));
+    assert_int_equal(gone, 2); /* of both drivers */
+    assert_ok(store_unquarantine(s, q.variant, &gone, &err));
+    assert_int_equal(gone, 0);
+    store_close(s);
+}
+
+static void old_trials_go_first(void **state)
+{
+    struct fixture *f = *state;
+    struct store_options o = fixture_options(f);
+    struct error err = ERROR_NULL;
+    struct store *s;
+    struct trial *t = calloc(1, sizeof(*t)), *out;
+    struct best *b = calloc(1, sizeof(*b));
+    uint32_t n;
+    o.trials_per_key_max = 40;
+    assert_ok(store_open(&o, &s, &err));
+    for (int i = 0; i < 200; i++) {
+        fixture_trial(t, 0, 3, i);
+        assert_ok(store_add_trial(s, t, &err));
+        if (i == 4) {
+            fixture_best(b, 3, 4);
+            assert_ok(store_publish(s, b, &err));
+            assert_int_equal(b->trial, t->id);
+        }
+        if (i % 10 == 0) {
+            fixture_trial(t, 0, 4, i); /* another key between does not confuse the count */
+            assert_ok(store_add_trial(s, t, &err));
+        }
+    }
+    fixture_trial(t, 0, 3, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_in_range(n, 36, 40);
+    assert_int_equal(out[0].id, b->trial); /* the one that serves a key stays */
+    assert_int_equal(record_int(&out[n - 1].config, "serial", -1), 199);
+    assert_int_equal(record_int(&out[1].config, "serial", -1), 201 - n);
+    free(out);
+    fixture_trial(t, 0, 4, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_int_equal(n, 20);
+    free(out);
+    free(t);
+    free(b);
+    store_close(s);
+}
+
+static void events_are_capped(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct event e;
+    int64_t n;
+    assert_ok(store_begin(s, &err));
+    for (int i = 0; i < 11000; i++) {
+        fixture_event(&e, i);
+        assert_ok(store_add_event(s, &e, &err));
+    }
+    assert_ok(store_commit(s, &err));
+    assert_int_equal(e.id, 11000);
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM event", &n, &err));
+    assert_in_range(n, STORE_EVENTS_MAX, STORE_EVENTS_MAX + 256);
+    store_close(s);
+}
+
+static void evicting_never_gives_a_number_twice(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct store_stats stats;
+    char key[HASH_HEX];
+    int64_t n;
+    fixture_fill(s);
+    fixture_key(1, key);
+    assert_ok(store_evict(s, key, &n, &err));
+    assert_int_equal(n, 2 + 8); /* tuned and pinned, and the trials */
+    assert_int_equal(find_best(s, 1, b), STORE_MISS);
+    assert_ok(store_evict(s, key, &n, &err));
+    assert_int_equal(n, 0);
+    store_close(s);
+    s = fixture_open(f);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.generation, 13);
+    assert_int_equal(stats.bests, 11);
+    assert_int_equal(stats.trials, 88);
+    assert_int_equal(stats.modules, 4);
+    assert_int_equal(stats.quarantined, 4);
+    assert_true(stats.file_bytes >= 4096);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 14);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.bests, 12);
+    assert_int_equal(stats.generation, 14);
+    free(b);
+    store_close(s);
+}
+
+static void unpinning(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b)), *now = calloc(1, sizeof(*now));
+    fixture_fill(s); /* key 1: tuned, then pinned */
+    fixture_best(b, 1, 3);
+    assert_ok(store_unpin(s, b->key, now, &err));
+    assert_string_equal(now->source, "tuned");
+    assert_int_equal(now->generation, 14);
+    assert_true(record_equal(&now->config, &b->config));
+    assert_int_equal(find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, 14);
+    assert_int_equal(store_unpin(s, b->key, now, &err), ERROR_NOT_FOUND);
+    assert_says(err, "is not pinned");
+
+    fixture_best(b, 30, 1); /* only ever pinned */
+    strcpy(b->source, "manual");
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(store_unpin(s, b->key, now, &err), STORE_MISS);
+    assert_int_equal(find_best(s, 30, now), STORE_MISS);
+    assert_int_equal(store_unpin(s, b->key, now, &err), ERROR_NOT_FOUND);
+    free(b);
+    free(now);
+    store_close(s);
+}
+
+static void leases(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
+    assert_ok(store_lease(s, "other", "b", 60000, &err));
+    assert_ok(store_unlease(s, "k", "b", &err)); /* not b's to give */
+    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
+    assert_ok(store_unlease(s, "k", "a", &err));
+    assert_ok(store_lease(s, "k", "b", 1, &err));
+    usleep(20000);
+    assert_ok(store_lease(s, "k", "c", 60000, &err)); /* b's has expired */
+    store_close(s);
+    s = fixture_open(f);
+    assert_int_equal(store_lease(s, "k", "a", 60000, &err), STORE_HELD);
+    strcpy(s->boot, "after a restart of the host");
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    store_close(s);
+}
+
+static void groups_commit_or_vanish(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct event e;
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    fixture_event(&e, 1);
+    assert_ok(store_add_event(s, &e, &err));
+    store_rollback(s);
+    assert_int_equal(find_best(s, 1, b), STORE_MISS);
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 2);
+    /* a call that fails inside a group undoes only itself */
+    char key[HASH_HEX];
+    fixture_key(9, key);
+    assert_int_equal(store_unpin(s, key, b, &err), ERROR_NOT_FOUND);
+    assert_ok(store_commit(s, &err));
+    store_close(s);
+    s = fixture_open(f);
+    assert_int_equal(find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, 2);
+    free(b);
+    store_close(s);
+}
+
+static void backups(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    char path[128];
+    fixture_fill(s);
+    fixture_path(f, ".copy", path);
+    assert_ok(store_backup(s, path, &err));
+    assert_int_equal(store_backup(s, path, &err), ERROR_INVALID);
+    assert_says(err, "it exists");
+    assert_int_equal(store_backup(s, "/no/such/folder/x.db", &err), ERROR_STORE);
+    assert_says(err, "backup to /no/such/folder/x.db");
+    store_close(s);
+    strcpy(f->path, path);
+    s = fixture_open(f);
+    assert_int_equal(find_best(s, 5, b), 0);
+    free(b);
+    store_close(s);
+}
+
+static void checks_find_bad_rows(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    int64_t bad;
+    fixture_fill(s);
+    assert_ok(store_check(s, &bad, &err));
+    assert_int_equal(bad, 0);
+    assert_ok(db_exec(&s->db, "UPDATE best SET time_us = 1 WHERE generation = 6;"
+                              "UPDATE trial SET checksum = checksum + 1 WHERE id IN (3, 4);"
+                              "UPDATE event SET uid = 0 WHERE id = 1", &err));
+    assert_ok(store_check(s, &bad, &err));
+    assert_int_equal(bad, 4);
+    assert_int_equal(f->notices, 4);
+    assert_int_equal(find_best(s, 5, b), STORE_MISS); /* key 5 was the sixth */
+    assert_int_equal(f->notices, 4);                  /* each row is told once */
+    assert_ok(store_check(s, &bad, &err));
+    assert_int_equal(bad, 4);
+    assert_int_equal(f->notices, 4);
+    assert_string_equal(f->kind, "corrupt_row");
+    assert_false(store_damaged(s));
+    free(b);
+    store_close(s);
+}
+
+/* A current row that is bad must not bring back the one before it. */
+static void a_bad_best_is_a_miss(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    for (int i = 0; i < 2; i++) {
+        fixture_best(b, 1, i);
+        assert_ok(store_publish(s, b, &err));
+    }
+    assert_ok(db_exec(&s->db, "UPDATE best SET config = replace(config, '64', '65') WHERE"
+                              " generation = 2", &err));
+    assert_int_equal(find_best(s, 1, b), STORE_MISS);
+    free(b);
+    store_close(s);
+}
+
+static void read_only_reads(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f), *reader;
+    struct store_options o = fixture_options(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct event e = {0};
+    fixture_fill(s);
+    o.flags = STORE_READ_ONLY;
+    assert_ok(store_open(&o, &reader, &err)); /* beside the writer */
+    assert_int_equal(find_best(reader, 5, b), 0);
+    assert_int_equal(store_add_event(reader, &e, &err), ERROR_STORE);
+    assert_says(err, "it is read-only");
+    store_close(reader);
+    store_close(s);
+    assert_ok(store_open(&o, &reader, &err)); /* and after it */
+    assert_int_equal(find_best(reader, 5, b), 0);
+    store_close(reader);
+    free(b);
+}
+
+static void wal_is_put_back_when_idle(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct store_stats before, after;
+    struct trial *t = calloc(1, sizeof(*t));
+    for (int i = 0; i < 3000; i++) {
+        fixture_trial(t, 0, i % 7, i);
+        if (i % 100 == 0) {
+            assert_ok(store_begin(s, &err));
+        }
+        assert_ok(store_add_trial(s, t, &err));
+        if (i % 100 == 99) {
+            assert_ok(store_commit(s, &err));
+        }
+    }
+    assert_ok(store_stats(s, &before, &err));
+    assert_true(before.wal_bytes > 1 << 20);
+    assert_ok(store_tidy(s, &err));
+    assert_ok(store_stats(s, &after, &err));
+    assert_int_equal(after.wal_bytes, 0);
+    assert_int_equal(after.trials, 3000);
+    char wal[128];
+    fixture_path(f, "-wal", wal);
+    store_close(s);
+    assert_int_equal(access(wal, F_OK), 0); /* kept for readers */
+    free(t);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        T(columns_are_the_fields), T(settings_are_made), T(bests_survive_reopening),
+        T(each_best_stops_when_told), T(values_at_the_edges), T(trials_of_a_key),
+        T(references_are_kept_or_dropped), T(modules_are_touched),
+        T(quarantine_counts_and_is_lifted), T(old_trials_go_first), T(events_are_capped),
+        T(evicting_never_gives_a_number_twice), T(unpinning), T(leases),
+        T(groups_commit_or_vanish), T(backups), T(checks_find_bad_rows), T(a_bad_best_is_a_miss),
+        T(read_only_reads), T(wal_is_put_back_when_idle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
