@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where things are, for daemon and clients alike (reference: docs/protocol.md, "Discovery").
- * System mode (root, or GEMMD_SYSTEM=1): /run/gemmd, /var/lib/gemmd, /var/cache/gemmd.
+ * System mode (root, or GEMMD_SYSTEM=1; GEMMD_SYSTEM=0 says no): /run/gemmd, /var/lib/gemmd, /var/cache/gemmd.
  * User mode: $XDG_RUNTIME_DIR/gemmd (or /tmp/gemmd-$UID, 0700 and ours, when it is unset or
  * missing), $XDG_STATE_HOME/gemmd, $XDG_CACHE_HOME/gemmd.
  */
@@ -19,8 +19,8 @@ int paths_cache_dir(char out[PATHS_MAX], struct error *err);
  * kernel would cut it silently). */
 int paths_socket(const char *name, char out[PATHS_MAX], struct error *err);
 int paths_check_socket(const char *path, struct error *err); /* only the length */
-/* mkdir -p with mode for what it creates; refuses a last component that is not ours (unless root)
- * or that others may write to. */
+/* mkdir -p with mode for what it creates; refuses a last component that is not ours (unless root),
+ * that group or others may write to, or that is a symbolic link of somebody else. */
 int paths_make_dir(const char *path, unsigned mode, struct error *err);
 
 #endif

@@ -284,15 +284,14 @@ static int make_custom(struct problem *p, const struct record *fields, struct er
     if (record_has_n(fields, "op", 2)) {
         return error_set(err, ERROR_INVALID, "a field of %s cannot be called 'op'", p->op_name);
     }
-    if (&p->fields != fields) {
-        record_copy(&p->fields, fields);
-    }
+    record_copy(&p->fields, fields);
     return 0;
 }
 
 static int make(struct problem *p, const char *op_name, size_t n, const struct record *fields,
                 struct error *err)
 {
+    assert(fields != &p->fields);
     int r = set_op(p, op_name, n, err);
     if (r < 0) {
         return r;
@@ -372,7 +371,7 @@ static int take_pair(struct given *g, const msgpack_object_kv *kv, struct error 
     if (kv->key.type != MSGPACK_OBJECT_STR) {
         return error_set(err, ERROR_INVALID, "field names of a problem must be text");
     }
-    const char *name = kv->key.via.str.ptr;
+    const char *name = wire_chars(kv->key.via.str.ptr);
     size_t n = kv->key.via.str.size;
     if (n == 2 && name[0] == 'o' && name[1] == 'p') {
         return 0;

@@ -60,10 +60,12 @@ const struct op *op_find(const char *name); /* NULL: unknown; "gemm" is an alias
 
 /* Canonical problem from op name and given fields. "gemm" is grouped_gemm with experts = 1 and
  * topk = 1. ERROR_UNKNOWN_OP, ERROR_UNKNOWN_FIELD, ERROR_INVALID, ERROR_CONFLICT; sentences name
- * the field, the value and what would be accepted. */
+ * the field, the value and what would be accepted. An integer field takes a real with an integral
+ * value too, a real field an integer; nothing else converts. `fields` may not be p->fields. */
 int problem_make(struct problem *p, const char *op_name, const struct record *fields,
                  struct error *err);
-/* From a wire map: {"op": ..., and the fields beside it}. */
+/* From a wire map: {"op": ..., and the fields beside it}; nil is "not given". An array of integers
+ * for a text field without choices (routing) becomes the text "rows:1,2,3". */
 int problem_unpack(struct problem *p, const struct wire_obj *map, struct error *err);
 void problem_pack(struct wire_buf *b, const struct problem *p); /* the same form */
 /* "grouped_gemm K=2048 M=32768 ..." all fields; snprintf-like. */
@@ -73,9 +75,13 @@ int problem_parse(struct problem *p, const char *text, struct error *err);
 
 const char *bucket_scheme_name(enum bucket_scheme s); /* "exact" "pow2" "sqrt2" */
 int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error *err);
+/* `out` may be p. BUCKET_EXACT: a copy. */
 void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out);
 
-/* Building blocks for op->bucket, exported for tests and other ops. */
+/* Building blocks for op->bucket, exported for tests and other ops. Where rounding would pass
+ * GEMM_SIZE_MAX, and for sizes below 1, the result is the size as given. Each is idempotent;
+ * the rows are monotone and multiples of topk (when given as such), bucket_pow2 is monotone among
+ * sizes of one 2-adic class. */
 int64_t bucket_pow2(int64_t n);          /* up to 2^k, keeping the 2-adic class up to 128 */
 /* Rows by steps of sqrt(2) of rows per expert: the smallest M_i >= rows with
  * M_i = topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */

@@ -43,8 +43,9 @@ struct value {
 #define VALUE_OF_TEXT(v) ((struct value){.type = VALUE_TEXT, .text = (v)})
 
 bool value_equal(const struct value *a, const struct value *b);
-/* One-line text of a value; integers, true/false, shortest round-trip reals, text as it is, or in
- * double quotes with \" and \\ when it is empty or holds a space, quote, '=' or control byte.
+/* One-line text of a value; integers, true/false, shortest round-trip reals (always with '.' or
+ * exponent), text as it is, or in double quotes with \" \\ and \xNN when it is empty, holds a
+ * space, quote, backslash, comma, '=' or control byte, or would read back as another type ("64").
  * Returns the length written (always terminated, cut at size). */
 size_t value_format(const struct value *v, char *out, size_t size);
 
@@ -70,8 +71,10 @@ void record_init(struct record *r);
 void record_copy(struct record *to, const struct record *from);
 bool record_equal(const struct record *a, const struct record *b);
 
-/* Insert or replace. ERROR_INVALID: empty or overlong name, name not [A-Za-z_][A-Za-z0-9_.:-]*;
- * ERROR_TOO_LARGE: no room. */
+/* Insert or replace; a failure changes nothing. ERROR_INVALID: empty or overlong name, name not
+ * [A-Za-z_][A-Za-z0-9_.:-]*, a real that is not finite, text that is not UTF-8; ERROR_TOO_LARGE: no
+ * room. -0.0 becomes 0.0, so that equal records have equal bytes. Pointers to texts of r become
+ * invalid. */
 int record_set(struct record *r, const char *name, struct value v, struct error *err);
 /* The same for callers whose names and sizes are constants: asserts instead of failing. */
 void record_put_int(struct record *r, const char *name, int64_t v);
@@ -92,7 +95,7 @@ const char *record_text(const struct record *r, const char *name, const char *fa
 size_t record_format(const struct record *r, char *out, size_t size);
 /* Reads the above; also accepts commas between fields. Words: true/false (any case; True/False as
  * Python writes them) are bools, integers ints, decimal numbers reals, the rest text. Starts from
- * an empty record. ERROR_INVALID names the offending word. */
+ * an empty record. ERROR_INVALID names the offending word; a name given twice is ERROR_CONFLICT. */
 int record_parse(struct record *r, const char *text, struct error *err);
 
 /* JSON object text, keys in order; snprintf-like return. */

@@ -338,7 +338,8 @@ void text_nearest_offer(struct text_nearest *t, const char *known)
     if (t->n > NEAREST_MAX || n > NEAREST_MAX) {
         return;
     }
-    unsigned distance = edits(t->given, t->n, known, n);
+    bool begins = t->n >= 3 && t->n < n && strncmp(known, t->given, t->n) == 0;
+    unsigned distance = begins ? 1 : edits(t->given, t->n, known, n);
     if (!t->best || distance < t->distance) {
         t->best = known;
         t->distance = distance;
@@ -347,6 +348,6 @@ void text_nearest_offer(struct text_nearest *t, const char *known)
 
 const char *text_nearest_end(const struct text_nearest *t)
 {
-    /* half of the letters wrong is no longer a slip of the pen */
-    return t->best && t->distance <= (t->n + 1) / 2 ? t->best : NULL;
+    /* more than a third of the letters wrong is no slip of the pen */
+    return t->best && t->distance <= (t->n + 1) / 3 ? t->best : NULL;
 }

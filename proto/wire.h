@@ -33,6 +33,7 @@ void wire_put_bool(struct wire_buf *b, bool v);
 void wire_put_int(struct wire_buf *b, int64_t v);
 void wire_put_uint(struct wire_buf *b, uint64_t v);
 void wire_put_real(struct wire_buf *b, double v);
+/* Text on the wire is UTF-8: bytes that are not become '?'. */
 void wire_put_str(struct wire_buf *b, const char *v); /* NULL: nil */
 void wire_put_strn(struct wire_buf *b, const char *v, size_t n);
 void wire_put_bin(struct wire_buf *b, const void *v, size_t n);

@@ -19,6 +19,12 @@ static inline const struct wire_obj *wire_out(const msgpack_object *o)
     return (const struct wire_obj *)(const void *)o;
 }
 
+/* msgpack-c gives NULL for empty text and binary, which memcpy and friends do not take. */
+static inline const char *wire_chars(const char *ptr)
+{
+    return ptr ? ptr : "";
+}
+
 /* A scalar of the wire; its text points into the message. False: not a scalar (nil is none), or an
  * integer beyond int64_t. */
 static inline bool wire_scalar(const msgpack_object *o, struct value *v, size_t *text_n)
@@ -40,7 +46,7 @@ static inline bool wire_scalar(const msgpack_object *o, struct value *v, size_t 
         return true;
     case MSGPACK_OBJECT_STR:
         v->type = VALUE_TEXT;
-        v->text = o->via.str.ptr;
+        v->text = wire_chars(o->via.str.ptr);
         *text_n = o->via.str.size;
         return true;
     default:

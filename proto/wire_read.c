@@ -149,7 +149,7 @@ bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n)
     if (!o || wire_in(o)->type != MSGPACK_OBJECT_STR) {
         return false;
     }
-    *out = wire_in(o)->via.str.ptr;
+    *out = wire_chars(wire_in(o)->via.str.ptr);
     *n = wire_in(o)->via.str.size;
     return true;
 }
@@ -166,7 +166,7 @@ bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n)
     if (!o || wire_in(o)->type != MSGPACK_OBJECT_BIN) {
         return false;
     }
-    *out = wire_in(o)->via.bin.ptr;
+    *out = wire_chars(wire_in(o)->via.bin.ptr);
     *n = wire_in(o)->via.bin.size;
     return true;
 }
@@ -210,7 +210,7 @@ const struct wire_obj *wire_find(const struct wire_obj *map, const char *key)
     for (uint32_t i = 0; i < wire_in(map)->via.map.size; i++) {
         const msgpack_object_kv *kv = &wire_in(map)->via.map.ptr[i];
         if (kv->key.type == MSGPACK_OBJECT_STR && kv->key.via.str.size == n &&
-            memcmp(kv->key.via.str.ptr, key, n) == 0) {
+            memcmp(wire_chars(kv->key.via.str.ptr), key, n) == 0) {
             return wire_out(&kv->val);
         }
     }
@@ -265,10 +265,10 @@ void wire_put_obj(struct wire_buf *b, const struct wire_obj *o)
         wire_put_real(b, m->via.f64);
         break;
     case WIRE_STR:
-        wire_put_strn(b, m->via.str.ptr, m->via.str.size);
+        wire_put_strn(b, wire_chars(m->via.str.ptr), m->via.str.size);
         break;
     case WIRE_BIN:
-        wire_put_bin(b, m->via.bin.ptr, m->via.bin.size);
+        wire_put_bin(b, wire_chars(m->via.bin.ptr), m->via.bin.size);
         break;
     case WIRE_ARRAY:
     case WIRE_MAP:
