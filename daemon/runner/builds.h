@@ -26,7 +26,6 @@ struct build {
     bool found;            /* it was in the cache: nothing was compiled */
     double compile_ms;     /* when it was compiled */
     struct error error;    /* when failed */
-    int64_t told;          /* the owner's: the job that has sent its module */
     /* The rest is the table's own. */
     struct build *next;
     struct work *work;     /* owned while pending; lost with its thread when given up */

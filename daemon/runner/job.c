@@ -59,11 +59,31 @@ void job_release(struct job *j, struct candidate *c)
     }
 }
 
+/* Whether this job has sent the module; remembers that it has. */
+static bool was_told(struct job *j, const char *id)
+{
+    for (uint32_t i = 0; i < j->n_told; i++) {
+        if (strcmp(j->told[i], id) == 0) {
+            return true;
+        }
+    }
+    if (j->n_told == j->room_told) {
+        uint32_t room = j->room_told ? j->room_told * 2 : 64;
+        char(*told)[HASH_HEX] = realloc(j->told, room * sizeof(*told));
+        if (!told) {
+            return false; /* said twice: no harm */
+        }
+        j->told = told;
+        j->room_told = room;
+    }
+    snprintf(j->told[j->n_told++], HASH_HEX, "%s", id);
+    return false;
+}
+
 void job_module(struct job *j, struct candidate *c)
 {
     struct build *b = c->build;
-    if (b && b->state == BUILD_READY && b->told != j->order->job) {
-        b->told = j->order->job;
+    if (b->state == BUILD_READY && !was_told(j, b->image.meta.id)) {
         j->compile_ms += b->compile_ms;
         notice_module(j, &b->image.meta);
     }
@@ -144,6 +164,7 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
         .out_of_race = !ok || !plan_eligible(&j->plan, &config),
         .time_us = t->time_us, .ratio = t->ratio,
         .spread = (t->q75_us - t->q25_us) / t->time_us,
+        .max_error = t->max_error, .rel_norm = t->rel_norm,
     };
     snprintf(o->module, sizeof(o->module), "%s", t->module);
     if (!o->measured) {
@@ -366,6 +387,7 @@ static void end(struct job *j, int status)
         j->strategy->ops->close(j->strategy);
     }
     free(j->outcomes);
+    free(j->told);
     plan_deinit(&j->plan);
     if (j->workload.family) {
         j->family->workload_deinit(&j->workload);

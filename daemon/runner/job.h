@@ -35,6 +35,7 @@ struct outcome {
     bool here;         /* in this run */
     bool out_of_race;  /* may not win, or failed in the finals */
     double time_us, ratio, spread;
+    double max_error, rel_norm;
     char module[HASH_HEX];
 };
 
@@ -77,6 +78,8 @@ struct job {
     double device_ms, compile_ms;
     int64_t began_ms;
     const struct build *announced;  /* whose compile was announced last; only compared */
+    uint32_t n_told, room_told;
+    char (*told)[HASH_HEX];         /* owned: modules that this job has sent */
     uint32_t n_tally;
     struct tally tally[TALLY_MAX];
 };

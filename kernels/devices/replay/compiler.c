@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The replay compiler: an image that says which variant it stands for. Its version begins with "replay ", so
+ * that such images never share a cache entry with real ones. Thread-safe: the landscape is only read.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/devices/replay/replay.h"
+#include "proto/hash.h"
+
+struct replay_compiler {
+    struct compiler base; /* first */
+    struct landscape *l;  /* owned */
+    double speed;         /* 0: does not sleep */
+    char version[128];
+};
+
+static void set_version(struct replay_compiler *c)
+{
+    uint64_t faults = 0;
+    for (uint32_t i = 0; i < c->l->n_faults; i++) {
+        const struct fault *f = &c->l->faults[i];
+        if (f->stage == STAGE_COMPILE) {
+            faults = faults * 31 + replay_config_hash(&f->pattern) + f->kind;
+        }
+    }
+    const char *recorded = c->l->info.compiler;
+    if (faults) {
+        snprintf(c->version, sizeof(c->version), "%s faults=%08x", recorded, (unsigned)faults);
+    } else {
+        snprintf(c->version, sizeof(c->version), "%s", recorded);
+    }
+}
+
+static int replay_compiler_open(const char *spec, struct compiler **out, struct error *err)
+{
+    struct replay_compiler *c = calloc(1, sizeof(*c));
+    const char *speed = getenv("GEMMD_REPLAY_SPEED");
+    *out = NULL;
+    if (!c) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    int r = landscape_load(spec, &c->l, err);
+    if (r) {
+        free(c);
+        return r;
+    }
+    c->base.ops = &replay_compiler_ops;
+    set_version(c);
+    c->speed = speed ? strtod(speed, NULL) : 0;
+    *out = &c->base;
+    return 0;
+}
+
+static void replay_compiler_close(struct compiler *base)
+{
+    struct replay_compiler *c = (struct replay_compiler *)base;
+    if (c) {
+        landscape_free(c->l);
+        free(c);
+    }
+}
+
+static const char *replay_version(const struct compiler *base)
+{
+    return ((const struct replay_compiler *)base)->version;
+}
+
+static void take_time(const struct replay_compiler *c)
+{
+    if (c->speed > 0 && c->l->compile_ms > 0) {
+        double ms = c->l->compile_ms / c->speed;
+        nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1e3),
+                                     .tv_nsec = (long)((long)(ms * 1e6) % 1000000000)}, NULL);
+    }
+}
+
+static int make_image(const struct replay_compiler *c, const struct variant *v, struct image *out,
+                      struct error *err)
+{
+    char *text;
+    int n = asprintf(&text, "gemmd replay image of a variant, not to be run\n%s %s %s %s\n%s\n",
+                     v->family, v->arch, v->entry, v->source_hash, v->options);
+    if (n < 0) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for an image");
+    }
+    *out = (struct image){.data = text, .size = (size_t)n};
+    struct module *m = &out->meta;
+    hash128_hex(text, (size_t)n, m->id);
+    variant_hash(v, c->version, m->variant);
+    snprintf(m->family, sizeof(m->family), "%s", v->family);
+    snprintf(m->target, sizeof(m->target), "%s", v->arch);
+    snprintf(m->compiler, sizeof(m->compiler), "%s", c->l->info.compiler);
+    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
+    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
+    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
+    m->registers = -1;
+    m->size = n;
+    m->compile_ms = c->l->compile_ms;
+    m->created_s = m->used_s = (int64_t)time(NULL);
+    return 0;
+}
+
+static int replay_compile(struct compiler *base, const struct variant *v, struct image *out,
+                          struct error *err)
+{
+    const struct replay_compiler *c = (const struct replay_compiler *)base;
+    *out = (struct image){0};
+    const struct fault *f = fault_find(c->l, STAGE_COMPILE, NULL, v);
+    int r = f ? fault_happen(f, err) : 0;
+    if (r) {
+        return r;
+    }
+    take_time(c);
+    const struct landscape_entry *failed =
+        landscape_failure(c->l, replay_variant_hash(v), ERROR_COMPILE);
+    if (failed) {
+        return error_set(err, ERROR_COMPILE, "%s", failed->why.text);
+    }
+    return make_image(c, v, out, err);
+}
+
+const struct compiler_ops replay_compiler_ops = {
+    .kind = "replay",
+    .suffix = "replay",
+    .open = replay_compiler_open,
+    .close = replay_compiler_close,
+    .version = replay_version,
+    .compile = replay_compile,
+};

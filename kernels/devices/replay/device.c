@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The replay device: answers what the landscape says, in virtual time. See replay.h for the promises.
+ *
+ * The clock counts, in milliseconds: prepare 50, load 0.05, verify three launches and 0.2, each timed
+ * launch its time, its gap and 0.01.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/devices/replay/replay.h"
+#include "proto/hash.h"
+
+static const double PREPARE_MS = 50, LOAD_MS = 0.05, VERIFY_MS = 0.2, LAUNCH_MS = 0.01;
+
+struct replay_device {
+    struct device base;  /* first */
+    struct landscape *l; /* owned */
+    double clock_ms;
+    double speed;        /* 0: does not sleep */
+    uint64_t calls;      /* of time(): each draws other samples */
+};
+
+struct prepared {
+    const struct family_target *target; /* NULL: this build has none for the recorded device */
+    struct problem problem;
+    uint32_t index; /* in the landscape; n_problems: synthetic */
+    uint64_t seed;
+};
+
+struct kernel {
+    struct variant variant;
+};
+
+static void pass(struct replay_device *d, double ms)
+{
+    d->clock_ms += ms;
+    if (d->speed > 0) {
+        double real = ms / d->speed;
+        struct timespec t = {.tv_sec = (time_t)(real / 1e3)};
+        t.tv_nsec = (long)((real - (double)t.tv_sec * 1e3) * 1e6);
+        nanosleep(&t, NULL);
+    }
+}
+
+/* ---- open ---------------------------------------------------------------------------------------- */
+
+static int replay_open(const char *spec, struct device **out, struct error *err)
+{
+    struct replay_device *d = calloc(1, sizeof(*d));
+    const char *speed = getenv("GEMMD_REPLAY_SPEED");
+    *out = NULL;
+    if (!d) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
+    }
+    int r = landscape_load(spec, &d->l, err);
+    if (r) {
+        free(d);
+        return r;
+    }
+    d->base.ops = &replay_device_ops;
+    d->base.info = d->l->info;
+    d->speed = speed ? strtod(speed, NULL) : 0;
+    *out = &d->base;
+    return 0;
+}
+
+static void replay_close(struct device *base)
+{
+    struct replay_device *d = (struct replay_device *)base;
+    if (d) {
+        landscape_free(d->l);
+        free(d);
+    }
+}
+
+/* ---- prepare, load ------------------------------------------------------------------------------- */
+
+static int injected(const struct replay_device *d, enum fault_stage stage,
+                    const struct record *config, const struct variant *v, struct error *err)
+{
+    const struct fault *f = fault_find(d->l, stage, config, v);
+    return f ? fault_happen(f, err) : 0;
+}
+
+static int replay_prepare(struct device *base, const struct family *f, const struct problem *p,
+                          uint64_t seed, struct prepared **out, struct error *err)
+{
+    struct replay_device *d = (struct replay_device *)base;
+    *out = NULL;
+    int r = injected(d, STAGE_PREPARE, NULL, NULL, err);
+    if (r) {
+        return r;
+    }
+    struct prepared *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a problem");
+    }
+    r = landscape_problem(d->l, p, &w->index, err);
+    if (r) {
+        free(w);
+        return r;
+    }
+    w->target = family_target_find(f, &d->base.info, NULL);
+    w->problem = *p;
+    w->seed = seed;
+    pass(d, PREPARE_MS);
+    *out = w;
+    return 0;
+}
+
+static void replay_release(struct device *base, struct prepared *w)
+{
+    (void)base;
+    free(w);
+}
+
+static int replay_load(struct device *base, const struct image *image, const struct variant *v,
+                       struct kernel **out, struct rejection *why, struct error *err)
+{
+    struct replay_device *d = (struct replay_device *)base;
+    (void)image; /* the compiler's word for it: there is nothing in it to run */
+    *out = NULL;
+    int r = injected(d, STAGE_LOAD, NULL, v, err);
+    if (r) {
+        return r;
+    }
+    const struct landscape_entry *failed =
+        landscape_failure(d->l, replay_variant_hash(v), ERROR_RESOURCE);
+    if (failed) {
+        *why = failed->why;
+        return error_set(err, ERROR_RESOURCE, "%s", why->text);
+    }
+    struct kernel *k = calloc(1, sizeof(*k));
+    if (!k) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
+    }
+    k->variant = *v;
+    pass(d, LOAD_MS);
+    *out = k;
+    return 0;
+}
+
+static void replay_unload(struct device *base, struct kernel *k)
+{
+    (void)base;
+    free(k);
+}
+
+/* ---- times --------------------------------------------------------------------------------------- */
+
+static double gauss(uint64_t *state)
+{
+    double u = random_unit(state), v = random_unit(state);
+    return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
+}
+
+/* The true time of a config in a synthetic landscape: the model, times what the model does not know. */
+static double synthetic_us(const struct replay_device *d, const struct prepared *w,
+                           const struct record *config)
+{
+    char text[512];
+    problem_format(&w->problem, text, sizeof(text));
+    uint64_t state = d->l->seed ^ hash64(text, strlen(text)) ^ replay_config_hash(config);
+    random_next(&state);
+    double us = w->target->predict(&w->problem, config, &d->base.info, NULL);
+    return us * exp(d->l->spread * gauss(&state));
+}
+
+/* 0 and where times come from: an entry, or NULL for synthetic ones. */
+static int find_times(const struct replay_device *d, const struct prepared *w,
+                      const struct record *config, const struct landscape_entry **out,
+                      struct error *err)
+{
+    const struct landscape_entry *e = landscape_entry(d->l, w->index, config);
+    *out = e;
+    if (e && e->status == ERROR_HUNG) {
+        return fault_happen(&(struct fault){.kind = FAULT_HANG, .stage = STAGE_TIME}, err);
+    }
+    if (e && e->status && e->status != ERROR_WRONG_RESULT && e->status != ERROR_CRASHED) {
+        return error_set(err, e->status, "%s", e->why.text);
+    }
+    if (e || (d->l->synthetic && w->target)) {
+        return 0;
+    }
+    char text[256];
+    record_format(config, text, sizeof(text));
+    return error_set(err, ERROR_NOT_FOUND, "this config is not in the recorded landscape: %s", text);
+}
+
+static double draw(const struct replay_device *d, const struct landscape_entry *e, double us,
+                   uint64_t *state)
+{
+    if (e && e->n) {
+        return d->l->samples[e->first + (uint32_t)(random_unit(state) * e->n)];
+    }
+    return us * exp(d->l->noise * gauss(state));
+}
+
+static int replay_time(struct device *base, struct prepared *w, struct kernel *k,
+                       const struct record *config, const struct timing *t, double *samples_us,
+                       uint32_t *n, struct error *err)
+{
+    struct replay_device *d = (struct replay_device *)base;
+    const struct landscape_entry *e;
+    (void)k;
+    *n = 0;
+    int r = injected(d, STAGE_TIME, config, NULL, err);
+    r = r ? r : find_times(d, w, config, &e, err);
+    if (r) {
+        return r;
+    }
+    uint64_t state = w->seed ^ replay_config_hash(config) ^ (d->calls++ << 32);
+    double us = e && e->n ? 0 : synthetic_us(d, w, config);
+    for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
+        double sample = draw(d, e, us, &state);
+        pass(d, sample / 1e3 + t->gap_ms + LAUNCH_MS);
+        if (i >= t->warmup) {
+            samples_us[(*n)++] = sample;
+        }
+        if (i == t->warmup && t->stop_after_us > 0 && sample > t->stop_after_us) {
+            break;
+        }
+    }
+    return 0;
+}
+
+/* ---- verify -------------------------------------------------------------------------------------- */
+
+static int replay_verify(struct device *base, struct prepared *w, struct kernel *k,
+                         const struct record *config, const struct tolerance *tol,
+                         struct verdict *out, struct error *err)
+{
+    struct replay_device *d = (struct replay_device *)base;
+    (void)k;
+    (void)tol;
+    *out = (struct verdict){.right = true, .max_error = NAN, .rel_norm = NAN};
+    const struct fault *f = fault_find(d->l, STAGE_VERIFY, config, NULL);
+    int r = f ? fault_happen(f, err) : 0;
+    if (r) {
+        return r;
+    }
+    const struct landscape_entry *e = landscape_entry(d->l, w->index, config);
+    if (e && e->status == ERROR_CRASHED) {
+        fault_happen(&(struct fault){.kind = FAULT_CRASH, .stage = STAGE_VERIFY}, err);
+    }
+    if (f && f->kind == FAULT_WRONG) {
+        out->right = false;
+        out->max_error = 1;
+        out->rel_norm = 1;
+        snprintf(out->text, sizeof(out->text), "replay: output row 0, column 0 is 1, the reference 0");
+    } else if (e && e->status == ERROR_WRONG_RESULT) {
+        out->right = false;
+        snprintf(out->text, sizeof(out->text), "%s", e->why.text);
+    }
+    double us = e ? (e->n ? d->l->samples[e->first] : 0) : d->l->synthetic && w->target
+                        ? synthetic_us(d, w, config) : 0;
+    pass(d, VERIFY_MS + 3 * us / 1e3);
+    return 0;
+}
+
+static double replay_clock(struct device *base)
+{
+    return ((struct replay_device *)base)->clock_ms;
+}
+
+const struct device_ops replay_device_ops = {
+    .kind = "replay",
+    .open = replay_open,
+    .close = replay_close,
+    .load = replay_load,
+    .unload = replay_unload,
+    .prepare = replay_prepare,
+    .release = replay_release,
+    .verify = replay_verify,
+    .time = replay_time,
+    .clock_ms = replay_clock,
+};
