@@ -61,6 +61,29 @@ static int64_t buffer_bytes(const struct buffer *b)
     return b->count * (int64_t)dtype_size(b->dtype);
 }
 
+static int too_much(double need, int64_t limit, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY,
+                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
+                     "memory) may be used: free memory, ask for a smaller problem, or set "
+                     "GEMMD_MEMORY_SHARE",
+                     need / 0x1p20, (double)limit / 0x1p20, memory_share() * 100);
+}
+
+static int64_t bytes_allowed(void)
+{
+    return (int64_t)((double)free_bytes() * memory_share());
+}
+
+/* Before anything is allocated, the workload's own lists included: the least that it can be. */
+static int check_least(const struct family *f, const struct problem *p, struct error *err)
+{
+    double flops, bytes;
+    f->work(p, &flops, &bytes);
+    int64_t limit = bytes_allowed();
+    return bytes > (double)limit ? too_much(bytes, limit, err) : 0;
+}
+
 /* How many copies of the rotating buffers: enough that between two uses of one the others have
  * swept the last-level cache. ERROR_NO_MEMORY when not even one copy is allowed. */
 static int plan_copies(struct device *d, struct prepared *w, struct error *err)
@@ -70,14 +93,9 @@ static int plan_copies(struct device *d, struct prepared *w, struct error *err)
         const struct buffer *b = &w->workload.buffers[i];
         *(b->rotate ? &rotating : &fixed) += buffer_bytes(b);
     }
-    int64_t limit = (int64_t)((double)free_bytes() * memory_share());
+    int64_t limit = bytes_allowed();
     if (fixed + rotating > limit) {
-        return error_set(err, ERROR_NO_MEMORY,
-                         "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
-                         "memory) may be used: free memory, ask for a smaller problem, or set "
-                         "GEMMD_MEMORY_SHARE",
-                         (double)(fixed + rotating) / 0x1p20, (double)limit / 0x1p20,
-                         memory_share() * 100);
+        return too_much((double)(fixed + rotating), limit, err);
     }
     int64_t copies = 1;
     if (rotating > 0) {
@@ -248,11 +266,15 @@ int cpu_prepare(struct device *base, const struct family *f, const struct proble
 {
     struct cpu_device *d = (struct cpu_device *)base;
     *out = NULL;
+    int r = check_least(f, p, err);
+    if (r) {
+        return r;
+    }
     struct prepared *w = calloc(1, sizeof(*w));
     if (!w) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
     }
-    int r = f->workload_init(&w->workload, p, seed, err);
+    r = f->workload_init(&w->workload, p, seed, err);
     if (r) {
         free(w);
         return r;

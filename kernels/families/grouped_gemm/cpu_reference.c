@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reference on the CPU: the definition of the op, one element after the other, in double
- * precision. It shares nothing with the kernel's source, and asks the workload's own routing (not
- * the buffers that a kernel reads) which row is which.
+ * The reference on the CPU: the definition of the op, row by row, in double precision. It shares
+ * nothing with the kernel's source, and asks the workload's own routing (not the buffers that a
+ * kernel reads) which row is which.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/cpu_target.h"
@@ -16,21 +17,8 @@ struct reference {
     double *out;
 };
 
-static double element(enum dtype t, const void *data, int64_t i)
+static double half_value(uint16_t half)
 {
-    if (t == DTYPE_FP32) {
-        float v;
-        memcpy(&v, (const char *)data + i * 4, sizeof(v));
-        return v;
-    }
-    uint16_t half;
-    memcpy(&half, (const char *)data + i * 2, sizeof(half));
-    if (t == DTYPE_BF16) {
-        uint32_t wide = (uint32_t)half << 16;
-        float v;
-        memcpy(&v, &wide, sizeof(v));
-        return v;
-    }
     double sign = half >> 15 ? -1 : 1;
     int exponent = half >> 10 & 0x1f, fraction = half & 0x3ff;
     if (exponent == 0x1f) {
@@ -38,6 +26,28 @@ static double element(enum dtype t, const void *data, int64_t i)
     }
     return sign * (exponent ? ldexp(1 + fraction / 1024.0, exponent - 15)
                             : ldexp(fraction / 1024.0, -14));
+}
+
+/* Elements at..at+n of an operand, as they are. */
+static void read_row(enum dtype t, const void *data, int64_t at, int64_t n, double *out)
+{
+    const uint16_t *halves = (const uint16_t *)data + at;
+    if (t == DTYPE_FP32) {
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = ((const float *)data)[at + i];
+        }
+    } else if (t == DTYPE_FP16) {
+        for (int64_t i = 0; i < n; i++) {
+            out[i] = half_value(halves[i]);
+        }
+    } else {
+        for (int64_t i = 0; i < n; i++) {
+            uint32_t wide = (uint32_t)halves[i] << 16;
+            float v;
+            memcpy(&v, &wide, sizeof(v));
+            out[i] = v;
+        }
+    }
 }
 
 /* To the nearest value with `digits` bits of significand, ties to even. */
@@ -65,41 +75,48 @@ static int64_t dy_row(const struct grouped_gemm_state *s, int64_t i)
     return s->view.gather_dy ? s->gather[i] : i;
 }
 
-static double forward(const struct reference *r, int64_t i, int64_t e, int64_t n)
+static void forward(const struct reference *r, int64_t i, int64_t e, double *x, double *w,
+                    double *out)
 {
     const struct grouped_gemm_problem *v = &r->state->view;
-    double sum = 0;
-    for (int64_t k = 0; k < v->k; k++) {
-        sum += element(v->in, r->x, x_row(r->state, i) * v->k + k) *
-               element(v->in, r->w, (e * v->n + n) * v->k + k);
-    }
-    if (v->fuse_mul_post) {
-        double weight = round_in(v->in, r->state->weights[r->state->gather[i]]);
-        sum = round_in(v->in, sum) * weight;
-    }
-    return sum;
-}
-
-static double dx(const struct reference *r, int64_t i, int64_t e, int64_t k)
-{
-    const struct grouped_gemm_problem *v = &r->state->view;
-    double sum = 0;
+    read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
     for (int64_t n = 0; n < v->n; n++) {
-        sum += element(v->in, r->dy, dy_row(r->state, i) * v->n + n) *
-               element(v->in, r->w, (e * v->n + n) * v->k + k);
+        read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
+        double sum = 0;
+        for (int64_t k = 0; k < v->k; k++) {
+            sum += x[k] * w[k];
+        }
+        out[n] = sum;
     }
-    return sum;
+    for (int64_t n = 0; v->fuse_mul_post && n < v->n; n++) {
+        double weight = round_in(v->in, r->state->weights[r->state->gather[i]]);
+        out[n] = round_in(v->in, out[n]) * weight;
+    }
 }
 
-static double dw(const struct reference *r, int64_t e, int64_t n, int64_t k)
+static void dx(const struct reference *r, int64_t i, int64_t e, double *dy, double *w, double *out)
 {
     const struct grouped_gemm_problem *v = &r->state->view;
-    double sum = 0;
-    for (int64_t i = r->state->start[e]; i < r->state->start[e + 1]; i++) {
-        sum += element(v->in, r->dy, dy_row(r->state, i) * v->n + n) *
-               element(v->in, r->x, x_row(r->state, i) * v->k + k);
+    read_row(v->in, r->dy, dy_row(r->state, i) * v->n, v->n, dy);
+    for (int64_t n = 0; n < v->n; n++) {
+        read_row(v->in, r->w, (e * v->n + n) * v->k, v->k, w);
+        for (int64_t k = 0; k < v->k; k++) {
+            out[k] += dy[n] * w[k];
+        }
     }
-    return sum;
+}
+
+static void dw(const struct reference *r, int64_t e, int64_t n, double *x, double *out)
+{
+    const struct grouped_gemm_problem *v = &r->state->view;
+    for (int64_t i = r->state->start[e]; i < r->state->start[e + 1]; i++) {
+        double dy;
+        read_row(v->in, r->dy, dy_row(r->state, i) * v->n + n, 1, &dy);
+        read_row(v->in, r->x, x_row(r->state, i) * v->k, v->k, x);
+        for (int64_t k = 0; k < v->k; k++) {
+            out[k] += dy * x[k];
+        }
+    }
 }
 
 /* One check row. */
@@ -108,13 +125,29 @@ static void check_row(const void *params, uint32_t check)
     struct reference r;
     memcpy(&r, params, sizeof(r));
     const struct grouped_gemm_state *s = r.state;
+    const struct grouped_gemm_problem *v = &s->view;
     int64_t row = s->check_row[check], e = s->check_expert[check];
-    int64_t length = r.workload->check_length;
+    int64_t length = r.workload->check_length, longest = v->n > v->k ? v->n : v->k;
+    double *out = r.out + check * length;
+    double *a = malloc(2 * (size_t)longest * sizeof(*a)), *b = a + longest;
     for (int64_t c = 0; c < length; c++) {
-        r.out[check * length + c] = s->view.mode == GEMM_FORWARD ? forward(&r, row, e, c)
-                                    : s->view.mode == GEMM_DX   ? dx(&r, row, e, c)
-                                                                : dw(&r, e, row - e * s->view.n, c);
+        out[c] = a ? 0 : NAN; /* without memory nothing is right */
     }
+    if (!a) {
+        return;
+    }
+    switch (v->mode) {
+    case GEMM_FORWARD:
+        forward(&r, row, e, a, b, out);
+        break;
+    case GEMM_DX:
+        dx(&r, row, e, a, b, out);
+        break;
+    case GEMM_DW:
+        dw(&r, e, row - e * v->n, a, out);
+        break;
+    }
+    free(a);
 }
 
 int grouped_gemm_cpu_reference(const struct workload *w, void *const buffers[],

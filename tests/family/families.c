@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The list that tests link in place of kernels/families/families.c. */
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/family/transpose.h"
+
+const struct family *const families[] = {
+    &grouped_gemm_family,
+    &transpose_family,
+    NULL,
+};

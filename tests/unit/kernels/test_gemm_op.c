@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The op grouped_gemm: what is accepted, what is refused with which sentence, and buckets. */
+#include "tests/unit/kernels/common.h"
+
+#define BASE "grouped_gemm mode=forward M=1024 N=768 K=2048 experts=128 topk=8 "
+
+static void refuse(const char *text, int code, const char *part)
+{
+    struct problem p;
+    assert_fails(problem_parse(&p, text, err), code, part);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    struct problem p;
+    problem_of(&p, "grouped_gemm mode=dW M=12 N=7 K=5");
+    const struct record *f = &p.fields;
+    assert_int_equal(record_int(f, "experts", 0), 1);
+    assert_int_equal(record_int(f, "topk", 0), 1);
+    assert_string_equal(record_text(f, "dtype_in", ""), "bf16");
+    assert_string_equal(record_text(f, "dtype_out", ""), "bf16");
+    assert_string_equal(record_text(f, "dtype_acc", ""), "fp32");
+    assert_string_equal(record_text(f, "routing", ""), "uniform");
+    assert_string_equal(record_text(f, "family", ""), "grouped_gemm");
+    assert_false(record_bool(f, "permute_x", true));
+    assert_false(record_bool(f, "accumulate", true));
+    problem_of(&p, "grouped_gemm mode=forward M=12 N=7 K=5 dtype_in=fp16");
+    assert_string_equal(record_text(&p.fields, "dtype_out", ""), "fp16");
+    problem_of(&p, "grouped_gemm mode=dW M=12 N=7 K=5 dtype_out=fp32 accumulate=true");
+    assert_string_equal(record_text(&p.fields, "dtype_out", ""), "fp32");
+}
+
+static void test_ranges(void **state)
+{
+    (void)state;
+    refuse("grouped_gemm mode=forward M=0 N=8 K=8", ERROR_INVALID, "M");
+    refuse("grouped_gemm mode=forward M=8 N=-4 K=8", ERROR_INVALID, "N");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=1073741825", ERROR_INVALID, "K");
+    refuse("grouped_gemm mode=forward M=8 N=8", ERROR_INVALID, "K");
+    refuse("grouped_gemm mode=sideways M=8 N=8 K=8", ERROR_INVALID, "mode");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=8 dtype_in=fp8", ERROR_INVALID, "dtype_in");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=8 quant=fp8_block", ERROR_INVALID, "none");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=8 experts=2000", ERROR_INVALID, "experts");
+    refuse("grouped_gemm mode=forward M=8 N=8 K=8 colour=red", ERROR_UNKNOWN_FIELD, "colour");
+    refuse("grouped_gemm mode=forward M=1073741824 N=1073741824 K=8", ERROR_INVALID, "2^40");
+    refuse("grouped_gemm mode=dX M=8 N=1048576 K=1048576 experts=4", ERROR_INVALID, "2^40");
+}
+
+static void test_contradictions(void **state)
+{
+    (void)state;
+    refuse(BASE "permute_x=true permute_y=true", ERROR_CONFLICT, "both true");
+    refuse(BASE "fuse_mul_post=true", ERROR_CONFLICT, "permute_y=true");
+    refuse("grouped_gemm mode=dX M=64 N=8 K=8 permute_y=true fuse_mul_post=true", ERROR_CONFLICT,
+           "mode dX");
+    refuse("grouped_gemm mode=dW M=64 N=8 K=8 permute_y=true fuse_mul_post=true", ERROR_CONFLICT,
+           "mode dW");
+    refuse(BASE "accumulate=true", ERROR_CONFLICT, "only dW");
+    refuse("grouped_gemm mode=forward M=20 N=8 K=8 experts=8 topk=6", ERROR_INVALID,
+           "not a multiple of topk 6");
+    refuse("grouped_gemm mode=forward M=16 N=8 K=8 experts=4 topk=8", ERROR_CONFLICT,
+           "8 of 4 experts");
+    refuse(BASE "dtype_out=fp32", ERROR_CONFLICT, "only dW may be fp32");
+    refuse("grouped_gemm mode=dW M=64 N=8 K=8 dtype_in=fp16 dtype_out=bf16", ERROR_CONFLICT,
+           "or fp32");
+}
+
+/* Permutes are independent of the mode. */
+static void test_permutes_everywhere(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"forward", "dX", "dW"};
+    for (size_t i = 0; i < 3; i++) {
+        for (int y = 0; y < 2; y++) {
+            char text[128];
+            struct problem p;
+            snprintf(text, sizeof(text), "grouped_gemm mode=%s M=64 N=8 K=8 experts=8 topk=2 %s=true",
+                     modes[i], y ? "permute_y" : "permute_x");
+            problem_of(&p, text);
+        }
+    }
+}
+
+static void test_routing(void **state)
+{
+    (void)state;
+    struct problem p;
+    char text[512];
+    problem_of(&p, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=\"rows:5,0,07\"");
+    assert_string_equal(record_text(&p.fields, "routing", ""), "rows:5,0,7");
+    /* One-line text reads back, commas and all. */
+    problem_format(&p, text, sizeof(text));
+    struct problem again;
+    problem_of(&again, text);
+    assert_true(record_equal(&p.fields, &again.fields));
+    problem_of(&p, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=zipf:1.20");
+    problem_of(&again, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=zipf:1.2");
+    assert_true(record_equal(&p.fields, &again.fields));
+
+    refuse(BASE "routing=random", ERROR_INVALID, "use uniform, zipf:<s> or rows:<a,b,...>");
+    refuse(BASE "routing=zipf:", ERROR_INVALID, "zipf:1.2");
+    refuse(BASE "routing=zipf:9", ERROR_INVALID, "0 to 8");
+    refuse(BASE "routing=zipf:nan", ERROR_INVALID, "0 to 8");
+    refuse(BASE "routing=\"rows:1,2\"", ERROR_CONFLICT, "2 experts, but experts is 128");
+    refuse("grouped_gemm mode=dW M=12 N=8 K=8 experts=2 routing=\"rows:5,5\"", ERROR_CONFLICT,
+           "10 rows in all, but M is 12");
+    refuse("grouped_gemm mode=dW M=12 N=8 K=8 experts=2 routing=\"rows:13,-1\"", ERROR_INVALID,
+           "rows of expert 1");
+    refuse("grouped_gemm mode=dW M=12 N=8 K=8 experts=2 routing=\"rows:12,\"", ERROR_INVALID,
+           "rows of expert 1");
+}
+
+static void expect_bucket(const char *text, enum bucket_scheme scheme, const char *expected)
+{
+    struct problem p, q, e;
+    problem_of(&p, text);
+    problem_of(&e, expected);
+    problem_bucket(&p, scheme, &q);
+    char got[512];
+    problem_format(&q, got, sizeof(got));
+    if (!record_equal(&q.fields, &e.fields)) {
+        fail_msg("bucket of \"%s\" is \"%s\", expected \"%s\"", text, got, expected);
+    }
+    problem_bucket(&q, scheme, &p);
+    assert_true(record_equal(&p.fields, &q.fields)); /* idempotent */
+}
+
+static void test_buckets(void **state)
+{
+    (void)state;
+    expect_bucket("grouped_gemm mode=forward M=1000 N=1000 K=777", BUCKET_EXACT,
+                  "grouped_gemm mode=forward M=1000 N=1000 K=777");
+    expect_bucket("grouped_gemm mode=forward M=1000 N=1000 K=2048", BUCKET_POW2,
+                  "grouped_gemm mode=forward M=1024 N=1016 K=2048");
+    expect_bucket("grouped_gemm mode=forward M=1000 N=1000 K=2048", BUCKET_SQRT2,
+                  "grouped_gemm mode=forward M=1024 N=1000 K=2048");
+    /* topk 6: M stays a multiple of it, and rounds in steps of rows per expert. */
+    expect_bucket("grouped_gemm mode=dX M=6000 N=8 K=8 experts=64 topk=6", BUCKET_POW2,
+                  "grouped_gemm mode=dX M=6144 N=8 K=8 experts=64 topk=6");
+    struct problem p, q;
+    problem_of(&p, "grouped_gemm mode=dX M=6000 N=8 K=8 experts=64 topk=6");
+    problem_bucket(&p, BUCKET_SQRT2, &q);
+    int64_t m = record_int(&q.fields, "M", 0);
+    assert_int_equal(m, bucket_sqrt2_rows(6000, 64, 6));
+    assert_int_equal(m % 6, 0);
+    assert_in_range(m, 6000, 6000 * 1.42);
+    /* Rows as given are the point of the problem: M is exact. */
+    expect_bucket("grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"", BUCKET_POW2,
+                  "grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"");
+    /* Where rounding up would pass a limit, the size stays. */
+    expect_bucket("grouped_gemm mode=dX M=1073741824 N=8 K=8 experts=3 topk=1", BUCKET_SQRT2,
+                  "grouped_gemm mode=dX M=1073741824 N=8 K=8 experts=3 topk=1");
+    struct problem large, rounded; /* M x N is below 2^40, but not M rounded up x N */
+    problem_of(&large, "grouped_gemm mode=dX M=1048577 N=1048575 K=8");
+    problem_bucket(&large, BUCKET_POW2, &rounded);
+    assert_int_equal(record_int(&rounded.fields, "M", 0), 1048577);
+}
+
+static void test_alias(void **state)
+{
+    (void)state;
+    struct problem p;
+    problem_of(&p, "gemm mode=forward M=12 N=7 K=5");
+    assert_string_equal(p.op->name, "grouped_gemm");
+    assert_string_equal(family_of_problem(&p)->name, "grouped_gemm");
+    refuse("attention M=3", ERROR_UNKNOWN_OP, "grouped_gemm");
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_permutes_everywhere),
+        cmocka_unit_test(test_routing),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_alias),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
