@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The independent reference of grouped_gemm: one thread per element, sums in double, nothing shared
+ * with portable.cu but the definition of the op (grouped_gemm.h). It need not be fast: it computes
+ * the check rows of a workload, once per problem.
+ *
+ * A block of threads has one check (blockIdx.x), a run of `length` elements within one row of the
+ * output, and COLUMNS of its columns (blockIdx.y). Block-wide it finds which row of the problem that
+ * is; then each thread sums its own elements.
+ *
+ * No headers (NVRTC); common to C and C++ but for the section "hardware", so that a test can run it
+ * on the CPU.
+ */
+#define COLUMNS 1024
+#define THREADS 256
+
+enum { FORWARD, DX, DW };
+enum { BF16 = 1, FP16 = 2 };
+
+struct reference_params { /* as in cuda_launch.c; strides in elements */
+    const void *x, *w, *dy, *m_sizes, *gather, *weights;
+    const long long *check_at;
+    double *out;
+    long long x_stride, w_stride, w_stride_expert, dy_stride;
+    long long rows, n, k, experts, topk, out_cols, length;
+    int mode, dtype_in;
+    int m_sizes_64, gather_64, weights_fp32;
+    int gather_x, gather_dy, scatter, fuse_mul_post, reserved;
+};
+
+/* ---- hardware ---------------------------------------------------------------------------------- */
+#ifndef REFERENCE_EMULATED
+#define DEVICE static __device__
+#define SHARED __shared__
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+#define THREAD ((int)threadIdx.x)
+#define CHECK ((long long)blockIdx.x)
+#define PART ((long long)blockIdx.y)
+#define BARRIER() __syncthreads()
+
+DEVICE float half_to_float(unsigned short v)
+{
+    float r;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+    return r;
+}
+
+DEVICE unsigned short float_to_half(float v)
+{
+    unsigned short r;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+    return r;
+}
+
+DEVICE float bits_to_float(unsigned v)
+{
+    return __uint_as_float(v);
+}
+
+DEVICE unsigned float_to_bits(float v)
+{
+    return __float_as_uint(v);
+}
+#endif
+
+/* ---- elements ---------------------------------------------------------------------------------- */
+
+DEVICE double element(const void *data, long long at, int dtype)
+{
+    const unsigned short v = ((const unsigned short *)data)[at];
+    return dtype == BF16 ? bits_to_float((unsigned)v << 16) : half_to_float(v);
+}
+
+/* To the input type and back, to nearest, ties to even. */
+DEVICE double rounded(double value, int dtype)
+{
+    const float v = (float)value;
+    if (dtype == FP16)
+        return half_to_float(float_to_half(v));
+    const unsigned bits = float_to_bits(v);
+    if (v != v)
+        return v;
+    return bits_to_float((bits + 0x7fffu + (bits >> 16 & 1u)) & 0xffff0000u);
+}
+
+DEVICE long long index_at(const void *data, long long at, int wide)
+{
+    return wide ? ((const long long *)data)[at] : ((const int *)data)[at];
+}
+
+/* ---- rows ---------------------------------------------------------------------------------------- */
+
+DEVICE long long rows_of(const struct reference_params *p, long long expert)
+{
+    return p->m_sizes ? index_at(p->m_sizes, expert, p->m_sizes_64) : p->rows;
+}
+
+DEVICE long long x_row(const struct reference_params *p, long long i)
+{
+    return p->gather_x ? index_at(p->gather, i, p->gather_64) / p->topk : i;
+}
+
+DEVICE long long dy_row(const struct reference_params *p, long long i)
+{
+    return p->gather_dy ? index_at(p->gather, i, p->gather_64) : i;
+}
+
+DEVICE double forward(const struct reference_params *p, long long i, long long expert,
+                      long long out_row, long long n)
+{
+    const long long x = x_row(p, i) * p->x_stride;
+    const long long w = expert * p->w_stride_expert + n * p->w_stride;
+    double sum = 0;
+    for (long long k = 0; k < p->k; k++)
+        sum += element(p->x, x + k, p->dtype_in) * element(p->w, w + k, p->dtype_in);
+    if (!p->fuse_mul_post)
+        return sum;
+    const double weight = p->weights_fp32 ? rounded(((const float *)p->weights)[out_row], p->dtype_in)
+                                          : element(p->weights, out_row, p->dtype_in);
+    return rounded(rounded(sum, p->dtype_in) * weight, p->dtype_in);
+}
+
+DEVICE double d_x(const struct reference_params *p, long long i, long long expert, long long k)
+{
+    const long long dy = dy_row(p, i) * p->dy_stride, w = expert * p->w_stride_expert + k;
+    double sum = 0;
+    for (long long n = 0; n < p->n; n++)
+        sum += element(p->dy, dy + n, p->dtype_in) *
+               element(p->w, w + n * p->w_stride, p->dtype_in);
+    return sum;
+}
+
+DEVICE double d_w(const struct reference_params *p, long long first, long long last, long long n,
+                  long long k)
+{
+    double sum = 0;
+    for (long long i = first; i < last; i++)
+        sum += element(p->dy, dy_row(p, i) * p->dy_stride + n, p->dtype_in) *
+               element(p->x, x_row(p, i) * p->x_stride + k, p->dtype_in);
+    return sum;
+}
+
+/* ---- the kernel ---------------------------------------------------------------------------------- */
+
+KERNEL grouped_gemm_reference(const struct reference_params p)
+{
+    SHARED long long row, expert, first; /* row in expert order; expert's first row */
+    const long long out_row = p.check_at[CHECK] / p.out_cols;
+    const long long out_col = p.check_at[CHECK] % p.out_cols;
+
+    if (THREAD == 0)
+        row = p.scatter ? -1 : out_row;
+    BARRIER();
+    if (p.scatter) {
+        for (long long i = THREAD; i < p.rows; i += THREADS)
+            if (index_at(p.gather, i, p.gather_64) == out_row)
+                row = i; /* a permutation: one thread finds it */
+    }
+    BARRIER();
+    if (THREAD == 0) {
+        first = 0;
+        expert = 0;
+        if (p.mode == DW) {
+            for (; expert < out_row / p.n; expert++)
+                first += rows_of(&p, expert);
+        } else {
+            for (; expert < p.experts && row >= first + rows_of(&p, expert); expert++)
+                first += rows_of(&p, expert);
+        }
+    }
+    BARRIER();
+    const long long end = (PART + 1) * COLUMNS < p.length ? (PART + 1) * COLUMNS : p.length;
+    for (long long j = PART * COLUMNS + THREAD; j < end; j += THREADS) {
+        double value;
+        if (row < 0)
+            value = bits_to_float(0x7fc00000u); /* nobody writes this row: a wrong gather */
+        else if (p.mode == FORWARD)
+            value = forward(&p, row, expert, out_row, out_col + j);
+        else if (p.mode == DX)
+            value = d_x(&p, row, expert, out_col + j);
+        else
+            value = d_w(&p, first, first + rows_of(&p, expert), out_row % p.n, out_col + j);
+        p.out[CHECK * p.length + j] = value;
+    }
+}

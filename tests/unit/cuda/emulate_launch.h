@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a test hands to an emulated kernel (emulate.h). */
+#ifndef GEMMD_TESTS_EMULATE_LAUNCH_H
+#define GEMMD_TESTS_EMULATE_LAUNCH_H
+
+#include <stdint.h>
+
+enum { EMULATE_RANGES_MAX = 16 };
+
+struct emulate_range {
+    const char *begin, *end;
+};
+
+struct emulate_launch {
+    uint32_t grid[3], threads, shared_bytes;
+    const void *params;
+    uint64_t seed;
+    uint32_t n_ranges; /* what copy16 may read and store16, store8 may write */
+    struct emulate_range ranges[EMULATE_RANGES_MAX];
+};
+
+/* Exported by each compiled kernel: 0, or -1 and a sentence in emulate_error. */
+int emulate_launch(const struct emulate_launch *l);
+extern char emulate_error[256];
+
+#endif
