@@ -5,9 +5,10 @@
  *
  * Threading: a `struct gemmd` may be used from several threads; calls on one are serialised. After
  * fork() the child reconnects by itself; the parent's connection is left alone.
- * Blocking: every call returns within its deadline (options), or the connection's default.
- * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when no
- * daemon answers in time.
+ * Blocking: every call returns within its deadline, or the connection's default (options). Only a
+ * tuning without a deadline waits as long as it takes, and even that notices a daemon that hangs.
+ * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when
+ * no daemon answers in time.
  * Compatibility: structs begin with `size`, set by the GEMMD_*_INIT macros; fields are added at the
  * end only. Numbers of enum gemmd_error_code and their names are stable.
  * Memory: text is owned by the struct it stands in; what a call allocates says which call frees it.
@@ -75,6 +76,9 @@ struct gemmd_error {
 };
 
 GEMMD_API const char *gemmd_error_name(int code);
+/* Whether the connection can still be used after this error. When not, the next call connects
+ * again by itself, so this is for people and logs. */
+GEMMD_API bool gemmd_error_survives(int code);
 GEMMD_API const char *gemmd_version(void);
 
 /* ---- connection ------------------------------------------------------------------------------ */
@@ -87,7 +91,9 @@ struct gemmd_options {
     const char *device;   /* "cuda:0", "cuda:GPU-<uuid>", "cpu"; NULL: the current CUDA device when
                              the process has one, else "cpu" */
     int deadline_ms;      /* default for connect and every call without its own; 0: 5000 */
-    bool autostart;       /* start a daemon for `device` when none answers */
+    bool autostart;       /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
+                             gemmd beside this program, else in PATH; its log is in the state
+                             directory */
 };
 #define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false}
 
@@ -95,8 +101,9 @@ struct gemmd_options {
  * GEMMD_DEADLINE, GEMMD_DENIED. `options` may be NULL. */
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
-/* A handle that is not connected: answers from its table and by the analytic default only, and tries
- * to connect again at most once a second. Never fails but for memory. */
+/* A handle that need not be connected: gemmd_get and gemmd_get_many behave as with GEMMD_FALLBACK,
+ * and while no daemon answers, connecting is tried at most once a second. Fails only for bad options
+ * and for memory. */
 GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                               struct gemmd_error *err);
 GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
@@ -121,8 +128,8 @@ struct gemmd_problem {
                               or "custom:<name> ..."), and the fields above are not read */
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
-    {sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false, false, \
-     NULL, NULL}
+    {sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,      \
+     false, NULL, NULL}
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
@@ -158,11 +165,14 @@ struct gemmd_query {
     double atol, rtol;      /* 0: 1e-2 */
     const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}, or NULL */
     const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}], or NULL */
-    void (*progress)(void *ctx, const struct gemmd_progress *p); /* in the calling thread */
+    /* In the calling thread; must not use the same handle. */
+    void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
+    int64_t seed;           /* of inputs, routing and the random strategy */
 };
 #define GEMMD_QUERY_INIT                                                                           \
-    {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL}
+    {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
+     NULL, 0}
 
 struct gemmd_answer {
     size_t size;
@@ -184,8 +194,10 @@ struct gemmd_answer {
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);
-/* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never tunes: wait is
- * NOW or CACHED. The return value is of the call as a whole. */
+/* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never waits for a
+ * tuning: GEMMD_WAIT_TUNED is taken as NOW. All problems, and all answers, have the size of the
+ * first one. The return value is of the call as a whole: when it is not 0, the statuses of what was
+ * not answered hold it too. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
@@ -193,21 +205,21 @@ GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *proble
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
-/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the referee's
- * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
+/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
-/* Any method of docs/protocol.md: params and result as JSON text. *result is freed with
- * gemmd_free. progress (may be NULL) sees the request's notifications. */
+/* Any method of docs/protocol.md: params (NULL: none) and result as JSON text. *result is freed
+ * with gemmd_free. progress (may be NULL) sees the request's notifications; params must ask for them.
+ * deadline_ms 0: the connection's default, for `get`, `tune`, `pin` none. */
 GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params_json,
                          int deadline_ms, char **result_json,
                          void (*progress)(void *ctx, const struct gemmd_progress *p), void *ctx,
                          struct gemmd_error *err);
 GEMMD_API void gemmd_free(void *p);
 
-/* All rows of a listing ("best", "trials", "modules", "quarantine", "runs", "devices", "events"), as
- * one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched as needed. */
+/* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
+ * "events"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched as needed. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 
@@ -226,7 +238,13 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
                                 struct gemmd_error *err);
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
-enum gemmd_dtype { GEMMD_BF16 = 1, GEMMD_FP16 = 2, GEMMD_FP32 = 3, GEMMD_INT32 = 4, GEMMD_INT64 = 5 };
+enum gemmd_dtype {
+    GEMMD_BF16 = 1,
+    GEMMD_FP16 = 2,
+    GEMMD_FP32 = 3,
+    GEMMD_INT32 = 4,
+    GEMMD_INT64 = 5
+};
 enum { GEMMD_ACCUMULATE = 1 };
 
 /* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. */
@@ -237,7 +255,7 @@ struct gemmd_grouped_gemm_args {
     void *out;                  /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
     const void *m_sizes;        /* device, [experts]; NULL only when experts = 1 */
-    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row in expert order */
+    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row, expert order */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */
     int64_t rows;               /* T */
@@ -250,7 +268,7 @@ struct gemmd_grouped_gemm_args {
 GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
                                      const struct gemmd_grouped_gemm_args *args, int64_t *bytes,
                                      struct gemmd_error *err);
-/* Asynchronous on args->stream; no allocation, no synchronisation; can be captured in a CUDA graph. */
+/* Asynchronous on args->stream; no allocation, no synchronisation; CUDA graphs can capture it. */
 GEMMD_API int gemmd_kernel_launch(struct gemmd_kernel *k,
                                   const struct gemmd_grouped_gemm_args *args,
                                   struct gemmd_error *err);

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <string.h>
+
+#include "client/ask.h"
+#include "kernels/family.h"
+
+/* Sizes of the first release: callers' structs are at least this large. */
+enum {
+    PROBLEM_SIZE_MIN = sizeof(struct gemmd_problem),
+    QUERY_SIZE_MIN = sizeof(struct gemmd_query),
+    OP_WORD_MAX = 128,
+};
+
+/* Every answer is verified with these; a looser query is answered by them too. */
+#define TOLERANCE 1e-2
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static bool all_zero(const char *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (at[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Copies a caller's struct over ours, which holds the defaults. A newer caller may have fields that
+ * we lack: only when they are unused can we do what is asked. */
+static int read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
+                       const char *name, struct error *err)
+{
+    if (their_size < min) {
+        return error_set(err, ERROR_INVALID, "struct gemmd_%s has size %zu: begin with its _INIT "
+                         "macro", name, their_size);
+    }
+    size_t known = their_size < size ? their_size : size;
+    if (!all_zero((const char *)theirs + known, their_size - known)) {
+        return error_set(err, ERROR_INVALID, "struct gemmd_%s uses a field that this libgemmd (%s) "
+                         "does not know: update it", name, gemmd_version());
+    }
+    memcpy(ours, theirs, known);
+    return 0;
+}
+
+struct key_writer {
+    uint8_t *out;
+    size_t n, max;
+    bool full;
+};
+
+static void put_bytes(struct key_writer *w, const void *data, size_t n)
+{
+    if (w->full || n > w->max - w->n) {
+        w->full = true;
+        return;
+    }
+    memcpy(w->out + w->n, data, n);
+    w->n += n;
+}
+
+static void put_text(struct key_writer *w, const char *text, const char *fallback)
+{
+    const char *s = text ? text : fallback;
+    put_bytes(w, s, strlen(s) + 1);
+}
+
+/* The same for the same words of the caller: two spellings of one problem are two entries. A text's
+ * only zero is its last byte, the numbers' first eight bytes hold one: the forms do not mix. */
+static void make_key(struct ask *a)
+{
+    const struct gemmd_problem *p = &a->problem;
+    struct key_writer w = {.out = a->key, .max = sizeof(a->key)};
+    if (p->text) {
+        put_text(&w, p->text, "");
+    } else {
+        int64_t head[] = {p->m, p->n, p->k, p->experts ? p->experts : 1, p->topk ? p->topk : 1,
+                          p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
+                              p->accumulate << 3};
+        put_bytes(&w, head, sizeof(head));
+        put_text(&w, p->mode, "forward");
+        put_text(&w, p->dtype_in, "bf16");
+        put_text(&w, p->dtype_out, "");
+        put_text(&w, p->routing, "uniform");
+    }
+    a->key_len = w.full ? 0 : w.n;
+}
+
+int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
+{
+    if (!p) {
+        return error_set(err, ERROR_INVALID, "there is no struct gemmd_problem (NULL)");
+    }
+    a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
+    int r =
+        read_struct(&a->problem, sizeof(a->problem), p, p->size, PROBLEM_SIZE_MIN, "problem", err);
+    if (r) {
+        return r;
+    }
+    make_key(a);
+    return 0;
+}
+
+int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
+{
+    a->query = (struct gemmd_query)GEMMD_QUERY_INIT;
+    int r =
+        q ? read_struct(&a->query, sizeof(a->query), q, q->size, QUERY_SIZE_MIN, "query", err) : 0;
+    if (r) {
+        return r;
+    }
+    if ((unsigned)a->query.wait > GEMMD_WAIT_CACHED) {
+        return error_set(err, ERROR_INVALID, "wait is %d: use GEMMD_WAIT_TUNED, _NOW or _CACHED",
+                         (int)a->query.wait);
+    }
+    if (a->query.deadline_ms < 0) {
+        return error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (the default) or more",
+                         a->query.deadline_ms);
+    }
+    return 0;
+}
+
+bool ask_is_plain(const struct ask *a)
+{
+    const struct gemmd_query *q = &a->query;
+    return a->key_len > 0 && !q->restrict_json && !q->configs_json &&
+           (q->atol == 0 || q->atol >= TOLERANCE) && (q->rtol == 0 || q->rtol >= TOLERANCE);
+}
+
+/* ---- to the wire ---------------------------------------------------------------------------- */
+
+enum field_kind { FIELD_TEXT, FIELD_INT, FIELD_REAL, FIELD_FLAG, FIELD_JSON };
+
+struct field {
+    const char *name;
+    enum field_kind kind;
+    const char *text; /* TEXT and JSON; NULL: left out */
+    int64_t integer;  /* INT and FLAG; 0: left out */
+    double real;      /* REAL; 0: left out */
+    bool always;
+};
+
+static bool is_given(const struct field *f)
+{
+    return f->always || f->text || f->integer || f->real != 0;
+}
+
+static int put_field(struct wire_buf *b, const struct field *f, struct error *err)
+{
+    wire_put_str(b, f->name);
+    switch (f->kind) {
+    case FIELD_TEXT:
+        wire_put_str(b, f->text);
+        break;
+    case FIELD_INT:
+        wire_put_int(b, f->integer);
+        break;
+    case FIELD_REAL:
+        wire_put_real(b, f->real);
+        break;
+    case FIELD_FLAG:
+        wire_put_bool(b, true);
+        break;
+    case FIELD_JSON:
+        return wire_from_json(b, f->text, err) ? error_prefix(err, "%s_json", f->name) : 0;
+    }
+    return 0;
+}
+
+static size_t count_given(const struct field *fields, size_t n)
+{
+    size_t given = 0;
+    for (size_t i = 0; i < n; i++) {
+        given += is_given(&fields[i]);
+    }
+    return given;
+}
+
+static int put_given(struct wire_buf *b, const struct field *fields, size_t n, struct error *err)
+{
+    for (size_t i = 0; i < n; i++) {
+        int r = is_given(&fields[i]) ? put_field(b, &fields[i], err) : 0;
+        if (r) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+/* "op NAME=VALUE ..." into op and record, without asking whether we know the op. */
+static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fields,
+                      struct error *err)
+{
+    text += strspn(text, " \t\n");
+    size_t n = strcspn(text, " \t\n,");
+    if (n == 0 || n >= OP_WORD_MAX || memchr(text, '=', n)) {
+        return error_set(err, ERROR_INVALID, "a problem's text begins with its op, as in "
+                         "\"grouped_gemm M=4096 N=1024 K=1024\": \"%.80s\"", text);
+    }
+    memcpy(op, text, n);
+    op[n] = '\0';
+    return record_parse(fields, text + n, err);
+}
+
+static void put_value(struct wire_buf *b, const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_BOOL:
+        wire_put_bool(b, v->flag);
+        break;
+    case VALUE_INT:
+        wire_put_int(b, v->integer);
+        break;
+    case VALUE_REAL:
+        wire_put_real(b, v->real);
+        break;
+    case VALUE_TEXT:
+        wire_put_str(b, v->text);
+        break;
+    case VALUE_NONE:
+        wire_put_nil(b);
+        break;
+    }
+}
+
+static int pack_text(struct wire_buf *b, const char *text, struct error *err)
+{
+    char op[OP_WORD_MAX];
+    struct record fields;
+    int r = split_text(text, op, &fields, err);
+    if (r) {
+        return r;
+    }
+    wire_put_map(b, fields.n + 1);
+    wire_put_kv_str(b, "op", op);
+    for (size_t i = 0; i < fields.n; i++) {
+        struct value v = record_at(&fields, i);
+        wire_put_str(b, fields.fields[i].name);
+        put_value(b, &v);
+    }
+    return 0;
+}
+
+enum { PROBLEM_FIELDS = 14 };
+
+/* Sizes are always sent: a missing one then has the same sentence as a bad one. */
+static void problem_fields(const struct gemmd_problem *p, struct field out[PROBLEM_FIELDS])
+{
+    const struct field fields[PROBLEM_FIELDS] = {
+        {"op", FIELD_TEXT, .text = "grouped_gemm"},
+        {"mode", FIELD_TEXT, .text = p->mode ? p->mode : "forward"},
+        {"dtype_in", FIELD_TEXT, .text = p->dtype_in},
+        {"dtype_out", FIELD_TEXT, .text = p->dtype_out},
+        {"M", FIELD_INT, .integer = p->m, .always = true},
+        {"N", FIELD_INT, .integer = p->n, .always = true},
+        {"K", FIELD_INT, .integer = p->k, .always = true},
+        {"experts", FIELD_INT, .integer = p->experts},
+        {"topk", FIELD_INT, .integer = p->topk},
+        {"permute_x", FIELD_FLAG, .integer = p->permute_x},
+        {"permute_y", FIELD_FLAG, .integer = p->permute_y},
+        {"fuse_mul_post", FIELD_FLAG, .integer = p->fuse_mul_post},
+        {"accumulate", FIELD_FLAG, .integer = p->accumulate},
+        {"routing", FIELD_TEXT, .text = p->routing},
+    };
+    memcpy(out, fields, sizeof(fields));
+}
+
+int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err)
+{
+    if (p->text) {
+        return pack_text(b, p->text, err);
+    }
+    struct field fields[PROBLEM_FIELDS];
+    problem_fields(p, fields);
+    wire_put_map(b, count_given(fields, PROBLEM_FIELDS));
+    return put_given(b, fields, PROBLEM_FIELDS, err);
+}
+
+static const char *wait_name(enum gemmd_wait w)
+{
+    return w == GEMMD_WAIT_NOW ? "now" : w == GEMMD_WAIT_CACHED ? "cached" : "tuned";
+}
+
+int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err)
+{
+    const struct gemmd_query *q = &a->query;
+    const struct field fields[] = {
+        {"wait", FIELD_TEXT, .text = wait_name(q->wait)},
+        {"deadline_ms", FIELD_INT, .integer = deadline_ms},
+        {"progress", FIELD_FLAG, .integer = q->progress != NULL},
+        {"again", FIELD_FLAG, .integer = (q->flags & GEMMD_AGAIN) != 0},
+        {"strategy", FIELD_TEXT, .text = q->strategy},
+        {"budget", FIELD_INT, .integer = q->budget},
+        {"budget_ms", FIELD_INT, .integer = q->budget_ms},
+        {"iters", FIELD_INT, .integer = q->iters},
+        {"warmup", FIELD_INT, .integer = q->warmup},
+        {"atol", FIELD_REAL, .real = q->atol},
+        {"rtol", FIELD_REAL, .real = q->rtol},
+        {"seed", FIELD_INT, .integer = q->seed},
+        {"restrict", FIELD_JSON, .text = q->restrict_json},
+        {"configs", FIELD_JSON, .text = q->configs_json},
+    };
+    size_t n = sizeof(fields) / sizeof(fields[0]);
+    wire_put_map(b, count_given(fields, n) + 1);
+    wire_put_str(b, "problem");
+    int r = ask_pack_problem(b, &a->problem, err);
+    return r ? r : put_given(b, fields, n, err);
+}
+
+/* ---- to a problem of ours ------------------------------------------------------------------- */
+
+static int read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], struct record *out,
+                       struct error *err)
+{
+    if (p->text) {
+        return split_text(p->text, op, out, err);
+    }
+    struct field fields[PROBLEM_FIELDS];
+    problem_fields(p, fields);
+    strcpy(op, fields[0].text);
+    record_init(out);
+    int r = 0;
+    for (size_t i = 1; i < PROBLEM_FIELDS && r == 0; i++) {
+        const struct field *f = &fields[i];
+        struct value v = f->kind == FIELD_TEXT  ? VALUE_OF_TEXT(f->text)
+                         : f->kind == FIELD_INT ? VALUE_OF_INT(f->integer)
+                                                : VALUE_OF_BOOL(f->integer != 0);
+        r = is_given(f) ? record_set(out, f->name, v, err) : 0;
+    }
+    return r;
+}
+
+int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, families_register);
+    char op[OP_WORD_MAX];
+    struct record fields;
+    int r = read_fields(p, op, &fields, err);
+    return r ? r : problem_make(out, op, &fields, err);
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Any method, in JSON: what tools are made of. Listings are put together from pages.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+#include "client/clock.h"
+#include "client/handle.h"
+
+void gemmd_free(void *p)
+{
+    free(p);
+}
+
+static bool takes_long(const char *method)
+{
+    return strcmp(method, "get") == 0 || strcmp(method, "tune") == 0 || strcmp(method, "pin") == 0;
+}
+
+static bool changes_something(const char *method)
+{
+    static const char *const readers[] = {"hello", "get",   "get_many", "list", "show",
+                                          "module", "check", "space",    "status"};
+    for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
+        if (strcmp(method, readers[i]) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int call_locked(struct gemmd *g, const struct session_request *q, char **json,
+                       struct error *err)
+{
+    int r = handle_enter(g, q->deadline, err);
+    if (r) {
+        return r;
+    }
+    const struct wire_obj *result;
+    r = session_call(&g->session, q, &result, err);
+    r = r ? r : wire_to_json(result, json, err);
+    handle_leave(g);
+    return r;
+}
+
+static int check_call(struct gemmd *g, const char *method, char **result_json, struct error *err)
+{
+    if (!g) {
+        return handle_enter(NULL, 0, err);
+    }
+    if (!method || !result_json) {
+        return error_set(err, ERROR_INVALID, "method and result_json may not be NULL");
+    }
+    *result_json = NULL;
+    return 0;
+}
+
+int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int deadline_ms,
+               char **result_json, void (*progress)(void *ctx, const struct gemmd_progress *p),
+               void *ctx, struct gemmd_error *err)
+{
+    struct error e;
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    int r = check_call(g, method, result_json, &e);
+    if (r == 0 && params_json && (r = wire_from_json(&params, params_json, &e)) != 0) {
+        error_prefix(&e, "params");
+    }
+    if (r == 0) {
+        const struct session_request q = {
+            .method = method, .params = params_json ? &params : NULL,
+            .deadline = handle_deadline(g, deadline_ms, takes_long(method)),
+            .repeatable = !changes_something(method), .progress = progress, .ctx = ctx};
+        r = call_locked(g, &q, result_json, &e);
+    }
+    return handle_result(r, &e, err);
+}
+
+/* ---- listings ------------------------------------------------------------------------------- */
+
+struct listing {
+    struct gemmd *g;
+    const char *what;
+    json_t *filter;       /* owned */
+    int64_t want;         /* rows, by the caller's limit; -1: all */
+    int64_t got, offset;
+    char *text;           /* owned: "[row,row" */
+    size_t length;
+};
+
+static int read_filter(struct listing *l, const char *filter_json, struct error *err)
+{
+    json_error_t why;
+    l->filter = filter_json ? json_loads(filter_json, JSON_REJECT_DUPLICATES, &why) : json_object();
+    if (!l->filter) {
+        return filter_json ? error_set(err, ERROR_INVALID, "the filter is not JSON: %s", why.text)
+                           : error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
+    }
+    if (!json_is_object(l->filter)) {
+        return error_set(err, ERROR_INVALID,
+                         "the filter is not a JSON object: {\"column\": value}");
+    }
+    const json_t *limit = json_object_get(l->filter, "limit");
+    const json_t *offset = json_object_get(l->filter, "offset");
+    if ((limit && (!json_is_integer(limit) || json_integer_value(limit) < 0)) ||
+        (offset && (!json_is_integer(offset) || json_integer_value(offset) < 0))) {
+        return error_set(err, ERROR_INVALID, "limit and offset of a filter are integers from 0 on");
+    }
+    l->want = limit ? json_integer_value(limit) : -1;
+    l->offset = offset ? json_integer_value(offset) : 0;
+    return 0;
+}
+
+static int pack_page(struct listing *l, struct wire_buf *b, struct error *err)
+{
+    int64_t rows = l->want < 0 || l->want - l->got > PAGE_ROWS_MAX ? PAGE_ROWS_MAX
+                                                                    : l->want - l->got;
+    json_object_set_new(l->filter, "limit", json_integer(rows));
+    json_object_set_new(l->filter, "offset", json_integer(l->offset));
+    char *filter = json_dumps(l->filter, JSON_REAL_PRECISION(17));
+    if (!filter) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
+    }
+    wire_put_map(b, 2);
+    wire_put_kv_str(b, "what", l->what);
+    wire_put_str(b, "filter");
+    int r = wire_from_json(b, filter, err);
+    free(filter);
+    return r;
+}
+
+/* "[a,b]" behind "[x,y": "[x,y,a,b" */
+static int append_rows(struct listing *l, const struct wire_obj *rows, struct error *err)
+{
+    char *page = NULL;
+    int r = wire_to_json(rows, &page, err);
+    if (r) {
+        return r;
+    }
+    size_t n = strlen(page);
+    char *text = realloc(l->text, l->length + n + 2);
+    if (!text) {
+        free(page);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of rows", l->length + n);
+    }
+    l->text = text;
+    text[l->length] = l->got > 0 ? ',' : '[';
+    memcpy(text + l->length + 1, page + 1, n - 2);
+    l->length += n - 1;
+    free(page);
+    return 0;
+}
+
+static int take_page(struct listing *l, const struct wire_obj *result, bool *more,
+                     struct error *err)
+{
+    const struct wire_obj *rows = wire_find(result, "rows");
+    if (wire_type_of(rows) != WIRE_ARRAY) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's page of %s has no rows", l->what);
+    }
+    int64_t n = (int64_t)wire_count(rows);
+    int r = n > 0 ? append_rows(l, rows, err) : 0;
+    if (r) {
+        return r;
+    }
+    l->got += n;
+    int64_t next = 0;
+    *more = wire_get_int(wire_find(result, "next"), &next) && (l->want < 0 || l->got < l->want);
+    if (*more && (next <= l->offset || n == 0)) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's pages of %s do not advance", l->what);
+    }
+    l->offset = next;
+    return 0;
+}
+
+/* Each page has the default deadline: a long list is not a slow daemon. */
+static int fetch_page(struct listing *l, bool *more, struct error *err)
+{
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    int r = pack_page(l, &params, err);
+    if (r) {
+        return r;
+    }
+    const struct session_request q = {.method = "list", .params = &params, .repeatable = true,
+                                      .deadline = handle_deadline(l->g, 0, false)};
+    r = handle_enter(l->g, q.deadline, err);
+    if (r) {
+        return r;
+    }
+    const struct wire_obj *result;
+    r = session_call(&l->g->session, &q, &result, err);
+    r = r ? r : take_page(l, result, more, err);
+    handle_leave(l->g);
+    return r;
+}
+
+static int fetch_all(struct listing *l, const char *filter_json, char **rows_json,
+                     struct error *err)
+{
+    int r = read_filter(l, filter_json, err);
+    bool more = l->want != 0;
+    while (r == 0 && more) {
+        r = fetch_page(l, &more, err);
+    }
+    json_decref(l->filter);
+    if (r) {
+        free(l->text);
+        return r;
+    }
+    if (l->got == 0) {
+        l->text = strdup("[]");
+    } else {
+        strcpy(l->text + l->length, "]");
+    }
+    *rows_json = l->text;
+    return l->text ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for rows");
+}
+
+int gemmd_list(struct gemmd *g, const char *what, const char *filter_json, char **rows_json,
+               struct gemmd_error *err)
+{
+    struct error e;
+    struct listing l = {.g = g, .what = what};
+    int r = check_call(g, what, rows_json, &e);
+    r = r ? r : fetch_all(&l, filter_json, rows_json, &e);
+    return handle_result(r, &e, err);
+}

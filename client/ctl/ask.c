@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* get, tune, bench: ask about problems one after the other, and show what came. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+struct asking {
+    struct ctl ctl;
+    struct problems problems;
+    struct search search;
+    bool tune;     /* gemmd_tune; else gemmd_get */
+    bool each;     /* every config by itself (bench) */
+    json_t *rows;  /* owned */
+    size_t n, done;
+    int code;      /* of the first failure */
+};
+
+static const struct argp_child children[] = {
+    {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0},
+    {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct asking *a = state->input;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    state->child_inputs[0] = &a->problems;
+    state->child_inputs[1] = &a->search;
+    state->child_inputs[2] = &a->search;
+    state->child_inputs[3] = &a->search;
+    state->child_inputs[4] = &a->ctl;
+    return 0;
+}
+
+/* ---- one ask -------------------------------------------------------------------------------- */
+
+static void make_label(const struct asking *a, const json_t *problem, char *out, size_t size)
+{
+    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    char count[48] = "";
+    if (a->n > 1) {
+        snprintf(count, sizeof(count), "[%zu/%zu] ", a->done + 1, a->n);
+    }
+    snprintf(out, size, "%s%s %lldx%lldx%lld", count,
+             mode ? mode : json_string_value(json_object_get(problem, "op")),
+             (long long)json_integer_value(json_object_get(problem, "M")),
+             (long long)json_integer_value(json_object_get(problem, "N")),
+             (long long)json_integer_value(json_object_get(problem, "K")));
+}
+
+/* On a terminal the table comes only when all is done: say what each one gave. */
+static void remark(const struct asking *a, const char *label, const struct gemmd_answer *answer,
+                   double ms)
+{
+    if (a->ctl.quiet || a->n < 2) {
+        return;
+    }
+    fprintf(stderr, "%s: ", label);
+    if (answer->time_us > 0) {
+        fprintf(stderr, "%.1f us, ", answer->time_us);
+    }
+    fprintf(stderr, "%s %s, in %.*f s\n", answer->tier, answer->source, ms < 100 ? 3 : 1, ms / 1e3);
+}
+
+static json_t *ask_one(struct asking *a, const json_t *problem)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_answer answer = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct progress_line line;
+    char label[96];
+    make_label(a, problem, label, sizeof(label));
+    progress_begin(&line, a->ctl.quiet, label);
+    char *text = text_of_json(problem);
+    p.text = text;
+    a->search.query.flags |= GEMMD_NO_TABLE;
+    a->search.query.progress = progress_show;
+    a->search.query.ctx = &line;
+    double began = ctl_now_ms();
+    int r = (a->tune ? gemmd_tune : gemmd_get)(a->ctl.g, &p, &a->search.query, &answer, &e);
+    double ms = ctl_now_ms() - began;
+    progress_end(&line);
+    free(text);
+    if (r) {
+        int code = ctl_fail(&e);
+        a->code = a->code ? a->code : code;
+        return result_of_error(problem, &e);
+    }
+    remark(a, label, &answer, ms);
+    json_t *row = result_of_answer(problem, &answer);
+    bool hit = !a->tune && !line.seen; /* else the time is a tuning's */
+    json_object_set_new(row, hit ? "round_trip_us" : "elapsed_ms", json_real(hit ? ms * 1e3 : ms));
+    return row;
+}
+
+static void ask_named(struct asking *a, const json_t *item)
+{
+    json_t *row = ask_one(a, json_object_get(item, "problem"));
+    json_t *name = json_object_get(item, "name");
+    if (name) {
+        json_object_set(row, "name", name);
+    }
+    json_array_append_new(a->rows, row);
+    a->done++;
+}
+
+/* ---- all of them ---------------------------------------------------------------------------- */
+
+/* Nobody there: the next problem would only say so again. */
+static bool goes_on(const struct asking *a)
+{
+    return a->code != UNREACHABLE;
+}
+
+static void ask_configs(struct asking *a, const json_t *item)
+{
+    size_t i;
+    json_t *config;
+    json_array_foreach(a->search.configs, i, config) {
+        json_t *alone = json_pack("[O]", config);
+        char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
+        a->search.query.configs_json = text;
+        if (goes_on(a)) {
+            ask_named(a, item);
+        }
+        free(text);
+        json_decref(alone);
+    }
+}
+
+static void remark_hit(const struct asking *a)
+{
+    const json_t *row = json_array_get(a->rows, 0);
+    const json_t *trip = json_object_get(row, "round_trip_us");
+    const char *note = json_string_value(json_object_get(row, "note"));
+    if (a->ctl.quiet || json_array_size(a->rows) != 1) {
+        return;
+    }
+    if (trip) {
+        fprintf(stderr, "answered in %.0f us, tier %s\n", json_number_value(trip),
+                json_string_value(json_object_get(row, "tier")));
+    }
+    if (note && *note) {
+        fprintf(stderr, "%s\n", note);
+    }
+}
+
+static int show(struct asking *a)
+{
+    size_t good = 0, i;
+    json_t *row;
+    json_array_foreach(a->rows, i, row) {
+        good += !json_object_get(row, "error");
+    }
+    if (a->ctl.json) {
+        int r = ctl_print_json(json_incref(a->rows));
+        return a->code ? a->code : r;
+    }
+    if (good > 0) {
+        results_print(a->rows);
+        remark_hit(a);
+    }
+    return a->code;
+}
+
+static int run(struct asking *a)
+{
+    int code = problems_make(&a->problems);
+    if (code == DONE && a->each && json_array_size(a->search.configs) == 0) {
+        code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
+    }
+    code = code ? code : ctl_connect(&a->ctl);
+    if (code) {
+        return code;
+    }
+    search_finish(&a->search);
+    a->rows = json_array();
+    a->n = json_array_size(a->problems.all) * (a->each ? json_array_size(a->search.configs) : 1);
+    size_t i;
+    json_t *item;
+    json_array_foreach(a->problems.all, i, item) {
+        if (a->each) {
+            ask_configs(a, item);
+        } else if (goes_on(a)) {
+            ask_named(a, item);
+        }
+    }
+    return show(a);
+}
+
+static int ask(struct asking *a, const char *doc, int argc, char **argv)
+{
+    const struct argp argp = {.parser = parse, .args_doc = "[PROBLEM]", .doc = doc,
+                              .children = children};
+    search_init(&a->search);
+    argp_parse(&argp, argc, argv, 0, NULL, a);
+    int code = run(a);
+    json_decref(a->rows);
+    search_deinit(&a->search);
+    problems_deinit(&a->problems);
+    ctl_deinit(&a->ctl);
+    return code;
+}
+
+int cmd_get(int argc, char **argv)
+{
+    struct asking a = {.tune = false};
+    return ask(&a, "Asks for the best config of each problem. What is not known is tuned, with "
+               "progress on stderr, unless --wait says otherwise.", argc, argv);
+}
+
+int cmd_tune(int argc, char **argv)
+{
+    struct asking a = {.tune = true};
+    return ask(
+        &a,
+        "Tunes each problem, whether known or not, and shows the winners.\v"
+        "A search under --restrict, --space or --config has a winner of source \"partial\": it "
+        "answers such queries, and no unrestricted one.",
+        argc, argv);
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    struct asking a = {.tune = true, .each = true};
+    return ask(&a, "Verifies and measures given configs, each by itself.", argc, argv);
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/ctl/ctl.h"
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON };
+
+static const struct argp_option options[] = {
+    {0, 0, 0, 0, "For every command:", -1},
+    {"socket", KEY_SOCKET, "PATH", 0,
+     "the daemon's socket (default: $GEMMD_SOCKET, else by device)", 0},
+    {"device", KEY_DEVICE, "DEVICE", 0,
+     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay-<name> (default: $GEMMD_DEVICE, else cpu)",
+     0},
+    {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
+    {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct ctl *c = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        c->device = getenv("GEMMD_DEVICE");
+        break;
+    case KEY_SOCKET:
+        c->socket = arg;
+        break;
+    case KEY_DEVICE:
+        c->device = arg;
+        break;
+    case KEY_JSON:
+        c->json = true;
+        break;
+    case 'q':
+        c->quiet = true;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp ctl_argp = {.options = options, .parser = parse};
+
+/* ---- failing -------------------------------------------------------------------------------- */
+
+static void say(const char *format, va_list args)
+{
+    fputs("gemmctl: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+}
+
+int ctl_usage(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return USAGE;
+}
+
+int ctl_failed(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(format, args);
+    va_end(args);
+    return FAILED;
+}
+
+int ctl_fail(const struct gemmd_error *e)
+{
+    switch (e->code) {
+    case GEMMD_UNREACHABLE:
+        ctl_failed("%s; start one with `gemmctl start --device cpu` (or cuda:0)", e->text);
+        return UNREACHABLE;
+    case GEMMD_DISCONNECTED:
+    case GEMMD_SHUTTING_DOWN:
+        ctl_failed("%s", e->text);
+        return UNREACHABLE;
+    case GEMMD_BUSY:
+        ctl_failed("%s", e->text);
+        return BUSY;
+    default:
+        return ctl_failed("%s", e->text);
+    }
+}
+
+/* ---- connecting and calling ----------------------------------------------------------------- */
+
+int ctl_connect(struct ctl *c)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    o.socket = c->socket;
+    o.device = c->device;
+    return gemmd_connect(&c->g, &o, &e) ? ctl_fail(&e) : DONE;
+}
+
+void ctl_deinit(struct ctl *c)
+{
+    c->g = gemmd_close(c->g);
+}
+
+static json_t *take_json(char *text, int *code)
+{
+    json_t *j = json_loads(text, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+    gemmd_free(text);
+    if (!j) {
+        *code = ctl_failed("the daemon's answer is not JSON");
+    }
+    return j;
+}
+
+json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code)
+{
+    char *text = params ? json_dumps(params, JSON_REAL_PRECISION(17)) : NULL;
+    char *result = NULL;
+    struct gemmd_error e;
+    int r = gemmd_call(c->g, method, text, 0, &result, NULL, NULL, &e);
+    free(text);
+    json_decref(params);
+    if (r) {
+        *code = ctl_fail(&e);
+        return NULL;
+    }
+    return take_json(result, code);
+}
+
+json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code)
+{
+    char *text = filter ? json_dumps(filter, JSON_REAL_PRECISION(17)) : NULL;
+    char *rows = NULL;
+    struct gemmd_error e;
+    int r = gemmd_list(c->g, what, text, &rows, &e);
+    free(text);
+    json_decref(filter);
+    if (r) {
+        *code = ctl_fail(&e);
+        return NULL;
+    }
+    return take_json(rows, code);
+}
+
+int ctl_print_json(json_t *j)
+{
+    int r = json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
+    json_decref(j);
+    if (r || putchar('\n') == EOF || fflush(stdout)) {
+        return ctl_failed("cannot write the result");
+    }
+    return DONE;
+}
+
+double ctl_now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gemmctl: what its files share. It sees libgemmd through gemmd.h only, like any other user.
+ *
+ *   main.c       the list of commands
+ *   ctl.c        options of every command, connecting, exit codes
+ *   problems.c   options that say which problems; shapes.c reads them from a table
+ *   search.c     options that say how to search
+ *   text.c       the one-line text of problems and configs, to JSON and back
+ *   table.c      rows for people, or the same rows as JSON
+ *   results.c    an answer as a row
+ *   progress.c   the line on stderr
+ *   ask.c pin.c listing.c space.c transfer.c daemon.c   the commands, by theme
+ *
+ * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
+ * stderr. What fails ends in one sentence, "gemmctl: ...".
+ */
+#ifndef GEMMD_CLIENT_CTL_CTL_H
+#define GEMMD_CLIENT_CTL_CTL_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <jansson.h>
+
+#include "client/gemmd.h"
+
+enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, UNREACHABLE = 3, BUSY = 75 };
+
+/* ---- ctl.c ---------------------------------------------------------------------------------- */
+
+/* What every command takes. */
+struct ctl {
+    const char *socket, *device; /* borrowed from argv or the environment */
+    bool json, quiet;
+    struct gemmd *g; /* owned */
+};
+extern const struct argp ctl_argp; /* input: struct ctl */
+
+/* 0, or an exit code after the sentence. */
+int ctl_connect(struct ctl *c);
+void ctl_deinit(struct ctl *c);
+#define CTL_AUTO __attribute__((cleanup(ctl_deinit))) struct ctl
+
+/* Prints "gemmctl: <sentence>" and returns the exit code. */
+int ctl_fail(const struct gemmd_error *e);
+int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2))); /* USAGE */
+int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* FAILED */
+
+/* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
+json_t *ctl_call(struct ctl *c, const char *method, json_t *params, int *code);
+json_t *ctl_list(struct ctl *c, const char *what, json_t *filter, int *code);
+/* Prints a document and takes it over. */
+int ctl_print_json(json_t *j);
+double ctl_now_ms(void);
+
+/* ---- text.c --------------------------------------------------------------------------------- */
+
+/* "A=1 B=true" to {"A": 1, "B": true}. NULL and a sentence when it does not read. */
+json_t *text_to_json(const char *text, struct gemmd_error *err);
+/* And back; malloc'ed. `op` objects begin with the op: "grouped_gemm M=1 ...". */
+char *text_of_json(const json_t *object);
+/* "grouped_gemm M=1 ..." or "M=1 ...": {"op": ..., ...}. */
+json_t *text_to_problem(const char *text, struct gemmd_error *err);
+/* A whole file ("-": stdin); NULL and a sentence. malloc'ed. */
+char *text_read_file(const char *path, struct gemmd_error *err);
+json_t *text_read_json(const char *path, struct gemmd_error *err);
+
+/* ---- problems.c, shapes.c ------------------------------------------------------------------- */
+
+enum { PROBLEM_LISTS = 9 };
+
+struct problems {
+    char *lists[PROBLEM_LISTS]; /* borrowed from argv: "16,32,64" */
+    const char *op, *routing, *shapes, *model, *layer, *permutes;
+    bool permute_x, permute_y, fuse_mul_post, accumulate;
+    char *words; /* owned: the arguments that are no options */
+    json_t *all; /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
+};
+extern const struct argp problems_argp; /* input: struct problems */
+
+/* Fills in `all`. 0, or USAGE after the sentence. */
+int problems_make(struct problems *p);
+/* Exactly one, for commands that take one. NULL after the sentence. Borrowed. */
+const json_t *problems_one(struct problems *p);
+/* {"key": ...} or {"problem": ...} for methods that take either; a key is the only word. */
+json_t *problems_key_or_one(struct problems *p, int *code);
+void problems_deinit(struct problems *p);
+
+/* Rows of a shapes file that pass the filters, in the form of `all`; NULL after the sentence. */
+struct shapes_filter {
+    const char *model, *layer, *modes, *tokens; /* comma lists, or NULL */
+    bool own_permutes;
+};
+json_t *shapes_read(const char *path, const struct shapes_filter *f);
+/* Whether a comma list names the word; a NULL list names all. */
+bool list_has(const char *list, const char *word);
+
+/* ---- search.c ------------------------------------------------------------------------------- */
+
+struct search {
+    struct gemmd_query query; /* its JSON texts are filled in by search_finish */
+    json_t *restrict_;        /* owned: {"BLOCK_SIZE_M": [64, 128]} */
+    json_t *configs;          /* owned: ["BLOCK_SIZE_M=64 ..."] */
+    char *restrict_text, *configs_text; /* owned */
+};
+/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, tolerances.
+ */
+extern const struct argp search_argp, space_argp, given_argp;
+void search_init(struct search *s);
+void search_finish(struct search *s);
+void search_deinit(struct search *s);
+
+/* ---- table.c -------------------------------------------------------------------------------- */
+
+struct column {
+    const char *title;
+    const char *key;                       /* of the row; dots go into objects */
+    char *(*show)(const json_t *value);    /* malloc'ed text; NULL: as it is */
+    bool right, wrap;
+};
+void table_print(const struct column *columns, size_t n, const json_t *rows);
+const json_t *table_value(const json_t *row, const char *path);
+/* Ways to show a value; all give "-" for null. */
+char *show_plain(const json_t *v);
+char *show_time(const json_t *v);    /* microseconds, four digits */
+char *show_rate(const json_t *v);
+char *show_percent(const json_t *v);
+char *show_ratio(const json_t *v);   /* "1.32x" */
+char *show_age(const json_t *v);     /* from Unix seconds: "3m" */
+char *show_id(const json_t *v);      /* the first 8 digits */
+char *show_bytes(const json_t *v);   /* "1.2 MiB" */
+char *show_config(const json_t *v);  /* one line */
+
+/* ---- results.c ------------------------------------------------------------------------------ */
+
+/* A row for an answer, or for why there is none; the derived columns are in it. */
+json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a);
+json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
+/* Derived columns (shape, flags, percentage of the floor, speedup) into a row that has "problem".
+ */
+void result_derive(json_t *row);
+void results_print(const json_t *rows);
+
+/* ---- progress.c ----------------------------------------------------------------------------- */
+
+struct progress_line {
+    char label[96];  /* which problem */
+    bool quiet, terminal;
+    bool seen;       /* the daemon reported something: it was tuned */
+    bool drawn;      /* a line stands on the terminal */
+    double last_ms;
+};
+void progress_begin(struct progress_line *p, bool quiet, const char *label);
+void progress_show(void *ctx, const struct gemmd_progress *report); /* ctx: struct progress_line */
+void progress_end(struct progress_line *p);
+
+/* ---- commands ------------------------------------------------------------------------------- */
+
+int cmd_get(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_pin(int argc, char **argv);
+int cmd_unpin(int argc, char **argv);
+int cmd_evict(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_show(int argc, char **argv);
+int cmd_trials(int argc, char **argv);
+int cmd_modules(int argc, char **argv);
+int cmd_quarantine(int argc, char **argv);
+int cmd_devices(int argc, char **argv);
+int cmd_space(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_export(int argc, char **argv);
+int cmd_import(int argc, char **argv);
+int cmd_backup(int argc, char **argv);
+int cmd_status(int argc, char **argv);
+int cmd_start(int argc, char **argv);
+int cmd_stop(int argc, char **argv);
+int cmd_version(int argc, char **argv);
+
+#endif

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status, start, stop, version: the daemon itself. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "client/ctl/ctl.h"
+
+enum { START_DEADLINE_MS = 30 * 1000, STOP_DEADLINE_MS = 30 * 1000, POLL_MS = 20 };
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = state->input;
+        return 0;
+    }
+    return ARGP_ERR_UNKNOWN;
+}
+
+static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
+
+static int run_plain(const char *doc, int (*run)(struct ctl *c), int argc, char **argv)
+{
+    const struct argp argp = {.parser = parse, .children = children, .doc = doc};
+    struct ctl c = {0};
+    argp_parse(&argp, argc, argv, 0, NULL, &c);
+    int code = run(&c);
+    ctl_deinit(&c);
+    return code;
+}
+
+/* ---- status --------------------------------------------------------------------------------- */
+
+static char *show_seconds(const json_t *v)
+{
+    double s = json_number_value(v);
+    char text[64];
+    snprintf(text, sizeof(text), "%.0f d %02.0f:%02.0f:%02.0f", (double)((long)s / 86400),
+             (double)((long)s / 3600 % 24), (double)((long)s / 60 % 60), (double)((long)s % 60));
+    return strdup(text);
+}
+
+/* {"a": 1, "b": 2} as "1 a, 2 b", without zeros. */
+static char *show_counts(const json_t *v)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    const char *name;
+    json_t *n;
+    bool any = false;
+    if (!f) {
+        return NULL;
+    }
+    json_object_foreach((json_t *)(uintptr_t)v, name, n) {
+        if (json_integer_value(n) != 0) {
+            fprintf(f, "%s%lld %s", any ? ", " : "", (long long)json_integer_value(n), name);
+            any = true;
+        }
+    }
+    fputs(any ? "" : "none", f);
+    fclose(f);
+    return text;
+}
+
+static void print_status(const json_t *status)
+{
+    static const struct column lines[] = {
+        {"build", "build", NULL, false, false},
+        {"pid", "pid", NULL, false, false},
+        {"up for", "uptime_s", show_seconds, false, false},
+        {"device", "device.name", NULL, false, false},
+        {"device class", "device.class", NULL, false, false},
+        {"driver", "device.driver", NULL, false, false},
+        {"compiler", "device.compiler", NULL, false, false},
+        {"tuning", "tuning", NULL, false, false},
+        {"runner", "runner.state", NULL, false, false},
+        {"runner pid", "runner.pid", NULL, false, false},
+        {"runner deaths", "runner.deaths", NULL, false, false},
+        {"jobs", "jobs", show_counts, false, false},
+        {"running", "job.problem", show_config, false, false},
+        {"running phase", "job.phase", NULL, false, false},
+        {"running done", "job.done", NULL, false, false},
+        {"running total", "job.total", NULL, false, false},
+        {"connections", "connections", NULL, false, false},
+        {"keys", "keys", NULL, false, false},
+        {"generation", "generation", NULL, false, false},
+        {"requests", "requests", NULL, false, false},
+        {"hits", "hits", NULL, false, false},
+        {"misses", "misses", NULL, false, false},
+        {"errors", "errors", show_counts, false, false},
+        {"trials", "store.trials", NULL, false, false},
+        {"modules", "store.modules", NULL, false, false},
+        {"quarantined", "store.quarantined", NULL, false, false},
+        {"unsaved", "store.unsaved", NULL, false, false},
+        {"disk full", "store.disk_full", NULL, false, false},
+        {"database", "database", NULL, false, false},
+        {"database size", "store.file_bytes", show_bytes, false, false},
+        {"WAL size", "store.wal_bytes", show_bytes, false, false},
+        {"socket", "socket", NULL, false, false},
+        {"bucket scheme", "bucket_scheme", NULL, false, false},
+        {"memory", "rss_bytes", show_bytes, false, false},
+    };
+    for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
+        const json_t *v = table_value(status, lines[i].key);
+        if (v && !json_is_null(v)) {
+            char *text = lines[i].show ? lines[i].show(v) : show_plain(v);
+            printf("%-14s %s\n", lines[i].title, text ? text : "");
+            free(text);
+        }
+    }
+}
+
+static int status(struct ctl *c)
+{
+    int code = ctl_connect(c);
+    json_t *j = code ? NULL : ctl_call(c, "status", NULL, &code);
+    if (!j || c->json) {
+        return j ? ctl_print_json(j) : code;
+    }
+    print_status(j);
+    json_decref(j);
+    return DONE;
+}
+
+int cmd_status(int argc, char **argv)
+{
+    return run_plain("Shows how the daemon is: its device, what runs, what it has answered.",
+                     status, argc, argv);
+}
+
+/* ---- start ---------------------------------------------------------------------------------- */
+
+static int report_started(struct ctl *c, bool was_there)
+{
+    int code = DONE;
+    json_t *j = ctl_call(c, "status", NULL, &code);
+    if (!j || c->json) {
+        return j ? ctl_print_json(j) : code;
+    }
+    const char *name = json_string_value(table_value(j, "device.name"));
+    const char *socket = json_string_value(json_object_get(j, "socket"));
+    printf("gemmd %s, pid %lld, for %s on %s\n", was_there ? "runs already" : "started",
+           (long long)json_integer_value(json_object_get(j, "pid")), name ? name : "?",
+           socket ? socket : "?");
+    json_decref(j);
+    return DONE;
+}
+
+static int start(struct ctl *c)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    o.socket = c->socket;
+    o.device = c->device;
+    o.deadline_ms = START_DEADLINE_MS;
+    int r = gemmd_connect(&c->g, &o, &e);
+    bool was_there = r == 0;
+    if (r == GEMMD_UNREACHABLE) {
+        o.autostart = true;
+        r = gemmd_connect(&c->g, &o, &e);
+    }
+    if (r) {
+        ctl_failed("%s", e.text); /* not ctl_fail: it would say to start one */
+        return r == GEMMD_UNREACHABLE ? UNREACHABLE : FAILED;
+    }
+    return report_started(c, was_there);
+}
+
+int cmd_start(int argc, char **argv)
+{
+    return run_plain(
+        "Starts a daemon for --device in the background and waits until it answers. Its "
+        "log is in the state directory. The program is $GEMMD_DAEMON, else gemmd beside "
+        "gemmctl, else in PATH. If one runs already, that is said.",
+        start, argc, argv);
+}
+
+/* ---- stop ----------------------------------------------------------------------------------- */
+
+static bool is_gone(const struct ctl *c)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    o.socket = c->socket;
+    o.device = c->device;
+    struct gemmd *g = NULL;
+    int r = gemmd_connect(&g, &o, NULL);
+    gemmd_close(g);
+    return r == GEMMD_UNREACHABLE;
+}
+
+static int stop(struct ctl *c)
+{
+    int code = ctl_connect(c);
+    json_t *j = code ? NULL : ctl_call(c, "shutdown", NULL, &code);
+    if (!j) {
+        return code;
+    }
+    json_decref(j);
+    double began = ctl_now_ms();
+    while (!is_gone(c)) {
+        if (ctl_now_ms() - began > STOP_DEADLINE_MS) {
+            return ctl_failed("gemmd has been asked to stop, but still answers after %d s",
+                              STOP_DEADLINE_MS / 1000);
+        }
+        struct timespec t = {.tv_nsec = POLL_MS * 1000000L};
+        nanosleep(&t, NULL);
+    }
+    if (c->json) {
+        return ctl_print_json(json_pack("{sb}", "stopped", 1));
+    }
+    printf("gemmd has stopped\n");
+    return DONE;
+}
+
+int cmd_stop(int argc, char **argv)
+{
+    return run_plain(
+        "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in "
+        "order; what it measured is kept.",
+        stop, argc, argv);
+}
+
+/* ---- version -------------------------------------------------------------------------------- */
+
+static int version(struct ctl *c)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    o.socket = c->socket;
+    o.device = c->device;
+    json_t *hello = NULL;
+    int code = DONE;
+    if (gemmd_connect(&c->g, &o, &e) == 0) {
+        hello =
+            ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);
+    }
+    const json_t *build = json_object_get(hello, "build");
+    if (c->json) {
+        code = ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
+    } else {
+        printf("gemmctl %s\ngemmd %s\n", gemmd_version(),
+               build ? json_string_value(build) : "not running");
+    }
+    json_decref(hello);
+    return code;
+}
+
+int cmd_version(int argc, char **argv)
+{
+    return run_plain("Shows the versions of gemmctl and of the daemon, if one runs.", version, argc,
+                     argv);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemmctl: the list of commands, and the way to one of them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+static const struct command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    {"get", cmd_get, "ask for the best config of problems; what is not known is tuned"},
+    {"tune", cmd_tune, "tune problems, whether known or not"},
+    {"bench", cmd_bench, "measure given configs"},
+    {"pin", cmd_pin, "make a config the answer of a problem, once it is verified"},
+    {"unpin", cmd_unpin, "go back to the answer that was tuned"},
+    {"list", cmd_list, "what is known: the best config of each problem"},
+    {"show", cmd_show, "all about one problem's answer"},
+    {"trials", cmd_trials, "what was measured, and what failed and why"},
+    {"modules", cmd_modules, "the compiled kernels"},
+    {"quarantine", cmd_quarantine, "variants that may not run again, and why"},
+    {"evict", cmd_evict, "forget a problem's answer and its trials"},
+    {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
+    {"check", cmd_check, "whether a config is valid, and if not why"},
+    {"export", cmd_export, "all answers as JSON"},
+    {"import", cmd_import, "answers from such JSON"},
+    {"backup", cmd_backup, "a copy of the database, while the daemon runs"},
+    {"status", cmd_status, "how the daemon is"},
+    {"devices", cmd_devices, "the devices that the database knows"},
+    {"start", cmd_start, "start a daemon in the background"},
+    {"stop", cmd_stop, "stop the daemon"},
+    {"version", cmd_version, "versions of gemmctl and of the daemon"},
+};
+
+enum { N_COMMANDS = sizeof(commands) / sizeof(commands[0]) };
+
+static int help(void)
+{
+    printf("Usage: gemmctl COMMAND [OPTION...]\n"
+           "Asks gemmd which kernel configuration is best, and shows what it knows.\n\n");
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        printf("  %-12s %s\n", commands[i].name, commands[i].help);
+    }
+    printf("  %-12s this list; `gemmctl COMMAND --help` has the options\n\n", "help");
+    printf(
+        "The daemon is the one of --socket or $GEMMD_SOCKET, else of --device or $GEMMD_DEVICE,\n"
+        "else of the CPU. Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 75 busy.\n");
+    return fflush(stdout) == 0 ? DONE : FAILED;
+}
+
+static const struct command *find(const char *name)
+{
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        if (strcmp(commands[i].name, name) == 0) {
+            return &commands[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_help(const char *word)
+{
+    return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
+           strcmp(word, "-?") == 0;
+}
+
+int main(int argc, char **argv)
+{
+    static char help_option[] = "--help";
+    static char name[64];
+    if (argc < 2) {
+        return ctl_usage("no command given; `gemmctl help` lists them");
+    }
+    if (is_help(argv[1])) {
+        if (argc < 3) {
+            return help();
+        }
+        argv[1] = argv[2]; /* help COMMAND: COMMAND --help */
+        argv[2] = help_option;
+        argc = 3;
+    }
+    const struct command *c = find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
+    if (!c) {
+        return ctl_usage("there is no command \"%s\"; `gemmctl help` lists them", argv[1]);
+    }
+    snprintf(name, sizeof(name), "gemmctl %s", c->name);
+    argv[1] = name; /* what argp calls us by */
+    argp_err_exit_status = USAGE;
+    return c->run(argc - 1, argv + 1);
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pin, unpin, evict: what a person decides about one problem's answer. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+struct deciding {
+    struct ctl ctl;
+    struct problems problems;
+    struct search search;
+};
+
+static const struct argp_child with_search[] = {
+    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+static const struct argp_child without_search[] = {
+    {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+
+static error_t parse_pin(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct deciding *d = state->input;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    state->child_inputs[0] = &d->problems;
+    state->child_inputs[1] = &d->search;
+    state->child_inputs[2] = &d->ctl;
+    return 0;
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct deciding *d = state->input;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    state->child_inputs[0] = &d->problems;
+    state->child_inputs[1] = &d->ctl;
+    return 0;
+}
+
+/* The daemon's answer map in the same form as `get` shows it. */
+static int show_answer(const struct deciding *d, const json_t *problem, json_t *answer)
+{
+    if (problem) {
+        json_object_set(answer, "problem", (json_t *)(uintptr_t)problem);
+    }
+    result_derive(answer);
+    if (d->ctl.json) {
+        return ctl_print_json(answer);
+    }
+    json_t *rows = json_pack("[o]", answer);
+    results_print(rows);
+    json_decref(rows);
+    return DONE;
+}
+
+/* ---- pin ------------------------------------------------------------------------------------ */
+
+static json_t *pin_params(struct deciding *d, const json_t *problem)
+{
+    json_t *params = json_pack("{sO, sO}", "problem", problem, "config",
+                               json_array_get(d->search.configs, 0));
+    if (d->search.query.atol > 0) {
+        json_object_set_new(params, "atol", json_real(d->search.query.atol));
+    }
+    if (d->search.query.rtol > 0) {
+        json_object_set_new(params, "rtol", json_real(d->search.query.rtol));
+    }
+    return params;
+}
+
+static int pin(struct deciding *d)
+{
+    const json_t *problem = problems_one(&d->problems);
+    if (!problem) {
+        return USAGE;
+    }
+    if (json_array_size(d->search.configs) != 1) {
+        return ctl_usage("which config? give one --config 'BLOCK_SIZE_M=64 ...'");
+    }
+    int code = ctl_connect(&d->ctl);
+    json_t *answer = code ? NULL : ctl_call(&d->ctl, "pin", pin_params(d, problem), &code);
+    return answer ? show_answer(d, problem, answer) : code;
+}
+
+int cmd_pin(int argc, char **argv)
+{
+    static const struct argp argp = {
+        .parser = parse_pin, .args_doc = "[PROBLEM]", .children = with_search,
+        .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
+               "measured first; a wrong one is refused."};
+    struct deciding d = {.ctl = {0}};
+    search_init(&d.search);
+    argp_parse(&argp, argc, argv, 0, NULL, &d);
+    int code = pin(&d);
+    search_deinit(&d.search);
+    problems_deinit(&d.problems);
+    ctl_deinit(&d.ctl);
+    return code;
+}
+
+/* ---- unpin, evict --------------------------------------------------------------------------- */
+
+/* method {key or problem}: its result, or NULL. */
+static json_t *decide(struct deciding *d, const char *method, int *code)
+{
+    json_t *which = problems_key_or_one(&d->problems, code);
+    if (which) {
+        *code = ctl_connect(&d->ctl);
+    }
+    if (*code) {
+        json_decref(which);
+        return NULL;
+    }
+    return ctl_call(&d->ctl, method, which, code);
+}
+
+static int show_unpinned(struct deciding *d, json_t *answer)
+{
+    if (json_is_object(answer)) {
+        const json_t *item = json_array_get(d->problems.all, 0);
+        return show_answer(d, json_object_get(item, "problem"), answer);
+    }
+    if (d->ctl.json) {
+        return ctl_print_json(answer);
+    }
+    json_decref(answer);
+    printf("nothing is left for this problem: the next `get` tunes it\n");
+    return DONE;
+}
+
+static int show_removed(struct deciding *d, json_t *result)
+{
+    if (d->ctl.json) {
+        return ctl_print_json(result);
+    }
+    printf("%lld rows removed\n",
+           (long long)json_integer_value(json_object_get(result, "removed")));
+    json_decref(result);
+    return DONE;
+}
+
+static int run_key(const char *method, int (*show)(struct deciding *d, json_t *result),
+                   const char *doc, int argc, char **argv)
+{
+    const struct argp argp = {.parser = parse_key, .args_doc = "KEY|PROBLEM",
+                              .children = without_search, .doc = doc};
+    struct deciding d = {.ctl = {0}};
+    argp_parse(&argp, argc, argv, 0, NULL, &d);
+    int code = DONE;
+    json_t *result = decide(&d, method, &code);
+    if (result) {
+        code = show(&d, result);
+    }
+    problems_deinit(&d.problems);
+    ctl_deinit(&d.ctl);
+    return code;
+}
+
+int cmd_unpin(int argc, char **argv)
+{
+    return run_key(
+        "unpin", show_unpinned,
+        "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or "
+        "its first 6 digits or more.",
+        argc, argv);
+}
+
+int cmd_evict(int argc, char **argv)
+{
+    return run_key("evict", show_removed,
+                   "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 "
+                   "digits or more.", argc, argv);
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The progress of a tuning on stderr: one line that is drawn again on a terminal that can, else a
+ * line every ten seconds, for logs. No colours, so NO_COLOR has nothing to switch off.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "client/ctl/ctl.h"
+
+enum { REDRAW_MS = 100, LOG_MS = 10 * 1000, BAR = 20, LINE_BYTES = 256 };
+
+static bool is_smart_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+void progress_begin(struct progress_line *p, bool quiet, const char *label)
+{
+    *p = (struct progress_line){.quiet = quiet, .terminal = is_smart_terminal()};
+    snprintf(p->label, sizeof(p->label), "%s", label);
+    p->last_ms = p->terminal ? 0 : ctl_now_ms();
+}
+
+static void put_bar(char *out, size_t size, const struct gemmd_progress *r)
+{
+    char bar[BAR + 1];
+    double part = r->total > 0 ? (double)r->done / (double)r->total : 0;
+    int full = (int)(part * BAR);
+    for (int i = 0; i < BAR; i++) {
+        bar[i] = i < full ? '#' : '.';
+    }
+    bar[BAR] = '\0';
+    snprintf(out, size, " [%s]", bar);
+}
+
+static void append(char *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void append(char *line, const char *format, ...)
+{
+    size_t n = strlen(line);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line + n, LINE_BYTES - n, format, args);
+    va_end(args);
+}
+
+static void compose(char line[LINE_BYTES], const struct progress_line *p,
+                    const struct gemmd_progress *r)
+{
+    snprintf(line, LINE_BYTES, "%s %s", p->label, r->phase);
+    if (r->total > 0) {
+        if (p->terminal) {
+            put_bar(line + strlen(line), LINE_BYTES - strlen(line), r);
+        }
+        append(line, " %lld/%lld", (long long)r->done, (long long)r->total);
+    }
+    if (r->failed > 0) {
+        append(line, ", %lld failed", (long long)r->failed);
+    }
+    if (r->best_us > 0) { /* false for NaN */
+        append(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
+        if (r->reference_us > 0) {
+            append(line, " (%.2fx)", r->reference_us / r->best_us);
+        }
+    }
+    if (r->eta_ms >= 0) {
+        append(line, ", %.0f s left", ceil(r->eta_ms / 1000));
+    }
+}
+
+/* Never wider than the terminal: a line that wraps cannot be drawn again. */
+static void draw(const char *line)
+{
+    struct winsize w;
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1 : 79;
+    fprintf(stderr, "\r\033[K%.*s", columns, line);
+    fflush(stderr);
+}
+
+void progress_show(void *ctx, const struct gemmd_progress *report)
+{
+    struct progress_line *p = ctx;
+    p->seen = true;
+    double now = ctl_now_ms();
+    if (p->quiet || now - p->last_ms < (p->terminal ? REDRAW_MS : LOG_MS)) {
+        return;
+    }
+    p->last_ms = now;
+    char line[LINE_BYTES];
+    compose(line, p, report);
+    if (p->terminal) {
+        draw(line);
+        p->drawn = true;
+    } else {
+        fprintf(stderr, "%s\n", line);
+    }
+}
+
+void progress_end(struct progress_line *p)
+{
+    if (p->drawn) {
+        fputs("\r\033[K", stderr);
+        fflush(stderr);
+    }
+    p->drawn = false;
+}

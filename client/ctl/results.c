@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers as rows: what the daemon said, and what people read off it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+static json_t *real(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+static json_t *config_json(const char *text)
+{
+    struct gemmd_error e;
+    json_t *j = text_to_json(text, &e);
+    return j ? j : json_string(text);
+}
+
+json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
+{
+    json_t *row = json_pack("{sO, ss, ss, ss, ss, so, ss}", "problem", problem, "key", a->key,
+                            "tier", a->tier, "source", a->source, "family", a->family, "config",
+                            config_json(a->config), "module", a->module);
+    const struct {
+        const char *name;
+        double value;
+    } reals[] = {{"time_us", a->time_us},           {"spread", a->spread},
+                 {"reference_us", a->reference_us}, {"tflops", a->tflops},
+                 {"gbps", a->gbps},                 {"floor_us", a->floor_us}};
+    for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
+        json_object_set_new(row, reals[i].name, real(reals[i].value));
+    }
+    json_object_set_new(row, "measured", json_integer(a->measured));
+    json_object_set_new(row, "generation", json_integer(a->generation));
+    json_object_set_new(row, "created_s", json_integer(a->created_s));
+    json_object_set_new(row, "saved", json_boolean(a->saved));
+    json_object_set_new(row, "note", json_string(a->note));
+    result_derive(row);
+    return row;
+}
+
+json_t *result_of_error(const json_t *problem, const struct gemmd_error *e)
+{
+    json_t *row = json_pack("{sO, s{ss, ss}}", "problem", problem, "error", "name",
+                            gemmd_error_name(e->code), "message", e->text);
+    result_derive(row);
+    return row;
+}
+
+/* ---- derived columns ------------------------------------------------------------------------ */
+
+static void append(char *out, size_t size, const char *word)
+{
+    size_t n = strlen(out);
+    snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", word);
+}
+
+/* What makes this problem other than the plain one, in a few words. */
+static json_t *flags_of(const json_t *problem)
+{
+    static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
+    static const char *const texts[][2] = {{"dtype_in", "bf16"}, {"routing", "uniform"}};
+    char out[256] = "";
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (json_is_true(json_object_get(problem, flags[i]))) {
+            append(out, sizeof(out), flags[i]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
+        const char *v = json_string_value(json_object_get(problem, texts[i][0]));
+        if (v && strcmp(v, texts[i][1]) != 0) {
+            append(out, sizeof(out), v);
+        }
+    }
+    const char *in = json_string_value(json_object_get(problem, "dtype_in"));
+    const char *to = json_string_value(json_object_get(problem, "dtype_out"));
+    if (to && strcmp(to, "same") != 0 && strcmp(to, in ? in : "bf16") != 0) {
+        append(out, sizeof(out), "->");
+        append(out, sizeof(out), to);
+    }
+    return json_string(out);
+}
+
+static void set_ratio(json_t *row, const char *name, const char *above, double scale)
+{
+    const json_t *a = json_object_get(row, above), *time = json_object_get(row, "time_us");
+    bool known = json_is_number(a) && json_is_number(time) && json_number_value(time) > 0 &&
+                 json_number_value(a) > 0;
+    json_object_set_new(row, name, known ? real(scale * json_number_value(a) /
+                                                json_number_value(time)) : json_null());
+}
+
+void result_derive(json_t *row)
+{
+    const json_t *problem = json_object_get(row, "problem");
+    const char *op = json_string_value(json_object_get(problem, "op"));
+    op = op ? op : json_string_value(json_object_get(row, "op"));
+    const json_t *mode = json_object_get(problem, "mode");
+    bool gemm = !op || strncmp(op, "custom:", 7) != 0;
+    json_object_set(row, "mode", gemm ? (json_t *)(uintptr_t)mode : json_object_get(problem, "op"));
+    json_object_set_new(row, "flags", flags_of(problem));
+    set_ratio(row, "percent_of_floor", "floor_us", 100);
+    set_ratio(row, "speedup", "reference_us", 1);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static char *show_count(const json_t *v)
+{
+    return v ? show_plain(v) : strdup("1"); /* experts and topk when left out */
+}
+
+void results_print(const json_t *rows)
+{
+    static const struct column columns[] = {
+        {"NAME", "name", NULL, false, false},
+        {"MODE", "mode", NULL, false, false},
+        {"M", "problem.M", NULL, true, false},
+        {"N", "problem.N", NULL, true, false},
+        {"K", "problem.K", NULL, true, false},
+        {"E", "problem.experts", show_count, true, false},
+        {"TOPK", "problem.topk", show_count, true, false},
+        {"FLAGS", "flags", NULL, false, false},
+        {"TIME us", "time_us", show_time, true, false},
+        {"TFLOP/s", "tflops", show_rate, true, false},
+        {"GB/s", "gbps", show_rate, true, false},
+        {"%FLOOR", "percent_of_floor", show_percent, true, false},
+        {"VS REF", "speedup", show_ratio, true, false},
+        {"TIER", "tier", NULL, false, false},
+        {"SOURCE", "source", NULL, false, false},
+        {"AGE", "created_s", show_age, true, false},
+        {"ROUND TRIP us", "round_trip_us", show_time, true, false},
+        {"CONFIG", "config", show_config, false, true},
+    };
+    bool named = false, timed = false;
+    size_t i;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        named = named || json_object_get(row, "name");
+        timed = timed || json_object_get(row, "round_trip_us");
+    }
+    struct column shown[sizeof(columns) / sizeof(columns[0])];
+    size_t n = 0;
+    for (i = 0; i < sizeof(columns) / sizeof(columns[0]); i++) {
+        bool hidden = (!named && strcmp(columns[i].key, "name") == 0) ||
+                      (!timed && strcmp(columns[i].key, "round_trip_us") == 0);
+        if (!hidden) {
+            shown[n++] = columns[i];
+        }
+    }
+    table_print(shown, n, rows);
+}

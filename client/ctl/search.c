@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How to search, and how to judge given configs: options into a gemmd_query. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+enum {
+    KEY_WAIT = 0x3000, KEY_DEADLINE, KEY_STRATEGY, KEY_BUDGET, KEY_BUDGET_MS, KEY_ITERS, KEY_WARMUP,
+    KEY_ATOL, KEY_RTOL, KEY_SEED, KEY_RESTRICT, KEY_SPACE, KEY_CONFIG, KEY_CONFIGS, KEY_AGAIN
+};
+
+static const struct argp_option search_options[] = {
+    {0, 0, 0, 0, "How to search:", 2},
+    {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 0},
+    {"budget-ms", KEY_BUDGET_MS, "MS", 0, "use the device for at most MS milliseconds", 0},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, given", 0},
+    {"iters", KEY_ITERS, "N", 0, "timed launches of a config at most", 0},
+    {"warmup", KEY_WARMUP, "N", 0, "untimed launches of a config", 0},
+    {"seed", KEY_SEED, "N", 0, "of inputs, routing and the random strategy", 0},
+    {"wait", KEY_WAIT, "HOW", 0,
+     "tuned (default): tune what is not known; now: answer at once, tune in the background; "
+     "cached: "
+     "never tune",
+     0},
+    {"deadline-ms", KEY_DEADLINE, "MS", 0, "answer by then, with the best that is known", 0},
+    {"again", KEY_AGAIN, 0, 0, "tune even when known", 0},
+    {0},
+};
+
+static const struct argp_option space_options[] = {
+    {0, 0, 0, 0, "Which configs:", 3},
+    {"restrict", KEY_RESTRICT, "NAME=V,V", 0,
+     "only these values of a parameter, as in BLOCK_SIZE_M=64,128; may be repeated", 0},
+    {"space", KEY_SPACE, "FILE", 0, "the same as JSON: {\"BLOCK_SIZE_M\": [64, 128]}", 0},
+    {0},
+};
+
+static const struct argp_option given_options[] = {
+    {0, 0, 0, 0, "Which configs, and how exact:", 4},
+    {"config", KEY_CONFIG, "TEXT", 0, "just this config, as tables show it; may be repeated", 0},
+    {"configs", KEY_CONFIGS, "FILE", 0, "just these configs: one a line, or a JSON array", 0},
+    {"atol", KEY_ATOL, "X", 0, "absolute tolerance of verification (default 1e-2)", 0},
+    {"rtol", KEY_RTOL, "X", 0, "relative tolerance of verification (default 1e-2)", 0},
+    {0},
+};
+
+/* ---- values --------------------------------------------------------------------------------- */
+
+static int64_t read_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(arg, &end, 10);
+    if (!*arg || *end || errno || v < 0 || v > max) {
+        argp_error(state, "--%s takes a whole number from 0 to %lld, not \"%s\"", name,
+                   (long long)max, arg);
+    }
+    return v;
+}
+
+static double read_real(const char *name, const char *arg, struct argp_state *state)
+{
+    char *end;
+    double v = strtod(arg, &end);
+    if (!*arg || *end || !isfinite(v) || v < 0) {
+        argp_error(state, "--%s takes a number from 0 on, not \"%s\"", name, arg);
+    }
+    return v;
+}
+
+static enum gemmd_wait read_wait(const char *arg, struct argp_state *state)
+{
+    static const char *const words[] = {"tuned", "now", "cached"};
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(arg, words[i]) == 0) {
+            return (enum gemmd_wait)i;
+        }
+    }
+    argp_error(state, "--wait takes tuned, now or cached, not \"%s\"", arg);
+    return GEMMD_WAIT_TUNED;
+}
+
+/* "BLOCK_SIZE_M=64,128" to {"BLOCK_SIZE_M": [64, 128]} */
+static void add_restriction(struct search *s, const char *arg, struct argp_state *state)
+{
+    size_t n = strcspn(arg, "=");
+    if (n == 0 || !arg[n] || !arg[n + 1]) {
+        argp_error(state, "--restrict takes NAME=VALUE,VALUE; not \"%s\"", arg);
+    }
+    char *name = strndup(arg, n);
+    json_t *values = json_array();
+    const char *at = arg + n;
+    do {
+        size_t length = strcspn(++at, ",");
+        json_t *one = NULL;
+        struct gemmd_error e;
+        char *text = malloc(length + 3);
+        if (text) {
+            memcpy(text, "v=", 2);
+            memcpy(text + 2, at, length);
+            text[length + 2] = '\0';
+            one = text_to_json(text, &e);
+        }
+        json_array_append(values, json_object_get(one, "v"));
+        json_decref(one);
+        free(text);
+        at += length;
+    } while (*at);
+    if (!name || json_object_set_new(s->restrict_, name, values)) {
+        argp_error(state, "--restrict \"%s\" cannot be used", arg);
+    }
+    free(name);
+}
+
+static void add_space(struct search *s, const char *path, struct argp_state *state)
+{
+    struct gemmd_error e;
+    json_t *j = text_read_json(path, &e);
+    if (!j) {
+        argp_error(state, "--space: %s", e.text);
+    }
+    if (json_object_update(s->restrict_, j)) {
+        argp_error(state, "--space: %s is not a JSON object of parameters and values", path);
+    }
+    json_decref(j);
+}
+
+static void add_config_lines(struct search *s, char *text)
+{
+    for (char *line, *at = text; (line = strsep(&at, "\n"));) {
+        line += strspn(line, " \t\r");
+        line[strcspn(line, "\r")] = '\0';
+        if (*line && *line != '#') {
+            json_array_append_new(s->configs, json_string(line));
+        }
+    }
+}
+
+static void add_configs(struct search *s, const char *path, struct argp_state *state)
+{
+    struct gemmd_error e;
+    char *text = text_read_file(path, &e);
+    if (!text) {
+        argp_error(state, "--configs: %s", e.text);
+    }
+    if (text[strspn(text, " \t\r\n")] == '[') {
+        json_error_t why;
+        json_t *j = json_loads(text, 0, &why);
+        if (!j) {
+            argp_error(state, "--configs: %s, line %d: %s", path, why.line, why.text);
+        }
+        json_array_extend(s->configs, j);
+        json_decref(j);
+    } else {
+        add_config_lines(s, text);
+    }
+    free(text);
+    if (json_array_size(s->configs) == 0) {
+        argp_error(state, "--configs: %s has no configs", path);
+    }
+}
+
+/* ---- options -------------------------------------------------------------------------------- */
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct search *s = state->input;
+    struct gemmd_query *q = &s->query;
+    switch (key) {
+    case KEY_WAIT:
+        q->wait = read_wait(arg, state);
+        break;
+    case KEY_DEADLINE:
+        q->deadline_ms = (int)read_int("deadline-ms", arg, INT32_MAX, state);
+        break;
+    case KEY_STRATEGY:
+        q->strategy = arg;
+        break;
+    case KEY_BUDGET:
+        q->budget = read_int("budget", arg, INT64_MAX, state);
+        break;
+    case KEY_BUDGET_MS:
+        q->budget_ms = read_int("budget-ms", arg, INT64_MAX, state);
+        break;
+    case KEY_ITERS:
+        q->iters = read_int("iters", arg, INT64_MAX, state);
+        break;
+    case KEY_WARMUP:
+        q->warmup = read_int("warmup", arg, INT64_MAX, state);
+        break;
+    case KEY_ATOL:
+        q->atol = read_real("atol", arg, state);
+        break;
+    case KEY_RTOL:
+        q->rtol = read_real("rtol", arg, state);
+        break;
+    case KEY_SEED:
+        q->seed = read_int("seed", arg, INT64_MAX, state);
+        break;
+    case KEY_RESTRICT:
+        add_restriction(s, arg, state);
+        break;
+    case KEY_SPACE:
+        add_space(s, arg, state);
+        break;
+    case KEY_CONFIG:
+        json_array_append_new(s->configs, json_string(arg));
+        break;
+    case KEY_CONFIGS:
+        add_configs(s, arg, state);
+        break;
+    case KEY_AGAIN:
+        q->flags |= GEMMD_AGAIN;
+        break;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+const struct argp search_argp = {.options = search_options, .parser = parse};
+const struct argp space_argp = {.options = space_options, .parser = parse};
+const struct argp given_argp = {.options = given_options, .parser = parse};
+
+void search_init(struct search *s)
+{
+    *s = (struct search){.query = GEMMD_QUERY_INIT};
+    s->restrict_ = json_object();
+    s->configs = json_array();
+}
+
+void search_finish(struct search *s)
+{
+    if (json_object_size(s->restrict_) > 0) {
+        s->restrict_text = json_dumps(s->restrict_, JSON_REAL_PRECISION(17));
+        s->query.restrict_json = s->restrict_text;
+    }
+    if (json_array_size(s->configs) > 0) {
+        s->configs_text = json_dumps(s->configs, JSON_REAL_PRECISION(17));
+        s->query.configs_json = s->configs_text;
+    }
+}
+
+void search_deinit(struct search *s)
+{
+    json_decref(s->restrict_);
+    json_decref(s->configs);
+    free(s->restrict_text);
+    free(s->configs_text);
+}

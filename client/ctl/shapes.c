@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables of MoE layers: a CSV file whose first line names the columns. Read are model, layer,
+ * tokens, mode, experts, topk, M, N, K; what else stands there (times of others) is passed over.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+enum { MODEL, LAYER, TOKENS, MODE, EXPERTS, TOPK, M, N, K, COLUMNS };
+static const char *const names[COLUMNS] = {"model",   "layer", "tokens", "mode", "experts",
+                                           "topk",    "M",     "N",      "K"};
+enum { NOT_THERE = -1 };
+
+struct reader {
+    const char *path;
+    int line;
+    int place[COLUMNS]; /* index of the field in a line, or NOT_THERE */
+};
+
+/* Field i of a line; the line is not changed, so the answer is a copy. NULL when there is none. */
+static char *field(const char *line, int i)
+{
+    for (; i > 0; i--) {
+        line = strchr(line, ',');
+        if (!line) {
+            return NULL;
+        }
+        line++;
+    }
+    while (*line == ' ') {
+        line++;
+    }
+    size_t n = strcspn(line, ",\r");
+    while (n > 0 && line[n - 1] == ' ') {
+        n--;
+    }
+    return strndup(line, n);
+}
+
+static int read_head(struct reader *r, const char *line)
+{
+    for (int c = 0; c < COLUMNS; c++) {
+        r->place[c] = NOT_THERE;
+        char *name;
+        for (int i = 0; (name = field(line, i)); i++) {
+            if (strcmp(name, names[c]) == 0) {
+                r->place[c] = i;
+            }
+            free(name);
+        }
+    }
+    for (int c = MODE; c < COLUMNS; c++) {
+        bool optional = c == EXPERTS || c == TOPK || (c == M && r->place[TOKENS] != NOT_THERE);
+        if (r->place[c] == NOT_THERE && !optional) {
+            return ctl_usage("%s has no column \"%s\" in its first line", r->path, names[c]);
+        }
+    }
+    return DONE;
+}
+
+static int read_number(const struct reader *r, int c, const char *text, json_int_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    if (!*text || *end || errno) {
+        return ctl_usage("%s, line %d: %s is \"%s\", which is no whole number", r->path, r->line,
+                         names[c], text);
+    }
+    return DONE;
+}
+
+/* The numbers of a row into a problem; M from the tokens when there is no such column. */
+static int take_numbers(const struct reader *r, char *const fields[COLUMNS], json_t *problem)
+{
+    static const int order[] = {EXPERTS, TOPK, TOKENS, M, N, K};
+    json_int_t values[COLUMNS] = {[EXPERTS] = 1, [TOPK] = 1};
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        int c = order[i];
+        int code = fields[c] ? read_number(r, c, fields[c], &values[c]) : DONE;
+        if (code) {
+            return code;
+        }
+    }
+    if (!fields[M]) {
+        values[M] = values[TOKENS] * values[TOPK];
+    }
+    static const int sizes[] = {EXPERTS, TOPK, M, N, K};
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        json_object_set_new(problem, names[sizes[i]], json_integer(values[sizes[i]]));
+    }
+    return DONE;
+}
+
+static bool wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
+{
+    return (!fields[MODEL] || list_has(f->model, fields[MODEL])) &&
+           (!fields[LAYER] || list_has(f->layer, fields[LAYER])) &&
+           (!fields[TOKENS] || list_has(f->tokens, fields[TOKENS])) &&
+           list_has(f->modes, fields[MODE]);
+}
+
+static int take_row(const struct reader *r, char *const fields[COLUMNS],
+                    const struct shapes_filter *f, json_t *rows)
+{
+    if (!fields[MODE] || !fields[N] || !fields[K]) {
+        return ctl_usage("%s, line %d has fewer columns than the first line", r->path, r->line);
+    }
+    if (!wanted(fields, f)) {
+        return DONE;
+    }
+    json_t *problem = json_pack("{ss, ss}", "op", "grouped_gemm", "mode", fields[MODE]);
+    const char *layer = fields[LAYER] ? fields[LAYER] : "";
+    if (f->own_permutes && strcmp(layer, "gate_up") == 0) {
+        json_object_set_new(problem, "permute_x", json_true());
+    }
+    if (f->own_permutes && strcmp(layer, "down") == 0) {
+        json_object_set_new(problem, "permute_y", json_true());
+    }
+    int code = take_numbers(r, fields, problem);
+    json_t *name = json_sprintf("%s%s%s", fields[MODEL] ? fields[MODEL] : "",
+                                fields[MODEL] && *layer ? " " : "", layer);
+    json_array_append_new(rows, json_pack("{so, so}", "problem", problem, "name", name));
+    return code;
+}
+
+static int read_line(struct reader *r, const char *line, const struct shapes_filter *f,
+                     json_t *rows)
+{
+    r->line++;
+    if (r->line == 1) {
+        return read_head(r, line);
+    }
+    if (line[strspn(line, " \r\t")] == '\0' || *line == '#') {
+        return DONE;
+    }
+    char *fields[COLUMNS] = {NULL};
+    for (int c = 0; c < COLUMNS; c++) {
+        fields[c] = r->place[c] == NOT_THERE ? NULL : field(line, r->place[c]);
+    }
+    int code = take_row(r, fields, f, rows);
+    for (int c = 0; c < COLUMNS; c++) {
+        free(fields[c]);
+    }
+    return code;
+}
+
+json_t *shapes_read(const char *path, const struct shapes_filter *f)
+{
+    struct gemmd_error e;
+    char *text = text_read_file(path, &e);
+    if (!text) {
+        ctl_usage("%s", e.text);
+        return NULL;
+    }
+    struct reader r = {.path = path};
+    json_t *rows = json_array();
+    int code = DONE;
+    char *at = text;
+    for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
+        code = read_line(&r, line, f, rows);
+    }
+    free(text);
+    if (code == DONE && json_array_size(rows) == 0) {
+        code =
+            ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for", path);
+    }
+    if (code) {
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}

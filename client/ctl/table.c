@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Tables by libsmartcols, as lsblk has them: aligned, and cut or wrapped only on a terminal; in a
+ * pipe every value is whole.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <libsmartcols.h>
+
+#include "client/ctl/ctl.h"
+
+const json_t *table_value(const json_t *row, const char *path)
+{
+    char name[64];
+    for (;;) {
+        size_t n = strcspn(path, ".");
+        snprintf(name, sizeof(name), "%.*s", (int)n, path);
+        row = json_object_get(row, name);
+        if (!row || !path[n]) {
+            return row;
+        }
+        path += n + 1;
+    }
+}
+
+/* ---- showing values ------------------------------------------------------------------------- */
+
+static char *format(const char *f, ...) __attribute__((format(printf, 1, 2)));
+static char *format(const char *f, ...)
+{
+    char text[64];
+    va_list args;
+    va_start(args, f);
+    vsnprintf(text, sizeof(text), f, args);
+    va_end(args);
+    return strdup(text);
+}
+
+static char *unknown(void)
+{
+    return strdup("-");
+}
+
+/* Four digits that mean something. */
+static int decimals(double v)
+{
+    return v >= 1000 ? 0 : v >= 100 ? 1 : v >= 10 ? 2 : 3;
+}
+
+char *show_plain(const json_t *v)
+{
+    if (json_is_string(v)) {
+        return strdup(*json_string_value(v) ? json_string_value(v) : "-");
+    }
+    if (!v || json_is_null(v)) {
+        return unknown();
+    }
+    if (json_is_boolean(v)) {
+        return strdup(json_is_true(v) ? "yes" : "no");
+    }
+    return json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
+}
+
+char *show_time(const json_t *v)
+{
+    double d = json_number_value(v);
+    return json_is_number(v) ? format("%.*f", decimals(d), d) : unknown();
+}
+
+char *show_rate(const json_t *v)
+{
+    return show_time(v);
+}
+
+char *show_percent(const json_t *v)
+{
+    return json_is_number(v) ? format("%.1f", json_number_value(v)) : unknown();
+}
+
+char *show_ratio(const json_t *v)
+{
+    return json_is_number(v) ? format("%.2fx", json_number_value(v)) : unknown();
+}
+
+char *show_age(const json_t *v)
+{
+    double s = difftime(time(NULL), (time_t)json_number_value(v));
+    if (!json_is_number(v) || json_number_value(v) <= 0) {
+        return unknown();
+    }
+    if (s < 100) {
+        return format("%.0fs", s > 0 ? s : 0);
+    }
+    return s < 6000     ? format("%.0fm", s / 60)
+           : s < 172800 ? format("%.0fh", s / 3600)
+                        : format("%.0fd", s / 86400);
+}
+
+char *show_id(const json_t *v)
+{
+    const char *s = json_string_value(v);
+    return s && *s ? strndup(s, 8) : unknown();
+}
+
+char *show_bytes(const json_t *v)
+{
+    double d = json_number_value(v);
+    if (!json_is_number(v)) {
+        return unknown();
+    }
+    return d < 10240         ? format("%.0f B", d)
+           : d < 10240 * 1024.0 ? format("%.1f KiB", d / 1024)
+                             : format("%.1f MiB", d / (1024 * 1024));
+}
+
+char *show_config(const json_t *v)
+{
+    return json_is_object(v) ? text_of_json(v) : show_plain(v);
+}
+
+/* ---- tables --------------------------------------------------------------------------------- */
+
+static struct libscols_table *table_new(const struct column *columns, size_t n)
+{
+    static bool began;
+    if (!began) {
+        scols_init_debug(0);
+        began = true;
+    }
+    struct libscols_table *t = scols_new_table();
+    for (size_t i = 0; t && i < n; i++) {
+        int flags = (columns[i].right ? SCOLS_FL_RIGHT : 0) | (columns[i].wrap ? SCOLS_FL_WRAP : 0);
+        scols_table_new_column(t, columns[i].title, 0, flags);
+    }
+    return t;
+}
+
+static void fill_line(struct libscols_line *line, const struct column *columns, size_t n,
+                      const json_t *row)
+{
+    for (size_t i = 0; line && i < n; i++) {
+        const json_t *v = table_value(row, columns[i].key);
+        char *text = columns[i].show ? columns[i].show(v) : show_plain(v);
+        scols_line_refer_data(line, i, text); /* the table frees it */
+    }
+}
+
+void table_print(const struct column *columns, size_t n, const json_t *rows)
+{
+    struct libscols_table *t = table_new(columns, n);
+    if (!t) {
+        return;
+    }
+    size_t i;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        fill_line(scols_table_new_line(t, NULL), columns, n, row);
+    }
+    scols_print_table(t);
+    scols_unref_table(t);
+}

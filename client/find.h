@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which socket: the one named, $GEMMD_SOCKET, or by device, in this user's runtime directory and
+ * then in the system's (docs/protocol.md, "Discovery").
+ */
+#ifndef GEMMD_CLIENT_FIND_H
+#define GEMMD_CLIENT_FIND_H
+
+#include "proto/device.h"
+#include "proto/paths.h"
+
+enum { FIND_PLACES_MAX = 2 };
+
+struct places {
+    char device[64];  /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was named */
+    uint32_t n;
+    char paths[FIND_PLACES_MAX][PATHS_MAX];
+};
+
+/* `socket` and `device` as in gemmd_options, may be NULL. ERROR_INVALID, ERROR_NO_DEVICE. */
+int find_places(struct places *p, const char *socket, const char *device, struct error *err);
+
+/* The CUDA device that is current in this thread, when the process uses CUDA at all; makes no
+ * context and loads no library. False: there is none. */
+bool find_current_cuda(struct device_info *out);
+
+#endif

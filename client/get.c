@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of an ask: the table (no lock shared with anything slow, no syscall), the daemon, and,
+ * when the caller wants to go on whatever happens, the analytic model.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/answer.h"
+#include "client/clock.h"
+#include "client/get.h"
+#include "client/model.h"
+
+enum { ANSWER_MARGIN_MS = 20 }; /* of a deadline, for the answer's way back */
+
+bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
+{
+    return !(a->query.flags & (GEMMD_NO_TABLE | GEMMD_AGAIN)) && ask_is_plain(a) &&
+           table_get(&g->table, a->key, a->key_len, out);
+}
+
+void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer)
+{
+    if (ask_is_plain(a) && answer_is_final(answer)) {
+        table_put(&g->table, a->key, a->key_len, answer);
+    }
+}
+
+bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
+{
+    return g->lazy || (q->flags & GEMMD_FALLBACK);
+}
+
+bool get_is_reason(int code)
+{
+    switch (code) {
+    case ERROR_INVALID:
+    case ERROR_UNKNOWN_OP:
+    case ERROR_UNKNOWN_FIELD:
+    case ERROR_CONFLICT:
+        return false;
+    default:
+        return code < 0;
+    }
+}
+
+int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
+                  struct gemmd_answer *out, struct error *err)
+{
+    const struct session *s = &g->session;
+    struct gemmd_answer answer;
+    int r = model_answer(&a->problem, s->known ? &s->device_info : NULL, s->device, why->text,
+                         &answer, err);
+    if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
+        *err = *why;
+        return why->code;
+    }
+    if (r == 0) {
+        answer_give(&answer, out);
+    }
+    return r;
+}
+
+/* What the daemon is told: a little less than the caller gave, so that its answer is in time. */
+static int64_t told_ms(const struct ask *a, int64_t deadline)
+{
+    if (a->query.deadline_ms <= 0) {
+        return 0;
+    }
+    int64_t left = (deadline - clock_ns()) / CLOCK_MS;
+    int64_t margin = left / 10 + 1;
+    left -= margin < ANSWER_MARGIN_MS ? margin : ANSWER_MARGIN_MS;
+    return left > 1 ? left : 1;
+}
+
+static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, int64_t deadline,
+                      struct gemmd_answer *out, struct error *err)
+{
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    int r = ask_pack(&params, a, told_ms(a, deadline), err);
+    if (r) {
+        return r;
+    }
+    if (get_may_fall_back(g, &a->query) && session_is_cold(&g->session)) {
+        return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
+    }
+    const struct session_request q = {
+        .method = method, .params = &params, .deadline = deadline,
+        .repeatable = strcmp(method, "get") == 0,
+        .progress = a->query.progress, .ctx = a->query.ctx};
+    const struct wire_obj *result;
+    r = session_call(&g->session, &q, &result, err);
+    return r ? r : answer_unpack(result, out, err);
+}
+
+static int ask_locked(struct gemmd *g, const char *method, const struct ask *a,
+                      struct gemmd_answer *out, struct error *err)
+{
+    int64_t deadline = handle_deadline(g, a->query.deadline_ms, a->query.wait == GEMMD_WAIT_TUNED);
+    int r = handle_enter(g, deadline, err);
+    if (r) {
+        return r;
+    }
+    struct gemmd_answer answer;
+    r = ask_daemon(g, method, a, deadline, &answer, err);
+    handle_leave(g);
+    if (r == 0) {
+        get_keep(g, a, &answer);
+        answer_give(&answer, out);
+    }
+    return r;
+}
+
+static int read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *problem,
+                    const struct gemmd_query *query, const struct gemmd_answer *out,
+                    struct error *err)
+{
+    if (!g) {
+        return handle_enter(g, 0, err); /* says so */
+    }
+    int r = answer_check_size(out, err);
+    r = r ? r : ask_problem(a, problem, err);
+    return r ? r : ask_query(a, query, err);
+}
+
+int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
+              struct gemmd_answer *out, struct gemmd_error *err)
+{
+    struct ask a;
+    struct error e, why;
+    int r = read_ask(g, &a, problem, query, out, &e);
+    if (r || get_from_table(g, &a, out)) {
+        return handle_result(r, &e, err);
+    }
+    r = ask_locked(g, "get", &a, out, &e);
+    if (get_is_reason(r) && get_may_fall_back(g, &a.query)) {
+        why = e;
+        r = get_fall_back(g, &a, &why, out, &e);
+    }
+    return handle_result(r, &e, err);
+}
+
+int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
+               const struct gemmd_query *query, struct gemmd_answer *out, struct gemmd_error *err)
+{
+    struct ask a;
+    struct error e;
+    int r = read_ask(g, &a, problem, query, out, &e);
+    r = r ? r : ask_locked(g, "tune", &a, out, &e);
+    return handle_result(r, &e, err);
+}
+
+static int put_locked(struct gemmd *g, const struct wire_buf *params, struct error *err)
+{
+    int64_t deadline = handle_deadline(g, 0, false);
+    int r = handle_enter(g, deadline, err);
+    if (r) {
+        return r;
+    }
+    const struct session_request q = {.method = "put", .params = params, .deadline = deadline};
+    const struct wire_obj *result;
+    r = session_call(&g->session, &q, &result, err);
+    handle_leave(g);
+    return r;
+}
+
+int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
+              double time_us, struct gemmd_error *err)
+{
+    struct ask a;
+    struct error e;
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    int r = ask_problem(&a, problem, &e);
+    if (r == 0 && !config) {
+        r = error_set(&e, ERROR_INVALID, "there is no config to put (NULL)");
+    }
+    if (r == 0) {
+        wire_put_map(&params, 3);
+        wire_put_str(&params, "problem");
+        r = ask_pack_problem(&params, &a.problem, &e);
+        wire_put_kv_str(&params, "config", config);
+        wire_put_kv_real(&params, "time_us", time_us);
+    }
+    r = r ? r : put_locked(g, &params, &e);
+    return handle_result(r, &e, err);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What gemmd_get and gemmd_get_many share: when the table answers, when the model does. */
+#ifndef GEMMD_CLIENT_GET_H
+#define GEMMD_CLIENT_GET_H
+
+#include "client/ask.h"
+#include "client/handle.h"
+
+bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out);
+void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer);
+
+/* Whether this call may be answered without a daemon, and whether this fault is a reason to: it is
+ * the daemon's or its device's, not the caller's. */
+bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q);
+bool get_is_reason(int code);
+/* The model's answer instead of the fault `why`; when there is none, `why` itself comes back. */
+int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
+                  struct gemmd_answer *out, struct error *err);
+
+#endif

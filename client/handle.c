@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * fork(): the child has copies of our sockets and of our locks, some of which other threads may
+ * hold that it does not have. Before a fork the tables are locked, so that the child finds them
+ * whole; in the child every session is begun anew. Closing the child's copy of a socket does not
+ * disturb the parent's connection.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/clock.h"
+#include "client/handle.h"
+
+static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gemmd *handles;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+/* ---- fork ----------------------------------------------------------------------------------- */
+
+static int lock_init(pthread_mutex_t *m)
+{
+    pthread_mutexattr_t a;
+    pthread_mutexattr_init(&a);
+    /* A progress callback that calls us back is told so. */
+    pthread_mutexattr_settype(&a, PTHREAD_MUTEX_ERRORCHECK);
+    int r = pthread_mutex_init(m, &a);
+    pthread_mutexattr_destroy(&a);
+    return r;
+}
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&handles_lock);
+    for (struct gemmd *g = handles; g; g = g->next) {
+        pthread_mutex_lock(&g->table.lock);
+    }
+}
+
+static void after_fork(void)
+{
+    for (struct gemmd *g = handles; g; g = g->next) {
+        pthread_mutex_unlock(&g->table.lock);
+    }
+    pthread_mutex_unlock(&handles_lock);
+}
+
+static void begin_anew(struct gemmd *g)
+{
+    if (pthread_mutex_trylock(&g->lock) != 0) {
+        /* A thread that the child lacks was in the middle of a call: its buffers may be half
+         * changed. They are left where they are. */
+        g->session.link.rx = NULL;
+        g->session.link.rx_cap = 0;
+        g->session.tx = WIRE_BUF_NULL;
+        g->session.doc = wire_doc_new();
+    }
+    link_close(&g->session.link);
+    lock_init(&g->lock);
+}
+
+static void after_fork_child(void)
+{
+    for (struct gemmd *g = handles; g; g = g->next) {
+        begin_anew(g);
+    }
+    after_fork();
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork_child);
+}
+
+static void enlist(struct gemmd *g)
+{
+    pthread_once(&fork_once, watch_forks);
+    pthread_mutex_lock(&handles_lock);
+    g->next = handles;
+    if (handles) {
+        handles->previous = g;
+    }
+    handles = g;
+    pthread_mutex_unlock(&handles_lock);
+}
+
+static void delist(struct gemmd *g)
+{
+    pthread_mutex_lock(&handles_lock);
+    *(g->previous ? &g->previous->next : &handles) = g->next;
+    if (g->next) {
+        g->next->previous = g->previous;
+    }
+    pthread_mutex_unlock(&handles_lock);
+}
+
+/* ---- open and close ------------------------------------------------------------------------- */
+
+enum { OPTIONS_SIZE_MIN = sizeof(struct gemmd_options) };
+
+static int read_options(struct gemmd_options *o, const struct gemmd_options *given,
+                        struct error *err)
+{
+    *o = (struct gemmd_options)GEMMD_OPTIONS_INIT;
+    if (!given) {
+        return 0;
+    }
+    if (given->size < OPTIONS_SIZE_MIN) {
+        return error_set(err, ERROR_INVALID, "struct gemmd_options has size %zu: begin with "
+                         "GEMMD_OPTIONS_INIT", given->size);
+    }
+    memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
+    if (o->deadline_ms < 0) {
+        return error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (the default, 5000) or more",
+                         o->deadline_ms);
+    }
+    return 0;
+}
+
+static int handle_new(struct gemmd **out, const struct gemmd_options *options, struct error *err)
+{
+    struct gemmd_options o;
+    int r = read_options(&o, options, err);
+    if (r) {
+        return r;
+    }
+    struct gemmd *g = calloc(1, sizeof(*g));
+    if (!g) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a handle");
+    }
+    r = session_init(&g->session, &o, err);
+    if (r) {
+        free(g);
+        return r;
+    }
+    lock_init(&g->lock);
+    table_init(&g->table);
+    enlist(g);
+    *out = g;
+    return 0;
+}
+
+struct gemmd *gemmd_close(struct gemmd *g)
+{
+    if (g) {
+        delist(g);
+        session_deinit(&g->session);
+        table_deinit(&g->table);
+        pthread_mutex_destroy(&g->lock);
+        free(g);
+    }
+    return NULL;
+}
+
+int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
+                    struct gemmd_error *err)
+{
+    struct error e = {.code = 0};
+    *out = NULL;
+    int r = handle_new(out, options, &e);
+    if (r == 0) {
+        (*out)->lazy = true;
+    }
+    return handle_result(r, &e, err);
+}
+
+int gemmd_connect(struct gemmd **out, const struct gemmd_options *options, struct gemmd_error *err)
+{
+    struct error e = {.code = 0};
+    *out = NULL;
+    struct gemmd *g;
+    int r = handle_new(&g, options, &e);
+    if (r == 0) {
+        r = session_connect(&g->session, handle_deadline(g, 0, false), &e);
+        *out = r == 0 ? g : gemmd_close(g);
+    }
+    return handle_result(r, &e, err);
+}
+
+/* ---- every call ----------------------------------------------------------------------------- */
+
+int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_long)
+{
+    if (deadline_ms > 0) {
+        return clock_after_ms(deadline_ms);
+    }
+    return may_take_long || !g ? CLOCK_NEVER : clock_after_ms(g->session.default_ms);
+}
+
+static int lock_until(pthread_mutex_t *m, int64_t deadline)
+{
+    int r = pthread_mutex_trylock(m);
+    if (r != EBUSY) {
+        return r;
+    }
+    if (deadline == CLOCK_NEVER) {
+        return pthread_mutex_lock(m);
+    }
+    struct timespec t = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+    return pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &t);
+}
+
+int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
+{
+    if (!g) {
+        return error_set(err, ERROR_INVALID, "there is no handle (NULL): see gemmd_connect and "
+                         "gemmd_open_lazy");
+    }
+    int r = lock_until(&g->lock, deadline);
+    if (r == EDEADLK) {
+        return error_set(err, ERROR_BUSY,
+                         "a progress callback may not use the handle that calls it");
+    }
+    return r ? error_set(err, ERROR_BUSY,
+                         "another thread's call on this handle did not end in time; "
+                         "open a handle per thread that tunes")
+             : 0;
+}
+
+void handle_leave(struct gemmd *g)
+{
+    pthread_mutex_unlock(&g->lock);
+}
+
+int handle_result(int r, const struct error *e, struct gemmd_error *err)
+{
+    if (err) {
+        err->code = r;
+        memcpy(err->text, r ? e->text : "", r ? sizeof(err->text) : 1);
+    }
+    return r;
+}

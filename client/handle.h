@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * struct gemmd: a session with a lock around it, and a table of answers with its own. How every
+ * public call begins and ends is here.
+ */
+#ifndef GEMMD_CLIENT_HANDLE_H
+#define GEMMD_CLIENT_HANDLE_H
+
+#include "client/session.h"
+#include "client/table.h"
+
+struct gemmd {
+    pthread_mutex_t lock; /* of the session */
+    struct session session;
+    struct table table;
+    bool lazy;
+    struct gemmd *next, *previous; /* all handles of the process, for fork */
+};
+
+/* Takes the session, at the latest when the deadline passes. ERROR_INVALID (g is NULL), ERROR_BUSY
+ * (another call holds it, or this thread does: a progress callback). */
+int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
+void handle_leave(struct gemmd *g);
+
+/* Ends a public call: hands the error to the caller, who may have passed NULL. */
+int handle_result(int r, const struct error *e, struct gemmd_error *err);
+
+/* When a call with this deadline_ms must be back; 0: the connection's default, or never. */
+int64_t handle_deadline(const struct gemmd *g, int deadline_ms, bool may_take_long);
+
+#endif

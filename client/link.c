@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A full listen queue makes a non-blocking connect fail with EAGAIN, at once and without a way to
+ * poll for its end: many jobs starting together are normal, so that is retried until the deadline.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "client/clock.h"
+#include "client/link.h"
+#include "proto/paths.h"
+
+enum { RX_FIRST_BYTES = 16 * 1024, RX_CHUNK_BYTES = 4096 };
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int connect_fault(const char *path, struct error *err)
+{
+    switch (errno) {
+    case ENOENT:
+    case ECONNREFUSED:
+    case ENOTSOCK:
+    case EPROTOTYPE:
+        return error_set(err, ERROR_UNREACHABLE, "no gemmd listens on %s", path);
+    case EACCES:
+    case EPERM:
+        return error_set(err, ERROR_DENIED,
+                         "this user may not connect to %s: ask for membership in its group", path);
+    default:
+        return error_set(err, ERROR_IO, "cannot connect to %s: %s", path, strerror(errno));
+    }
+}
+
+static int connect_until(int fd, const char *path, int64_t deadline, struct error *err)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    memcpy(a.sun_path, path, strlen(path) + 1);
+    int64_t pause = CLOCK_MS;
+    while (connect(fd, (struct sockaddr *)&a, sizeof(a)) < 0) {
+        if (errno == EINTR) {
+            continue;
+        }
+        if (errno != EAGAIN) {
+            return connect_fault(path, err);
+        }
+        if (clock_ns() >= deadline) {
+            return error_set(err, ERROR_DEADLINE,
+                             "the queue of new connections on %s stayed full until the deadline",
+                             path);
+        }
+        struct timespec t = clock_left(clock_earlier(deadline, clock_ns() + pause));
+        nanosleep(&t, NULL);
+        pause = pause < 16 * CLOCK_MS ? pause * 2 : pause;
+    }
+    return 0;
+}
+
+int link_open(struct link *l, const char *path, int64_t deadline, struct error *err)
+{
+    int r = paths_check_socket(path, err);
+    if (r) {
+        return r;
+    }
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return error_set(err, ERROR_IO, "cannot make a socket: %s", strerror(errno));
+    }
+    r = connect_until(fd, path, deadline, err);
+    if (r) {
+        close(fd);
+        return r;
+    }
+    link_close(l);
+    l->fd = fd;
+    scan_init(&l->scan, RESPONSE_BYTES_MAX);
+    return 0;
+}
+
+void link_close(struct link *l)
+{
+    if (l->fd >= 0) {
+        close(l->fd);
+    }
+    l->fd = -1;
+    l->rx_len = l->taken = l->scanned = 0;
+}
+
+void link_deinit(struct link *l)
+{
+    link_close(l);
+    free(l->rx);
+    *l = LINK_NULL;
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+/* 0: ready; LINK_TIMEOUT: the deadline passed. */
+static int wait_for(struct link *l, short events, int64_t deadline)
+{
+    for (;;) {
+        struct pollfd p = {.fd = l->fd, .events = events};
+        struct timespec left = clock_left(deadline);
+        int n = ppoll(&p, 1, deadline == CLOCK_NEVER ? NULL : &left, NULL);
+        if (n > 0) {
+            return 0;
+        }
+        if (n == 0 || clock_ns() >= deadline) {
+            return LINK_TIMEOUT;
+        }
+    }
+}
+
+static int lost(struct link *l, const char *why, struct error *err)
+{
+    link_close(l);
+    return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection%s", why);
+}
+
+int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
+              struct error *err)
+{
+    *sent = false;
+    for (const char *at = data; n > 0;) {
+        ssize_t done = send(l->fd, at, n, MSG_NOSIGNAL);
+        if (done >= 0) {
+            at += done;
+            n -= (size_t)done;
+        } else if (errno == EAGAIN) {
+            if (wait_for(l, POLLOUT, deadline) == LINK_TIMEOUT) {
+                link_close(l); /* half a message may be out */
+                return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
+            }
+        } else if (errno != EINTR) {
+            return lost(l, " before the request was sent", err);
+        }
+    }
+    *sent = true;
+    return 0;
+}
+
+/* ---- receiving ------------------------------------------------------------------------------ */
+
+static int make_room(struct link *l, struct error *err)
+{
+    if (l->rx_cap - l->rx_len >= RX_CHUNK_BYTES) {
+        return 0;
+    }
+    size_t cap = l->rx_cap ? l->rx_cap * 2 : RX_FIRST_BYTES;
+    uint8_t *rx = realloc(l->rx, cap);
+    if (!rx) {
+        link_close(l);
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of an answer", cap);
+    }
+    l->rx = rx;
+    l->rx_cap = cap;
+    return 0;
+}
+
+static void drop_taken(struct link *l)
+{
+    if (l->taken > 0) {
+        memmove(l->rx, l->rx + l->taken, l->rx_len - l->taken);
+        l->rx_len -= l->taken;
+        l->taken = 0;
+    }
+}
+
+/* SCAN_DONE with `taken` set when a whole message is in the buffer. */
+static int scan_more(struct link *l, struct error *err)
+{
+    if (l->scanned == l->rx_len) {
+        return SCAN_MORE;
+    }
+    size_t used = 0;
+    int r = scan_feed(&l->scan, l->rx + l->scanned, l->rx_len - l->scanned, &used, err);
+    if (r == SCAN_MORE) {
+        l->scanned = l->rx_len;
+    } else if (r == SCAN_DONE) {
+        l->taken = l->scanned + used;
+        l->scanned = 0;
+    }
+    return r;
+}
+
+static int read_some(struct link *l, int64_t deadline, struct error *err)
+{
+    int r = make_room(l, err);
+    if (r) {
+        return r;
+    }
+    if (wait_for(l, POLLIN, deadline) == LINK_TIMEOUT) {
+        return LINK_TIMEOUT;
+    }
+    ssize_t n = recv(l->fd, l->rx + l->rx_len, l->rx_cap - l->rx_len, 0);
+    if (n > 0) {
+        l->rx_len += (size_t)n;
+        return 0;
+    }
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return 0;
+    }
+    return lost(l, l->rx_len > 0 ? " in the middle of an answer" : "", err);
+}
+
+int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,
+              struct error *err)
+{
+    drop_taken(l);
+    int r;
+    while ((r = scan_more(l, err)) == SCAN_MORE) {
+        r = read_some(l, deadline, err);
+        if (r) {
+            return r;
+        }
+    }
+    r = r < 0 ? r : rpc_decode(doc, l->rx, l->taken, out, err);
+    if (r < 0) {
+        error_prefix(err, "the daemon's answer cannot be read");
+        link_close(l);
+    }
+    return r;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The answer without a daemon: the analytic default of the family, for the device that would be
+ * used. Never measured, and marked so (tier "default", source "model", local).
+ */
+#ifndef GEMMD_CLIENT_MODEL_H
+#define GEMMD_CLIENT_MODEL_H
+
+#include "client/ask.h"
+
+/* `known`: the daemon's device when it has been heard of, else NULL: then the current CUDA device,
+ * the one that `spec` names, or the CPU. `why`: what is said in the note. The caller's errors come
+ * back as they are; ERROR_UNKNOWN_OP for ops that no family of this library solves. */
+int model_answer(const struct gemmd_problem *p, const struct device_info *known, const char *spec,
+                 const char *why, struct gemmd_answer *out, struct error *err);
+
+#endif

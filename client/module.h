@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Compiled images, fetched in chunks and believed only when their content has the hash asked for.
+ */
+#ifndef GEMMD_CLIENT_MODULE_H
+#define GEMMD_CLIENT_MODULE_H
+
+#include "client/handle.h"
+
+/* *data is malloc'ed. ERROR_NOT_FOUND, ERROR_STORE (content and name differ). */
+int module_fetch(struct gemmd *g, const char *id, void **data, size_t *size, struct error *err);
+
+#endif

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Waiting has two forms. With a deadline, it is kept, whatever the daemon does; an answer that
+ * comes later is recognised by its id and dropped, so the connection lives on. Without one (a
+ * tuning that may take minutes), silence is probed with `hello`, which a daemon answers from its
+ * event loop at any time: a daemon that hangs is noticed within two default deadlines.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/clock.h"
+#include "client/session.h"
+#include "client/start.h"
+#include "proto/build.h"
+
+enum {
+    DEFAULT_DEADLINE_MS = 5000,
+    COLD_MS = 1000,    /* between attempts to reach a daemon that does not answer */
+    SILENCE_MS = 100,  /* a daemon that let this pass without a byte is taken as hanging */
+};
+
+SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
+
+static int copy_text(char **out, const char *text, struct error *err)
+{
+    *out = text ? strdup(text) : NULL;
+    return text && !*out ? error_set(err, ERROR_NO_MEMORY, "no memory for a connection") : 0;
+}
+
+int session_init(struct session *s, const struct gemmd_options *o, struct error *err)
+{
+    *s = (struct session){.link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1};
+    s->default_ms = o->deadline_ms > 0 ? o->deadline_ms : DEFAULT_DEADLINE_MS;
+    s->autostart = o->autostart;
+    s->doc = wire_doc_new();
+    if (!s->doc) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    }
+    int r = copy_text(&s->socket, o->socket, err);
+    r = r ? r : copy_text(&s->device, o->device, err);
+    if (r) {
+        session_deinit(s);
+    }
+    return r;
+}
+
+void session_deinit(struct session *s)
+{
+    link_deinit(&s->link);
+    wire_buf_deinit(&s->tx);
+    s->doc = wire_doc_free(s->doc);
+    free(s->socket);
+    free(s->device);
+    s->socket = s->device = NULL;
+}
+
+bool session_is_cold(const struct session *s)
+{
+    return s->link.fd < 0 && s->retry_at > clock_ns();
+}
+
+/* ---- one exchange --------------------------------------------------------------------------- */
+
+static int send_request(struct session *s, uint32_t id, const char *method,
+                        const struct wire_buf *params, int64_t deadline, bool *sent,
+                        struct error *err)
+{
+    *sent = false;
+    wire_buf_clear(&s->tx);
+    rpc_put_request(&s->tx, id, method);
+    if (params) {
+        wire_put_raw(&s->tx, params->data, params->len);
+    } else {
+        wire_put_map(&s->tx, 0);
+    }
+    if (s->tx.failed || (params && params->failed)) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    if (s->tx.len > REQUEST_BYTES_MAX) {
+        return error_set(err, ERROR_INVALID,
+                         "the request has %zu bytes, gemmd takes %d: ask for less at a time",
+                         s->tx.len, REQUEST_BYTES_MAX);
+    }
+    return link_send(&s->link, s->tx.data, s->tx.len, deadline, sent, err);
+}
+
+static void report(const struct rpc_message *m, uint32_t id, const struct session_request *q)
+{
+    struct progress p;
+    if (!q->progress || strcmp(m->method, "progress") != 0 ||
+        schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, NULL) ||
+        p.request != (int64_t)id) {
+        return;
+    }
+    struct gemmd_progress out = {
+        .size = sizeof(out), .phase = p.phase, .done = p.done, .total = p.total,
+        .failed = p.failed, .best_us = p.best_us, .reference_us = p.reference_us,
+        .elapsed_ms = p.elapsed_ms, .eta_ms = p.eta_ms, .config = p.config};
+    q->progress(q->ctx, &out);
+}
+
+/* A response to this request, or to one whose id the daemon could not read. */
+static bool is_answer(const struct rpc_message *m, uint32_t id)
+{
+    return m->type == RPC_RESPONSE && (m->id == id || (m->id == 0 && m->error));
+}
+
+static int take_answer(struct session *s, const struct rpc_message *m,
+                       const struct wire_obj **result, struct error *err)
+{
+    if (!m->error) {
+        *result = m->result;
+        return 0;
+    }
+    int r = rpc_get_error(m->error, err);
+    bool survives = error_survives(r);
+    wire_get_bool(wire_find(m->error, "survives"), &survives);
+    if (!survives) {
+        link_close(&s->link);
+    }
+    return r;
+}
+
+static int late(struct session *s, const struct session_request *q, bool heard, int64_t began,
+                struct error *err)
+{
+    if (!heard && clock_ns() - began >= SILENCE_MS * CLOCK_MS) {
+        link_close(&s->link);
+        s->retry_at = clock_after_ms(COLD_MS);
+    }
+    return error_set(err, ERROR_DEADLINE, "gemmd did not answer `%s` within %lld ms", q->method,
+                     (long long)((q->deadline - began + CLOCK_MS / 2) / CLOCK_MS));
+}
+
+/* Silence for a default deadline: ask for a sign of life, once. */
+static int probe(struct session *s, bool *probed, struct error *err)
+{
+    if (*probed) {
+        link_close(&s->link);
+        s->retry_at = clock_after_ms(COLD_MS);
+        return error_set(err, ERROR_DEADLINE,
+                         "gemmd has been silent for %lld ms and does not answer `hello`: it hangs",
+                         (long long)(2 * s->default_ms));
+    }
+    *probed = true;
+    bool sent;
+    return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
+}
+
+static int wait_answer(struct session *s, const struct session_request *q, uint32_t id,
+                       const struct wire_obj **result, struct error *err)
+{
+    int64_t began = clock_ns();
+    int64_t heard_at = began;
+    bool heard = false, probed = false;
+    for (;;) {
+        struct rpc_message m;
+        int64_t until = clock_earlier(q->deadline, heard_at + s->default_ms * CLOCK_MS);
+        int r = link_recv(&s->link, s->doc, &m, until, err);
+        if (r < 0) {
+            return r;
+        }
+        if (r == 0 && is_answer(&m, id)) {
+            return take_answer(s, &m, result, err);
+        }
+        if (clock_ns() >= q->deadline) {
+            return late(s, q, heard, began, err);
+        }
+        if (r == LINK_TIMEOUT) {
+            r = probe(s, &probed, err);
+            if (r) {
+                return r;
+            }
+        } else {
+            heard = true;
+            probed = false;
+            report(&m, id, q);
+        }
+        heard_at = clock_ns();
+    }
+}
+
+static int exchange(struct session *s, const struct session_request *q, bool *sent,
+                    const struct wire_obj **result, struct error *err)
+{
+    uint32_t id = s->next_id++;
+    s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
+    int r = send_request(s, id, q->method, q->params,
+                         clock_earlier(q->deadline, clock_after_ms(s->default_ms)), sent, err);
+    return r ? r : wait_answer(s, q, id, result, err);
+}
+
+/* ---- connecting ----------------------------------------------------------------------------- */
+
+static int unreachable(const struct session *s, struct error *err)
+{
+    const struct places *p = &s->places;
+    if (p->n > 1) {
+        return error_set(err, ERROR_UNREACHABLE, "no gemmd answers for %s (tried %s and %s)",
+                         p->device, p->paths[0], p->paths[1]);
+    }
+    return error_set(err, ERROR_UNREACHABLE, "no gemmd answers on %s", p->paths[0]);
+}
+
+static int open_any(struct session *s, int64_t deadline, struct error *err)
+{
+    int r = ERROR_UNREACHABLE;
+    for (uint32_t i = 0; i < s->places.n && r == ERROR_UNREACHABLE; i++) {
+        r = link_open(&s->link, s->places.paths[i], deadline, err);
+    }
+    return r == ERROR_UNREACHABLE ? unreachable(s, err) : r;
+}
+
+static int reach(struct session *s, int64_t deadline, struct error *err)
+{
+    if (!s->found) {
+        int r = find_places(&s->places, s->socket, s->device, err);
+        if (r) {
+            return r;
+        }
+        s->found = true;
+    }
+    int r = open_any(s, deadline, err);
+    if (r != ERROR_UNREACHABLE || !s->autostart) {
+        return r;
+    }
+    struct start_order order = {
+        .device = s->device ? s->device : s->places.device,
+        .socket = s->places.paths[0],
+        .pass_socket = s->places.device[0] == '\0',
+        .deadline = deadline,
+    };
+    r = start_daemon(&order, err);
+    return r ? r : open_any(s, deadline, err);
+}
+
+static void pack_hello(struct wire_buf *b)
+{
+    wire_put_map(b, 2);
+    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
+    wire_put_kv_str(b, "client", "libgemmd " GEMMD_VERSION);
+}
+
+static int greet(struct session *s, int64_t deadline, struct error *err)
+{
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    pack_hello(&params);
+    struct session_request q = {.method = "hello", .params = &params, .deadline = deadline};
+    const struct wire_obj *result;
+    bool sent;
+    int r = exchange(s, &q, &sent, &result, err);
+    if (r) {
+        return r;
+    }
+    r = schema_decode(&welcome_schema, SCHEMA_LENIENT, result, &s->welcome, err);
+    if (r) {
+        return error_prefix(err, "`hello` was answered strangely");
+    }
+    if (s->welcome.version != PROTOCOL_VERSION) {
+        return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
+                         (long long)s->welcome.version, PROTOCOL_VERSION);
+    }
+    s->known = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
+                             &s->device_info, NULL) == 0 && s->device_info.kind[0];
+    return 0;
+}
+
+int session_connect(struct session *s, int64_t deadline, struct error *err)
+{
+    if (s->link.fd >= 0) {
+        return 0;
+    }
+    deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
+    int r = reach(s, deadline, err);
+    r = r ? r : greet(s, deadline, err);
+    if (r) {
+        link_close(&s->link);
+        s->retry_at = clock_after_ms(COLD_MS);
+        return r;
+    }
+    s->retry_at = 0;
+    return 0;
+}
+
+int session_call(struct session *s, const struct session_request *q,
+                 const struct wire_obj **result, struct error *err)
+{
+    for (;;) {
+        bool fresh = s->link.fd < 0;
+        int r = session_connect(s, q->deadline, err);
+        if (r) {
+            return r;
+        }
+        bool sent;
+        r = exchange(s, q, &sent, result, err);
+        /* A connection from before this call may be that of a daemon that is gone: once more, on a
+         * new one, unless the lost daemon may have acted on the request. */
+        bool again = r == ERROR_DISCONNECTED && !fresh && (!sent || q->repeatable);
+        if (!again) {
+            return r;
+        }
+    }
+}

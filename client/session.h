@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The conversation with a gemmd: finds it, greets it, asks and waits, and begins anew when the
+ * daemon was restarted. One request at a time; not thread-safe (client/handle.c holds the lock).
+ */
+#ifndef GEMMD_CLIENT_SESSION_H
+#define GEMMD_CLIENT_SESSION_H
+
+#include "client/find.h"
+#include "client/gemmd.h"
+#include "client/link.h"
+#include "proto/message.h"
+
+/* What a gemmd says of itself. */
+#define WELCOME_FIELDS(X, T)                                                                       \
+    X(T, INT, version, 0)                                                                          \
+    X(T, TEXT, build, 64)                                                                          \
+    X(T, TEXT, bucket_scheme, 16)                                                                  \
+    X(T, INT, generation, 0)                                                                       \
+    X(T, TEXT, stamp, STAMP_MAX)
+SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
+
+struct session {
+    struct link link;
+    struct wire_doc *doc;  /* owned: the message received last */
+    struct wire_buf tx;    /* the request being sent */
+    uint32_t next_id;
+
+    char *socket, *device; /* owned copies of the options; may be NULL */
+    int64_t default_ms;    /* deadline of what has none of its own */
+    bool autostart;
+
+    struct places places;  /* found at the first connect */
+    bool found, known;     /* places, device_info are filled in */
+    struct welcome welcome;
+    struct device_info device_info; /* the daemon's, from hello */
+    int64_t retry_at;      /* while no daemon answers: do not try again before (if one need not) */
+};
+
+int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
+void session_deinit(struct session *s);
+
+struct session_request {
+    const char *method;
+    const struct wire_buf *params; /* one packed map; NULL: none */
+    int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
+    bool repeatable;               /* asking twice does no harm */
+    void (*progress)(void *ctx, const struct gemmd_progress *p);
+    void *ctx;
+};
+
+/* Connects and greets when needed. *result stays valid until the next call. The daemon's own errors
+ * come through as they are. */
+int session_call(struct session *s, const struct session_request *q,
+                 const struct wire_obj **result, struct error *err);
+int session_connect(struct session *s, int64_t deadline, struct error *err);
+
+/* No daemon has answered a moment ago: whoever has another way need not try now. */
+bool session_is_cold(const struct session *s);
+
+#endif

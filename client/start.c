@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The daemon must outlive the process that wanted it and must not become that process's child: a
+ * training job does not expect to reap strangers. So a shell is spawned in a session of its own,
+ * starts gemmd in the background, tells its pid through a pipe and ends; gemmd is then init's.
+ *
+ * A file lock makes the start single: eight ranks that find no daemon start one.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "client/clock.h"
+#include "client/link.h"
+#include "client/start.h"
+#include "proto/paths.h"
+
+enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
+
+struct start {
+    const struct start_order *order;
+    char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
+    off_t log_from; /* where this start's lines begin */
+    pid_t pid;
+};
+
+static void pause_ms(int64_t ms)
+{
+    struct timespec t = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * CLOCK_MS};
+    nanosleep(&t, NULL);
+}
+
+/* ---- the program ---------------------------------------------------------------------------- */
+
+static bool is_program(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
+}
+
+static bool beside_us(char out[PATHS_MAX])
+{
+    char self[PATHS_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    if (n <= 0) {
+        return false;
+    }
+    self[n] = '\0';
+    char *slash = strrchr(self, '/');
+    int length = slash ? (int)(slash - self) : 0;
+    return snprintf(out, PATHS_MAX, "%.*s/gemmd", length, self) < PATHS_MAX && is_program(out);
+}
+
+static bool in_path(char out[PATHS_MAX])
+{
+    const char *at = getenv("PATH");
+    while (at && *at) {
+        int length = (int)strcspn(at, ":");
+        if (length > 0 && snprintf(out, PATHS_MAX, "%.*s/gemmd", length, at) < PATHS_MAX &&
+            is_program(out)) {
+            return true;
+        }
+        at += length + (at[length] == ':');
+    }
+    return false;
+}
+
+static int find_program(char out[PATHS_MAX], struct error *err)
+{
+    const char *named = getenv("GEMMD_DAEMON");
+    if (named && *named) {
+        if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !is_program(out)) {
+            return error_set(err, ERROR_UNREACHABLE, "GEMMD_DAEMON=%s is not a program that can be "
+                             "run", named);
+        }
+        return 0;
+    }
+    if (beside_us(out) || in_path(out)) {
+        return 0;
+    }
+    return error_set(err, ERROR_UNREACHABLE,
+                     "cannot start gemmd: it is neither beside this program "
+                     "nor in PATH; set GEMMD_DAEMON to its path");
+}
+
+/* ---- lock and log --------------------------------------------------------------------------- */
+
+static int name_files(struct start *s, struct error *err)
+{
+    char dir[PATHS_MAX];
+    int r = paths_state_dir(dir, err);
+    r = r ? r : paths_make_dir(dir, 0750, err);
+    if (r) {
+        return r;
+    }
+    const char *slash = strrchr(s->order->socket, '/');
+    const char *base = slash ? slash + 1 : s->order->socket;
+    int length = (int)strcspn(base, ".");
+    if (snprintf(s->log, PATHS_MAX, "%s/%.*s.log", dir, length, base) >= PATHS_MAX ||
+        snprintf(s->lock, PATHS_MAX, "%s/%.*s.start", dir, length, base) >= PATHS_MAX) {
+        return error_set(err, ERROR_INVALID, "the state directory's path is too long: %s", dir);
+    }
+    return 0;
+}
+
+/* The descriptor that holds the lock; closing it lets go. */
+static int take_lock(const struct start *s, struct error *err)
+{
+    int fd = open(s->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return error_set(err, ERROR_IO, "cannot write %s: %s", s->lock, strerror(errno));
+    }
+    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK && errno != EINTR) {
+            error_set(err, ERROR_IO, "cannot lock %s: %s", s->lock, strerror(errno));
+            close(fd);
+            return ERROR_IO;
+        }
+        if (clock_ns() >= s->order->deadline) {
+            close(fd);
+            return error_set(err, ERROR_DEADLINE, "another process has been starting gemmd for too "
+                             "long (it holds %s)", s->lock);
+        }
+        pause_ms(POLL_MS);
+    }
+    return fd;
+}
+
+static bool listens(const struct start_order *o)
+{
+    struct link l = LINK_NULL;
+    int r = link_open(&l, o->socket, clock_earlier(o->deadline, clock_after_ms(POLL_MS)), NULL);
+    link_deinit(&l);
+    return r == 0 || r == ERROR_DEADLINE; /* a full queue is somebody's */
+}
+
+/* The last line that the daemon wrote, or "". */
+static void last_words(const struct start *s, char out[LAST_WORDS_MAX])
+{
+    out[0] = '\0';
+    int fd = open(s->log, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    off_t end = lseek(fd, 0, SEEK_END);
+    off_t from = end - (LAST_WORDS_MAX - 1);
+    from = from > s->log_from ? from : s->log_from;
+    ssize_t n = pread(fd, out, LAST_WORDS_MAX - 1, from);
+    close(fd);
+    n = n > 0 ? n : 0;
+    while (n > 0 && out[n - 1] == '\n') {
+        n--;
+    }
+    out[n] = '\0';
+    char *line = strrchr(out, '\n');
+    if (line) {
+        memmove(out, line + 1, strlen(line + 1) + 1);
+    }
+}
+
+/* ---- running it ----------------------------------------------------------------------------- */
+
+static void prepare_files(posix_spawn_file_actions_t *files, const char *log, int pid_pipe)
+{
+    posix_spawn_file_actions_init(files);
+    posix_spawn_file_actions_addopen(files, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(files, pid_pipe, 1);
+    posix_spawn_file_actions_addopen(files, 2, log, O_WRONLY | O_CREAT | O_APPEND, 0640);
+    posix_spawn_file_actions_addclosefrom_np(files, 3);
+}
+
+static void prepare_attributes(posix_spawnattr_t *attributes)
+{
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    posix_spawnattr_init(attributes);
+    posix_spawnattr_setsigmask(attributes, &none);
+    posix_spawnattr_setsigdefault(attributes, &all);
+    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
+                                             POSIX_SPAWN_SETSIGDEF);
+}
+
+static int run_shell(struct start *s, int pid_pipe)
+{
+    const struct start_order *o = s->order;
+    const char *argv[10] = {"sh", "-c", "\"$@\" >&2 & echo $!", "gemmd-start", s->program};
+    int n = 5;
+    if (o->device && *o->device) {
+        argv[n++] = "--device";
+        argv[n++] = o->device;
+    }
+    if (o->pass_socket) {
+        argv[n++] = "--socket";
+        argv[n++] = o->socket;
+    }
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t attributes;
+    prepare_files(&files, s->log, pid_pipe);
+    prepare_attributes(&attributes);
+    pid_t shell;
+    int r = posix_spawn(&shell, "/bin/sh", &files, &attributes, (char *const *)(uintptr_t)argv,
+                        environ);
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+    if (r == 0) {
+        while (waitpid(shell, NULL, 0) < 0 && errno == EINTR) {
+        }
+    }
+    return r;
+}
+
+static int launch(struct start *s, struct error *err)
+{
+    struct stat st;
+    s->log_from = stat(s->log, &st) == 0 ? st.st_size : 0;
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0) {
+        return error_set(err, ERROR_IO, "cannot make a pipe: %s", strerror(errno));
+    }
+    int r = run_shell(s, ends[1]);
+    close(ends[1]);
+    char text[32] = "";
+    ssize_t n = r == 0 ? read(ends[0], text, sizeof(text) - 1) : 0;
+    close(ends[0]);
+    s->pid = n > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+    if (s->pid <= 0) {
+        return error_set(err, ERROR_IO, "cannot run %s: %s", s->program,
+                         r ? strerror(r) : "the shell did not say its pid");
+    }
+    return 0;
+}
+
+/* Also when it is a zombie that nobody reaps, as in a container without an init. */
+static bool has_ended(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return kill(pid, 0) < 0 && errno == ESRCH;
+    }
+    ssize_t n = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    const char *state = strrchr(text, ')');
+    return n <= 0 || (state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X'));
+}
+
+static int wait_until_it_listens(const struct start *s, struct error *err)
+{
+    char words[LAST_WORDS_MAX];
+    while (!listens(s->order)) {
+        if (has_ended(s->pid)) {
+            last_words(s, words);
+            return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
+                             words[0] ? ": " : "", words, s->log);
+        }
+        if (clock_ns() >= s->order->deadline) {
+            return error_set(err, ERROR_DEADLINE, "gemmd (pid %d) was started but does not answer "
+                             "yet (its log is %s)", (int)s->pid, s->log);
+        }
+        pause_ms(POLL_MS);
+    }
+    return 0;
+}
+
+int start_daemon(const struct start_order *o, struct error *err)
+{
+    struct start s = {.order = o};
+    int r = find_program(s.program, err);
+    r = r ? r : name_files(&s, err);
+    if (r) {
+        return r;
+    }
+    int lock = take_lock(&s, err);
+    if (lock < 0) {
+        return lock;
+    }
+    if (!listens(o)) { /* else whoever held the lock has started it */
+        r = launch(&s, err);
+        r = r ? r : wait_until_it_listens(&s, err);
+    }
+    close(lock);
+    return r;
+}
