@@ -71,7 +71,7 @@ int launcher_new(const struct family *f, const struct problem *p, const struct r
                  struct launcher **out, struct error *err)
 {
     *out = NULL;
-    const struct launch_backend *backend;
+    const struct launch_backend *backend = NULL;
     int r = backend_of(image, size, &backend, err);
     if (r) {
         return r;

@@ -165,28 +165,29 @@ static void take_expert(struct checks *c, int64_t e)
     c->experts[c->n_experts++] = (int32_t)e;
 }
 
-/* First, last, most and least loaded, one without rows (it matters in dW); then evenly spread. */
+/* First, last, most and least loaded, one without rows (it matters in dW); then evenly spread among
+ * those that have something to check. */
 static void choose_experts(struct checks *c)
 {
     const struct grouped_gemm_state *s = c->state;
-    int64_t first = -1, last = -1, most = -1, least = -1, empty = -1;
+    int64_t most = -1, least = -1, empty = -1, n = 0;
+    int32_t eligible[GEMM_EXPERTS_MAX];
     for (int64_t e = 0; e < s->view.experts; e++) {
-        if (s->m_sizes[e] == 0) {
-            empty = e;
-            continue;
+        int32_t rows = s->m_sizes[e];
+        if (rows_of(s, e) > 0) {
+            eligible[n++] = (int32_t)e;
         }
-        first = first < 0 ? e : first;
-        last = e;
-        most = most < 0 || s->m_sizes[e] > s->m_sizes[most] ? e : most;
-        least = least < 0 || s->m_sizes[e] < s->m_sizes[least] ? e : least;
+        most = most < 0 || rows > s->m_sizes[most] ? e : most;
+        least = rows > 0 && (least < 0 || rows < s->m_sizes[least]) ? e : least;
+        empty = rows == 0 ? e : empty;
     }
-    const int64_t must[] = {first, last, most, least, empty};
+    const int64_t must[] = {eligible[0], eligible[n - 1], most, least, empty};
     for (size_t i = 0; i < sizeof(must) / sizeof(must[0]); i++) {
         take_expert(c, must[i]);
     }
-    int64_t wanted = c->max / 3 < s->view.experts ? c->max / 3 : s->view.experts;
-    for (int64_t i = 0; i < wanted && c->n_experts < wanted; i++) {
-        take_expert(c, i * s->view.experts / wanted);
+    int64_t wanted = c->max / 3 < n ? c->max / 3 : n;
+    for (int64_t i = 0; i < wanted; i++) {
+        take_expert(c, eligible[i * n / wanted]);
     }
 }
 

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * grouped_gemm on the cpu device, compiled and run: every mode with every permute, flag and dtype
+ * against the reference, with experts of 0, 1, 15, 64 and 65 rows and odd N and K; and kernels that
+ * are broken on purpose, which must be found out.
+ */
+#include <math.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/kernels/common.h"
+
+static struct device *device;
+static struct compiler *compiler;
+
+/* Tiles larger and smaller than experts, both ways of lanes, narrow vectors, odd unrolling. */
+static const char *const configs[] = {
+    "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 unroll_rows=8 unroll_cols=2",
+    "BLOCK_SIZE_M=16 BLOCK_SIZE_N=32 BLOCK_SIZE_K=32 vector_width=8 unroll_rows=4 GROUP_SIZE_M=1",
+    "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 BLOCK_SIZE_K=256 vector_width=4 unroll_rows=2 unroll_cols=4",
+    "BLOCK_SIZE_M=21 BLOCK_SIZE_N=48 BLOCK_SIZE_K=96 vector_width=16 unroll_rows=3 unroll_cols=3",
+};
+enum { N_CONFIGS = sizeof(configs) / sizeof(configs[0]) };
+
+static struct kernel *build(const struct problem *p, const struct record *config,
+                            const char *source)
+{
+    struct variant v, compiled;
+    struct image image;
+    struct kernel *k;
+    struct rejection why;
+    if (grouped_gemm_cpu.check(p, config, &device->info, &why)) {
+        fail_msg("%s", why.text);
+    }
+    assert_ok(grouped_gemm_cpu.variant(p, config, device->info.arch, &v, err));
+    compiled = v;
+    compiled.source = source ? source : v.source;
+    assert_ok(compiler->ops->compile(compiler, &compiled, &image, err));
+    assert_ok(device->ops->load(device, &image, &v, &k, &why, err));
+    image_deinit(&image);
+    return k;
+}
+
+static void run(const char *problem, const char *config_text, const char *source,
+                struct verdict *verdict)
+{
+    struct problem p;
+    struct record config;
+    struct prepared *w;
+    struct tolerance tol = {.atol = 1e-2, .rtol = 1e-2};
+    problem_of(&p, problem);
+    config_of(&config, config_text);
+    struct kernel *k = build(&p, &config, source);
+    assert_ok(device->ops->prepare(device, &grouped_gemm_family, &p, 42, &w, err));
+    assert_ok(device->ops->verify(device, w, k, &config, &tol, verdict, err));
+    device->ops->release(device, w);
+    device->ops->unload(device, k);
+}
+
+static void expect_right(const char *problem, const char *config)
+{
+    struct verdict v;
+    run(problem, config, NULL, &v);
+    if (!v.right || v.unwritten) {
+        fail_msg("%s | %s: %s", problem, config, v.text);
+    }
+}
+
+/* ---- right ------------------------------------------------------------------------------------- */
+
+static void all_of_mode(const char *mode, const char *const flags[], const char *dtype, int first)
+{
+    for (int i = 0; flags[i]; i++) {
+        char problem[256], config[256];
+        snprintf(problem, sizeof(problem),
+                 "grouped_gemm mode=%s M=145 N=77 K=131 experts=6 topk=5 dtype_in=%s "
+                 "routing=\"rows:0,1,15,64,65,0\" %s", mode, dtype, flags[i]);
+        int at = (first + i) % N_CONFIGS;
+        snprintf(config, sizeof(config), "%s%s", configs[at],
+                 strcmp(mode, "forward") == 0 ? at % 2 ? " transpose_w=true" : " transpose_w=false"
+                                              : "");
+        expect_right(problem, config);
+    }
+}
+
+static const char *const forward_flags[] = {"", "permute_x=true", "permute_y=true",
+                                            "permute_y=true fuse_mul_post=true", NULL};
+static const char *const dx_flags[] = {"", "permute_x=true", "permute_y=true", NULL};
+static const char *const dw_flags[] = {"", "permute_x=true", "permute_y=true",
+                                       "dtype_out=fp32 accumulate=true", NULL};
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    all_of_mode("forward", forward_flags, "bf16", 0);
+    all_of_mode("dX", dx_flags, "bf16", 1);
+    all_of_mode("dW", dw_flags, "bf16", 2);
+}
+
+static void test_fp32(void **state)
+{
+    (void)state;
+    all_of_mode("forward", forward_flags, "fp32", 1);
+    all_of_mode("dX", dx_flags, "fp32", 2);
+    all_of_mode("dW", dw_flags, "fp32", 3);
+}
+
+/* A compiler without _Float16 says so. */
+static void test_fp16(void **state)
+{
+    (void)state;
+    struct problem p;
+    struct record config;
+    struct variant v;
+    struct image image;
+    struct error e = ERROR_NULL;
+    problem_of(&p, "gemm mode=forward M=8 N=8 K=8 dtype_in=fp16");
+    config_of(&config, configs[0]);
+    assert_ok(grouped_gemm_cpu.variant(&p, &config, device->info.arch, &v, err));
+    int r = compiler->ops->compile(compiler, &v, &image, &e);
+    if (r) {
+        assert_int_equal(r, ERROR_COMPILE);
+        assert_non_null(strstr(e.text, "_Float16"));
+        skip();
+    }
+    image_deinit(&image);
+    all_of_mode("forward", forward_flags, "fp16", 2);
+    all_of_mode("dX", dx_flags, "fp16", 3);
+    all_of_mode("dW", dw_flags, "fp16", 0);
+}
+
+static void test_dense(void **state)
+{
+    (void)state;
+    expect_right("gemm mode=forward M=1 N=1 K=1", configs[0]);
+    expect_right("gemm mode=forward M=130 N=257 K=300 dtype_in=fp32", configs[2]);
+    expect_right("gemm mode=dW M=300 N=65 K=17", configs[1]);
+}
+
+static void test_many_experts(void **state)
+{
+    (void)state;
+    expect_right("grouped_gemm mode=forward M=96 N=40 K=48 experts=300 topk=6 permute_x=true",
+                 configs[1]);
+    expect_right("grouped_gemm mode=dW M=96 N=40 K=48 experts=300 topk=6 permute_y=true "
+                 "routing=zipf:1.5", configs[1]);
+}
+
+/* ---- wrong --------------------------------------------------------------------------------------- */
+
+static char *edited(const char *from, const char *to)
+{
+    const char *source = grouped_gemm_cpu_source, *at = strstr(source, from);
+    assert_non_null(at);
+    char *out = malloc(strlen(source) + strlen(to) + 1);
+    size_t before = (size_t)(at - source);
+    memcpy(out, source, before);
+    strcpy(out + before, to);
+    strcat(out, at + strlen(from));
+    return out;
+}
+
+static void expect_wrong(const char *problem, const char *from, const char *to, const char *part)
+{
+    struct verdict v;
+    char *source = edited(from, to);
+    run(problem, configs[0], source, &v);
+    free(source);
+    if (v.right || !strstr(v.text, part)) {
+        fail_msg("\"%s\" for \"%s\": %s \"%s\"", to, from, v.right ? "right" : "wrong", v.text);
+    }
+}
+
+#define SMALL "M=145 N=64 K=64 experts=6 topk=5 routing=\"rows:0,1,15,64,65,0\" "
+
+static void test_wrong_is_found(void **state)
+{
+    (void)state;
+    /* a sign, a row too few of the reduction, rows scattered to the wrong place */
+    expect_wrong("grouped_gemm mode=dX " SMALL, "acc[r][c] += left", "acc[r][c] -= left",
+                 "the reference");
+    expect_wrong("grouped_gemm mode=dW " SMALL, "int64_t n_l = least(L, length - l0);",
+                 "int64_t n_l = least(L, length - l0 - (length > 64));", "the reference");
+    expect_wrong("grouped_gemm mode=forward permute_y=true " SMALL,
+                 "t->start + t->r0 + r;\n        int64_t row = SCATTER",
+                 "t->start + t->r0 + (r == 0 && t->n_r > 1 ? 1 : r == 1 ? 0 : r);\n"
+                 "        int64_t row = SCATTER", "the reference");
+    expect_wrong("grouped_gemm mode=forward permute_y=true fuse_mul_post=true " SMALL,
+                 "FROM_IN(TO_IN(from[c])) * weight", "FROM_IN(TO_IN(from[c]))", "the reference");
+    expect_wrong("grouped_gemm mode=forward " SMALL, "out[c] = TO_OUT(from[c]);",
+                 "out[c] = TO_OUT(from[c] / (c - 5));", "the reference");
+}
+
+static void test_unwritten_is_found(void **state)
+{
+    (void)state;
+    expect_wrong("grouped_gemm mode=dX " SMALL,
+                 "out[c] = TO_OUT(from[c]);", "if (c != 7) out[c] = TO_OUT(from[c]);",
+                 "145 of 9280 elements of the output were not written");
+    /* Empty experts left alone: what the zeros of dW are for. */
+    expect_wrong("grouped_gemm mode=dW " SMALL, "    store(p, &t, sum);",
+                 "    if (t.rows) store(p, &t, sum);",
+                 "8192 of 24576 elements of the output were not written");
+}
+
+static void test_small_errors_are_found(void **state)
+{
+    (void)state;
+    struct verdict v;
+    /* 1 % off is within the tolerance of elements, and far outside that of rows */
+    char *source = edited("out[c] = TO_OUT(from[c]);", "out[c] = TO_OUT(from[c] * 1.008f);");
+    run("grouped_gemm mode=dX " SMALL, configs[0], source, &v);
+    free(source);
+    assert_false(v.right);
+    assert_non_null(strstr(v.text, "of its norm (limit 0.005)"));
+    assert_true(v.rel_norm > 0.006 && v.rel_norm < 0.01);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    assert_ok(device_open("cpu:2", &device, err));
+    assert_ok(compiler_open("cpu:2", &compiler, err));
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    compiler->ops->close(compiler);
+    device->ops->close(device);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bf16),           cmocka_unit_test(test_fp32),
+        cmocka_unit_test(test_fp16),           cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_many_experts),   cmocka_unit_test(test_wrong_is_found),
+        cmocka_unit_test(test_unwritten_is_found), cmocka_unit_test(test_small_errors_are_found),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A grouped_gemm problem made concrete: the routing that is drawn, the rows that are checked, the
+ * buffers and the args over them; and the expectation that the model uses.
+ */
+#include <math.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/kernels/common.h"
+
+static const struct grouped_gemm_state *init(struct workload *w, const char *text, uint64_t seed)
+{
+    struct problem p;
+    problem_of(&p, text);
+    assert_ok(grouped_gemm_workload_init(w, &p, seed, err));
+    return w->state;
+}
+
+/* gather is the stable argsort of an assignment with these m_sizes. */
+static void check_routing(const struct grouped_gemm_state *s)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    int64_t sum = 0;
+    bool *seen = calloc((size_t)v->m, sizeof(*seen));
+    for (int64_t e = 0; e < v->experts; e++) {
+        assert_int_equal(s->start[e], sum);
+        sum += s->m_sizes[e];
+        for (int64_t i = s->start[e]; i < sum; i++) {
+            assert_in_range(s->gather[i], 0, v->m - 1);
+            assert_false(seen[s->gather[i]]);
+            seen[s->gather[i]] = true;
+            assert_true(i == s->start[e] || s->gather[i] > s->gather[i - 1]);
+        }
+    }
+    assert_int_equal(sum, v->m);
+    assert_int_equal(s->start[v->experts], v->m);
+    free(seen);
+}
+
+/* No token goes to an expert twice. */
+static void check_distinct(const struct grouped_gemm_state *s)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    for (int64_t e = 0; e < v->experts; e++) {
+        for (int64_t i = s->start[e] + 1; i < s->start[e + 1]; i++) {
+            assert_int_not_equal(s->gather[i] / v->topk, s->gather[i - 1] / v->topk);
+        }
+    }
+}
+
+static void test_uniform(void **state)
+{
+    (void)state;
+    struct workload w;
+    const struct grouped_gemm_state *s =
+        init(&w, "grouped_gemm mode=forward M=32768 N=64 K=64 experts=128 topk=8", 7);
+    check_routing(s);
+    check_distinct(s);
+    int equal = 0;
+    for (int e = 0; e < 128; e++) {
+        assert_in_range(s->m_sizes[e], 256 - 6 * 16, 256 + 6 * 16); /* six deviations */
+        equal += s->m_sizes[e] == s->m_sizes[0];
+    }
+    assert_true(equal < 64); /* drawn, never all equal */
+    grouped_gemm_workload_deinit(&w);
+}
+
+static void test_seed(void **state)
+{
+    (void)state;
+    struct workload a, b, c;
+    const char *text = "grouped_gemm mode=forward M=768 N=64 K=64 experts=16 topk=6 permute_x=true";
+    const struct grouped_gemm_state *x = init(&a, text, 7), *y = init(&b, text, 7);
+    const struct grouped_gemm_state *z = init(&c, text, 8);
+    assert_memory_equal(x->gather, y->gather, 768 * sizeof(int32_t));
+    assert_memory_not_equal(x->gather, z->gather, 768 * sizeof(int32_t));
+    grouped_gemm_workload_deinit(&a);
+    grouped_gemm_workload_deinit(&b);
+    grouped_gemm_workload_deinit(&c);
+    grouped_gemm_workload_deinit(&c); /* twice is once */
+}
+
+static void test_zipf(void **state)
+{
+    (void)state;
+    struct workload w;
+    const struct grouped_gemm_state *s =
+        init(&w, "grouped_gemm mode=dX M=8192 N=8 K=8 experts=64 topk=2 routing=zipf:1.2", 3);
+    check_routing(s);
+    check_distinct(s);
+    assert_true(s->m_sizes[0] > 4 * s->m_sizes[15]);
+    assert_true(s->m_sizes[0] <= 4096); /* each token once */
+    int64_t rows[64], sum = 0;
+    grouped_gemm_expected_rows(&s->view, rows);
+    for (int e = 0; e < 64; e++) {
+        sum += rows[e];
+        assert_true(e == 0 || rows[e] <= rows[e - 1] + 1);
+    }
+    assert_int_equal(sum, 8192);
+    assert_true(llabs(rows[0] - s->m_sizes[0]) < 8192 / 10);
+    grouped_gemm_workload_deinit(&w);
+}
+
+static void test_given_rows(void **state)
+{
+    (void)state;
+    struct workload w;
+    const struct grouped_gemm_state *s =
+        init(&w, "grouped_gemm mode=dW M=145 N=8 K=8 experts=6 topk=5 permute_y=true "
+                 "routing=\"rows:0,1,15,64,65,0\"", 1);
+    check_routing(s);
+    static const int32_t rows[] = {0, 1, 15, 64, 65, 0};
+    assert_memory_equal(s->m_sizes, rows, sizeof(rows));
+    int64_t expected[6];
+    grouped_gemm_expected_rows(&s->view, expected);
+    for (int e = 0; e < 6; e++) {
+        assert_int_equal(expected[e], rows[e]);
+    }
+    grouped_gemm_workload_deinit(&w);
+}
+
+static bool is_checked(const struct grouped_gemm_state *s, const struct workload *w, int64_t row)
+{
+    for (uint32_t i = 0; i < w->n_checks; i++) {
+        if (s->check_row[i] == row) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void check_places(const struct grouped_gemm_state *s, const struct workload *w)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    for (uint32_t i = 0; i < w->n_checks; i++) {
+        int64_t row = s->check_row[i], e = s->check_expert[i];
+        int64_t at = v->scatter ? s->gather[row] : row;
+        assert_int_equal(w->check_at[i], at * v->out_cols);
+        assert_in_range(w->check_at[i] + w->check_length, 1, w->buffers[w->output].count);
+        if (v->mode == GEMM_DW) {
+            assert_int_equal(e, row / v->n);
+        } else {
+            assert_in_range(row, s->start[e], s->start[e + 1] - 1);
+        }
+    }
+}
+
+/* Every expert's first and last row, when there are few experts. */
+static void test_checks_small(void **state)
+{
+    (void)state;
+    static const char *const more[] = {"mode=forward", "mode=forward permute_y=true",
+                                       "mode=dX permute_x=true", "mode=dX permute_y=true",
+                                       "mode=dW permute_x=true"};
+    for (size_t m = 0; m < sizeof(more) / sizeof(more[0]); m++) {
+        char text[256];
+        snprintf(text, sizeof(text), "grouped_gemm %s M=145 N=24 K=40 experts=6 "
+                 "routing=\"rows:0,1,15,64,65,0\"", more[m]);
+        struct workload w;
+        const struct grouped_gemm_state *s = init(&w, text, 5);
+        check_places(s, &w);
+        for (int e = 0; e < 6; e++) {
+            bool dw = s->view.mode == GEMM_DW; /* empty experts have rows too */
+            int64_t first = dw ? e * 24 : s->start[e];
+            int64_t last = dw ? e * 24 + 23 : s->start[e + 1] - 1;
+            if (dw || s->m_sizes[e]) {
+                assert_true(is_checked(s, &w, first));
+                assert_true(is_checked(s, &w, last));
+            }
+        }
+        grouped_gemm_workload_deinit(&w);
+    }
+}
+
+/* With many experts: a bounded number, the most and least loaded always, and an empty one in dW. */
+static void test_checks_many(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"forward", "dW"};
+    for (size_t m = 0; m < 2; m++) {
+        char text[256];
+        snprintf(text, sizeof(text), "grouped_gemm mode=%s M=2000 N=16 K=16 experts=1024 topk=2 "
+                 "routing=zipf:1", modes[m]);
+        struct workload w;
+        const struct grouped_gemm_state *s = init(&w, text, 5);
+        check_places(s, &w);
+        assert_in_range(w.n_checks, 200, 512);
+        int64_t most = 0, empty = -1;
+        for (int e = 0; e < 1024; e++) {
+            most = s->m_sizes[e] > s->m_sizes[most] ? e : most;
+            empty = s->m_sizes[e] == 0 ? e : empty;
+        }
+        assert_true(empty >= 0);
+        if (s->view.mode == GEMM_DW) {
+            assert_true(is_checked(s, &w, most * 16));
+            assert_true(is_checked(s, &w, empty * 16 + 15));
+        } else {
+            assert_true(is_checked(s, &w, s->start[most]));
+            assert_true(is_checked(s, &w, s->start[most + 1] - 1));
+        }
+        grouped_gemm_workload_deinit(&w);
+    }
+}
+
+/* Big rows: fewer of them, but never none. */
+static void test_checks_bounded(void **state)
+{
+    (void)state;
+    struct workload w;
+    const struct grouped_gemm_state *s =
+        init(&w, "grouped_gemm mode=forward M=8192 N=28672 K=4096 experts=8 topk=2", 5);
+    check_places(s, &w);
+    assert_in_range(w.n_checks, 20, 100);
+    grouped_gemm_workload_deinit(&w);
+    s = init(&w, "gemm mode=dX M=1 N=8 K=1048576", 5);
+    assert_int_equal(w.n_checks, 1);
+    grouped_gemm_workload_deinit(&w);
+}
+
+static const struct buffer *find(const struct workload *w, const char *name)
+{
+    for (uint32_t i = 0; i < w->n_buffers; i++) {
+        if (strcmp(w->buffers[i].name, name) == 0) {
+            return &w->buffers[i];
+        }
+    }
+    return NULL;
+}
+
+static void test_buffers(void **state)
+{
+    (void)state;
+    struct workload w;
+    init(&w, "grouped_gemm mode=forward M=64 N=24 K=40 experts=4 topk=2 permute_x=true", 5);
+    assert_int_equal(find(&w, "x")->count, 32 * 40); /* tokens */
+    assert_int_equal(find(&w, "w")->count, 4 * 24 * 40);
+    assert_int_equal(find(&w, "out")->count, 64 * 24);
+    assert_int_equal(find(&w, "out")->init, BUFFER_OUTPUT);
+    assert_int_equal(find(&w, "gather_indices")->count, 64);
+    assert_null(find(&w, "dy"));
+    assert_null(find(&w, "topk_weights"));
+    grouped_gemm_workload_deinit(&w);
+    init(&w, "grouped_gemm mode=forward M=64 N=24 K=40 experts=4 topk=2 permute_y=true "
+             "fuse_mul_post=true", 5);
+    assert_int_equal(find(&w, "x")->count, 64 * 40);
+    assert_int_equal(find(&w, "topk_weights")->dtype, DTYPE_FP32);
+    grouped_gemm_workload_deinit(&w);
+    init(&w, "grouped_gemm mode=dW M=64 N=24 K=40 experts=4 topk=2 permute_x=true accumulate=true "
+             "dtype_out=fp32", 5);
+    assert_int_equal(find(&w, "x")->count, 32 * 40);
+    assert_int_equal(find(&w, "dy")->count, 64 * 24);
+    assert_int_equal(find(&w, "out")->count, 4 * 24 * 40);
+    assert_int_equal(find(&w, "out")->dtype, DTYPE_FP32);
+    assert_true(find(&w, "out")->accumulate);
+    assert_null(find(&w, "w"));
+    grouped_gemm_workload_deinit(&w);
+}
+
+static void test_work(void **state)
+{
+    (void)state;
+    struct problem p;
+    double flops, bytes;
+    problem_of(&p, "gemm mode=forward M=100 N=24 K=40");
+    grouped_gemm_work(&p, &flops, &bytes);
+    assert_true(flops == 2.0 * 100 * 24 * 40);
+    assert_true(bytes == 2.0 * (100 * 40 + 24 * 40 + 100 * 24));
+    problem_of(&p, "grouped_gemm mode=dW M=100 N=24 K=40 experts=4 topk=2 permute_x=true "
+                   "dtype_out=fp32 accumulate=true");
+    grouped_gemm_work(&p, &flops, &bytes);
+    assert_true(bytes == 2.0 * (100 * 24 + 50 * 40) + 4.0 * 2 * 4 * 24 * 40);
+    /* W is read for the experts that have rows. */
+    problem_of(&p, "grouped_gemm mode=dX M=10 N=24 K=40 experts=4 routing=\"rows:0,10,0,0\"");
+    grouped_gemm_work(&p, &flops, &bytes);
+    assert_true(bytes == 2.0 * (10 * 24 + 24 * 40 + 10 * 40));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uniform),       cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_zipf),          cmocka_unit_test(test_given_rows),
+        cmocka_unit_test(test_checks_small),  cmocka_unit_test(test_checks_many),
+        cmocka_unit_test(test_checks_bounded), cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_work),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spaces: the legal configs in order, what dropped the others, restrictions; and what every config
+ * in one must be able to do: pass check() again, give a variant, a prediction, and a plan.
+ */
+#include <math.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/kernels/common.h"
+
+static const char *const problems[] = {
+    "grouped_gemm mode=forward M=4096 N=768 K=2048 experts=128 topk=8 permute_x=true",
+    "grouped_gemm mode=dX M=4096 N=768 K=2048 experts=128 topk=8 permute_y=true",
+    "grouped_gemm mode=dW M=4096 N=768 K=2048 experts=128 topk=8 permute_x=true",
+    "gemm mode=forward M=33 N=65 K=7 dtype_in=fp32",
+};
+
+static uint64_t dropped(const struct space *s)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        sum += s->rules[i].dropped;
+    }
+    return sum;
+}
+
+static void test_every_config(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        struct problem p;
+        struct space s;
+        struct rejection why;
+        struct record config, last;
+        problem_of(&p, problems[i]);
+        assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+        assert_in_range(s.n, 100, 1000);
+        assert_int_equal(s.n + dropped(&s), s.raw);
+        record_init(&last);
+        for (uint32_t at = 0; at < s.n; at++) {
+            struct variant v;
+            space_config(&s, at, &config);
+            assert_int_equal(grouped_gemm_cpu.check(&p, &config, &info, &why), 0);
+            assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", &v, err));
+            double us = grouped_gemm_cpu.predict(&p, &config, &info, NULL);
+            assert_true(isfinite(us) && us > 0);
+            assert_false(record_equal(&config, &last));
+            record_copy(&last, &config);
+        }
+        space_deinit(&s);
+        space_deinit(&s);
+    }
+}
+
+/* Changing what is run-time keeps the variant; changing anything else makes another. */
+static void test_variant_identity(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct space s;
+    problem_of(&p, problems[0]);
+    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+    char first[HASH_HEX], other[HASH_HEX];
+    struct record config;
+    struct variant v;
+    space_config(&s, 0, &config);
+    assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", &v, err));
+    variant_hash(&v, "cc 12", first);
+    variant_hash(&v, "cc 13", other);
+    assert_string_not_equal(first, other);
+    for (uint32_t i = 0; i < s.n_params; i++) {
+        struct record changed = config;
+        assert_ok(record_set(&changed, s.params[i].name, s.params[i].values[1], err));
+        assert_ok(grouped_gemm_cpu.variant(&p, &changed, "x86_64", &v, err));
+        variant_hash(&v, "cc 12", other);
+        assert_int_equal(strcmp(first, other) == 0, s.params[i].run_time);
+    }
+    space_deinit(&s);
+    /* One module serves every size and number of experts. */
+    problem_of(&p, "grouped_gemm mode=forward M=6 N=10 K=12 experts=3 topk=2 permute_x=true");
+    assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", &v, err));
+    variant_hash(&v, "cc 12", other);
+    assert_string_equal(first, other);
+}
+
+static bool only_block_64(const void *ctx, const struct record *config)
+{
+    return record_int(config, "BLOCK_SIZE_M", 0) == *(const int64_t *)ctx;
+}
+
+static void test_restriction(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct space all, some;
+    int64_t block = 64;
+    problem_of(&p, problems[1]);
+    assert_ok(space_build(&all, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
+    assert_true(some.n > 0 && some.n < all.n);
+    assert_int_equal(some.raw, all.raw);
+    assert_string_equal(some.rules[0].rule, "restricted");
+    for (uint32_t i = 0; i < some.n; i++) {
+        struct record config;
+        space_config(&some, i, &config);
+        assert_int_equal(record_int(&config, "BLOCK_SIZE_M", 0), 64);
+    }
+    space_deinit(&some);
+    block = 63; /* no such value: an empty space is no error */
+    assert_ok(space_build(&some, &grouped_gemm_cpu, &p, &info, only_block_64, &block, err));
+    assert_int_equal(some.n, 0);
+    space_deinit(&some);
+    space_deinit(&all);
+}
+
+static void test_small_cache(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct space s;
+    info.smem_optin = 64 * 1024;
+    problem_of(&p, problems[2]);
+    assert_ok(space_build(&s, &grouped_gemm_cpu, &p, &info, NULL, NULL, err));
+    assert_true(s.n > 0);
+    bool found = false;
+    for (uint32_t i = 0; i < s.n_rules; i++) {
+        found = found || (strcmp(s.rules[i].rule, "cache") == 0 && s.rules[i].dropped > 0);
+    }
+    assert_true(found);
+    space_deinit(&s);
+}
+
+static void expect_rejection(const char *problem, const char *config_text, int code,
+                             const char *part)
+{
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct record config;
+    struct rejection why;
+    problem_of(&p, problem);
+    config_of(&config, config_text);
+    if (!grouped_gemm_cpu.check(&p, &config, &info, &why) || why.code != code ||
+        !strstr(why.text, part)) {
+        fail_msg("\"%s\": got %d \"%s\", expected %d \"%s\"", config_text, why.code, why.text, code,
+                 part);
+    }
+}
+
+static void test_rejections(void **state)
+{
+    (void)state;
+    const char *p = problems[0];
+#define TILE "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 "
+    expect_rejection(p, "BLOCK_SIZE_M=64", ERROR_INVALID, "BLOCK_SIZE_N is missing");
+    expect_rejection(p, "BLOCK_SIZE_M=1000 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64", ERROR_INVALID, "from 1 to 512");
+    expect_rejection(p, TILE "vector_width=12", ERROR_INVALID, "4, 8 or 16");
+    expect_rejection(p, TILE "unroll_rows=true", ERROR_INVALID, "unroll_rows=true");
+    expect_rejection(p, TILE "unroll_rows=7", ERROR_INVALID, "not a multiple of unroll_rows 7");
+    expect_rejection(p, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=8 BLOCK_SIZE_K=64 vector_width=16", ERROR_INVALID, "16 columns held");
+    expect_rejection(p, TILE "transpose_w=3", ERROR_INVALID, "transpose_w must be");
+    expect_rejection(problems[1], TILE "transpose_w=true", ERROR_INVALID, "mode forward");
+    expect_rejection(p, TILE "unroll_rows=16 unroll_cols=2", ERROR_RESOURCE, "at most 24");
+    expect_rejection(p, "BLOCK_SIZE_M=512 BLOCK_SIZE_N=512 BLOCK_SIZE_K=512", ERROR_RESOURCE,
+                     "L2 cache");
+    expect_rejection(p, TILE "num_warps=4", ERROR_INVALID, "unknown parameter \"num_warps\"");
+    expect_rejection(p, TILE "use_tma_load_x=true", ERROR_CONFLICT, "exclude each other");
+    expect_rejection(p, TILE "use_tma_load_w=true", ERROR_INVALID, "cpu kernel has no TMA");
+    expect_rejection(p, TILE "permute_x=false", ERROR_CONFLICT, "permute_x");
+}
+
+static void test_choose(void **state)
+{
+    (void)state;
+    static const int64_t caches[] = {32 * 1024, 256 * 1024, 2 * 1024 * 1024};
+    for (size_t c = 0; c < 3; c++) {
+        for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+            struct device_info info = cpu_like();
+            struct problem p;
+            struct record config;
+            struct rejection why;
+            info.smem_optin = caches[c];
+            problem_of(&p, problems[i]);
+            assert_ok(grouped_gemm_cpu.choose(&p, &info, &config, err));
+            assert_int_equal(grouped_gemm_cpu.check(&p, &config, &info, &why), 0);
+        }
+    }
+    struct device_info tiny = cpu_like();
+    struct problem p;
+    struct record config;
+    tiny.smem_optin = 100;
+    problem_of(&p, problems[0]);
+    assert_fails(grouped_gemm_cpu.choose(&p, &tiny, &config, err), ERROR_NO_CONFIG, "L2 cache");
+}
+
+/* More rows cost more; a wide vector costs less than a narrow one. */
+static void test_predict(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    struct record wide, narrow;
+    config_of(&wide, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=16 unroll_cols=2");
+    config_of(&narrow, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=4 unroll_cols=1");
+    static const char *const modes[] = {"forward", "dX", "dW"};
+    for (size_t m = 0; m < 3; m++) {
+        double before = 0;
+        for (int rows = 64; rows <= 65536; rows *= 4) {
+            char text[128];
+            struct problem p;
+            snprintf(text, sizeof(text), "grouped_gemm mode=%s M=%d N=512 K=512 experts=8 topk=2",
+                     modes[m], rows);
+            problem_of(&p, text);
+            double us = grouped_gemm_cpu.predict(&p, &wide, &info, NULL);
+            assert_true(us > before);
+            assert_true(us < grouped_gemm_cpu.predict(&p, &narrow, &info, NULL));
+            before = us;
+        }
+    }
+}
+
+static void test_stamp(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    char stamp[STAMP_MAX];
+    snprintf(info.compiler, sizeof(info.compiler), "cc 12.2.0");
+    family_stamp(&grouped_gemm_family, &grouped_gemm_cpu, &info, stamp);
+    assert_memory_equal(stamp, "src=", 4);
+    assert_non_null(strstr(stamp, " abi=1 target=cpu compiler=cc 12.2.0"));
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &info, NULL), &grouped_gemm_cpu);
+    assert_null(family_target_find(&grouped_gemm_family, &info, "hopper"));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_config), cmocka_unit_test(test_variant_identity),
+        cmocka_unit_test(test_restriction),  cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_rejections),   cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_predict),      cmocka_unit_test(test_stamp),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
