@@ -19,7 +19,8 @@
 #include "proto/problem.h"
 
 enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
-       LAUNCH_PARAMS_MAX = 1024, ARGS_MAX = 512, OPTIONS_MAX = 2048 };
+       LAUNCH_PARAMS_MAX = 1024, ARGS_MAX = 512, OPTIONS_MAX = 2048,
+       TENSOR_MAPS_MAX = 4, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
  * long as check() accepts them. */
@@ -63,13 +64,29 @@ struct variant {
     char source_hash[HASH_HEX];
 };
 
-/* One kernel launch, complete but for tensor maps. */
+/* A tensor map that a launch needs: the cuda backend encodes it for TMA and writes it into the
+ * params. Tiled, no interleave, what is out of bounds reads as zeros. */
+struct tensor_map {
+    uint32_t offset;       /* in params: TENSOR_MAP_BYTES from here, a multiple of TENSOR_MAP_ALIGN */
+    enum dtype dtype;
+    const void *base;      /* borrowed; 16-byte aligned, not NULL */
+    uint32_t rank;         /* 3 to 5 */
+    uint64_t size[5];      /* elements, the contiguous dimension first */
+    uint64_t stride[4];    /* bytes, of dimensions 1..: multiples of 16, below 2^40 */
+    uint32_t box[5];       /* elements, up to 256 each */
+    uint32_t swizzle;      /* bytes: 0, 32, 64, 128 */
+    uint32_t l2_promotion; /* bytes: 0, 64, 128, 256 */
+};
+
+/* One kernel launch, complete but for encoding its tensor maps. */
 struct launch {
     char entry[64];
     uint32_t grid[3], block[3], cluster[3]; /* cluster 0: none. CPU: grid[0] blocks, any order */
     uint32_t smem_bytes;                    /* dynamic */
     uint32_t params_bytes;
     _Alignas(64) uint8_t params[LAUNCH_PARAMS_MAX]; /* the kernel's single by-value argument */
+    uint32_t n_maps;
+    struct tensor_map maps[TENSOR_MAPS_MAX];
     /* CPU only: the function itself when it is not in the module (the reference). */
     void (*cpu_entry)(const void *params, uint32_t block);
 };

@@ -11,6 +11,7 @@ static void context(const void *args, struct launch_context *out)
 }
 
 static const struct family_target *const targets[] = {
+    &grouped_gemm_hopper,
     &grouped_gemm_cuda,
     &grouped_gemm_cpu,
     NULL,

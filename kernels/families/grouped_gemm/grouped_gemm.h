@@ -13,6 +13,7 @@
  *   family.c     the description that ties these together
  *   cpu*.c       the target "cpu"; cpu_kernel.c.in is its source, cpu_reference.c its reference
  *   cuda.c       the target "portable" of the cuda device, with portable.cu and reference.cu
+ *   hopper*.c    the target "hopper" of the cuda device, with the template in hopper/
  *
  * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]),
  * g = gather_indices, token(i) = g[i] div topk, W is [E, N, K] in every mode:
@@ -39,10 +40,12 @@ extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;
 extern const struct family_target grouped_gemm_cpu;
 extern const struct family_target grouped_gemm_cuda; /* cuda.c; only when built with CUDA */
+extern const struct family_target grouped_gemm_hopper; /* hopper.c; only when built with CUDA */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];
 extern const char grouped_gemm_portable_source[];
+extern const char grouped_gemm_hopper_source[];
 extern const char grouped_gemm_reference_source[];
 
 enum gemm_mode { GEMM_FORWARD, GEMM_DX, GEMM_DW };

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper" inside: how a config maps onto the template in hopper/.
+ *
+ *   hopper.c         the tunables and what is legal
+ *   hopper_model.c   predicted time, and the analytic default chosen by it
+ *   hopper_launch.c  compile-time options, launch geometry, arguments and tensor maps
+ *
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile), c
+ * (its columns) and d (the reduction):
+ *
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
+ *
+ * "256x192 cooperative" is a tile of 256 r and 192 c.
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_H
+#define GEMMD_KERNELS_FAMILIES_HOPPER_H
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+enum {
+    HOPPER_ROW_BYTES = 16,   /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,       /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
+};
+
+struct hopper_tile {
+    int r, c, d;
+    int consumers;         /* warpgroups that multiply; one more loads */
+    bool pingpong;
+    int stages, staging;   /* stages of operands; buffers of output per consumer */
+    int in_flight;
+    bool tma_store;
+    bool permute_copy;     /* gathered rows are copied before, by a kernel of their own */
+    bool gather;           /* ... or fetched by the producer's threads */
+    int threads;
+    int rows_each;         /* rows of the tile of one consumer */
+    int accumulators;      /* registers of one thread's part of the output */
+    int consumer_registers, producer_registers; /* 0: as launched */
+    int64_t smem;          /* dynamic, bytes */
+    /* run time */
+    int group;             /* GROUP_SIZE_M */
+    bool raster_columns, sort_experts;
+};
+
+/* The tile of a config whose values are legal one by one. */
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t);
+
+bool hopper_supports(const struct device_info *info);
+uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
+                         struct param out[PARAMS_MAX]);
+int hopper_check(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why);
+int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
+                  struct error *err);
+double hopper_predict(const struct problem *p, const struct record *config,
+                      const struct device_info *info, const struct workload *w);
+int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err);
+int hopper_plan(const struct problem *p, const struct record *config,
+                const struct device_info *info, const void *args, struct launch_plan *out,
+                struct error *err);
+
+#endif

@@ -1,0 +1,188 @@
+/* ---- epilogue: from registers to global memory --------------------------------------------------------- */
+/*
+ * A consumer writes its part of the tile in pieces of 128 bytes of every row: registers -> staging
+ * buffer (swizzled like the stages) -> global memory. Staging buffers are a ring that runs on over
+ * tiles: were it to begin anew with every tile, an uneven number of pieces would meet a buffer whose
+ * store is still being read.
+ *
+ *   TMA_STORE 1  one thread stores the piece by TMA, which clips rows and columns that do not exist
+ *   TMA_STORE 0  each warp writes its own 16 of 64 rows, wherever they belong, eight threads a row
+ */
+
+/* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
+struct rows {
+    int to[MMAS];          /* row of the output, -1: none. TMA_STORE: unused */
+    u32 weight[MMAS][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
+};
+
+INLINE u32 weight_pair(const struct hopper_params *p, int row)
+{
+    u32 one;
+    if (row < 0)
+        return 0;
+    if (p->flags & FLAG_WEIGHTS_FP32)
+        one = round_pair(((const float *)p->weights)[row], 0.0f);
+    else
+        one = ((const u16 *)p->weights)[row];
+    return (one & 0xffff) | one << 16;
+}
+
+INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
+{
+    return MODE == MODE_DW ? p->tile_rows : t->rows;
+}
+
+/* While the last wgmmas still run: r0 is the consumer's first row. */
+INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, struct rows *rows)
+{
+    const int warp = (THREAD >> 5) & 3;
+    if (TMA_STORE)
+        return;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+        const int r = r0 + i * 64 + warp * 16 + (LANE & 15);
+        rows->to[i] = -1;
+        if (r < output_rows(p, t))
+            rows->to[i] = MODE == MODE_DW ? r : SCATTER ? gather_index(p, t->first + r)
+                                                        : t->first + r;
+        if (FUSE_MUL_POST) {
+            const u32 weight = weight_pair(p, rows->to[i]);
+            rows->weight[i][0] = (u32)shuffle_from((int)weight, LANE >> 2);
+            rows->weight[i][1] = (u32)shuffle_from((int)weight, (LANE >> 2) + 8);
+        }
+    }
+}
+
+/* A piece of 64 rows (16 of them this warp's) to shared memory. A thread has, of every 8 columns, two
+ * of row lane / 4 and two of row lane / 4 + 8. */
+INLINE void stage_16(u32 to, const float *d, const u32 weight[2])
+{
+    const u32 row = to + (LANE & 15) * ROW_BYTES, chunk = ((LANE >> 4) ^ (LANE & 7)) << 4;
+#pragma unroll
+    for (int q = 0; q < 4; q++) { /* 16 columns: two chunks */
+        u32 v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[i] = round_pair(d[q * 8 + i * 2], d[q * 8 + i * 2 + 1]);
+            if (FUSE_MUL_POST)
+                v[i] = multiply_pair(v[i], weight[i & 1]);
+        }
+        store_matrices(row + (chunk ^ q << 5), v[0], v[1], v[2], v[3]);
+    }
+}
+
+INLINE void stage_32(u32 to, const float *d)
+{
+    const u32 row = to + (LANE >> 2) * ROW_BYTES, half = (LANE & 1) << 3;
+#pragma unroll
+    for (int q = 0; q < 4; q++) { /* 8 columns: two chunks, of which this lane writes in one */
+        const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ (LANE >> 2)) << 4) + half;
+        shared_store8(at, d[q * 4], d[q * 4 + 1]);
+        shared_store8(at + 8 * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);
+    }
+}
+
+INLINE void stage_piece(u32 buffer, float acc[MMAS][ACCUMULATORS], int piece,
+                        const struct rows *rows)
+{
+    const int warp = (THREAD >> 5) & 3;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+        const u32 to = buffer + i * SLAB_BYTES + warp * 16 * ROW_BYTES;
+        const float *d = acc[i] + piece * (PIECE / 2);
+        if (OUT_FP32)
+            stage_32(to, d);
+        else
+            stage_16(to, d, rows->weight[i]);
+    }
+}
+
+/* By one thread of the consumer. */
+INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
+{
+    if (MODE != MODE_DW)
+        store_4d(&p->out, buffer, c, RAGGED - t->rows + r, t->first + t->rows, RAGGED);
+    else if (p->flags & FLAG_ACCUMULATE)
+        add_3d(&p->out, buffer, c, r, t->expert);
+    else
+        store_3d(&p->out, buffer, c, r, t->expert);
+    stores_commit();
+}
+
+INLINE void add_16(u32 v[4], const char *to)
+{
+    u32 old[4];
+    global_load16(old, to);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        v[i] = float_bits(bits_float(v[i]) + bits_float(old[i]));
+}
+
+/* By each warp, of its own rows: four a turn. */
+INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c,
+                        const struct rows *rows)
+{
+    const int warp = (THREAD >> 5) & 3, chunk = LANE & 7;
+    const int column = c + chunk * (16 / OUT_SIZE);
+    char *out = p->out_data + (i64)column * OUT_SIZE;
+    if (MODE == MODE_DW)
+        out += t->expert * p->out_expert;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            const int row = j * 4 + (LANE >> 3);
+            const int to = shuffle_from(rows->to[i], row);
+            u32 v[4];
+            shared_load16(v, buffer + i * SLAB_BYTES + (warp * 16 + row) * ROW_BYTES +
+                             ((chunk ^ (row & 7)) << 4));
+            if (to >= 0 && column < p->tile_cols) {
+                char *at = out + to * p->out_stride;
+                if (OUT_FP32 && (p->flags & FLAG_ACCUMULATE))
+                    add_16(v, at);
+                global_store16(at, v);
+            }
+        }
+    }
+}
+
+/* `ring` counts this consumer's pieces modulo the staging buffers. */
+INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
+                       u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
+                       u32 *ring)
+{
+    const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
+    const int leader = (THREAD & 127) == 0;
+    if (r0 >= output_rows(p, t))
+        return;
+#pragma unroll
+    for (int piece = 0; piece < PIECES; piece++) {
+        const int c = t->c0 + piece * PIECE;
+        if (c >= p->tile_cols)
+            break;
+        const u32 buffer = staging + *ring * BUFFER_BYTES;
+        if (TMA_STORE) {
+            if (leader)
+                STORES_WAIT_READ(STAGING_BUFFERS - 1);
+            group_barrier(BARRIER_WRITE + consumer, 128);
+            stage_piece(buffer, acc, piece, rows);
+            async_fence();
+            group_barrier(BARRIER_WRITE + consumer, 128);
+            if (leader)
+                send_piece(p, t, buffer, c, r0);
+        } else {
+            stage_piece(buffer, acc, piece, rows);
+            warp_barrier();
+            write_piece(p, t, buffer, c, rows);
+            warp_barrier();
+        }
+        *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
+    }
+}
+
+/* Shared memory must outlive the stores that read it. */
+INLINE void stores_end(void)
+{
+    if (TMA_STORE && (THREAD & 127) == 0)
+        STORES_WAIT_READ(0);
+}

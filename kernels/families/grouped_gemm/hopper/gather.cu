@@ -1,0 +1,172 @@
+/* ---- gather: operands by threads -------------------------------------------------------------------- */
+/*
+ * Hopper's TMA cannot gather. So all 128 threads of the producer copy the gathered operand, 16 bytes
+ * ("chunk") at a time, with cp.async; its completion is 128 of the arrivals that a full barrier waits
+ * for. The other operand still comes by TMA. Chunk c of a row in shared memory lies at
+ * c xor (row mod 8), which is what TMA's 128-byte swizzle does.
+ *
+ * Thread t copies chunk t % 8 of rows t / 8 + 16 j: eight threads read 128 contiguous bytes. Where a
+ * row begins is kept as a 32-bit offset in units of 16 bytes: pointers would not fit the registers.
+ */
+#if GATHER
+
+#define CHUNK (THREAD & 7)
+#define ROW (THREAD >> 3) /* the first of this thread's rows */
+#define PASS 16           /* to the next */
+
+INLINE u32 row_offset(const struct hopper_params *p, int g)
+{
+    return (u32)(GATHER_X ? token_of(p, g) : g) * p->gathered_stride;
+}
+
+INLINE const char *row_at(const char *base, u32 offset)
+{
+    return base + (u64)offset * 16;
+}
+
+INLINE u32 swizzled_start(void)
+{
+    return ROW * ROW_BYTES + ((CHUNK ^ (ROW & 7)) << 4);
+}
+
+/* The TMA part is first: it takes longest. */
+INLINE void load_other(const struct hopper_params *p, const struct tile *t, int d, u32 shared,
+                       u32 stage, u64 policy)
+{
+    if (THREAD == 0)
+        load_block(p, t, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
+}
+
+#if MODE != MODE_DW
+/* A's rows are the tile's, the same for all blocks. Rows past the expert's end repeat its last one:
+ * what they give is not written. */
+#define COPIES (TILE_R / PASS)
+#define FETCH_AHEAD (COPIES <= 8) /* more do not fit in the registers twice */
+
+INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int index[COPIES])
+{
+#pragma unroll
+    for (int j = 0; j < COPIES; j++) {
+        const int r = t->r0 + ROW + j * PASS;
+        index[j] = gather_index(p, t->first + (r < t->rows ? r : t->rows - 1));
+    }
+}
+
+INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], int d, u32 to)
+{
+    const int column = d + CHUNK * 8;
+    const char *base = p->gathered + (i64)column * 2;
+    const int bytes = column < p->depth ? 16 : 0;
+#pragma unroll
+    for (int j = 0; j < COPIES; j++)
+        copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
+}
+
+/* The next tile's indices are fetched while this one is copied. */
+INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+{
+    struct place at = place_of(0);
+    int id = BLOCK, index[COPIES];
+    u32 offset[COPIES];
+    if (id >= tiles)
+        return;
+    struct tile t = locate_tile(p, s, id);
+    if (FETCH_AHEAD)
+        fetch_rows(p, &t, index);
+#pragma unroll 1
+    while (id < tiles) {
+        if (!FETCH_AHEAD)
+            fetch_rows(p, &t, index);
+        const int blocks = blocks_of(p, t.rows);
+        const u64 policy = weight_policy(&t);
+        const struct tile this_one = t;
+#pragma unroll
+        for (int j = 0; j < COPIES; j++)
+            offset[j] = row_offset(p, index[j]);
+        id += BLOCKS;
+        if (id < tiles) {
+            t = locate_tile(p, s, id);
+            if (FETCH_AHEAD)
+                fetch_rows(p, &t, index);
+        }
+#pragma unroll 1
+        for (int block = 0; block < blocks; block++) {
+            const u32 stage = at.stage;
+            barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
+            load_other(p, &this_one, block * TILE_D, shared, stage, policy);
+            copy_block(p, offset, block * TILE_D, shared + stage * STAGE_BYTES + swizzled_start());
+            copies_arrive(full_barrier(shared, stage));
+            place_next(&at);
+        }
+    }
+    copies_wait();
+}
+
+#else /* dW: rows are the reduction, others in every block; those past the end must be zeros */
+#define COPIES (TILE_D / PASS)
+#define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
+
+INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int d,
+                       int index[COPIES])
+{
+#pragma unroll
+    for (int j = 0; j < COPIES; j++) {
+        const int r = d + ROW + j * PASS;
+        index[j] = r < t->rows ? gather_index(p, t->first + r) : -1;
+    }
+}
+
+INLINE void copy_block(const struct hopper_params *p, const struct tile *t,
+                       const int index[COPIES], u32 to)
+{
+    const int column = (GATHER_A ? t->r0 : t->c0) + CHUNK * 8;
+    const int columns = GATHER_A ? p->tile_rows : p->tile_cols;
+    const char *base = p->gathered + (i64)column * 2;
+#pragma unroll
+    for (int j = 0; j < COPIES; j++) {
+        const char *from = row_at(base, row_offset(p, index[j] < 0 ? 0 : index[j]));
+#pragma unroll
+        for (int i = 0; i < SLABS; i++)
+            copy16(to + i * SLAB_BYTES + j * PASS * ROW_BYTES, from + i * 128,
+                   index[j] >= 0 && column + i * 64 < columns ? 16 : 0);
+    }
+}
+
+/* Indices are fetched one block ahead, also across tiles. */
+INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
+{
+    struct place at = place_of(0);
+    int id = BLOCK, block = 0, index[COPIES];
+    if (id >= tiles)
+        return;
+    struct tile t = locate_tile(p, s, id);
+    fetch_rows(p, &t, 0, index);
+#pragma unroll 1
+    while (id < tiles) {
+        const struct tile this_one = t;
+        const int d = block * TILE_D;
+        int now[COPIES];
+#pragma unroll
+        for (int j = 0; j < COPIES; j++)
+            now[j] = index[j];
+        if (++block == blocks_of(p, t.rows)) {
+            block = 0;
+            id += BLOCKS;
+            if (id < tiles)
+                t = locate_tile(p, s, id);
+        }
+        if (id < tiles)
+            fetch_rows(p, &t, block * TILE_D, index);
+
+        const u32 stage = at.stage;
+        barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
+        load_other(p, &this_one, d, shared, stage, policy_normal());
+        copy_block(p, &this_one, now,
+                   shared + stage * STAGE_BYTES + (GATHER_A ? 0 : A_BYTES) + swizzled_start());
+        copies_arrive(full_barrier(shared, stage));
+        place_next(&at);
+    }
+    copies_wait();
+}
+#endif
+#endif

@@ -1,0 +1,104 @@
+/* ---- mainloop: multiplication ------------------------------------------------------------------------ */
+/*
+ * For each block of the reduction: wait until the stage is full, issue its wgmmas as one group, and
+ * give back the stage of the group that is done: the previous one (IN_FLIGHT 1), so that the tensor
+ * cores never run dry between groups, or this one (IN_FLIGHT 0).
+ *
+ * A descriptor tells wgmma where an operand lies, in units of 16 bytes: its start, the distance
+ * between groups of 8 rows of 128 bytes (1024) and, for transposed operands, between slabs. The
+ * start moves by 16 elements of d per step: 32 bytes within rows where d is contiguous, 16 rows where
+ * it is not; and for the consumer's next 64 rows by 8 KiB in both layouts.
+ */
+#define DESCRIPTOR_HIGH (1u << 30 | 1024 >> 4) /* 128-byte swizzle, distance of groups */
+#define DESCRIPTOR_LOW(transposed) (((transposed) ? SLAB_BYTES >> 4 : 1u) << 16)
+#define STEP_UNITS(transposed) (((transposed) ? 16 * ROW_BYTES : 32) >> 4)
+
+INLINE u64 descriptor(u32 low)
+{
+    return (u64)DESCRIPTOR_HIGH << 32 | low;
+}
+
+/* Named barriers; 0 is the whole block of threads. */
+#define BARRIER_WRITE 1 /* + consumer: its 128 threads */
+#define BARRIER_TURN 3  /* + consumer: it may multiply; the other arrives */
+
+/* Gathered operands were written by threads, which wgmma does not see by itself. */
+INLINE void wait_full(u32 shared, const struct place *at)
+{
+    barrier_wait(full_barrier(shared, at->stage), at->phase);
+    if (GATHER)
+        async_fence();
+}
+
+INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], u32 consumer_a, u32 b, int first)
+{
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED) | consumer_a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED) | b >> 4;
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < STEPS; step++)
+#pragma unroll
+        for (int i = 0; i < MMAS; i++)
+            wgmma(acc[i],
+                  descriptor(low_a + i * (SLAB_BYTES >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
+                  descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), step > 0 || !first);
+    wgmma_commit();
+}
+
+/* One arrival per warp: each knows only that its own part of the wgmmas is done. */
+INLINE void give_stage(u32 shared, u32 stage)
+{
+    barrier_arrive(empty_barrier(shared, stage), LANE == 0);
+}
+
+/* In ping-pong a consumer multiplies in its turn. This is also what keeps it from waiting for a stage
+ * a whole round too early, where it would take the parity of the round before for its own. */
+INLINE void wait_turn(int consumer)
+{
+    if (PINGPONG)
+        group_barrier(BARRIER_TURN + consumer, 256);
+}
+
+INLINE void give_turn(int consumer, int wanted)
+{
+    if (PINGPONG && wanted)
+        group_arrive(BARRIER_TURN + (consumer ^ 1), 256);
+}
+
+/* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. */
+INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from, int blocks,
+                    int next_turn)
+{
+    struct place at = place_of(from);
+    const u32 consumer_a = shared + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
+    u32 last = 0;
+    wait_turn(consumer);
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++) {
+        wait_full(shared, &at);
+        multiply_block(acc, consumer_a + at.stage * STAGE_BYTES,
+                       shared + at.stage * STAGE_BYTES + A_BYTES, block == 0);
+        if (block == blocks - 1)
+            give_turn(consumer, next_turn);
+        if (IN_FLIGHT) {
+            WGMMA_WAIT(1);
+            if (block > 0)
+                give_stage(shared, last);
+        } else if (block < blocks - 1) {
+            WGMMA_WAIT(0);
+            give_stage(shared, at.stage);
+        }
+        last = at.stage;
+        place_next(&at);
+    }
+    return last;
+}
+
+INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)
+{
+    WGMMA_WAIT(0);
+#pragma unroll
+    for (int i = 0; i < MMAS; i++)
+        wgmma_settle(acc[i]);
+    give_stage(shared, last);
+}

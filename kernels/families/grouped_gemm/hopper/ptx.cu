@@ -1,0 +1,372 @@
+/* ---- ptx: the instructions ---------------------------------------------------------------------- */
+/*
+ * Everything that C cannot say, one function each. Addresses called `at`, `to` (shared memory) are
+ * byte addresses in the shared window; `bar` is the address of an mbarrier.
+ */
+#ifndef HOPPER_EMULATED
+#pragma nv_diag_suppress 128 /* loops that a variant's options make empty */
+#pragma nv_diag_suppress 177 /* functions that it does not need */
+
+#define THREAD ((int)threadIdx.x)
+#define BLOCK ((int)blockIdx.x)
+#define BLOCKS ((int)gridDim.x)
+#define LANE (THREAD & 31)
+#define INLINE static __device__ __forceinline__
+#define KERNEL_OF(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define PARAMS(type) const __grid_constant__ struct type
+
+struct __align__(64) tensor_map {
+    u64 opaque[16];
+};
+
+extern __shared__ __align__(1024) char shared_memory[];
+
+INLINE u32 shared_base(void)
+{
+    return (u32)__cvta_generic_to_shared(shared_memory);
+}
+
+/* A value that is the same in all lanes, so that the compiler knows it. */
+INLINE int uniform(int v)
+{
+    return __shfl_sync(~0u, v, 0);
+}
+
+INLINE void trap(void)
+{
+    __trap();
+}
+
+/* -- lanes -- */
+
+INLINE int shuffle_up(int v, int by)
+{
+    return __shfl_up_sync(~0u, v, by);
+}
+
+INLINE int shuffle_from(int v, int lane)
+{
+    return __shfl_sync(~0u, v, lane);
+}
+
+/* How many lanes of the warp say yes. */
+INLINE int count_lanes(int yes)
+{
+    return __popc(__ballot_sync(~0u, yes));
+}
+
+INLINE void warp_barrier(void)
+{
+    __syncwarp();
+}
+
+INLINE void block_barrier(void)
+{
+    __syncthreads();
+}
+
+/* Named barriers: `threads` counts those who wait and those who only arrive. */
+INLINE void group_barrier(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+INLINE void group_arrive(int id, int threads)
+{
+    asm volatile("bar.arrive %0, %1;" :: "r"(id), "r"(threads) : "memory");
+}
+
+#if CONSUMER_REGISTERS
+INLINE void registers_give(void)
+{
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" :: "n"(PRODUCER_REGISTERS));
+}
+
+INLINE void registers_take(void)
+{
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" :: "n"(CONSUMER_REGISTERS));
+}
+#else
+INLINE void registers_give(void) {}
+INLINE void registers_take(void) {}
+#endif
+
+/* -- mbarriers -- */
+
+INLINE void barrier_init(u32 bar, u32 count)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" :: "r"(bar), "r"(count) : "memory");
+}
+
+/* Makes the initialised barriers visible to TMA. */
+INLINE void barrier_init_fence(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* One arrival, and `bytes` more to come before the phase ends. */
+INLINE void barrier_expect(u32 bar, u32 bytes)
+{
+    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%0], %1;"
+                 :: "r"(bar), "r"(bytes) : "memory");
+}
+
+INLINE void barrier_arrive(u32 bar, int really)
+{
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "setp.ne.b32 p, %1, 0;\n\t"
+                 "@p mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];\n\t}"
+                 :: "r"(bar), "r"(really) : "memory");
+}
+
+/* Until the phase of this parity has ended. */
+INLINE void barrier_wait(u32 bar, u32 parity)
+{
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n\t"
+                 "@p bra done;\n\t"
+                 "bra again;\n\t"
+                 "done:\n\t}"
+                 :: "r"(bar), "r"(parity) : "memory");
+}
+
+/* -- TMA -- */
+
+INLINE void map_prefetch(const struct tensor_map *map)
+{
+    asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
+}
+
+INLINE u64 policy_normal(void)
+{
+    u64 r;
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(r));
+    return r;
+}
+
+INLINE u64 policy_evict_first(void)
+{
+    u64 r;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(r));
+    return r;
+}
+
+INLINE void load_3d(u32 to, const struct tensor_map *map, int x, int y, int z, u32 bar, u64 policy)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar), "l"(policy) : "memory");
+}
+
+INLINE void load_4d(u32 to, const struct tensor_map *map, int x, int y, int z, int w, u32 bar)
+{
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4, %5}], [%6];"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(bar) : "memory");
+}
+
+INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+/* The same, added to what is there. */
+INLINE void add_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
+{
+    asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group "
+                 "[%0, {%2, %3, %4}], [%1];"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+INLINE void store_4d(const struct tensor_map *map, u32 from, int x, int y, int z, int w)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group "
+                 "[%0, {%2, %3, %4, %5}], [%1];"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+INLINE void stores_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* Until all but this thread's newest `pending` stores have read their shared memory. */
+#define STORES_WAIT_READ(pending)                                                                  \
+    asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(pending) : "memory")
+
+/* What this thread wrote to (or saw written to) shared memory is visible to TMA and wgmma. */
+INLINE void async_fence(void)
+{
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+/* -- copies by threads -- */
+
+/* 16 bytes from global to shared memory; zeros when bytes is 0 (nothing is read). */
+INLINE void copy16(u32 to, const char *from, int bytes)
+{
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
+                 :: "r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+/* An arrival when all earlier copies of this thread are done. */
+INLINE void copies_arrive(u32 bar)
+{
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
+}
+
+INLINE void copies_wait(void)
+{
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+INLINE void global_load16(u32 v[4], const char *from)
+{
+    const uint4 r = *(const uint4 *)from;
+    v[0] = r.x;
+    v[1] = r.y;
+    v[2] = r.z;
+    v[3] = r.w;
+}
+
+INLINE void global_store16(char *to, const u32 v[4])
+{
+    *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+INLINE void shared_load16(u32 v[4], u32 at)
+{
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3]) : "r"(at) : "memory");
+}
+
+INLINE void shared_store8(u32 at, float a, float b)
+{
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" :: "r"(at), "f"(a), "f"(b) : "memory");
+}
+
+/* Four 8 x 8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. */
+INLINE void store_matrices(u32 at, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
+/* -- numbers -- */
+
+#if IN_BF16
+#define IN_TYPE "bf16"
+#else
+#define IN_TYPE "f16"
+#endif
+
+/* Two floats rounded to the input type, the first in the low half. */
+INLINE u32 round_pair(float low, float high)
+{
+    u32 r;
+    asm("cvt.rn." IN_TYPE "x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+    return r;
+}
+
+/* Products of pairs, each rounded once. */
+INLINE u32 multiply_pair(u32 a, u32 b)
+{
+    u32 r;
+    asm("mul.rn." IN_TYPE "x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+
+INLINE u32 float_bits(float v)
+{
+    return __float_as_uint(v);
+}
+
+INLINE float bits_float(u32 v)
+{
+    return __uint_as_float(v);
+}
+
+/* -- wgmma -- */
+
+#define REGS_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
+               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGS_32 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "     \
+                "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "     \
+                "%62, %63"
+#define REGS_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "     \
+                "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "     \
+                "%94, %95"
+#define REGS_96 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "      \
+                "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "  \
+                "%122, %123, %124, %125, %126, %127"
+#define D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define D16(d, i) D4(d, i), D4(d, i + 4), D4(d, i + 8), D4(d, i + 12)
+#define D32(d, i) D16(d, i), D16(d, i + 16)
+
+#if TILE_C == 64
+#define WGMMA_N "64"
+#define WGMMA_D REGS_0
+#define WGMMA_INPUTS "%32, %33"
+#define WGMMA_SCALE "%34"
+#define WGMMA_OUTPUTS(d) D32(d, 0)
+#elif TILE_C == 128
+#define WGMMA_N "128"
+#define WGMMA_D REGS_0 ", " REGS_32
+#define WGMMA_INPUTS "%64, %65"
+#define WGMMA_SCALE "%66"
+#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32)
+#elif TILE_C == 192
+#define WGMMA_N "192"
+#define WGMMA_D REGS_0 ", " REGS_32 ", " REGS_64
+#define WGMMA_INPUTS "%96, %97"
+#define WGMMA_SCALE "%98"
+#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32), D32(d, 64)
+#else
+#define WGMMA_N "256"
+#define WGMMA_D REGS_0 ", " REGS_32 ", " REGS_64 ", " REGS_96
+#define WGMMA_INPUTS "%128, %129"
+#define WGMMA_SCALE "%130"
+#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32), D32(d, 64), D32(d, 96)
+#endif
+#if A_TRANSPOSED
+#define WGMMA_TRANSPOSE "1, 1"
+#elif B_TRANSPOSED
+#define WGMMA_TRANSPOSE "0, 1"
+#else
+#define WGMMA_TRANSPOSE "0, 0"
+#endif
+
+/* d (64 x TILE_C) = d * scale + a (64 x 16) b (16 x TILE_C), asynchronously; scale is 0 or 1. */
+INLINE void wgmma(float *d, u64 a, u64 b, int scale)
+{
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "setp.ne.b32 p, " WGMMA_SCALE ", 0;\n\t"
+                 "wgmma.mma_async.sync.aligned.m64n" WGMMA_N "k16.f32." IN_TYPE "." IN_TYPE
+                 " {" WGMMA_D "}, " WGMMA_INPUTS ", p, 1, 1, " WGMMA_TRANSPOSE ";\n\t}"
+                 : WGMMA_OUTPUTS(d) : "l"(a), "l"(b), "r"(scale));
+}
+
+INLINE void wgmma_fence(void)
+{
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+INLINE void wgmma_commit(void)
+{
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+/* Until all but the newest `pending` groups are done. */
+#define WGMMA_WAIT(pending)                                                                        \
+    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
+
+/* The compiler must not read d earlier than this. */
+INLINE void wgmma_settle(float *d)
+{
+#pragma unroll
+    for (int i = 0; i < ACCUMULATORS; i++)
+        asm volatile("" : "+f"(d[i]) :: "memory");
+}
+#endif

@@ -1,0 +1,266 @@
+/* ---- scheduler: experts and tiles ---------------------------------------------------------------- */
+/*
+ * Each block of threads scans the experts' sizes once into shared memory; from then on a tile's
+ * number says where it lies, by whole warps and without walking the experts. All roles walk the same
+ * numbers, so that nothing needs to be handed from one to the other.
+ *
+ * Numbers of one expert are contiguous. Within it, GROUP_SIZE_M row tiles are walked before the next
+ * column tile (FLAG_RASTER_C: column tiles before the next row tile), so that blocks that run at
+ * the same time share operands in L2.
+ */
+
+struct hopper_params { /* as in hopper_launch.c; strides in bytes */
+    struct tensor_map a, b, out; /* those that TMA moves */
+    const char *gathered;        /* the operand that is gathered by the producer's threads */
+    char *out_data;
+    const void *m_sizes;         /* NULL: one expert has all rows */
+    const void *gather;
+    const void *weights;
+    i64 out_stride, out_expert;  /* between rows; dW: between experts */
+    u32 gathered_stride;         /* in units of 16 bytes */
+    int rows;                    /* routed rows in all */
+    int experts;
+    int tile_rows;               /* dW: how many r (n) an expert's output has; else unused */
+    int tile_cols;               /* how many c */
+    int depth;                   /* how long d is; dW: unused, an expert's rows */
+    int group;
+    u32 flags;
+    u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
+};
+
+struct tables { /* in shared memory */
+    int *start; /* [experts + 1]: first row of each expert, then the end of the last */
+    int *ends;  /* [experts]: row tiles of experts 0..e; dW: the experts in the order of tiles */
+};
+
+struct tile {
+    int expert;
+    int r0, c0;    /* first r and c, within the expert */
+    int first;     /* first row of the expert */
+    int rows;      /* rows of the expert */
+    int row_tiles; /* of the expert */
+};
+
+INLINE struct tables tables_at(char *shared, const struct hopper_params *p)
+{
+    struct tables s;
+    s.start = (int *)(shared + TABLES_AT);
+    s.ends = s.start + p->experts + 1;
+    return s;
+}
+
+INLINE int expert_size(const struct hopper_params *p, int e)
+{
+    if (e >= p->experts)
+        return 0;
+    if (!p->m_sizes)
+        return p->rows;
+    if (p->flags & FLAG_M_SIZES_64)
+        return (int)((const i64 *)p->m_sizes)[e];
+    return ((const int *)p->m_sizes)[e];
+}
+
+/* 32 experts from `base` on, of which this lane has one of m rows; *rows and *tiles come before
+ * them. Sums are cut at p->rows, so that wrong sizes cannot make us touch what is not ours; each
+ * summand is then below 2^30, and two never overflow. */
+INLINE void scan_32(const struct hopper_params *p, const struct tables *s, int base, int m,
+                    int *rows, int *tiles)
+{
+    const int e = base + LANE;
+    const u32 most = (u32)p->rows;
+    u32 sum = m < 0 ? 0 : m;
+    sum = sum < most ? sum : most;
+#pragma unroll
+    for (int by = 1; by < 32; by <<= 1) {
+        const u32 before = (u32)shuffle_up((int)sum, by);
+        if (LANE >= by)
+            sum = sum + before < most ? sum + before : most;
+    }
+    const int last = *rows + sum < most ? (int)(*rows + sum) : (int)most;
+    int first = shuffle_up(last, 1);
+    first = LANE ? first : *rows;
+    int count = (last - first + TILE_R - 1) / TILE_R;
+#pragma unroll
+    for (int by = 1; by < 32; by <<= 1) {
+        const int before = shuffle_up(count, by);
+        if (LANE >= by)
+            count += before;
+    }
+    if (e < p->experts) {
+        s->start[e] = first;
+        s->start[e + 1] = last;
+        if (MODE != MODE_DW)
+            s->ends[e] = *tiles + count;
+    }
+    *rows = shuffle_from(last, 31);
+    *tiles += shuffle_from(count, 31);
+}
+
+/* By one warp. Sizes are read 256 at a time, so that most problems wait for memory once. */
+INLINE void scan_experts(const struct hopper_params *p, const struct tables *s)
+{
+    int rows = 0, tiles = 0;
+#pragma unroll 1
+    for (int base = 0; base < p->experts; base += 256) {
+        int m[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            m[i] = expert_size(p, base + i * 32 + LANE);
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            if (base + i * 32 < p->experts)
+                scan_32(p, s, base + i * 32, m[i], &rows, &tiles);
+        }
+    }
+}
+
+/* dW, by all threads after the scan: where each expert comes. Its tiles are as many as everybody
+ * else's but last as long as its rows; long ones first leave short ones to fill the end. */
+INLINE void order_experts(const struct hopper_params *p, const struct tables *s)
+{
+    for (int e = THREAD; e < p->experts; e += THREADS) {
+        int at = e;
+        if (p->flags & FLAG_SORT) {
+            const int rows = s->start[e + 1] - s->start[e];
+            int from = s->start[0];
+            at = 0;
+            for (int j = 0; j < p->experts; j++) {
+                const int to = s->start[j + 1];
+                at += to - from > rows || (to - from == rows && j < e);
+                from = to;
+            }
+        }
+        s->ends[at] = e;
+    }
+}
+
+INLINE int column_tiles(const struct hopper_params *p)
+{
+    return (p->tile_cols + TILE_C - 1) / TILE_C;
+}
+
+INLINE int dw_row_tiles(const struct hopper_params *p)
+{
+    return (p->tile_rows + TILE_R - 1) / TILE_R;
+}
+
+INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
+{
+    if (MODE == MODE_DW)
+        return p->experts * dw_row_tiles(p) * column_tiles(p);
+    return s->ends[p->experts - 1] * column_tiles(p);
+}
+
+/* The expert that the q-th row tile belongs to: how many ends are <= q. By whole warps. */
+INLINE int find_expert(const int *ends, int experts, int q)
+{
+    int base = 0;
+    if (experts > 32) {
+        const int last = LANE * 32 + 31;
+        base = 32 * count_lanes(last < experts && ends[last < experts ? last : 0] <= q);
+    }
+    const int e = base + LANE;
+    return base + count_lanes(e < experts && ends[e < experts ? e : 0] <= q);
+}
+
+INLINE int dw_expert(const struct hopper_params *p, const struct tables *s, int id)
+{
+    return s->ends[(u32)id / (u32)(dw_row_tiles(p) * column_tiles(p))];
+}
+
+/* By whole warps. Unsigned, for the sake of the divisions. */
+INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
+{
+    const u32 cols = (u32)column_tiles(p);
+    u32 id = (u32)number, major, minor;
+    struct tile t;
+#if MODE == MODE_DW
+    t.row_tiles = dw_row_tiles(p);
+    t.expert = dw_expert(p, s, number);
+    id %= (u32)t.row_tiles * cols;
+#else
+    t.expert = find_expert(s->ends, p->experts, (int)(id / cols));
+    const int before = t.expert ? s->ends[t.expert - 1] : 0;
+    t.row_tiles = s->ends[t.expert] - before;
+    id -= (u32)before * cols;
+#endif
+    const int by_column = (p->flags & FLAG_RASTER_C) != 0;
+    const u32 row_tiles = (u32)t.row_tiles, group = (u32)p->group;
+    const u32 fast = by_column ? cols : row_tiles, slow = by_column ? row_tiles : cols;
+    const u32 begin = id / (group * slow) * group; /* the first of the group's fast tiles */
+    const u32 width = fast - begin < group ? fast - begin : group;
+    id -= begin * slow;
+    major = id / width;
+    minor = begin + id - major * width;
+    t.r0 = (int)(by_column ? major : minor) * TILE_R;
+    t.c0 = (int)(by_column ? minor : major) * TILE_C;
+    t.first = s->start[t.expert];
+    t.rows = s->start[t.expert + 1] - t.first;
+    return t;
+}
+
+/* Blocks of the reduction of a tile. In dW an expert without rows has one, of zeros: so its output
+ * becomes zeros without a case of its own. */
+INLINE int blocks_of(const struct hopper_params *p, int rows)
+{
+    const int d = MODE == MODE_DW ? rows : p->depth;
+    return d > TILE_D ? (d + TILE_D - 1) / TILE_D : 1;
+}
+
+/* The same from a tile's number. */
+INLINE int blocks_at(const struct hopper_params *p, const struct tables *s, int id)
+{
+    int rows = 0;
+    if (MODE == MODE_DW) {
+        const int e = dw_expert(p, s, id);
+        rows = s->start[e + 1] - s->start[e];
+    }
+    return blocks_of(p, rows);
+}
+
+/* ---- rows elsewhere --------------------------------------------------------------------------------- */
+
+INLINE int gather_index(const struct hopper_params *p, int i)
+{
+    if (p->flags & FLAG_GATHER_64)
+        return (int)((const i64 *)p->gather)[i];
+    return ((const int *)p->gather)[i];
+}
+
+INLINE int token_of(const struct hopper_params *p, int g)
+{
+    return (int)((u64)(u32)g * p->topk_mul >> p->topk_shift);
+}
+
+/* ---- the ring --------------------------------------------------------------------------------------- */
+
+/* A place in the ring of stages. The producer and the consumers count blocks alike, over all tiles. */
+struct place {
+    u32 stage, phase;
+};
+
+INLINE struct place place_of(u32 block)
+{
+    struct place at;
+    at.stage = block % NUM_STAGES;
+    at.phase = block / NUM_STAGES & 1;
+    return at;
+}
+
+INLINE void place_next(struct place *at)
+{
+    if (++at->stage == NUM_STAGES) {
+        at->stage = 0;
+        at->phase ^= 1;
+    }
+}
+
+INLINE u32 full_barrier(u32 shared, u32 stage)
+{
+    return shared + FULL_AT + stage * 8;
+}
+
+INLINE u32 empty_barrier(u32 shared, u32 stage)
+{
+    return shared + EMPTY_AT + stage * 8;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper": from a config to compiler options, and from a launch's args to grid, kernel
+ * arguments and tensor maps. The structs below are those of the template, field by field;
+ * tests/unit/hopper runs it on the CPU with what is made here.
+ */
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper.h"
+
+/* ---- the variant ------------------------------------------------------------------------------------ */
+
+int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
+                   struct variant *out, struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    (void)err;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    *out = (struct variant){.family = "grouped_gemm", .kind = "cuda",
+                            .entry = "grouped_gemm_hopper", .source = grouped_gemm_hopper_source};
+    snprintf(out->arch, sizeof(out->arch), "%s", arch);
+    snprintf(out->options, sizeof(out->options),
+             "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
+             "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DTMA_STORE=%d "
+             "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
+             "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
+             (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
+             (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+             t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.tma_store,
+             t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
+             v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
+             t.producer_registers);
+    hash128_hex(out->source, strlen(out->source), out->source_hash);
+    return 0;
+}
+
+/* ---- the kernel's arguments ------------------------------------------------------------------------- */
+
+enum { M_SIZES_64 = 1, GATHER_64 = 2, WEIGHTS_FP32 = 4, ACCUMULATE = 8, RASTER_COLUMNS = 16,
+       SORT = 32 };
+
+struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
+    _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
+    uint8_t b[TENSOR_MAP_BYTES];
+    uint8_t out[TENSOR_MAP_BYTES];
+    const void *gathered;
+    void *out_data;
+    const void *m_sizes, *gather, *weights;
+    int64_t out_stride, out_expert;
+    uint32_t gathered_stride; /* in units of 16 bytes */
+    int32_t rows, experts, tile_rows, tile_cols, depth, group;
+    uint32_t flags;
+    uint32_t topk_mul, topk_shift;
+};
+_Static_assert(sizeof(struct hopper_params) == 512 && offsetof(struct hopper_params, gathered) == 384
+               && offsetof(struct hopper_params, topk_shift) == 476,
+               "hopper/scheduler.cu counts on this layout");
+_Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
+
+struct permute_params { /* as in hopper/permute.cu */
+    const void *from;
+    void *to;
+    const void *gather;
+    int64_t from_stride;
+    int32_t rows, chunks;
+    uint32_t flags;
+    uint32_t row_mul, row_shift;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct permute_params) == 56, "hopper/permute.cu counts on this layout");
+
+/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less than
+ * topk <= 2^(shift - 30) parts of 2^shift. */
+static void divide_by(int64_t topk, uint32_t *mul, uint32_t *shift)
+{
+    *shift = 30;
+    while ((INT64_C(1) << (*shift - 30)) < topk) {
+        ++*shift;
+    }
+    *mul = (uint32_t)(((INT64_C(1) << *shift) + topk - 1) / topk);
+}
+
+/* What the modes call x, w and dy, in the terms of the template; strides in bytes. */
+struct operands {
+    const void *a, *b;
+    int64_t a_stride, b_stride, b_expert;
+    uint64_t a_cols, b_cols; /* elements of a row in memory */
+    bool gather_a, gather_b;
+};
+
+static struct operands operands_of(const struct grouped_gemm_problem *v,
+                                   const struct grouped_gemm_args *a, bool gather)
+{
+    int64_t in = (int64_t)dtype_size(v->in);
+    bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
+    struct operands o = {
+        .a = forward ? a->x : a->dy,
+        .a_stride = (forward ? a->x_stride : a->dy_stride) * in,
+        .a_cols = (uint64_t)(forward ? v->k : v->n),
+        .gather_a = gather && (forward ? v->gather_x : v->gather_dy),
+        .b = dw ? a->x : a->w,
+        .b_stride = (dw ? a->x_stride : a->w_stride) * in,
+        .b_expert = dw ? 0 : a->w_stride_expert * in,
+        .b_cols = (uint64_t)v->k,
+        .gather_b = gather && dw && v->gather_x,
+    };
+    /* Without rows operands may have no address. Nothing is read, but a map needs one. */
+    o.a = o.a ? o.a : a->out;
+    o.b = o.b ? o.b : a->out;
+    return o;
+}
+
+/* ---- tensor maps -------------------------------------------------------------------------------------- */
+
+static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dtype,
+                                  const void *base)
+{
+    struct tensor_map *m = &l->maps[l->n_maps++];
+    *m = (struct tensor_map){.offset = (uint32_t)offset, .dtype = dtype, .base = base,
+                             .swizzle = 128, .l2_promotion = 256};
+    return m;
+}
+
+/* Rows of one expert at a time (hopper/producer.cu says how). */
+static void add_ragged(struct launch *l, size_t offset, enum dtype dtype, const void *base,
+                       uint64_t cols, int64_t stride, int box_rows)
+{
+    const uint64_t row = (uint64_t)stride;
+    struct tensor_map *m = add_map(l, offset, dtype, base);
+    m->rank = 4;
+    memcpy(m->size, (uint64_t[]){cols, 1u << 30, 1u << 31, 1u << 31}, 4 * sizeof(uint64_t));
+    memcpy(m->stride, (uint64_t[]){row, row, (UINT64_C(1) << 35) - row}, 3 * sizeof(uint64_t));
+    memcpy(m->box, (uint32_t[]){128 / (uint32_t)dtype_size(dtype), (uint32_t)box_rows, 1, 1},
+           4 * sizeof(uint32_t));
+}
+
+/* The experts' matrices, one over the other: W, and dW's output. */
+static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
+                        const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
+                        int box_rows)
+{
+    struct tensor_map *m = add_map(l, offset, dtype, base);
+    m->rank = 3;
+    memcpy(m->size, (uint64_t[]){(uint64_t)v->k, (uint64_t)v->n, (uint64_t)v->experts},
+           3 * sizeof(uint64_t));
+    memcpy(m->stride, (uint64_t[]){(uint64_t)stride, (uint64_t)expert}, 2 * sizeof(uint64_t));
+    memcpy(m->box, (uint32_t[]){128 / (uint32_t)dtype_size(dtype), (uint32_t)box_rows, 1},
+           3 * sizeof(uint32_t));
+}
+
+/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not. */
+static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                     const struct operands *o, const struct grouped_gemm_args *a, struct launch *l)
+{
+    const size_t at_a = offsetof(struct hopper_params, a), at_b = offsetof(struct hopper_params, b);
+    const size_t at_out = offsetof(struct hopper_params, out);
+    int64_t size = (int64_t)dtype_size(v->out);
+    if (!o->gather_a) {
+        add_ragged(l, at_a, v->in, o->a, o->a_cols, o->a_stride,
+                   v->mode == GEMM_DW ? HOPPER_DEPTH : t->r);
+    }
+    if (v->mode != GEMM_DW) {
+        add_experts(l, at_b, v->in, o->b, v, o->b_stride, o->b_expert,
+                    v->mode == GEMM_FORWARD ? t->c : HOPPER_DEPTH);
+    } else if (!o->gather_b) {
+        add_ragged(l, at_b, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH);
+    }
+    if (!t->tma_store) {
+        return;
+    }
+    if (v->mode == GEMM_DW) {
+        add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
+                    t->rows_each);
+    } else {
+        add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
+                   t->rows_each);
+    }
+}
+
+/* ---- checks of a launch --------------------------------------------------------------------------------- */
+
+static int check_indices(const struct grouped_gemm_args *a, struct error *err)
+{
+    const struct { const void *data; uint32_t dtype; const char *name; } all[] = {
+        {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
+        {a->gather_indices, a->gather_dtype, "gather_indices"},
+        {a->topk_weights, a->weights_dtype, "topk_weights"},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        size_t size = dtype_size((enum dtype)all[i].dtype);
+        if (all[i].data && size && (uintptr_t)all[i].data % size) {
+            return error_set(err, ERROR_INVALID, "args.%s is %p: align it to its %zu-byte elements",
+                             all[i].name, all[i].data, size);
+        }
+    }
+    return 0;
+}
+
+/* What a tensor map and 32-bit offsets can hold. */
+static int check_sizes(const struct grouped_gemm_problem *v, const struct operands *o,
+                       const struct grouped_gemm_args *a, int64_t rows, struct error *err)
+{
+    const int64_t limit = INT64_C(1) << 35;
+    const int64_t out = a->out_stride * (int64_t)dtype_size(v->out);
+    const int64_t out_expert = v->mode == GEMM_DW ?
+        a->out_stride_expert * (int64_t)dtype_size(v->out) : 0;
+    if (o->a_stride >= limit || o->b_stride >= limit || out >= limit) {
+        return error_set(err, ERROR_INVALID, "a row stride is 2^35 bytes or more: this kernel "
+                         "addresses rows less far apart");
+    }
+    if (o->b_expert >= limit * 32 || out_expert >= limit * 32) {
+        return error_set(err, ERROR_INVALID, "an expert stride is 2^40 bytes or more: this kernel "
+                         "addresses experts less far apart");
+    }
+    const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
+    if (gathered && rows > limit * 2 / gathered) {
+        return error_set(err, ERROR_INVALID, "%lld gathered rows of %lld bytes are more than 64 "
+                         "GiB: use permute_copy=true", (long long)rows, (long long)gathered);
+    }
+    return 0;
+}
+
+static int check_accumulate(const struct grouped_gemm_problem *v,
+                            const struct grouped_gemm_args *a, struct error *err)
+{
+    if ((a->flags & GROUPED_GEMM_ACCUMULATE) && v->out != DTYPE_FP32) {
+        return error_set(err, ERROR_CONFLICT, "args.flags asks to accumulate into %s: this kernel "
+                         "adds in fp32 only; use an fp32 output", dtype_name(v->out));
+    }
+    return 0;
+}
+
+/* ---- the steps of a launch ------------------------------------------------------------------------------- */
+
+/* Tiles of the launch; the rows of each expert are known on the device only, so in forward and dX
+ * this is the most that there can be: one cut tile per expert that has rows. */
+static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           int64_t rows)
+{
+    int64_t cols = (v->out_cols + t->c - 1) / t->c;
+    if (v->mode == GEMM_DW) {
+        return v->experts * ((v->n + t->r - 1) / t->r) * cols;
+    }
+    int64_t cut = v->experts < rows ? v->experts : rows;
+    return (rows / t->r + cut) * cols;
+}
+
+static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct operands *o, const struct grouped_gemm_args *a,
+                        struct hopper_params *p)
+{
+    const int64_t out = (int64_t)dtype_size(v->out);
+    const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
+    *p = (struct hopper_params){
+        .gathered = o->gather_a ? o->a : o->gather_b ? o->b : NULL,
+        .gathered_stride = (uint32_t)(gathered / 16),
+        .out_data = a->out,
+        .out_stride = a->out_stride * out,
+        .out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0,
+        .m_sizes = a->m_sizes,
+        .gather = a->gather_indices,
+        .weights = a->topk_weights,
+        .rows = (int32_t)a->rows,
+        .experts = (int32_t)v->experts,
+        .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
+        .tile_cols = (int32_t)v->out_cols,
+        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k : v->mode == GEMM_DX ? (int32_t)v->n : 0,
+        .group = t->group,
+        .flags = (a->m_sizes_dtype == DTYPE_INT64 ? M_SIZES_64 : 0) |
+                 (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
+                 (a->weights_dtype == DTYPE_FP32 ? WEIGHTS_FP32 : 0) |
+                 (a->flags & GROUPED_GEMM_ACCUMULATE ? ACCUMULATE : 0) |
+                 (t->raster_columns ? RASTER_COLUMNS : 0) | (t->sort_experts ? SORT : 0),
+    };
+    divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+}
+
+static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                    const struct operands *o, const struct grouped_gemm_args *a,
+                    const struct device_info *info, struct launch_plan *out, struct error *err)
+{
+    int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count;
+    if (tiles > INT32_MAX - 2 * slots) {
+        return error_set(err, ERROR_RESOURCE,
+                         "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
+                         "blocks", (long long)tiles, t->r, t->c);
+    }
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.entry = "grouped_gemm_hopper",
+                         .grid = {(uint32_t)(tiles < slots ? tiles : slots), 1, 1},
+                         .block = {(uint32_t)t->threads, 1, 1},
+                         .smem_bytes = (uint32_t)t->smem,
+                         .params_bytes = sizeof(struct hopper_params)};
+    struct hopper_params params;
+    fill_params(v, t, o, a, &params);
+    memcpy(l->params, &params, sizeof(params));
+    add_maps(v, t, o, a, l);
+    return 0;
+}
+
+/* The operand that permute_copy moves to the workspace. */
+struct copied {
+    const void **data;
+    int64_t *stride; /* elements */
+    int64_t cols;
+    int64_t divisor; /* of gather indices */
+};
+
+static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
+{
+    if (v->gather_x) {
+        return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
+    }
+    return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
+}
+
+static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                        const struct copied *c, const struct device_info *info,
+                        struct launch_plan *out)
+{
+    enum { THREADS = 256, ROWS = THREADS / 32, BLOCKS_PER_SM = 8 };
+    const int64_t in = (int64_t)dtype_size(v->in);
+    const int64_t blocks = (a->rows + ROWS - 1) / ROWS, most = info->sm_count * BLOCKS_PER_SM;
+    struct permute_params p = {
+        .from = *c->data,
+        .to = a->workspace,
+        .gather = a->gather_indices,
+        .from_stride = *c->stride * in,
+        .rows = (int32_t)a->rows,
+        .chunks = (int32_t)(c->cols * in / 16),
+        .flags = a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0,
+    };
+    divide_by(c->divisor, &p.row_mul, &p.row_shift);
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.entry = "grouped_gemm_permute",
+                         .grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
+                         .block = {THREADS, 1, 1},
+                         .params_bytes = sizeof(p)};
+    memcpy(l->params, &p, sizeof(p));
+}
+
+/* Puts the copy before the main kernel, which then reads the workspace. */
+static int permute_first(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a,
+                         const struct device_info *info, struct launch_plan *out,
+                         struct error *err)
+{
+    enum { ALIGN = 256 };
+    struct copied c = copied_of(v, a);
+    out->workspace_bytes = a->rows * c.cols * (int64_t)dtype_size(v->in);
+    if (a->rows == 0) {
+        return 0;
+    }
+    if (!a->workspace || a->workspace_bytes < out->workspace_bytes ||
+        (uintptr_t)a->workspace % ALIGN) {
+        return error_set(err, ERROR_INVALID,
+                         "args.workspace is %p with %lld bytes: this config (permute_copy) needs "
+                         "%lld bytes, aligned to %d", a->workspace, (long long)a->workspace_bytes,
+                         (long long)out->workspace_bytes, ALIGN);
+    }
+    add_permute(v, a, &c, info, out);
+    *c.data = a->workspace;
+    *c.stride = c.cols;
+    return 0;
+}
+
+int hopper_plan(const struct problem *p, const struct record *config,
+                const struct device_info *info, const void *args, struct launch_plan *out,
+                struct error *err)
+{
+    struct grouped_gemm_problem v;
+    struct grouped_gemm_args a;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    int r = grouped_gemm_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
+    if (r) {
+        return r;
+    }
+    out->workspace_bytes = 0;
+    out->n = 0;
+    r = check_indices(&a, err);
+    r = r ? r : check_accumulate(&v, &a, err);
+    if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
+        return r; /* no rows: nothing to write */
+    }
+    r = t.permute_copy ? permute_first(&v, &a, info, out, err) : 0;
+    if (r) {
+        return r;
+    }
+    struct operands o = operands_of(&v, &a, t.gather);
+    int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
+    r = check_sizes(&v, &o, &a, gathered_rows, err);
+    return r ? r : add_main(&v, &t, &o, &a, info, out, err);
+}
