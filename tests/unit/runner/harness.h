@@ -15,7 +15,7 @@
 #include "daemon/runner/channel.h"
 #include "proto/request.h"
 
-enum { SEEN_MAX = 512 };
+enum { SEEN_MAX = 2048 };
 
 struct child {
     pid_t pid;

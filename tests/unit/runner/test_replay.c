@@ -132,7 +132,7 @@ static void test_bad_files(void **state)
         {"{\"gemmd_landscape\": 1, \"device\": {\"kind\": \"abacus\"}}\n", "\"abacus\""},
         {"{\"gemmd_landscape\": 1, \"device\": {\"kindd\": \"cpu\"}}\n", "kindd"},
         {HEADER ENTRY_A, "line 2: a config must stand below its problem"},
-        {HEADER "{\"problem\": \"grouped_gemm mode=sideways\"}\n", "sideways"},
+        {HEADER "{\"problem\": \"grouped_gemm mode=sideways M=8 N=8 K=8\"}\n", "sideways"},
         {HEADER PROBLEM "{\"config\": \"A=1\"}\n", "at least one time"},
         {HEADER PROBLEM "{\"config\": \"A=1\", \"samples_us\": [1, -1]}\n", "element 1"},
         {HEADER PROBLEM "{\"config\": \"A=1\", \"status\": \"sad\"}\n", "unknown status \"sad\""},
