@@ -1,9 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-#include "kernels/families/grouped_gemm/grouped_gemm.h"
-static bool supports(const struct device_info *info)
-{
-    (void)info;
-    return false;
-}
-const struct family_target grouped_gemm_cuda = {.kind = "cuda", .label = "portable", .source = "",
-                                                .supports = supports};
