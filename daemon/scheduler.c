@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which job runs, and who is let go when (scheduler.h). What a running job does is in tuning.c. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->again = w->again;
     j->restricted = request_is_restricted(w->request);
     j->uid = w->session ? (int64_t)w->session->uid : 0;
+    j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
     *out = j;
     return 0;

@@ -145,8 +145,8 @@ static void settle(struct session *s)
         server_ready(s->server, s);
     }
     s->begun_ms = s->in_len == 0 || more ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
-    reading_set(s, !more && !blocked && !s->ending);
-    if (s->begun_ms || s->blocked_ms || s->ending) {
+    reading_set(s, s->hung_up_ms || (!more && !blocked && !s->ending));
+    if (s->begun_ms) {
         server_watch(s->server);
     }
 }
@@ -172,6 +172,9 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
             session_close(s);
         }
         return;
+    }
+    if (s->hung_up_ms) {
+        return; /* dropped */
     }
     const uint8_t *data = (const uint8_t *)buf->base;
     size_t length = (size_t)n;
@@ -291,6 +294,8 @@ bool session_sweep(struct session *s, uint64_t now_ms)
     } else if (s->blocked_ms && now_ms - s->blocked_ms > WRITE_DEADLINE_MS) {
         log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
         session_close(s);
+    } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
+        session_close(s);
     }
-    return !s->closing && (s->begun_ms || s->blocked_ms);
+    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms);
 }

@@ -11,6 +11,10 @@
  * take is queued. A client that does not read is not read from either, and is closed when
  * nothing moved for WRITE_DEADLINE_MS, or when more than OUT_BYTES_MAX wait for it.
  *
+ * Hanging up. After an answer that ends the connection, our side of the socket is shut first and what
+ * the client still sends is read and dropped for a moment: closing at once would reset the connection
+ * under a client that is still sending.
+ *
  * Tickets. A request that is answered later holds a ticket. When the session ends first, each of
  * its tickets is told (`gone`), and a late answer finds session == NULL and is dropped.
  *
@@ -35,6 +39,7 @@ enum {
     OUT_BYTES_MAX = 8 * 1024 * 1024,
     MESSAGE_DEADLINE_MS = 10 * 1000,
     WRITE_DEADLINE_MS = 30 * 1000,
+    HANG_UP_MS = 1000,              /* for the client to read the last answer */
 };
 
 struct server;
@@ -64,7 +69,11 @@ struct session {
     gid_t gid;
     pid_t pid;
     char client[64]; /* as `hello` said */
-    bool reading, writing, ending, closing;
+    uv_shutdown_t shutdown;
+    uint64_t hung_up_ms; /* since when; 0: not */
+    bool reading, writing;
+    bool ending;  /* takes no more requests; hangs up when all answers are written */
+    bool closing; /* uv_close was called */
 };
 
 /* A request to be answered later. Embedded in what the answer needs. */

@@ -54,6 +54,18 @@ static void sent(struct session *s, size_t n)
     }
 }
 
+static void hang_up(struct session *s)
+{
+    if (s->hung_up_ms) {
+        return;
+    }
+    s->hung_up_ms = server_now(s->server);
+    server_watch(s->server);
+    if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->pipe, NULL) < 0) {
+        session_close(s);
+    }
+}
+
 void session_flush(struct session *s)
 {
     if (s->closing) {
@@ -76,7 +88,7 @@ void session_flush(struct session *s)
                     s->out.failed ? "no memory for its answers" : "too many answers wait for it");
         session_close(s);
     } else if (s->ending && !s->writing) {
-        session_close(s);
+        hang_up(s);
     }
 }
 

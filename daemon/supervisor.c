@@ -195,9 +195,9 @@ static int spawn(struct supervisor *s, struct error *err)
     char linger[24], hang[24];
     snprintf(linger, sizeof(linger), "%lld", (long long)d->config->linger_ms);
     snprintf(hang, sizeof(hang), "%lld", (long long)d->config->hang_limit_ms);
-    const char *args[] = {d->runner,     "--device",     d->device_spec,
-                          "--cache-dir", d->cache_dir,   "--linger-ms",
-                          linger,        "--hang-limit-ms", hang, NULL};
+    const char *args[] = {d->runner, "--fd", "3", "--device", d->device_spec,
+                          "--cache-dir", d->cache_dir, "--linger-ms", linger,
+                          "--hang-limit-ms", hang, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},
