@@ -52,18 +52,25 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
                      cpu_launch_backend.elf_machine);
 }
 
+/* The best target that the device has and that takes the config. */
 static int find_target(struct launcher *l, struct error *err)
 {
-    l->target = family_target_find(l->family, &l->info, NULL);
-    if (!l->target) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)",
-                         l->family->name, l->info.name, l->info.arch);
+    struct rejection first = {0}, why;
+    for (const struct family_target *const *t = l->family->targets; *t; t++) {
+        if (strcmp((*t)->kind, l->info.kind) != 0 || !(*t)->supports(&l->info)) {
+            continue;
+        }
+        if (!(*t)->check(&l->problem, &l->config, &l->info, &why)) {
+            l->target = *t;
+            return 0;
+        }
+        first = first.code ? first : why;
     }
-    struct rejection why;
-    if (l->target->check(&l->problem, &l->config, &l->info, &why)) {
-        return error_set(err, why.code, "the config cannot be launched: %s", why.text);
+    if (first.code) {
+        return error_set(err, first.code, "the config cannot be launched: %s", first.text);
     }
-    return 0;
+    return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)", l->family->name,
+                     l->info.name, l->info.arch);
 }
 
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,

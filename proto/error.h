@@ -75,7 +75,8 @@ struct error {
  * `err` may be NULL. The trace hook (see below) is called. */
 int error_set(struct error *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-int error_vset(struct error *err, int code, const char *format, va_list args);
+int error_vset(struct error *err, int code, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
 
 /* Puts "<context>: " in front of the sentence; keeps and returns the code. */
 int error_prefix(struct error *err, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -68,11 +68,6 @@ const struct op_index *op_index_of(const struct op *op)
     return NULL;
 }
 
-static bool is_text(const char *known, const char *name, size_t n)
-{
-    return strlen(known) == n && memcmp(known, name, n) == 0;
-}
-
 bool op_is_custom(const struct op *op)
 {
     return op == &custom_op;
@@ -80,7 +75,7 @@ bool op_is_custom(const struct op *op)
 
 bool op_is_gemm_alias(const char *name, size_t n)
 {
-    return is_text("gemm", name, n);
+    return text_is("gemm", name, n);
 }
 
 static bool is_custom_name(const char *name, size_t n)
@@ -103,7 +98,7 @@ static bool is_custom_name(const char *name, size_t n)
 static const struct op *registered(const char *name, size_t n)
 {
     for (size_t i = 0; i < n_indexes; i++) {
-        if (is_text(indexes[i].op->name, name, n)) {
+        if (text_is(indexes[i].op->name, name, n)) {
             return indexes[i].op;
         }
     }

@@ -169,7 +169,7 @@ static bool check_text(const struct op_field *f, const struct slot *s)
     }
     char first = s->text_n > 0 ? s->v.text[0] : 0;
     for (const char *const *c = f->choices; *c; c++) {
-        if ((*c)[0] == first && strncmp(*c, s->v.text, s->text_n) == 0 && (*c)[s->text_n] == 0) {
+        if ((*c)[0] == first && text_is(*c, s->v.text, s->text_n)) {
             return true;
         }
     }

@@ -79,11 +79,12 @@ bool record_name_ok(const char *name, size_t n)
     return true;
 }
 
-/* Like strcmp of a terminated name with one of a length. */
+/* Like strcmp of a terminated name with one of a length, which may hold zeros. */
 static int compare(const char *field, const char *name, size_t n)
 {
-    int c = strncmp(field, name, n);
-    return c != 0 ? c : field[n] != 0;
+    size_t field_n = strlen(field);
+    int c = memcmp(field, name, field_n < n ? field_n : n);
+    return c != 0 ? c : (field_n > n) - (field_n < n);
 }
 
 /* Where the name is, or would be inserted. */

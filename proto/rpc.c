@@ -140,12 +140,15 @@ void rpc_put_error(struct wire_buf *b, uint32_t id, const struct error *e)
 int rpc_get_error(const struct wire_obj *error, struct error *out)
 {
     char name[64] = "";
-    const char *s = "the peer gave no reason";
-    size_t n = strlen(s);
+    const char *s = "";
+    size_t n = 0;
     if (!wire_get_str(error, &s, &n)) { /* plain text: what other servers send */
         wire_get_str(wire_find(error, "message"), &s, &n);
         wire_copy_str(wire_find(error, "name"), name, sizeof(name));
     }
-    int length = n < ERROR_TEXT_MAX ? (int)n : ERROR_TEXT_MAX;
-    return error_set(out, error_code_of(name), "%.*s", length, s);
+    int code = error_code_of(name);
+    if (n == 0 || !s[0]) {
+        return error_set(out, code, "the peer gave no reason");
+    }
+    return error_set(out, code, "%.*s", n < ERROR_TEXT_MAX ? (int)n : ERROR_TEXT_MAX, s);
 }

@@ -180,15 +180,10 @@ static int get_member(const struct schema *s, const struct schema_field *f,
     return get_reals(s, f, o, member, err);
 }
 
-static bool is_name(const char *name, const char *given, size_t n)
-{
-    return strncmp(name, given, n) == 0 && name[n] == 0;
-}
-
 static bool in_list(const char *const *list, const char *given, size_t n)
 {
     for (; list && *list; list++) {
-        if (is_name(*list, given, n)) {
+        if (text_is(*list, given, n)) {
             return true;
         }
     }
@@ -226,7 +221,7 @@ static size_t find_field(const struct schema *s, size_t from, const char *given,
 {
     for (size_t i = 0; i < s->n; i++) {
         size_t at = from + i < s->n ? from + i : from + i - s->n;
-        if (is_name(s->fields[at].name, given, n)) {
+        if (text_is(s->fields[at].name, given, n)) {
             return at;
         }
     }

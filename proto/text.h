@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* Output: as much as fits is written, always terminated (when size > 0); len counts all of it. */
 struct text_out {
@@ -36,6 +37,12 @@ enum text_number text_number(const char *s, size_t n, int64_t *integer, double *
 
 /* Whether a real has an integral value that an int64_t holds. */
 bool text_real_is_int(double v, int64_t *out);
+
+/* Whether s[0..n), which may hold zeros, is the very text `known`. */
+static inline bool text_is(const char *known, const char *s, size_t n)
+{
+    return strlen(known) == n && memcmp(known, s, n) == 0;
+}
 
 bool text_utf8(const char *s, size_t n);       /* valid UTF-8 */
 void text_utf8_clean(char *s, size_t n);       /* what is not becomes '?', in place */

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/text.h"
 #include "proto/wire_inner.h"
 
 /* Objects are 24 bytes: a chunk holds those of any ordinary request. */
@@ -158,7 +159,7 @@ bool wire_is_str(const struct wire_obj *o, const char *text)
 {
     const char *s;
     size_t n;
-    return wire_get_str(o, &s, &n) && strlen(text) == n && memcmp(s, text, n) == 0;
+    return wire_get_str(o, &s, &n) && text_is(text, s, n);
 }
 
 bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n)

@@ -25,8 +25,8 @@ struct builds {
 
 /* All that the thread touches. The owner looks at it only before submit and after collect. */
 struct work {
-    struct task task;            /* first */
-    const struct builds_setup *setup; /* borrowed */
+    struct task task;                 /* first */
+    struct builds_setup setup;        /* a copy: a lost thread may outlive the table */
     struct build *build;              /* borrowed; the owner's */
     struct variant variant;
     char hash[HASH_HEX];
@@ -77,7 +77,6 @@ struct builds *builds_free(struct builds *b)
     if (!b) {
         return NULL;
     }
-    bool lost = b->lost > 0;
     tasks_free(b->pool);
     while (b->first) {
         struct build *w = b->first;
@@ -85,9 +84,7 @@ struct builds *builds_free(struct builds *b)
         assert(w->refs == 0);
         build_free(w);
     }
-    if (!lost) { /* else a thread that was given up may still read the setup */
-        free(b);
-    }
+    free(b);
     return NULL;
 }
 
@@ -98,7 +95,7 @@ static void describe_found(struct work *w)
 {
     struct module *m = &w->image.meta;
     const struct variant *v = &w->variant;
-    const struct compiler *c = w->setup->compiler;
+    const struct compiler *c = w->setup.compiler;
     snprintf(m->family, sizeof(m->family), "%s", v->family);
     snprintf(m->target, sizeof(m->target), "%s", v->arch);
     snprintf(m->compiler, sizeof(m->compiler), "%s", c->ops->version(c));
@@ -119,7 +116,7 @@ static double clock_ms(void)
 
 static int compile(struct work *w)
 {
-    const struct builds_setup *s = w->setup;
+    const struct builds_setup *s = &w->setup;
     double began = clock_ms();
     crash_note(s->note_fd, w->note, w->note_size);
     int r = s->compiler->ops->compile(s->compiler, &w->variant, &w->image, &w->error);
@@ -142,7 +139,7 @@ static void run_work(struct task *t)
 {
     struct work *w = (struct work *)t;
     struct error why = ERROR_NULL;
-    w->found = modules_find(w->setup->cache_dir, w->hash, &w->image, &why) == 0;
+    w->found = modules_find(w->setup.cache_dir, w->hash, &w->image, &why) == 0;
     if (w->found) {
         describe_found(w);
     } else { /* a cache that cannot be read is not there */
@@ -172,13 +169,19 @@ static void forget(struct builds *b, struct build *w)
     build_free(w);
 }
 
+static void lose_work(struct task *t)
+{
+    work_free((struct work *)t);
+}
+
 static struct work *work_new(struct builds *b, const struct variant *v, const char *hash,
                              const void *note, size_t note_size)
 {
     struct work *w = calloc(1, sizeof(*w) + note_size);
     if (w) {
         w->task.run = run_work;
-        w->setup = &b->setup;
+        w->task.lost = lose_work;
+        w->setup = b->setup;
         w->variant = *v;
         snprintf(w->hash, sizeof(w->hash), "%s", hash);
         w->note_size = note_size;
@@ -271,7 +274,7 @@ void builds_give_up(struct builds *b, struct build *w, int64_t after_ms)
         return; /* it has just ended: the next collect has it */
     }
     b->lost++;
-    w->work = NULL; /* the thread's, for ever */
+    w->work = NULL; /* its thread's now */
     w->state = BUILD_FAILED;
     error_set(&w->error, ERROR_HUNG, "the compiler did not end within %lld ms",
               (long long)after_ms);

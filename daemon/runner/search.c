@@ -31,8 +31,8 @@ struct search {
     bool in_order, batches;
     bool filling;    /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
-    uint32_t hint;   /* the next one */
-    uint32_t hints_left;
+    uint32_t n_hints, hint; /* hint: the next one */
+    uint32_t *hints;        /* owned; plan ids */
 };
 
 /* ---- what comes next ----------------------------------------------------------------------------- */
@@ -47,22 +47,35 @@ static bool is_queued(const struct search *s, uint32_t id)
     return false;
 }
 
-static bool next_hint(struct search *s, uint32_t *id)
+/* Those of the hints that fit here and are new: the rest came from elsewhere, or is done. */
+static int gather_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
-    while (s->hint < j->order->n_hints && s->hints_left > 0) {
-        const struct record *config = &j->order->hints[s->hint++];
+    const struct tune_order *o = j->order;
+    s->hints = malloc((o->n_hints + 1) * sizeof(*s->hints));
+    if (!s->hints) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", o->n_hints);
+    }
+    for (uint32_t i = 0; i < o->n_hints && s->n_hints < room; i++) {
+        const struct record *config = &o->hints[i];
         struct rejection why;
-        if (plan_check(&j->plan, config, &why) || !plan_eligible(&j->plan, config) ||
-            plan_add(&j->plan, config, id, NULL)) {
-            continue; /* it came from somewhere else, and does not fit here */
+        uint32_t id;
+        if (plan_check(&j->plan, config, &why) || !plan_eligible(&j->plan, config)) {
+            continue;
         }
-        if (!j->outcomes[*id].known && !is_queued(s, *id)) {
-            s->hints_left--;
-            return true;
+        int r = plan_add(&j->plan, config, &id, err);
+        if (r) {
+            return r;
+        }
+        bool old = j->outcomes[id].known || id == j->reference;
+        for (uint32_t k = 0; k < s->n_hints; k++) {
+            old = old || s->hints[k] == id;
+        }
+        if (!old) {
+            s->hints[s->n_hints++] = id;
         }
     }
-    return false;
+    return 0;
 }
 
 /* A proposal may be on its way already, as a hint or the reference: then that one's observation is
@@ -87,7 +100,11 @@ static bool next(struct search *s, uint32_t *id)
             return true;
         }
     }
-    return next_hint(s, id) || next_proposal(s, id);
+    if (s->hint < s->n_hints) {
+        *id = s->hints[s->hint++];
+        return true;
+    }
+    return next_proposal(s, id);
 }
 
 /* ---- observing ----------------------------------------------------------------------------------- */
@@ -95,7 +112,8 @@ static bool next(struct search *s, uint32_t *id)
 static void observe(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];
-    struct observation seen = {.ok = o->ok, .time_us = o->time_us, .ratio = o->ratio};
+    /* One that was stopped early has told the strategy what it costs, too. */
+    struct observation seen = {.ok = o->measured, .time_us = o->time_us, .ratio = o->ratio};
     if (j->strategy && id < j->plan.n_ranked) {
         j->strategy->ops->observe(j->strategy, id, &seen);
     }
@@ -279,6 +297,7 @@ static void search_deinit(struct search *s)
         job_release(s->job, c);
         free(c);
     }
+    free(s->hints);
 }
 
 int job_search(struct job *j, struct error *err)
@@ -286,11 +305,13 @@ int job_search(struct job *j, struct error *err)
     struct search s;
     search_init(&s, j);
     uint32_t left = budget_left(j);
-    s.hints_left = j->order->n_hints < left ? j->order->n_hints : left;
-    uint32_t proposals = left == UINT32_MAX ? left : left - s.hints_left;
-    int r = proposals ? open_strategy(j, proposals, err) : 0;
-    uint32_t more = left < j->plan.n_ranked ? left : j->plan.n_ranked;
-    j->total = j->done + more + (j->reference != PLAN_NONE && !j->reference_again);
+    int r = gather_hints(&s, left, err);
+    uint32_t proposals = left == UINT32_MAX ? left : left - s.n_hints;
+    if (r == 0 && proposals > 0) {
+        r = open_strategy(j, proposals, err);
+    }
+    j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
+               (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
     while (r == 0) {
         r = fill(&s, err);

@@ -89,10 +89,11 @@ static void *worker_main(void *arg)
             finish(p, t);
         }
     }
-    bool abandoned = w->abandoned;
-    p->lost -= abandoned;
+    struct task *lost = w->abandoned ? w->task : NULL;
+    p->lost -= lost != NULL;
     pthread_mutex_unlock(&p->lock);
-    if (abandoned) {
+    if (lost) {
+        lost->lost(lost);
         free(w);
     }
     return NULL;

@@ -17,9 +17,10 @@
 struct tasks;
 
 struct task { /* embedded first */
-    void (*run)(struct task *t); /* in a pool thread */
-    struct task *next;           /* the pool's */
-    int64_t started_ms;               /* the pool's */
+    void (*run)(struct task *t);  /* in a pool thread */
+    void (*lost)(struct task *t); /* in its thread, when it ends after all though abandoned */
+    struct task *next;            /* the pool's */
+    int64_t started_ms;           /* the pool's */
 };
 
 /* `niceness` is that of the threads, relative to nothing: compiling must not disturb measuring. */
@@ -37,8 +38,8 @@ int tasks_fd(const struct tasks *p);
 /* Milliseconds since the longest-running task began, and the task; -1 when none runs. The task
  * may finish meanwhile: it stays valid until the owner collects it. */
 int64_t tasks_longest(struct tasks *p, struct task **task);
-/* Gives up on a running task: it is never collected and its memory must stay. False: it has
- * finished after all, collect it. */
+/* Gives up on a running task: it is never collected, and its memory is its thread's, which calls
+ * lost() if it ever ends. False: it has finished after all, collect it. */
 bool tasks_abandon(struct tasks *p, struct task *t);
 
 #endif

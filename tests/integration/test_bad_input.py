@@ -22,7 +22,7 @@ BAD_PROBLEMS = [
     (gemm(m=2**30, n=2**30), "invalid", "elements"),
     (gemm(experts=0), "invalid", "experts"),
     (gemm(experts=5000), "invalid", "experts"),
-    (gemm(topk=8, experts=4), "invalid", "topk"),
+    (gemm(topk=8, experts=4), "conflict", "topk"),
     (gemm(m=255), "invalid", "topk"),
     (gemm(permute_x=True, permute_y=True), "conflict", "permute"),
     (gemm(fuse_mul_post=True), "conflict", "permute_y"),
@@ -31,10 +31,11 @@ BAD_PROBLEMS = [
     (gemm(mode="backward"), "invalid", "forward"),
     (gemm(dtype_in="int4"), "invalid", "bf16"),
     (gemm(quant="fp8"), "invalid", "quant"),
-    (gemm(routing="rows:1,2"), "invalid", "rou"),
+    (gemm(routing="rows:1,2"), "conflict", "rou"),
+    (gemm(routing="often"), "invalid", "rou"),
     (gemm(blocksize=64), "unknown_field", "blocksize"),
     ({"op": "gemv", "M": 1}, "unknown_op", "gemv"),
-    ({"op": "grouped_gemm", "mode": "forward"}, "invalid", "M"),
+    ({"op": "grouped_gemm", "mode": "forward", "N": 64, "K": 64}, "invalid", "M"),
     ({"M": 1}, "invalid", "op"),
     ({"op": "custom:", "x": 1}, "unknown_op", "custom"),
     ({"op": "gemm", "mode": "forward", "M": 64, "N": 64, "K": 64, "experts": 2}, "conflict",
@@ -111,7 +112,6 @@ BAD_STREAMS = {
     "a request of three": (msgpack.packb([0, 1, "get"]), "malformed"),
     "an id that is no number": (msgpack.packb([0, "one", "get", {}]), "malformed"),
     "a method that is no text": (msgpack.packb([0, 1, 7, {}]), "malformed"),
-    "params that are no map": (msgpack.packb([0, 1, "get", 7]), "malformed"),
     "a response nobody asked for": (msgpack.packb([1, 1, None, {}]), "malformed"),
 }
 
@@ -123,6 +123,15 @@ def test_bad_streams(daemon_of_module, data, name):
         c.socket.sendall(data)
         expect_error_then_close(c, name)
     assert daemon_of_module.status()["rss_bytes"] < before + 8 * 2**20
+
+
+def test_params_that_are_no_map(daemon_of_module):
+    with daemon_of_module.connect() as c:
+        c.socket.sendall(msgpack.packb([0, 1, "get", 7]))
+        with pytest.raises(RpcError) as e:
+            c.wait(1)
+        assert e.value.name == "invalid" and e.value.survives
+        assert c.call("status")["pid"]
 
 
 def test_byte_by_byte_is_fine(daemon_of_module):

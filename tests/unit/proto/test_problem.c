@@ -283,6 +283,33 @@ static void test_names_on_the_wire(void **state)
     REFUSES(ERROR_UNKNOWN_FIELD, "has no field ''", unpack_raw("", 0, 6));
 }
 
+/* Text with a zero in it is no known choice, however it begins. */
+static void test_zero_in_text(void **state)
+{
+    (void)state;
+    static const char *const fields[] = {"dtype_in", "routing"};
+    for (size_t i = 0; i < 2; i++) {
+        WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+        const struct wire_obj *o;
+        wire_put_map(&b, 2);
+        wire_put_kv_str(&b, "op", "grouped_gemm");
+        wire_put_str(&b, fields[i]);
+        wire_put_strn(&b, "bf16\0and so on and on and on", 29);
+        ACCEPTS(wire_decode(fixture.doc, b.data, b.len, &o, &fixture.err));
+        struct record r;
+        REFUSES(ERROR_INVALID, "plain UTF-8", record_unpack(&r, o, &fixture.err));
+        WIRE_BUF_AUTO whole = WIRE_BUF_NULL;
+        wire_put_map(&whole, 6);
+        wire_put_kv_str(&whole, "mode", "dW");
+        wire_put_kv_int(&whole, "M", 6);
+        wire_put_kv_int(&whole, "N", 6);
+        wire_put_kv_int(&whole, "K", 6);
+        wire_put_raw(&whole, b.data + 1, b.len - 1);
+        ACCEPTS(wire_decode(fixture.doc, whole.data, whole.len, &o, &fixture.err));
+        REFUSES(ERROR_INVALID, " is 'bf16?and so on", problem_unpack(&fixture.p, o, &fixture.err));
+    }
+}
+
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 static void test_list_for_text(void **state)
@@ -336,7 +363,7 @@ int main(void)
         TEST(test_defaults_are_filled_in), TEST(test_any_order),  TEST(test_make),
         TEST(test_pack),                   TEST(test_format_is_cut), TEST(test_gemm),
         TEST(test_custom),                 TEST(test_op_errors),  TEST(test_field_errors),
-        TEST(test_wire_errors),            TEST(test_names_on_the_wire), TEST(test_list_for_text),
+        TEST(test_wire_errors),            TEST(test_names_on_the_wire), TEST(test_zero_in_text), TEST(test_list_for_text),
         TEST(test_long_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

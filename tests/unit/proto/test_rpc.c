@@ -130,6 +130,9 @@ static void test_errors_of_others(void **state)
     assert_string_equal(got.text, "plain text");
     assert_ok(f->err, decode(f, "[1,1,{\"name\":\"newer\",\"message\":\"m\"},null]"));
     assert_int_equal(rpc_get_error(f->m.error, &got), ERROR_INTERNAL);
+    assert_ok(f->err, decode(f, "[1,1,\"\",null]"));
+    assert_int_equal(rpc_get_error(f->m.error, &got), ERROR_INTERNAL);
+    assert_string_equal(got.text, "the peer gave no reason");
     assert_ok(f->err, decode(f, "[1,1,17,null]"));
     assert_int_equal(rpc_get_error(f->m.error, &got), ERROR_INTERNAL);
     assert_string_equal(got.text, "the peer gave no reason");

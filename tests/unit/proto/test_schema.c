@@ -206,6 +206,28 @@ static void test_given_twice(void **state)
                  schema_decode(&sample_schema, SCHEMA_LENIENT, o, &f->s, &f->err));
 }
 
+/* A name that holds a zero is another name, wherever the zero stands. */
+static void test_zero_in_name(void **state)
+{
+    struct fixture *f = *state;
+    static const struct {
+        const char *name;
+        size_t n;
+    } names[] = {{"count\0", 6}, {"\0", 1}, {"count\0xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 40}};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+        const struct wire_obj *o;
+        wire_put_map(&b, 1);
+        wire_put_strn(&b, names[i].name, names[i].n);
+        wire_put_int(&b, 5);
+        assert_ok(f->err, wire_decode(f->doc, b.data, b.len, &o, &f->err));
+        assert_int_equal(schema_decode(&sample_schema, SCHEMA_STRICT, o, &f->s, &f->err),
+                         ERROR_UNKNOWN_FIELD);
+        assert_ok(f->err, schema_decode(&sample_schema, SCHEMA_LENIENT, o, &f->s, &f->err));
+        assert_int_equal(f->s.count, 0);
+    }
+}
+
 static void test_beside(void **state)
 {
     struct fixture *f = *state;
@@ -271,7 +293,7 @@ int main(void)
         TEST(test_table),       TEST(test_all_kinds),      TEST(test_absent_is_zero),
         TEST(test_any_order),   TEST(test_not_known_is_nil), TEST(test_integers),
         TEST(test_wrong_types), TEST(test_unknown_fields), TEST(test_given_twice),
-        TEST(test_beside),      TEST(test_trial_round_trip), TEST(test_device_class),
+        TEST(test_zero_in_name), TEST(test_beside),      TEST(test_trial_round_trip), TEST(test_device_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

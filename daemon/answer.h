@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers, made from what is known. */
+#ifndef GEMMD_DAEMON_ANSWER_H
+#define GEMMD_DAEMON_ANSWER_H
+
+#include "kernels/family.h"
+#include "proto/message.h"
+
+/* All times unknown, all text empty. */
+void answer_init(struct answer *a);
+/* Tier exact. */
+void answer_of_best(struct answer *a, const struct best *b, bool saved);
+/* Flops, bytes and floor of the bucket on this device, as a best carries them. */
+void best_work(struct best *b, const struct family *f, const struct problem *bucket,
+               const struct device_info *device);
+/* Cut at the field's size. */
+void answer_note(struct answer *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

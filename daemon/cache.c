@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The table: open addressing with linear probing and backward-shift deletion, at most two thirds
+ * full. cache_entry.c makes entries and reads them back.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/cache.h"
+#include "daemon/cache_entry.h"
+
+int cache_init(struct cache *c, const char *device_class, struct error *err)
+{
+    *c = (struct cache){0};
+    struct wire_buf b = WIRE_BUF_NULL;
+    wire_put_str(&b, device_class);
+    c->class_len = b.len;
+    wire_buf_deinit(&b);
+    c->doc = wire_doc_new();
+    if (!c->doc || c->class_len == 0) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the cache");
+    }
+    return 0;
+}
+
+void cache_deinit(struct cache *c)
+{
+    for (size_t i = 0; i < c->capacity; i++) {
+        if (c->slots[i]) {
+            entry_free(c, c->slots[i]);
+        }
+    }
+    free(c->slots);
+    wire_buf_deinit(&c->scratch);
+    wire_doc_free(c->doc);
+    *c = (struct cache){0};
+}
+
+/* ---- the table ------------------------------------------------------------------------------------ */
+
+/* The slot of a key, or the free slot where it would go. The table is never full. */
+static size_t probe(const struct cache *c, const struct key *k)
+{
+    size_t mask = c->capacity - 1;
+    size_t key_len = k->len - c->class_len;
+    size_t i = k->hash & mask;
+    for (const struct cache_entry *e; (e = c->slots[i]); i = (i + 1) & mask) {
+        if (e->hash == k->hash && e->key_len == key_len && memcmp(e->bytes, k->bytes, key_len) == 0) {
+            break;
+        }
+    }
+    return i;
+}
+
+static int grow(struct cache *c, struct error *err)
+{
+    size_t capacity = c->capacity ? c->capacity * 2 : 256;
+    struct cache_entry **slots = calloc(capacity, sizeof(struct cache_entry *));
+    if (!slots) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
+    }
+    for (size_t i = 0; i < c->capacity; i++) {
+        struct cache_entry *e = c->slots[i];
+        if (e) {
+            size_t at = e->hash & (capacity - 1);
+            while (slots[at]) {
+                at = (at + 1) & (capacity - 1);
+            }
+            slots[at] = e;
+        }
+    }
+    free(c->slots);
+    c->slots = slots;
+    c->capacity = capacity;
+    return 0;
+}
+
+struct cache_entry *cache_find(const struct cache *c, const struct key *k)
+{
+    return c->capacity ? c->slots[probe(c, k)] : NULL;
+}
+
+int cache_put(struct cache *c, const struct key *k, const struct problem *bucket,
+              const struct answer *a, enum cache_rank rank, double atol, double rtol,
+              struct error *err)
+{
+    if (c->n * 3 >= c->capacity * 2) {
+        int status = grow(c, err);
+        if (status) {
+            return status;
+        }
+    }
+    struct cache_entry *e = entry_new(c, k, bucket, a, err);
+    if (!e) {
+        return ERROR_NO_MEMORY;
+    }
+    e->rank = (uint8_t)rank;
+    e->atol = (float)atol;
+    e->rtol = (float)rtol;
+    c->unsaved += !e->saved;
+    size_t i = probe(c, k);
+    if (c->slots[i]) {
+        entry_free(c, c->slots[i]);
+    } else {
+        c->n++;
+    }
+    c->slots[i] = e;
+    return 0;
+}
+
+/* Closes the gap at i: whatever stands behind it and may not be reached over a free slot moves. */
+static void remove_at(struct cache *c, size_t i)
+{
+    size_t mask = c->capacity - 1;
+    entry_free(c, c->slots[i]);
+    c->n--;
+    for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
+        size_t home = c->slots[j]->hash & mask;
+        if (((j - home) & mask) >= ((j - i) & mask)) {
+            c->slots[i] = c->slots[j];
+            i = j;
+        }
+    }
+    c->slots[i] = NULL;
+}
+
+bool cache_remove(struct cache *c, const struct key *k)
+{
+    if (!cache_find(c, k)) {
+        return false;
+    }
+    remove_at(c, probe(c, k));
+    return true;
+}
+
+/* ---- by id ------------------------------------------------------------------------------------------ */
+
+struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many)
+{
+    struct cache_entry *found = NULL;
+    size_t n = strlen(prefix);
+    *many = false;
+    for (size_t i = 0; i < c->capacity; i++) {
+        struct cache_entry *e = c->slots[i];
+        char id[HASH_HEX];
+        if (!e) {
+            continue;
+        }
+        cache_entry_id(e, id);
+        if (n < HASH_HEX && memcmp(id, prefix, n) == 0) {
+            if (found) {
+                *many = true;
+                return NULL;
+            }
+            found = e;
+        }
+    }
+    return found;
+}
+
+bool cache_remove_id(struct cache *c, const char *id)
+{
+    bool many;
+    struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, &many) : NULL;
+    for (size_t i = 0; e && i < c->capacity; i++) {
+        if (c->slots[i] == e) {
+            remove_at(c, i);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- near ------------------------------------------------------------------------------------------- */
+
+static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS])
+{
+    double d = 0;
+    for (int i = 0; i < CACHE_DIMS; i++) {
+        double x = (double)e->dims[i] - (double)dims[i];
+        d += x < 0 ? -x : x;
+    }
+    return d;
+}
+
+size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
+                  size_t max, struct cache_entry *out[])
+{
+    enum { NEAR_MAX = 16 };
+    double distances[NEAR_MAX];
+    float dims[CACHE_DIMS];
+    uint64_t group = entry_group(bucket, dims);
+    size_t n = 0;
+    max = max < NEAR_MAX ? max : NEAR_MAX;
+    for (size_t i = 0; i < c->capacity; i++) {
+        struct cache_entry *e = c->slots[i];
+        if (!e || e->rank < CACHE_SERVES || e->group != group || e->hash == k->hash) {
+            continue;
+        }
+        double d = distance(e, dims);
+        size_t at = n;
+        while (at > 0 && (distances[at - 1] > d ||
+                          (distances[at - 1] == d && out[at - 1]->hash > e->hash))) {
+            at--; /* equal distances: the same order on every run */
+        }
+        if (at == max) {
+            continue;
+        }
+        n += n < max;
+        for (size_t j = n - 1; j > at; j--) {
+            distances[j] = distances[j - 1];
+            out[j] = out[j - 1];
+        }
+        distances[at] = d;
+        out[at] = e;
+    }
+    return n;
+}

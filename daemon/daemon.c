@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The life of the daemon: prepare, open the ledger, load what is known, listen, run, and end in the
+ * reverse order. Each step of the beginning and of the end calls the next one when it is done.
+ */
+#include <malloc.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/notify.h"
+#include "daemon/scheme.h"
+#include "daemon/start.h"
+#include "proto/build.h"
+
+enum { EXIT_BUSY = 75, CHORES_MS = 1000 };
+
+const struct family_target *daemon_target(const struct daemon *d, const struct family *f)
+{
+    return family_target_find(f, &d->device, NULL);
+}
+
+void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
+{
+    struct event e = {.created_s = time(NULL), .uid = uid};
+    va_list args;
+    va_start(args, format);
+    vsnprintf(e.text, sizeof(e.text), format, args);
+    va_end(args);
+    snprintf(e.kind, sizeof(e.kind), "%s", kind);
+    if (d->ledger) {
+        d->ledger->ops->add_event(d->ledger, &e);
+    }
+}
+
+static int fail(struct daemon *d, const struct error *err)
+{
+    log_error("%s", err->text);
+    d->exit_code = err->code == ERROR_BUSY ? EXIT_BUSY : EXIT_FAILURE;
+    return d->exit_code;
+}
+
+static void fail_start(struct daemon *d, const struct error *err)
+{
+    fail(d, err);
+    daemon_stop(d, "it could not start");
+}
+
+/* ---- what is known ---------------------------------------------------------------------------------- */
+
+/* Whether the row answers, or is only worth trying first. */
+static enum cache_rank rank_of(const struct daemon *d, const struct best *b,
+                               const struct problem *bucket)
+{
+    const struct family *f = family_of_problem(bucket);
+    const struct family_target *t = f ? daemon_target(d, f) : NULL;
+    char stamp[STAMP_MAX];
+    if (!f) {
+        return CACHE_SERVES; /* gemmd only keeps it */
+    }
+    if (!t || strcmp(b->source, "imported") == 0 || strcmp(b->source, "partial") == 0) {
+        return CACHE_HINT;
+    }
+    family_stamp(f, t, &d->device, stamp);
+    if (strcmp(stamp, b->stamp) != 0) {
+        return CACHE_HINT;
+    }
+    return strcmp(b->source, "manual") == 0 ? CACHE_PINNED : CACHE_SERVES;
+}
+
+static void watch_chores(struct daemon *d);
+
+void daemon_learn(struct daemon *d, const struct best *b, bool saved)
+{
+    struct scratch *x = d->scratch;
+    struct error err = ERROR_NULL;
+    d->generation = b->generation > d->generation ? b->generation : d->generation;
+    if (strcmp(b->class, d->device.class) != 0) {
+        return;
+    }
+    int status = problem_make(&x->learned, b->op, &b->problem, &err);
+    status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
+    if (status == 0) {
+        answer_of_best(&x->hint, b, saved);
+        status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
+                           rank_of(d, b, &x->learned), b->atol, b->rtol, &err);
+    }
+    if (status < 0) {
+        log_warning("row %s is not served: %s", b->key, err.text);
+    }
+    watch_chores(d);
+}
+
+/* ---- chores: answers that are only in memory, idle exit ---------------------------------------------- */
+
+static void on_saved(void *ctx, const struct ledger_status *s)
+{
+    struct daemon *d = ctx;
+    struct error err = ERROR_NULL;
+    if (s->unsaved == 0 && cache_all_saved(&d->cache, &err) < 0) {
+        log_warning("%s", err.text);
+    }
+}
+
+static bool is_idle(const struct daemon *d)
+{
+    return d->server.n_sessions == 0 && !d->scheduler.running && d->scheduler.n_queued == 0;
+}
+
+static void on_chores(uv_timer_t *timer)
+{
+    struct daemon *d = timer->data;
+    int64_t limit_s = d->config->idle_exit_s;
+    if (d->cache.unsaved && d->ledger) {
+        d->ledger->ops->status(d->ledger, on_saved, d);
+    }
+    if (!is_idle(d)) {
+        d->server.quiet_since_ms = server_now(&d->server);
+    } else if (limit_s && server_now(&d->server) - d->server.quiet_since_ms >=
+                              (uint64_t)limit_s * 1000) {
+        daemon_stop(d, "idle for --idle-exit-s");
+        return;
+    }
+    watch_chores(d);
+}
+
+static void watch_chores(struct daemon *d)
+{
+    bool needed = d->cache.unsaved || d->config->idle_exit_s;
+    if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&d->chores)) {
+        uv_timer_start(&d->chores, on_chores, CHORES_MS, 0);
+    }
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    daemon_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void start_serving(struct daemon *d)
+{
+    struct error err = ERROR_NULL;
+    malloc_trim(0); /* loading went through larger structs than what is kept */
+    int status = server_start(&d->server, d, &d->loop, d->config->group,
+                              (unsigned)d->config->max_connections, notify_listen_fd(), &err);
+    if (status < 0) {
+        fail_start(d, &err);
+        return;
+    }
+    if (d->config->offline) {
+        error_set(&d->scheduler.off, ERROR_NO_DEVICE,
+                  "this gemmd runs --offline: nothing is tuned by it");
+        printf("%s\n", d->server.path);
+        fflush(stdout);
+    }
+    log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s", build_id, d->device.name,
+               d->device.uuid, d->server.path, d->cache.n, d->database);
+    daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
+    watch_chores(d);
+    notify_send("READY=1");
+}
+
+static void on_loaded(void *ctx, int status, const struct best *bests, size_t n,
+                      const struct error *err)
+{
+    struct daemon *d = ctx;
+    if (d->stopping) {
+        return;
+    }
+    if (status < 0) {
+        fail_start(d, err);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        daemon_learn(d, &bests[i], true);
+    }
+    if (n == 0) {
+        start_serving(d);
+    }
+}
+
+static void on_scheme(struct daemon *d, int status, const struct error *err)
+{
+    struct error local = ERROR_NULL;
+    if (d->stopping) {
+        return;
+    }
+    if (status < 0) {
+        fail_start(d, err);
+    } else if (d->ledger->ops->load(d->ledger, on_loaded, d) < 0) {
+        error_set(&local, ERROR_STORE, "the database %s cannot be read", d->database);
+        fail_start(d, &local);
+    }
+}
+
+static void on_notice(void *ctx, const char *kind, const char *text)
+{
+    (void)ctx;
+    log_warning("database: %s: %s", kind, text);
+}
+
+static int open_ledger(struct daemon *d, struct error *err)
+{
+    struct ledger_config c = {.path = d->database,
+                              .force_network_fs = d->config->force_network_fs,
+                              .trials_per_key_max = d->config->trials_per_key,
+                              .notice = on_notice,
+                              .ctx = d};
+    int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);
+    if (status < 0) {
+        d->ledger = NULL;
+        return status;
+    }
+    d->ledger->ops->put_device(d->ledger, &d->device);
+    return scheme_settle(d, on_scheme, err);
+}
+
+static int allocate(struct daemon *d, struct error *err)
+{
+    d->scratch = calloc(1, sizeof(*d->scratch));
+    d->doc = wire_doc_new();
+    if (!d->scratch || !d->doc) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to start");
+    }
+    return cache_init(&d->cache, d->device.class, err);
+}
+
+static void init_handles(struct daemon *d)
+{
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(&d->loop, &d->signals[i]);
+        d->signals[i].data = d;
+        uv_signal_start(&d->signals[i], on_signal, numbers[i]);
+    }
+    uv_timer_init(&d->loop, &d->chores);
+    d->chores.data = d;
+    d->started_ms = uv_now(&d->loop);
+    scheduler_init(&d->scheduler, d);
+    supervisor_init(&d->supervisor, d);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static void on_server_stopped(struct daemon *d)
+{
+    for (int i = 0; i < 2; i++) {
+        uv_close((uv_handle_t *)&d->signals[i], NULL);
+    }
+    uv_close((uv_handle_t *)&d->chores, NULL);
+}
+
+static void on_ledger_stopped(void *ctx)
+{
+    struct daemon *d = ctx;
+    d->ledger = NULL;
+    if (d->server.open_handles) {
+        server_stop(&d->server, on_server_stopped);
+    } else {
+        on_server_stopped(d);
+    }
+}
+
+static void on_runner_stopped(struct daemon *d)
+{
+    if (d->ledger) {
+        d->ledger->ops->stop(d->ledger, on_ledger_stopped, d);
+    } else {
+        on_ledger_stopped(d);
+    }
+}
+
+void daemon_stop(struct daemon *d, const char *why)
+{
+    if (d->stopping) {
+        return;
+    }
+    d->stopping = true;
+    log_notice("stopping: %s", why);
+    notify_send("STOPPING=1");
+    if (d->server.open_handles) {
+        daemon_event(d, "stop", 0, "%s", why);
+        server_stop_listening(&d->server);
+    }
+    scheduler_stop(&d->scheduler);
+    supervisor_stop(&d->supervisor, on_runner_stopped);
+}
+
+static void release(struct daemon *d)
+{
+    server_deinit(&d->server);
+    cache_deinit(&d->cache);
+    wire_doc_free(d->doc);
+    free(d->scratch);
+}
+
+int daemon_run(const struct config *c)
+{
+    static struct daemon daemon; /* one per process; handles must not move */
+    struct daemon *d = &daemon;
+    struct error err = ERROR_NULL;
+    d->config = c;
+    d->server.lock_fd = d->server.device_lock_fd = -1;
+    signal(SIGPIPE, SIG_IGN);
+    mallopt(M_ARENA_MAX, 1); /* the writer thread is no reason for a second heap */
+    families_register();
+    int status = start_prepare(d, &err);
+    status = status ? status : allocate(d, &err);
+    if (status < 0) {
+        fail(d, &err);
+        release(d);
+        return d->exit_code;
+    }
+    uv_loop_init(&d->loop);
+    init_handles(d);
+    if (open_ledger(d, &err) < 0) {
+        fail_start(d, &err);
+    }
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&d->loop) != 0) {
+        log_error("a handle was left open at the end: this is a bug");
+        d->exit_code = EXIT_FAILURE;
+    }
+    release(d);
+    return d->exit_code;
+}

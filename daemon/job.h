@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A job: one search that somebody waits for, or asked for in the background. Requests for the same
+ * search share one job (single flight): same bucket, strategy, budgets, tolerances, restrictions.
+ *
+ * A queued job is small: its search stays packed until it runs. A waiter is a request that the job
+ * will answer; it leaves by the answer, by its deadline, by `cancel`, or with its client.
+ */
+#ifndef GEMMD_DAEMON_JOB_H
+#define GEMMD_DAEMON_JOB_H
+
+#include "daemon/list.h"
+#include "daemon/session.h"
+#include "proto/request.h"
+
+enum job_state {
+    JOB_QUEUED,
+    JOB_HISTORY,    /* the ledger looks up what was measured before */
+    JOB_RUNNING,    /* the runner has the order, or is being started for it */
+    JOB_PUBLISHING, /* the ledger makes the best durable */
+};
+
+struct scheduler;
+
+struct job {
+    struct scheduler *scheduler; /* borrowed */
+    struct list link;       /* scheduler->queue */
+    int64_t id;
+    char key[HASH_HEX];
+    uint64_t identity;      /* hash of search and pin */
+    struct wire_buf search; /* owned: the request, with problem = bucket */
+    enum job_state state;
+    bool pin;               /* the winner becomes `manual` */
+    bool again;             /* what was measured before a finished search does not count */
+    bool background;        /* goes on when nobody waits */
+    bool restricted;        /* its winner is `partial` */
+    bool cancelled;
+    int64_t uid;            /* who asked first */
+    struct list waiters;
+    unsigned n_waiters;
+
+    /* From here on: of the running job (tuning.c). */
+    struct request *request; /* owned: `search`, unpacked; budgets filled in */
+    char stamp[STAMP_MAX];        /* of what is measured now */
+    char trial_stamp[STAMP_MAX];  /* the same, and tolerances when they are not the usual ones */
+    struct best *best;       /* owned: being published */
+    struct wire_buf done;    /* owned: finished trials, one packed map after the other */
+    uint32_t n_done;
+    char (*avoid)[HASH_HEX]; /* owned */
+    uint32_t n_avoid;
+    bool reverify;           /* looks only at `known`, under tighter tolerances, before it searches */
+    struct record *known;    /* owned: the best so far, when it has to be verified again */
+    char failed_variant[HASH_HEX]; /* of the last failed trial */
+    unsigned deaths, unnamed_deaths;
+    unsigned refused;        /* orders that a leaving runner did not take */
+    struct progress progress; /* the last one */
+    uint64_t told_ms;         /* when waiters were told last */
+    uint64_t began_ms;
+};
+
+struct waiter {
+    struct ticket ticket; /* first: a ticket is its waiter */
+    struct job *job;      /* borrowed */
+    struct list link;     /* job->waiters */
+    uint64_t deadline_ms; /* loop time; 0: none */
+    bool progress;
+    size_t problem_len;
+    uint8_t problem[];    /* the true problem, packed: for the lower tier past the deadline */
+};
+
+/* The part of a request that says what is searched, packed. `r` is changed: what does not belong
+ * to the search is cleared. */
+int job_pack(struct wire_buf *b, struct request *r, struct error *err);
+uint64_t job_identity(const struct wire_buf *search, bool pin);
+
+struct job *job_new(int64_t id, struct wire_buf *search /* moved */, struct error *err);
+struct job *job_free(struct job *j); /* nobody may wait for it */
+
+int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
+             uint64_t deadline_ms, bool progress, void (*gone)(struct ticket *t),
+             struct error *err);
+struct waiter *waiter_free(struct waiter *w); /* unlinks; its ticket must be closed */
+
+/* To all who wait, and then nobody does. */
+void job_answer(struct job *j, const void *answer, size_t n);
+void job_fail(struct job *j, const struct error *e);
+/* To those who asked for it. */
+void job_tell(struct job *j);
+
+#endif

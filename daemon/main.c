@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemmd: reads its settings and runs. Everything else is in the parts (daemon.h). */
+#include <argp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/config.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "proto/build.h"
+
+enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
+
+const char *argp_program_version = "gemmd " GEMMD_VERSION;
+
+struct arguments {
+    struct config config;
+    struct config_sources from;
+    const char *file; /* borrowed */
+    bool print;
+    struct { const char *key, *value; } given[64]; /* borrowed: applied after the file */
+    int n_given;
+};
+
+static error_t take(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *a = state->input;
+    if (key >= KEY_FIRST && key < KEY_FIRST + CONFIG_KEYS) {
+        if (a->n_given == (int)(sizeof(a->given) / sizeof(a->given[0]))) {
+            argp_error(state, "too many options");
+        }
+        a->given[a->n_given].key = config_keys[key - KEY_FIRST].name;
+        a->given[a->n_given++].value = arg ? arg : "true";
+        return 0;
+    }
+    switch (key) {
+    case KEY_CONFIG:
+        a->file = arg;
+        return 0;
+    case KEY_PRINT:
+        a->print = true;
+        return 0;
+    case KEY_FOREGROUND:
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "unexpected argument '%s'", arg);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static void parse(struct arguments *a, int argc, char **argv)
+{
+    struct argp_option options[CONFIG_KEYS + 4] = {
+        {"config", KEY_CONFIG, "FILE", 0, "Configuration (default: " CONFIG_FILE_DEFAULT ")", 1},
+        {"print-config", KEY_PRINT, NULL, 0, "Show each setting and where it comes from, and exit", 1},
+        {"foreground", KEY_FOREGROUND, NULL, 0, "Stay in the foreground: always the case", 1},
+    };
+    for (int i = 0; i < CONFIG_KEYS; i++) {
+        const struct config_key *k = &config_keys[i];
+        options[3 + i] = (struct argp_option){k->name, KEY_FIRST + i, k->arg, 0, k->help, 0};
+    }
+    const struct argp argp = {
+        options, take, NULL,
+        "Serves tuned GPU kernel configurations for one device on a Unix socket.\v"
+        "Settings come from the command line, else from the configuration file (section [gemmd], the "
+        "same names), else from defaults. Exit codes: 0 stopped, 1 failure, 2 usage, 75 another "
+        "gemmd serves this device or database.",
+        NULL, NULL, NULL};
+    argp_err_exit_status = 2;
+    argp_parse(&argp, argc, argv, 0, NULL, a);
+}
+
+static int configure(struct arguments *a, struct error *err)
+{
+    config_init(&a->config, &a->from);
+    int status = config_read(&a->config, &a->from, a->file ? a->file : CONFIG_FILE_DEFAULT,
+                             a->file != NULL, err);
+    for (int i = 0; status == 0 && i < a->n_given; i++) {
+        status = config_set(&a->config, &a->from, a->given[i].key, a->given[i].value,
+                            "command line", err);
+        if (status) {
+            error_prefix(err, "--%s", a->given[i].key);
+        }
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static struct arguments a;
+    struct error err = ERROR_NULL;
+    enum log_level level = LEVEL_INFO;
+    parse(&a, argc, argv);
+    int status = configure(&a, &err);
+    status = status ? status : log_level_parse(a.config.log_level, &level, &err);
+    if (status < 0) {
+        fprintf(stderr, "gemmd: %s\n", err.text);
+        return 2;
+    }
+    if (a.print) {
+        config_print(&a.config, &a.from);
+        return EXIT_SUCCESS;
+    }
+    log_open(level);
+    return daemon_run(&a.config);
+}

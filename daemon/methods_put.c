@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results that others measured. For "custom:" ops, which gemmd only keeps, such a row is the answer;
+ * for ops that it understands a row is a hint until it was measured here. A row never pushes out
+ * what serves its key already.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/methods.h"
+
+/* A config that its one-line form can carry, valid where gemmd knows what that means. */
+static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
+                        struct error *err)
+{
+    const struct family *f = family_of_problem(bucket);
+    const struct family_target *t = f ? daemon_target(d, f) : NULL;
+    struct rejection why;
+    if (record_format(config, NULL, 0) >= CONFIG_TEXT_MAX) {
+        return error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
+                         CONFIG_TEXT_MAX - 1);
+    }
+    if (t && t->check(bucket, config, &d->device, &why)) {
+        return error_set(err, why.code, "%s", why.text);
+    }
+    return 0;
+}
+
+/* The parts of a row that follow from its problem. `b` is zeroed; its config and times are set. */
+static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
+                 const struct key *k, int64_t uid)
+{
+    const struct family *f = family_of_problem(bucket);
+    memcpy(b->key, k->id, sizeof(b->key));
+    snprintf(b->op, sizeof(b->op), "%s", bucket->op_name);
+    snprintf(b->family, sizeof(b->family), "%s", f ? f->name : "");
+    record_copy(&b->problem, &bucket->fields);
+    memcpy(b->class, d->device.class, sizeof(b->class));
+    snprintf(b->source, sizeof(b->source), "imported");
+    if (f) {
+        best_work(b, f, bucket, &d->device);
+    }
+    b->uid = uid;
+    b->created_s = b->created_s ? b->created_s : time(NULL);
+}
+
+/* Whether the key has an answer that outranks an imported row. */
+static bool outranked(const struct daemon *d, const struct key *k, const struct problem *bucket)
+{
+    const struct cache_entry *e = cache_find(&d->cache, k);
+    return e && e->rank >= CACHE_SERVES && family_of_problem(bucket);
+}
+
+static void learned(struct daemon *d, int status, const struct best *b, bool saved,
+                    const struct error *err)
+{
+    if (status < 0 && err) {
+        log_warning("an imported row is not saved: %s", err->text);
+    }
+    if (b) {
+        daemon_learn(d, b, saved);
+    }
+}
+
+/* ---- put ------------------------------------------------------------------------------------------ */
+
+static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
+{
+    struct answer *a = &d->scratch->answer;
+    answer_of_best(a, best, saved);
+    if (best->family[0]) {
+        snprintf(a->tier, sizeof(a->tier), "near");
+        answer_note(a, "a hint until it is measured here");
+    }
+    schema_encode(b, &answer_schema, a);
+}
+
+static void on_put(void *ctx, int status, const struct best *b, bool saved, const struct error *err)
+{
+    struct pending *p = ctx;
+    learned(p->d, status, b, saved, err);
+    if (!b) {
+        pending_fail(p, err);
+        return;
+    }
+    struct wire_buf *out = pending_result(p);
+    if (out) {
+        put_answer(out, p->d, b, saved);
+    }
+    pending_drop(p);
+}
+
+int method_put(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"problem", "config", "time_us", NULL};
+    struct daemon *d = c->d;
+    struct scratch *x = d->scratch;
+    struct best *b = &x->best;
+    const struct wire_obj *time_us = wire_find(c->params, "time_us");
+    int status = call_only(c, names, err);
+    status = status ? status : call_problem(c, err);
+    memset(b, 0, sizeof(*b));
+    status = status ? status : call_config(c, &b->config, err);
+    status = status ? status : check_config(d, &x->bucket, &b->config, err);
+    if (status < 0) {
+        return status;
+    }
+    b->time_us = b->spread = b->reference_us = NAN;
+    if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || b->time_us < 0)) {
+        return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
+    }
+    if (outranked(d, &x->key, &x->bucket)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "key %.12s has an answer that was measured here, which a put does not push "
+                         "out; `pin` a config to decide it, or `evict` the key first",
+                         x->key.id);
+    }
+    fill(d, b, &x->bucket, &x->key, c->s->uid);
+    struct pending *p;
+    status = call_later(c, sizeof(*p), &p, err);
+    if (status == 0 && d->ledger->ops->publish(d->ledger, b, on_put, p) < 0) {
+        pending_drop(p);
+        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
+    return status ? status : METHOD_LATER;
+}
+
+/* ---- import --------------------------------------------------------------------------------------- */
+
+enum { SKIPPED_MAX = 256 };
+
+struct importing {
+    struct pending pending; /* first */
+    unsigned left;
+    int64_t imported;
+    uint32_t n_skipped;
+    struct wire_buf skipped; /* owned: the maps */
+};
+
+static void finish_import(struct importing *x)
+{
+    struct wire_buf skipped = x->skipped;
+    struct wire_buf *b = pending_result(&x->pending);
+    daemon_event(x->pending.d, "import", 0, "%lld rows imported, %u skipped",
+                 (long long)x->imported, x->n_skipped);
+    if (b) {
+        wire_put_map(b, 2);
+        wire_put_kv_int(b, "imported", x->imported);
+        wire_put_str(b, "skipped");
+        wire_put_array(b, x->n_skipped);
+        wire_put_raw(b, skipped.data, skipped.len);
+    }
+    pending_drop(&x->pending);
+    wire_buf_deinit(&skipped);
+}
+
+static void skip(struct importing *x, size_t row, const char *why)
+{
+    x->n_skipped++;
+    wire_put_map(&x->skipped, 2);
+    wire_put_kv_int(&x->skipped, "row", (int64_t)row);
+    wire_put_kv_str(&x->skipped, "message", why);
+}
+
+static void on_imported(void *ctx, int status, const struct best *b, bool saved,
+                        const struct error *err)
+{
+    struct importing *x = ctx;
+    learned(x->pending.d, status, b, saved, err);
+    x->imported += b != NULL;
+    if (--x->left == 0) {
+        finish_import(x);
+    }
+}
+
+/* A row of another device class keeps its class: it is for the daemon that has such a device. */
+static int import_row(struct importing *x, const struct wire_obj *row, int64_t uid,
+                      struct error *err)
+{
+    struct daemon *d = x->pending.d;
+    struct scratch *s = d->scratch;
+    struct best *b = &s->best;
+    struct problem *p = &s->other;
+    int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, err);
+    status = status ? status : problem_make(p, b->op, &b->problem, err);
+    if (status < 0) {
+        return status;
+    }
+    char class_[sizeof(b->class)];
+    snprintf(class_, sizeof(class_), "%s", b->class[0] ? b->class : d->device.class);
+    bool ours = strcmp(class_, d->device.class) == 0;
+    problem_bucket(p, d->scheme, &s->bucket);
+    status = key_make(&s->key, &s->bucket, class_, err);
+    if (status == 0 && ours) {
+        status = check_config(d, &s->bucket, &b->config, err);
+    }
+    if (status < 0) {
+        return status;
+    }
+    key_id(&s->key);
+    if (ours && outranked(d, &s->key, &s->bucket)) {
+        return error_set(err, ERROR_CONFLICT, "the key has an answer that was measured here");
+    }
+    if (!ours && family_of_problem(p)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "the row is of another device class (%s): import it through the gemmd of "
+                         "such a device", class_);
+    }
+    b->generation = b->trial = b->measured = 0;
+    b->module[0] = b->stamp[0] = 0;
+    fill(d, b, &s->bucket, &s->key, uid);
+    memcpy(b->class, class_, sizeof(b->class));
+    status = d->ledger->ops->publish(d->ledger, b, on_imported, x);
+    if (status < 0) {
+        return error_set(err, status, "the ledger takes nothing now");
+    }
+    x->left++;
+    return 0;
+}
+
+int method_import(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"rows", NULL};
+    const struct wire_obj *rows = wire_find(c->params, "rows");
+    struct pending *p;
+    int status = call_only(c, names, err);
+    if (status == 0 && (wire_type_of(rows) != WIRE_ARRAY || wire_count(rows) > SKIPPED_MAX)) {
+        status = error_set(err, ERROR_INVALID,
+                           "'rows' must be a list of at most %d rows as `list` of best gives them",
+                           SKIPPED_MAX);
+    }
+    status = status ? status : call_later(c, sizeof(struct importing), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    struct importing *x = (struct importing *)p;
+    x->left = 1; /* held until all rows are looked at */
+    for (size_t i = 0; i < wire_count(rows); i++) {
+        struct error why = ERROR_NULL;
+        if (import_row(x, wire_at(rows, i), c->s->uid, &why) < 0) {
+            skip(x, i, why.text);
+        }
+    }
+    if (--x->left == 0) {
+        finish_import(x);
+    }
+    return METHOD_LATER;
+}

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who we are (`hello`) and how we are (`status`). */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/methods.h"
+#include "proto/build.h"
+#include "proto/limits.h"
+
+int method_hello(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"version", "client", NULL};
+    struct daemon *d = c->d;
+    const struct wire_obj *version = wire_find(c->params, "version");
+    const struct wire_obj *client = wire_find(c->params, "client");
+    int64_t v = PROTOCOL_VERSION;
+    int status = call_only(c, names, err);
+    if (status < 0) {
+        return status;
+    }
+    if (version && !wire_get_int(version, &v)) {
+        return error_set(err, ERROR_INVALID, "'version' must be a number");
+    }
+    if (v != PROTOCOL_VERSION) {
+        return error_set(err, ERROR_VERSION,
+                         "the client speaks protocol version %lld, this gemmd (%s) version %d",
+                         (long long)v, build_id, PROTOCOL_VERSION);
+    }
+    if (client && !wire_copy_str(client, c->s->client, sizeof(c->s->client))) {
+        return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
+                         sizeof(c->s->client) - 1);
+    }
+    struct wire_buf *b = &c->s->out;
+    rpc_put_result(b, c->id);
+    wire_put_map(b, 8);
+    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
+    wire_put_kv_str(b, "build", build_id);
+    wire_put_str(b, "capabilities");
+    methods_put_names(b);
+    wire_put_str(b, "device");
+    schema_encode(b, &device_info_schema, &d->device);
+    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
+    wire_put_kv_int(b, "generation", d->generation);
+    wire_put_kv_str(b, "stamp", d->stamp);
+    wire_put_kv_int(b, "owner", (int64_t)geteuid());
+    return 0;
+}
+
+/* ---- status --------------------------------------------------------------------------------------- */
+
+static void put_errors(struct wire_buf *b, const struct server *s)
+{
+    size_t n = 0;
+    for (int i = 1; i < ERROR_SLOTS; i++) {
+        n += s->errors[i] > 0;
+    }
+    wire_put_str(b, "errors");
+    wire_put_map(b, n);
+    for (int i = 1; i < ERROR_SLOTS; i++) {
+        if (s->errors[i]) {
+            wire_put_kv_int(b, error_name(-i), (int64_t)s->errors[i]);
+        }
+    }
+}
+
+static void put_jobs(struct wire_buf *b, const struct scheduler *s)
+{
+    wire_put_str(b, "jobs");
+    wire_put_map(b, 5);
+    wire_put_kv_int(b, "running", s->running != NULL);
+    wire_put_kv_int(b, "queued", s->n_queued);
+    wire_put_kv_int(b, "done", (int64_t)s->done);
+    wire_put_kv_int(b, "failed", (int64_t)s->failed);
+    wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
+}
+
+static void put_runner(struct wire_buf *b, const struct supervisor *s)
+{
+    wire_put_str(b, "runner");
+    wire_put_map(b, 4);
+    wire_put_kv_str(b, "state", runner_state_name(s->state));
+    wire_put_kv_int(b, "pid", s->state == RUNNER_NONE ? 0 : s->process.pid);
+    wire_put_kv_int(b, "deaths", (int64_t)s->deaths);
+    wire_put_kv_int(b, "starts", (int64_t)s->starts);
+}
+
+static void put_job(struct wire_buf *b, const struct job *j)
+{
+    wire_put_str(b, "job");
+    if (!j || !j->request) {
+        wire_put_nil(b);
+        return;
+    }
+    wire_put_map(b, 7);
+    wire_put_kv_str(b, "key", j->key);
+    wire_put_str(b, "problem");
+    problem_pack(b, &j->request->problem);
+    wire_put_kv_str(b, "phase", j->progress.phase);
+    wire_put_kv_int(b, "done", j->progress.done);
+    wire_put_kv_int(b, "total", j->progress.total);
+    wire_put_str(b, "best_us");
+    if (j->progress.best_us > 0) {
+        wire_put_real(b, j->progress.best_us);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_int(b, "waiters", j->n_waiters);
+}
+
+static void put_store(struct wire_buf *b, const struct ledger_status *s)
+{
+    wire_put_str(b, "store");
+    wire_put_map(b, 9);
+    wire_put_kv_int(b, "unsaved", s->unsaved);
+    wire_put_kv_int(b, "lost_trials", s->lost_trials);
+    wire_put_kv_int(b, "bests", s->bests);
+    wire_put_kv_int(b, "trials", s->trials);
+    wire_put_kv_int(b, "modules", s->modules);
+    wire_put_kv_int(b, "quarantined", s->quarantined);
+    wire_put_kv_int(b, "file_bytes", s->file_bytes);
+    wire_put_kv_int(b, "wal_bytes", s->wal_bytes);
+    wire_put_kv_bool(b, "disk_full", s->disk_full);
+}
+
+static int64_t rss_bytes(void)
+{
+    long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f) {
+        if (fscanf(f, "%*d %ld", &pages) != 1) {
+            pages = 0;
+        }
+        fclose(f);
+    }
+    return (int64_t)pages * sysconf(_SC_PAGESIZE);
+}
+
+/* `on`, or why it is off. */
+static const char *tuning(const struct daemon *d)
+{
+    if (d->scheduler.off.code) {
+        return d->scheduler.off.text;
+    }
+    return d->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
+}
+
+static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
+{
+    wire_put_map(b, 20);
+    wire_put_kv_str(b, "build", build_id);
+    wire_put_kv_int(b, "pid", getpid());
+    wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
+    wire_put_str(b, "device");
+    schema_encode(b, &device_info_schema, &d->device);
+    wire_put_kv_str(b, "socket", d->server.path);
+    wire_put_kv_str(b, "database", d->database);
+    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
+    wire_put_kv_int(b, "generation", d->generation);
+    wire_put_kv_int(b, "keys", (int64_t)d->cache.n);
+    wire_put_kv_int(b, "hits", (int64_t)d->hits);
+    wire_put_kv_int(b, "misses", (int64_t)d->misses);
+    wire_put_kv_int(b, "requests", (int64_t)d->server.requests);
+    put_errors(b, &d->server);
+    wire_put_kv_int(b, "connections", d->server.n_sessions);
+    put_jobs(b, &d->scheduler);
+    put_runner(b, &d->supervisor);
+    put_job(b, d->scheduler.running);
+    put_store(b, store);
+    wire_put_kv_int(b, "rss_bytes", rss_bytes());
+    wire_put_kv_str(b, "tuning", tuning(d));
+}
+
+static void on_status(void *ctx, const struct ledger_status *store)
+{
+    struct pending *p = ctx;
+    struct wire_buf *b = pending_result(p);
+    struct error err = ERROR_NULL;
+    if (store->unsaved == 0) {
+        cache_all_saved(&p->d->cache, &err);
+    }
+    if (b) {
+        put_status(b, p->d, store);
+    }
+    pending_drop(p);
+}
+
+int method_status(struct call *c, struct error *err)
+{
+    struct pending *p;
+    int status = call_later(c, sizeof(*p), &p, err);
+    if (status == 0 && c->d->ledger->ops->status(c->d->ledger, on_status, p) < 0) {
+        pending_drop(p);
+        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
+    return status ? status : METHOD_LATER;
+}

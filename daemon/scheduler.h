@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The scheduler: what is to be tuned, in which order, and who waits for it. One job at a time has
+ * the device. Jobs that somebody waits for go before background ones, each in the order they came;
+ * a waiting client does not interrupt a running job. A job that nobody waits for any more and that
+ * nobody asked for in the background is cancelled.
+ *
+ * When the device kills job after job, tuning is switched off and hits are served on.
+ */
+#ifndef GEMMD_DAEMON_SCHEDULER_H
+#define GEMMD_DAEMON_SCHEDULER_H
+
+#include <uv.h>
+
+#include "daemon/job.h"
+
+enum {
+    QUEUE_MAX = 4096,       /* jobs */
+    FAILING_JOBS_MAX = 3,   /* jobs in a row that died of the device */
+    TELL_EVERY_MS = 100,    /* progress, per request */
+};
+
+struct daemon;
+
+struct scheduler {
+    struct daemon *daemon; /* borrowed */
+    struct list queue;
+    unsigned n_queued;
+    struct job *running;   /* owned; NULL: none */
+    uv_timer_t deadlines;  /* the earliest of all waiters */
+    uv_timer_t next;       /* starts the next job, never from within a callback of the last */
+    int64_t last_id;
+    uint64_t done, failed, cancelled;
+    unsigned failing;      /* jobs in a row that died of the device */
+    struct error off;      /* code != 0: nothing is tuned, and why */
+    bool stopping;
+};
+
+/* How a request wants its search. */
+struct wanted {
+    struct request *request;       /* problem = the true one; used up */
+    const struct problem *bucket;
+    const struct key *key;         /* with id */
+    bool pin, again, background;
+    /* Whom to answer; NULL: nobody. */
+    struct session *session;
+    uint32_t id;
+};
+
+void scheduler_init(struct scheduler *s, struct daemon *d);
+/* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
+ * can be known to fail beforehand (no valid config; a restriction or a given config that is wrong).
+ */
+int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *err);
+/* The waiter of a connection's request, NULL: none. */
+struct waiter *scheduler_find(struct scheduler *s, const struct session *session, uint32_t id);
+/* Takes a waiter out of its job with an error answer. */
+void scheduler_drop(struct scheduler *s, struct waiter *w, const struct error *e);
+
+/* The running job has ended (tuning.c): counts it, frees it, starts the next. */
+enum job_end { JOB_DONE, JOB_FAILED, JOB_DIED, JOB_CANCELLED };
+void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
+void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timers. The running job is let go: no
+ * callback may come for it any more. */
+void scheduler_stop(struct scheduler *s);
+
+#endif

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The listening socket, the ready list and the sweep of deadlines (server.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+enum { SWEEP_MS = 1000 };
+
+/* ---- locks --------------------------------------------------------------------------------------- */
+
+static int lock_file(const char *socket_path, int *out, struct error *err)
+{
+    char path[PATHS_MAX + 8];
+    snprintf(path, sizeof(path), "%s.lock", socket_path);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        return error_set(err, errno == EACCES ? ERROR_DENIED : ERROR_IO, "cannot open %s: %s", path,
+                         strerror(errno));
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        char pid[16] = "?";
+        ssize_t n = read(fd, pid, sizeof(pid) - 1);
+        pid[n > 0 ? strcspn(pid, "\n") : 1] = 0;
+        close(fd);
+        return error_set(err, ERROR_BUSY,
+                         "another gemmd (pid %s) serves %s; use it, stop it with `gemmctl stop`, "
+                         "or give this one another --socket",
+                         pid, socket_path);
+    }
+    /* For the sentence above, and for people. */
+    if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0) {
+        log_warning("%s: cannot write the process id: %s", path, strerror(errno));
+    }
+    *out = fd;
+    return 0;
+}
+
+/* The name is free again when its holder dies, whatever directory, user or container it was in. */
+static int lock_device(const char *uuid, int *out, struct error *err)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "gemmd-device-%s", uuid);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return error_set(err, ERROR_IO, "socket: %s", strerror(errno));
+    }
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    if (bind(fd, (struct sockaddr *)&name, length) < 0) {
+        int why = errno;
+        close(fd);
+        if (why != EADDRINUSE) {
+            return error_set(err, ERROR_IO, "cannot lock device %s: %s", uuid, strerror(why));
+        }
+        return error_set(err, ERROR_BUSY,
+                         "another gemmd serves device %s; there is one daemon per GPU, also when "
+                         "its socket is elsewhere: use that one, or stop it first",
+                         uuid);
+    }
+    *out = fd;
+    return 0;
+}
+
+int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
+                struct error *err)
+{
+    s->lock_fd = s->device_lock_fd = -1;
+    int status = paths_check_socket(path, err);
+    if (status) {
+        return status;
+    }
+    snprintf(s->path, sizeof(s->path), "%s", path);
+    char copy[PATHS_MAX];
+    memcpy(copy, s->path, sizeof(copy));
+    status = paths_make_dir(dirname(copy), 0750, err);
+    if (status) {
+        return status;
+    }
+    status = lock_file(path, &s->lock_fd, err);
+    if (status == 0 && exclusive_device) {
+        status = lock_device(device_uuid, &s->device_lock_fd, err);
+    }
+    return status;
+}
+
+/* ---- listening ----------------------------------------------------------------------------------- */
+
+static int give_to_group(const char *path, const char *group, struct error *err)
+{
+    errno = 0;
+    struct group *g = getgrnam(group);
+    if (!g) {
+        return error_set(err, ERROR_INVALID, "group \"%s\" does not exist; see `getent group`",
+                         group);
+    }
+    char copy[PATHS_MAX];
+    snprintf(copy, sizeof(copy), "%s", path);
+    if (chown(path, (uid_t)-1, g->gr_gid) < 0 || chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0) {
+        return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", path, group,
+                         strerror(errno));
+    }
+    return 0;
+}
+
+static int bind_path(struct server *s, const char *group, struct error *err)
+{
+    struct stat st;
+    if (lstat(s->path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
+        return error_set(err, ERROR_IO,
+                         "%s is there and is no socket; remove it, or choose another --socket",
+                         s->path);
+    }
+    if (unlink(s->path) < 0 && errno != ENOENT) { /* stale: we hold the lock */
+        return error_set(err, ERROR_IO, "cannot remove the stale socket %s: %s", s->path,
+                         strerror(errno));
+    }
+    mode_t old = umask(0117); /* 0660 from its first moment */
+    int status = uv_pipe_bind(&s->pipe, s->path);
+    umask(old);
+    if (status < 0) {
+        return error_set(err, ERROR_IO, "cannot bind %s: %s", s->path, uv_strerror(status));
+    }
+    s->bound = true;
+    return group[0] ? give_to_group(s->path, group, err) : 0;
+}
+
+static void on_connection(uv_stream_t *listener, int status)
+{
+    struct server *s = listener->data;
+    struct error err = ERROR_NULL;
+    if (status < 0) {
+        log_warning("accept: %s", uv_strerror(status));
+        return;
+    }
+    s->accepted++;
+    if (session_accept(s, &err) < 0) {
+        log_warning("%s", err.text);
+    }
+}
+
+static void run_turns(uv_idle_t *idle);
+static void run_sweep(uv_timer_t *timer);
+
+int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
+                 unsigned max_sessions, int inherited_fd, struct error *err)
+{
+    s->loop = loop;
+    s->daemon = d;
+    s->max_sessions = max_sessions;
+    list_init(&s->sessions);
+    list_init(&s->ready);
+    s->input = malloc(INPUT_BYTES);
+    if (!s->input) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to start");
+    }
+    uv_pipe_init(loop, &s->pipe, 0);
+    uv_idle_init(loop, &s->turns);
+    uv_timer_init(loop, &s->sweep);
+    s->pipe.data = s->turns.data = s->sweep.data = s;
+    s->open_handles = 3;
+    s->quiet_since_ms = server_now(s);
+    s->inherited = inherited_fd >= 0;
+    int status;
+    if (s->inherited) {
+        status = uv_pipe_open(&s->pipe, inherited_fd);
+        if (status < 0) {
+            return error_set(err, ERROR_IO, "the socket given by systemd cannot be used: %s",
+                             uv_strerror(status));
+        }
+    } else {
+        status = bind_path(s, group, err);
+        if (status < 0) {
+            return status;
+        }
+    }
+    status = uv_listen((uv_stream_t *)&s->pipe, LISTEN_BACKLOG, on_connection);
+    if (status < 0) {
+        return error_set(err, ERROR_IO, "cannot listen on %s: %s", s->path, uv_strerror(status));
+    }
+    s->listening = true;
+    return 0;
+}
+
+/* ---- turns and deadlines ---------------------------------------------------------------------------- */
+
+uint64_t server_now(const struct server *s)
+{
+    uint64_t now = uv_now(s->loop);
+    return now ? now : 1;
+}
+
+void server_ready(struct server *s, struct session *session)
+{
+    list_append(&s->ready, &session->ready);
+    uv_idle_start(&s->turns, run_turns);
+}
+
+/* One turn for each session that was ready when the round began. */
+static void run_turns(uv_idle_t *idle)
+{
+    struct server *s = idle->data;
+    struct list round;
+    list_init(&round);
+    while (!list_empty(&s->ready)) {
+        struct list *node = s->ready.next;
+        list_remove(node);
+        list_append(&round, node);
+    }
+    while (!list_empty(&round)) {
+        struct session *session = LIST_OF(round.next, struct session, ready);
+        list_remove(&session->ready);
+        session_turn(session);
+    }
+    if (list_empty(&s->ready)) {
+        uv_idle_stop(idle);
+    }
+}
+
+void server_watch(struct server *s)
+{
+    if (!uv_is_active((uv_handle_t *)&s->sweep) && !uv_is_closing((uv_handle_t *)&s->sweep)) {
+        uv_timer_start(&s->sweep, run_sweep, SWEEP_MS, SWEEP_MS);
+    }
+}
+
+static void run_sweep(uv_timer_t *timer)
+{
+    struct server *s = timer->data;
+    uint64_t now = server_now(s);
+    bool any = false;
+    LIST_EACH(node, &s->sessions) {
+        any = session_sweep(LIST_OF(node, struct session, link), now) || any;
+    }
+    if (!any) {
+        uv_timer_stop(timer);
+    }
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static void check_stopped(struct server *s)
+{
+    if (s->open_handles == 0 && s->n_sessions == 0 && s->stopped) {
+        void (*stopped)(struct daemon *d) = s->stopped;
+        s->stopped = NULL;
+        stopped(s->daemon);
+    }
+}
+
+void server_closed(struct server *s)
+{
+    s->n_sessions--;
+    s->quiet_since_ms = server_now(s);
+    check_stopped(s);
+}
+
+static void handle_closed(uv_handle_t *handle)
+{
+    struct server *s = handle->data;
+    s->open_handles--;
+    check_stopped(s);
+}
+
+void server_stop_listening(struct server *s)
+{
+    if (s->open_handles && !uv_is_closing((uv_handle_t *)&s->pipe)) {
+        /* libuv unlinks what it bound when it closes the handle: we hold the lock until later. */
+        uv_close((uv_handle_t *)&s->pipe, handle_closed);
+    }
+    s->listening = false;
+}
+
+void server_stop(struct server *s, void (*stopped)(struct daemon *d))
+{
+    s->stopped = stopped;
+    server_stop_listening(s);
+    LIST_EACH(node, &s->sessions) {
+        struct session *session = LIST_OF(node, struct session, link);
+        session_flush(session);
+        session_close(session);
+    }
+    uv_close((uv_handle_t *)&s->turns, handle_closed);
+    uv_close((uv_handle_t *)&s->sweep, handle_closed);
+}
+
+void server_deinit(struct server *s)
+{
+    if (s->lock_fd >= 0) {
+        if (s->bound) {
+            unlink(s->path); /* while the lock is ours */
+        }
+        close(s->lock_fd);
+    }
+    if (s->device_lock_fd >= 0) {
+        close(s->device_lock_fd);
+    }
+    free(s->input);
+    s->input = NULL;
+    s->lock_fd = s->device_lock_fd = -1;
+}

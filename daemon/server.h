@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server: the listening socket and all sessions.
+ *
+ * A socket belongs to whoever holds the flock on "<socket>.lock"; the lock is taken before a stale
+ * socket is unlinked, and never unlinked itself, so that two daemons cannot both believe they own
+ * one path. A CUDA device has a second lock that needs no common directory: an abstract socket
+ * name, which the kernel frees with the process.
+ */
+#ifndef GEMMD_DAEMON_SERVER_H
+#define GEMMD_DAEMON_SERVER_H
+
+#include <uv.h>
+
+#include "daemon/list.h"
+#include "proto/error.h"
+#include "proto/paths.h"
+
+enum { INPUT_BYTES = 64 * 1024, ERROR_SLOTS = 40, LISTEN_BACKLOG = 4096 };
+
+struct session;
+struct daemon;
+
+struct server {
+    uv_loop_t *loop;       /* borrowed */
+    struct daemon *daemon; /* borrowed */
+    uv_pipe_t pipe;
+    uv_idle_t turns;  /* runs while `ready` is not empty */
+    uv_timer_t sweep; /* runs while a session has a deadline */
+    struct list sessions, ready;
+    unsigned n_sessions, max_sessions;
+    unsigned open_handles;
+    uint64_t quiet_since_ms; /* without sessions since */
+    int lock_fd, device_lock_fd;
+    char path[PATHS_MAX];
+    bool listening, inherited, bound;
+    uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
+
+    uint64_t requests, accepted;
+    uint64_t errors[ERROR_SLOTS]; /* answers by error, at error_slot(code) */
+    void (*stopped)(struct daemon *d);
+};
+
+static inline int error_slot(int code)
+{
+    return code < 0 && code > -ERROR_SLOTS ? -code : 1;
+}
+
+/* Takes "<path>.lock", makes the directory (0750). ERROR_BUSY: another daemon has it; ERROR_INVALID:
+ * the path is too long; ERROR_IO, ERROR_DENIED. Needs no loop: done before anything costly. */
+int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
+                struct error *err);
+/* Binds (0660, `group` when not "") and listens; `inherited_fd` >= 0: a socket from systemd. */
+int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
+                 unsigned max_sessions, int inherited_fd, struct error *err);
+/* No new connections; sessions go on. May be called twice. */
+void server_stop_listening(struct server *s);
+/* Closes all; `stopped` comes when the last handle is closed. Then server_deinit. */
+void server_stop(struct server *s, void (*stopped)(struct daemon *d));
+void server_deinit(struct server *s); /* unlinks the socket, drops the locks */
+
+uint64_t server_now(const struct server *s); /* loop time, ms, never 0 */
+void server_ready(struct server *s, struct session *session); /* gets a turn soon */
+void server_watch(struct server *s); /* a session has a deadline now */
+void server_closed(struct server *s); /* a session's handle is closed */
+
+#endif

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reading, turns and the end of a session; session_write.c has the way out. See session.h.
+ *
+ * The bytes of a message are looked at by the bounding scan before anything decodes them. When the
+ * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
+ * response and is hung up on.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "daemon/log.h"
+#include "daemon/methods.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+#include "proto/limits.h"
+
+enum { IN_KEEP_BYTES = 4096 };
+
+static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
+
+static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
+{
+    (void)wanted;
+    struct session *s = handle->data;
+    *buf = uv_buf_init((char *)s->server->input, INPUT_BYTES);
+}
+
+static void reading_set(struct session *s, bool on)
+{
+    if (on == s->reading || s->closing) {
+        return;
+    }
+    s->reading = on;
+    if (on) {
+        uv_read_start((uv_stream_t *)&s->pipe, give_buffer, read_some);
+    } else {
+        uv_read_stop((uv_stream_t *)&s->pipe);
+    }
+}
+
+/* ---- messages ---------------------------------------------------------------------------------- */
+
+/* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
+static uint32_t peek_id(const uint8_t *p, size_t n)
+{
+    if (n < 3 || p[0] != 0x94 || p[1] != 0) {
+        return 0;
+    }
+    unsigned length = p[2] == 0xcc ? 1 : p[2] == 0xcd ? 2 : p[2] == 0xce ? 4 : 0;
+    if (length == 0 || n < 3 + length) {
+        return p[2] < 0x80 ? p[2] : 0;
+    }
+    uint32_t id = 0;
+    for (unsigned i = 0; i < length; i++) {
+        id = id << 8 | p[3 + i];
+    }
+    return id;
+}
+
+/* The client broke the protocol: says so once, then hangs up. */
+static void break_off(struct session *s, uint32_t id, const struct error *e)
+{
+    log_info("client pid %d uid %d: %s", (int)s->pid, (int)s->uid, e->text);
+    s->server->errors[error_slot(e->code)]++;
+    rpc_put_error(&s->out, id, e);
+    s->ending = true;
+}
+
+static bool may_take(const struct session *s)
+{
+    return !s->ending && !s->closing && s->out.len + s->sending.len < OUT_PAUSE_BYTES;
+}
+
+/*
+ * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
+ * bytes handled; *partial is what the scan has seen of the message that begins there.
+ */
+static size_t take_messages(struct session *s, const uint8_t *data, size_t n, size_t scanned,
+                            size_t *partial)
+{
+    size_t at = 0;
+    *partial = scanned;
+    for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
+        struct error err = ERROR_NULL;
+        size_t used = 0;
+        int status = scan_feed(&s->scan, data + at + *partial, n - at - *partial, &used, &err);
+        if (status == SCAN_MORE) {
+            *partial = n - at;
+            break;
+        }
+        if (status < 0) {
+            break_off(s, peek_id(data + at, n - at), &err);
+            break;
+        }
+        methods_dispatch(s, data + at, *partial + used);
+        at += *partial + used;
+        *partial = 0;
+    }
+    return at;
+}
+
+static int keep(struct session *s, const uint8_t *data, size_t n)
+{
+    if (s->in_len + n > s->in_cap) {
+        size_t cap = s->in_len + n + 1024;
+        uint8_t *in = realloc(s->in, cap);
+        if (!in) {
+            return ERROR_NO_MEMORY;
+        }
+        s->in = in;
+        s->in_cap = cap;
+    }
+    memcpy(s->in + s->in_len, data, n);
+    s->in_len += n;
+    return 0;
+}
+
+static void drop_handled(struct session *s, size_t handled)
+{
+    s->in_len -= handled;
+    memmove(s->in, s->in + handled, s->in_len);
+    if (s->in_len == 0 && s->in_cap > IN_KEEP_BYTES) {
+        free(s->in);
+        s->in = NULL;
+        s->in_cap = 0;
+    }
+}
+
+/* After a turn: answers leave, and it is settled whether the session is read from, waits for its
+ * next turn, or for its client to take answers. */
+static void settle(struct session *s)
+{
+    session_flush(s);
+    if (s->closing) {
+        return;
+    }
+    /* Bytes that the scan has not seen: there may be a whole message among them. */
+    bool more = s->in_len > s->scanned && !s->ending;
+    bool blocked = s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
+    list_remove(&s->ready);
+    if (more && !blocked) {
+        server_ready(s->server, s);
+    }
+    s->begun_ms = s->in_len == 0 || more ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
+    reading_set(s, s->hung_up_ms || (!more && !blocked && !s->ending));
+    if (s->begun_ms) {
+        server_watch(s->server);
+    }
+}
+
+void session_turn(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    size_t handled = take_messages(s, s->in, s->in_len, s->scanned, &s->scanned);
+    if (handled) {
+        s->begun_ms = 0;
+        drop_handled(s, handled);
+    }
+    settle(s);
+}
+
+static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+{
+    struct session *s = stream->data;
+    if (n <= 0) {
+        if (n < 0) {
+            session_close(s);
+        }
+        return;
+    }
+    if (s->hung_up_ms) {
+        return; /* dropped */
+    }
+    const uint8_t *data = (const uint8_t *)buf->base;
+    size_t length = (size_t)n;
+    bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
+    if (in_place) {
+        size_t handled = take_messages(s, data, length, 0, &s->scanned);
+        data += handled;
+        length -= handled;
+    }
+    if (length && !s->ending && keep(s, data, length) < 0) {
+        session_close(s);
+    } else if (in_place) {
+        settle(s);
+    } else {
+        session_turn(s);
+    }
+}
+
+/* ---- beginning and end --------------------------------------------------------------------------- */
+
+static void peer_of(struct session *s)
+{
+    struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
+    socklen_t n = sizeof(peer);
+    uv_os_fd_t fd;
+    if (uv_fileno((uv_handle_t *)&s->pipe, &fd) == 0) {
+        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
+    }
+    s->uid = peer.uid;
+    s->gid = peer.gid;
+    s->pid = peer.pid;
+}
+
+bool session_is_owner(const struct session *s)
+{
+    return s->uid == 0 || s->uid == geteuid();
+}
+
+static void freed(uv_handle_t *handle)
+{
+    struct session *s = handle->data;
+    server_closed(s->server);
+    free(s->in);
+    wire_buf_deinit(&s->out);
+    wire_buf_deinit(&s->sending);
+    free(s);
+}
+
+int session_accept(struct server *server, struct error *err)
+{
+    struct session *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    }
+    s->server = server;
+    scan_init(&s->scan, REQUEST_BYTES_MAX);
+    list_init(&s->tickets);
+    list_init(&s->ready);
+    uv_pipe_init(server->loop, &s->pipe, 0);
+    s->pipe.data = s;
+    list_append(&server->sessions, &s->link);
+    server->n_sessions++;
+    int status = uv_accept((uv_stream_t *)&server->pipe, (uv_stream_t *)&s->pipe);
+    if (status < 0) {
+        session_close(s);
+        return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
+    }
+    peer_of(s);
+    if (server->n_sessions > server->max_sessions) {
+        struct error busy = ERROR_NULL;
+        error_set(&busy, ERROR_BUSY, "all %u connections are in use; retry later",
+                  server->max_sessions);
+        session_refuse(s, &busy);
+        return 0;
+    }
+    reading_set(s, true);
+    return 0;
+}
+
+void session_refuse(struct session *s, const struct error *e)
+{
+    s->server->errors[error_slot(e->code)]++;
+    rpc_put_error(&s->out, 0, e);
+    s->ending = true;
+    settle(s);
+}
+
+void session_close(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    s->closing = true;
+    list_remove(&s->link);
+    list_remove(&s->ready);
+    while (!list_empty(&s->tickets)) {
+        struct ticket *t = LIST_OF(s->tickets.next, struct ticket, link);
+        list_remove(&t->link);
+        t->session = NULL;
+        if (t->gone) {
+            t->gone(t);
+        }
+    }
+    uv_close((uv_handle_t *)&s->pipe, freed);
+}
+
+bool session_sweep(struct session *s, uint64_t now_ms)
+{
+    if (s->begun_ms && now_ms - s->begun_ms > MESSAGE_DEADLINE_MS) {
+        struct error err = ERROR_NULL;
+        error_set(&err, ERROR_MALFORMED,
+                  "a message that had begun was not complete after %d seconds",
+                  MESSAGE_DEADLINE_MS / 1000);
+        s->begun_ms = 0;
+        break_off(s, peek_id(s->in, s->in_len), &err);
+        settle(s);
+    } else if (s->blocked_ms && now_ms - s->blocked_ms > WRITE_DEADLINE_MS) {
+        log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
+        session_close(s);
+    } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
+        session_close(s);
+    }
+    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms);
+}

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
+ * queued within bounds when it does not; and the tickets of requests that are answered later. */
+#include "daemon/log.h"
+#include "daemon/server.h"
+#include "daemon/session.h"
+
+enum { OUT_KEEP_BYTES = 16 * 1024 };
+
+static void written(uv_write_t *write, int status)
+{
+    struct session *s = write->data;
+    s->writing = false;
+    wire_buf_deinit(&s->sending);
+    if (s->closing) {
+        return;
+    }
+    if (status < 0) {
+        session_close(s);
+        return;
+    }
+    s->blocked_ms = 0;
+    session_turn(s); /* what waited for room: answers first, then requests */
+}
+
+/* The rest of `out` goes into libuv's queue; one write at a time. */
+static void queue(struct session *s)
+{
+    s->sending = s->out;
+    s->out = WIRE_BUF_NULL;
+    uv_buf_t buf = uv_buf_init((char *)s->sending.data, (unsigned)s->sending.len);
+    s->write.data = s;
+    s->writing = true;
+    s->blocked_ms = server_now(s->server);
+    server_watch(s->server);
+    if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, written) < 0) {
+        s->writing = false;
+        session_close(s);
+    }
+}
+
+static void sent(struct session *s, size_t n)
+{
+    if (n < s->out.len) {
+        /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
+        struct wire_buf rest = WIRE_BUF_NULL;
+        wire_put_raw(&rest, s->out.data + n, s->out.len - n);
+        wire_buf_deinit(&s->out);
+        s->out = rest;
+    } else if (s->out.cap > OUT_KEEP_BYTES) {
+        wire_buf_deinit(&s->out);
+    } else {
+        wire_buf_clear(&s->out);
+    }
+}
+
+static void hang_up(struct session *s)
+{
+    if (s->hung_up_ms) {
+        return;
+    }
+    s->hung_up_ms = server_now(s->server);
+    server_watch(s->server);
+    if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->pipe, NULL) < 0) {
+        session_close(s);
+    }
+}
+
+void session_flush(struct session *s)
+{
+    if (s->closing) {
+        return;
+    }
+    if (!s->writing && s->out.len && !s->out.failed) {
+        uv_buf_t buf = uv_buf_init((char *)s->out.data, (unsigned)s->out.len);
+        int n = uv_try_write((uv_stream_t *)&s->pipe, &buf, 1);
+        if (n < 0 && n != UV_EAGAIN) {
+            session_close(s);
+            return;
+        }
+        sent(s, n > 0 ? (size_t)n : 0);
+        if (s->out.len) {
+            queue(s);
+        }
+    }
+    if (s->out.failed || s->out.len > OUT_BYTES_MAX) {
+        log_warning("client pid %d: %s: hung up on", (int)s->pid,
+                    s->out.failed ? "no memory for its answers" : "too many answers wait for it");
+        session_close(s);
+    } else if (s->ending && !s->writing) {
+        hang_up(s);
+    }
+}
+
+void session_poke(struct session *s)
+{
+    if (!s->closing) {
+        list_remove(&s->ready);
+        server_ready(s->server, s);
+    }
+}
+
+int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
+                struct error *err)
+{
+    if (s->n_tickets >= TICKETS_MAX) {
+        return error_set(err, ERROR_BUSY, "%d requests of this connection wait already; retry when "
+                                          "one of them is answered", TICKETS_MAX);
+    }
+    s->n_tickets++;
+    *t = (struct ticket){.session = s, .id = id, .gone = gone};
+    list_append(&s->tickets, &t->link);
+    return 0;
+}
+
+struct wire_buf *ticket_out(struct ticket *t)
+{
+    return t->session ? &t->session->out : NULL;
+}
+
+void ticket_close(struct ticket *t)
+{
+    struct session *s = t->session;
+    if (!s) {
+        return;
+    }
+    list_remove(&t->link);
+    t->session = NULL;
+    s->n_tickets--;
+    session_poke(s);
+}
+
+void ticket_fail(struct ticket *t, const struct error *e)
+{
+    if (t->session) {
+        t->session->server->errors[error_slot(e->code)]++;
+        rpc_put_error(&t->session->out, t->id, e);
+    }
+    ticket_close(t);
+}

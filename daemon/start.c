@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The order matters: the device names the socket, the socket's lock comes before the database, so
+ * that a second daemon is told about the first one and not about a locked file. */
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/start.h"
+
+static bool is_program(const char *path)
+{
+    return access(path, X_OK) == 0;
+}
+
+/* --runner, $GEMMD_RUNNER, beside gemmd, in libexec/gemmd next to bin, as the build tree has it. */
+static int find_runner(struct daemon *d, struct error *err)
+{
+    const char *given = d->config->runner[0] ? d->config->runner : getenv("GEMMD_RUNNER");
+    if (given && given[0]) {
+        snprintf(d->runner, sizeof(d->runner), "%s", given);
+        return is_program(given) ? 0
+                                 : error_set(err, ERROR_IO, "the runner %s is no program that can "
+                                                            "be started", given);
+    }
+    static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
+                                         "runner/gemmd-runner"};
+    char self[PATHS_MAX] = "";
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    const char *folder = n > 0 ? dirname(self) : ".";
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        char path[2 * PATHS_MAX];
+        snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
+        if (strlen(path) < sizeof(d->runner) && is_program(path)) {
+            strcpy(d->runner, path);
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_IO,
+                     "gemmd-runner was not found beside gemmd (%s); name it by --runner or "
+                     "GEMMD_RUNNER",
+                     folder);
+}
+
+/* Without --device: the first GPU, else the CPU. */
+static int probe(struct daemon *d, struct error *err)
+{
+    char *spec = d->device_spec;
+    if (d->config->device[0]) {
+        snprintf(spec, sizeof(d->device_spec), "%s", d->config->device);
+        return supervisor_probe(d->runner, spec, &d->device, err);
+    }
+    strcpy(spec, "cuda:0");
+    int status = supervisor_probe(d->runner, spec, &d->device, err);
+    if (status == ERROR_NO_DEVICE) {
+        log_notice("no GPU (%s): using the CPU; --device chooses", err->text);
+        strcpy(spec, "cpu");
+        status = supervisor_probe(d->runner, spec, &d->device, err);
+    }
+    return status;
+}
+
+static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
+{
+    const struct config *c = d->config;
+    char dir[PATHS_MAX];
+    int status = 0;
+    if (c->socket[0]) {
+        snprintf(socket, PATHS_MAX, "%s", c->socket);
+    } else if (c->offline) { /* nobody finds it by chance: its path is printed */
+        char name[64];
+        snprintf(name, sizeof(name), "offline-%d", (int)getpid());
+        status = paths_runtime_dir(dir, err);
+        if (status == 0 && snprintf(socket, PATHS_MAX, "%.900s/%s.sock", dir, name) >= PATHS_MAX) {
+            status = paths_check_socket(socket, err);
+        }
+    } else {
+        status = paths_socket(d->device.uuid, socket, err);
+    }
+    if (status == 0 && c->cache_dir[0]) {
+        snprintf(d->cache_dir, sizeof(d->cache_dir), "%s", c->cache_dir);
+    } else if (status == 0) {
+        status = paths_cache_dir(d->cache_dir, err);
+    }
+    if (status == 0 && c->database[0]) {
+        snprintf(d->database, sizeof(d->database), "%s", c->database);
+    } else if (status == 0) {
+        status = paths_state_dir(dir, err);
+        status = status ? status : paths_make_dir(dir, 0750, err);
+        snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
+    }
+    return status ? status : paths_make_dir(d->cache_dir, 0750, err);
+}
+
+int start_prepare(struct daemon *d, struct error *err)
+{
+    char socket[PATHS_MAX];
+    int status = find_runner(d, err);
+    status = status ? status : probe(d, err);
+    status = status ? status : settle_paths(d, socket, err);
+    if (status < 0) {
+        return status;
+    }
+    const struct family *f = family_find("grouped_gemm");
+    const struct family_target *t = f ? daemon_target(d, f) : NULL;
+    if (t) {
+        family_stamp(f, t, &d->device, d->stamp);
+    }
+    bool exclusive = strcmp(d->device.kind, "cuda") == 0 && !d->config->offline;
+    return server_lock(&d->server, socket, d->device.uuid, exclusive, err);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The supervisor: at most one gemmd-runner, and never a trust in it. It is started when a job needs
+ * it, speaks over a socket pair (daemon/runner/runner.h has the conversation), announces each risky
+ * step before taking it, and leaves by itself when idle. When it is silent for longer than its last
+ * announcement allows, it is killed. Whatever way it ends, the last announcement says what it was
+ * doing, and the job goes on with another runner.
+ *
+ *   NONE -> STARTING (spawned; hello and the run's id awaited) -> IDLE <-> BUSY -> NONE
+ *
+ * Both ends must be of one build: the order and the trials are no stable interface.
+ */
+#ifndef GEMMD_DAEMON_SUPERVISOR_H
+#define GEMMD_DAEMON_SUPERVISOR_H
+
+#include <uv.h>
+
+#include "proto/message.h"
+#include "proto/scan.h"
+#include "proto/wire.h"
+
+enum {
+    HELLO_LIMIT_MS = 30 * 1000,  /* from spawn to hello */
+    ORDER_LIMIT_MS = 120 * 1000, /* from the order to the first attempt: a device may be slow to open */
+    CANCEL_LIMIT_MS = 10 * 1000,
+};
+
+enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
+
+struct daemon;
+
+struct supervisor {
+    struct daemon *daemon; /* borrowed */
+    enum runner_state state;
+    uv_process_t process;
+    uv_pipe_t pipe;
+    uv_timer_t watchdog;
+    unsigned open_handles;   /* of process and pipe, until their close callbacks */
+    bool timer_open;
+    bool exited, eof;        /* both must have come before a death is judged */
+    bool said_hello, said_bye, killed_hung, cancelling, closing, stopping;
+    int exit_status, exit_signal;
+    struct run run;
+    bool run_pending;        /* the ledger is asked for run.id */
+    int64_t job;             /* of the order under way; 0: none */
+    uint32_t request;        /* rpc id of the order */
+    struct wire_buf order;   /* owned: not sent yet */
+    struct attempt attempt;  /* the last one */
+    struct error failure;    /* why this runner cannot be used: the job fails */
+    struct error lost;       /* the device was lost: the job goes on with another runner */
+
+    struct scan scan;
+    struct wire_buf in;      /* owned: bytes not handled yet */
+    size_t scanned;
+    struct wire_doc *doc;    /* owned */
+    uint8_t *buffer;         /* owned: what reads go into, while there is a runner */
+
+    uint64_t deaths, starts;
+    void (*stopped)(struct daemon *d);
+};
+
+void supervisor_init(struct supervisor *s, struct daemon *d);
+/* Runs `gemmd-runner --probe` and waits for it, at most 30 s: for start-up only. */
+int supervisor_probe(const char *runner, const char *device, struct device_info *out,
+                     struct error *err);
+/* Gives an order (the params of `tune`, moved); starts a runner when there is none. The end comes
+ * through tuning_result, tuning_error or tuning_death, never from within this call. */
+void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
+/* True: the order was withdrawn in time and nothing more comes. False: its end comes as ever. */
+bool supervisor_cancel(struct supervisor *s, int64_t job);
+/* Kills the runner and closes everything; then `stopped`. */
+void supervisor_stop(struct supervisor *s, void (*stopped)(struct daemon *d));
+
+const char *runner_state_name(enum runner_state s);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The tiers below exact (tiers.h). Not on the hit path: entries are decoded here. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+#include "daemon/tiers.h"
+
+enum { NEIGHBOURS = 4 };
+
+struct asked {
+    struct daemon *d;
+    const struct problem *problem, *bucket;
+    const struct key *key;
+    const struct family *family;
+    const struct family_target *target;
+};
+
+static bool valid(const struct asked *q, const struct problem *p, const struct record *config)
+{
+    struct rejection why;
+    return q->target->check(p, config, &q->d->device, &why) == 0;
+}
+
+/* Whether one compiled module serves both problems with this config. */
+static bool same_variant(const struct asked *q, const struct problem *other,
+                         const struct record *config)
+{
+    struct variant a, b;
+    const char *arch = q->d->device.arch;
+    return q->target->variant(q->problem, config, arch, &a, NULL) == 0 &&
+           q->target->variant(other, config, arch, &b, NULL) == 0 &&
+           strcmp(a.entry, b.entry) == 0 && strcmp(a.options, b.options) == 0 &&
+           strcmp(a.source_hash, b.source_hash) == 0;
+}
+
+/* What an answer for this problem cannot take over from another row. */
+static void unmeasured(const struct asked *q, struct answer *a, const char *tier)
+{
+    snprintf(a->key, sizeof(a->key), "%s", q->key->id);
+    snprintf(a->tier, sizeof(a->tier), "%s", tier);
+    a->time_us = a->spread = a->reference_us = a->tflops = a->gbps = NAN;
+    a->measured = 0;
+    double floor = family_floor_us(q->family, q->problem, &q->d->device);
+    a->floor_us = floor > 0 ? floor : NAN;
+}
+
+/* "M=4096 N=512": the integer fields in which two buckets differ, as the other has them. */
+static void difference(const struct problem *mine, const struct problem *other, char *out,
+                       size_t size)
+{
+    size_t n = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < other->fields.n; i++) {
+        const char *name = other->fields.fields[i].name;
+        struct value v = record_at(&other->fields, i);
+        if (v.type == VALUE_INT && v.integer != record_int(&mine->fields, name, v.integer - 1) &&
+            n < size) {
+            n += (size_t)snprintf(out + n, size - n, " %s=%lld", name, (long long)v.integer);
+        }
+    }
+}
+
+/* This key's own row that does not serve. */
+static bool own_row(const struct asked *q, const char *why, struct answer *out)
+{
+    struct cache *c = &q->d->cache;
+    const struct cache_entry *e = cache_find(c, q->key);
+    if (!e || cache_answer(c, e, out, NULL) < 0) {
+        return false;
+    }
+    if (e->rank >= CACHE_SERVES) {
+        answer_note(out, "%s", why); /* asked to tune again, or more tightly: it is still the best */
+        return valid(q, q->problem, &out->config);
+    }
+    if (strcmp(out->source, "partial") == 0 || !valid(q, q->problem, &out->config)) {
+        return false;
+    }
+    bool imported = strcmp(out->source, "imported") == 0;
+    unmeasured(q, out, "near");
+    answer_note(out, "%s; %s", imported ? "imported, not measured here" : "measured by other code",
+                why);
+    return true;
+}
+
+static bool neighbour(const struct asked *q, const char *why, struct answer *out)
+{
+    struct cache *c = &q->d->cache;
+    struct cache_entry *near[NEIGHBOURS];
+    struct problem *other = &q->d->scratch->other;
+    size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < n; i++) {
+        if (cache_answer(c, near[i], out, NULL) < 0 || !valid(q, q->problem, &out->config) ||
+            cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
+            continue;
+        }
+        char key[HASH_HEX], fields[96];
+        memcpy(key, out->key, sizeof(key));
+        difference(q->bucket, other, fields, sizeof(fields));
+        if (!same_variant(q, other, &out->config)) {
+            out->module[0] = 0;
+        }
+        unmeasured(q, out, "near");
+        answer_note(out, "best of the nearest bucket %.6s (%s); %s", key, fields[0] ? fields + 1 : "",
+                    why);
+        return true;
+    }
+    return false;
+}
+
+int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+                 const struct key *k, const char *why, struct answer *out, struct error *err)
+{
+    struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k};
+    q.family = family_of_problem(problem);
+    if (!q.family) {
+        return error_set(err, ERROR_NOT_FOUND,
+                         "nothing is known of this problem of %s, and gemmd cannot tune that op: "
+                         "put a result first",
+                         problem->op_name);
+    }
+    q.target = daemon_target(d, q.family);
+    if (!q.target) {
+        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernels for %s (%s)",
+                         q.family->name, d->device.name, d->device.arch);
+    }
+    if (own_row(&q, why, out) || neighbour(&q, why, out)) {
+        return 0;
+    }
+    answer_init(out);
+    int status = q.target->choose(problem, &d->device, &out->config, err);
+    if (status < 0) {
+        return status;
+    }
+    unmeasured(&q, out, "default");
+    snprintf(out->source, sizeof(out->source), "model");
+    snprintf(out->family, sizeof(out->family), "%s", q.family->name);
+    family_stamp(q.family, q.target, &d->device, out->stamp);
+    answer_note(out, "%s", why);
+    return 0;
+}
+
+static size_t add_hint(const struct asked *q, const struct cache_entry *e, size_t n,
+                       struct record *out)
+{
+    struct answer *a = &q->d->scratch->hint;
+    if (cache_answer(&q->d->cache, e, a, NULL) < 0 || !valid(q, q->bucket, &a->config)) {
+        return n;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (record_equal(&out[i], &a->config)) {
+            return n;
+        }
+    }
+    record_copy(&out[n], &a->config);
+    return n + 1;
+}
+
+size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k, size_t max,
+                   struct record *out)
+{
+    struct asked q = {.d = d, .problem = bucket, .bucket = bucket, .key = k};
+    q.family = family_of_problem(bucket);
+    q.target = q.family ? daemon_target(d, q.family) : NULL;
+    if (!q.target || max == 0) {
+        return 0;
+    }
+    size_t n = 0;
+    const struct cache_entry *own = cache_find(&d->cache, k);
+    if (own) {
+        n = add_hint(&q, own, n, out);
+    }
+    struct cache_entry *near[NEIGHBOURS];
+    size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < m && n < max; i++) {
+        n = add_hint(&q, near[i], n, out);
+    }
+    return n;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The tiers below exact. Each candidate is checked against the true problem before it is an answer:
+ * a config that another bucket likes may not even be valid here.
+ *
+ *   near      this key's own row that is not an answer any more or yet (another stamp, imported);
+ *             else the best of the nearest bucket
+ *   default   the analytic choice
+ */
+#ifndef GEMMD_DAEMON_TIERS_H
+#define GEMMD_DAEMON_TIERS_H
+
+#include "kernels/family.h"
+#include "proto/message.h"
+#include "proto/problem.h"
+
+struct daemon;
+
+/* `why` is for people: why there is no exact answer now. ERROR_NOT_FOUND: an op that gemmd only
+ * keeps; ERROR_NO_CONFIG: nothing is valid, or no kernels for this device. */
+int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+                 const struct key *k, const char *why, struct answer *out, struct error *err);
+/* Configs worth trying first for a key: its own old ones, then the neighbours'. Returns how many
+ * were written to out; each is valid for the bucket. */
+size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k, size_t max,
+                   struct record *out);
+
+#endif

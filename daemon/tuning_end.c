@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a job ends: by a result, which is made durable before anybody hears of it; by an error; by
+ * cancellation.
+ *
+ * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of a
+ * restricted search does not push out the winner of a whole one. Such a winner answers its own
+ * request only, and its evidence (the trials) is kept.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+#include "daemon/tuning_end.h"
+
+void trial_times_unknown(struct trial *t)
+{
+    t->time_us = t->ratio = t->q25_us = t->q75_us = t->predicted_us = t->compile_ms = NAN;
+    t->max_error = t->rel_norm = NAN;
+}
+
+void tuning_ended(struct daemon *d, struct job *j, enum job_end how)
+{
+    static const char *const words[] = {"done", "failed", "ended by its runner's deaths",
+                                        "cancelled"};
+    log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
+             (unsigned long long)(uv_now(&d->loop) - j->began_ms));
+    if (how == JOB_CANCELLED) {
+        struct error e = ERROR_NULL;
+        error_set(&e, ERROR_CANCELLED, "cancelled");
+        job_fail(j, &e); /* who came after the last one had left */
+    }
+    scheduler_ended(&d->scheduler, j, how);
+}
+
+static void failed(struct daemon *d, struct job *j, const struct error *e, enum job_end how)
+{
+    log_warning("job %lld: %s", (long long)j->id, e->text);
+    job_fail(j, e);
+    tuning_ended(d, j, how);
+}
+
+void tuning_died(struct daemon *d, struct job *j, const struct error *e)
+{
+    failed(d, j, e, JOB_DIED);
+}
+
+void tuning_error(struct daemon *d, const struct error *e)
+{
+    struct job *j = d->scheduler.running;
+    if (!j) {
+        return;
+    }
+    if (j->cancelled || e->code == ERROR_CANCELLED) {
+        tuning_ended(d, j, JOB_CANCELLED);
+    } else if (j->reverify) {
+        log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, e->text);
+        tuning_search(d, j);
+    } else {
+        failed(d, j, e, JOB_FAILED);
+    }
+}
+
+/* ---- a result -------------------------------------------------------------------------------------- */
+
+static void fill_best(struct daemon *d, const struct job *j, const struct tune_result *r,
+                      struct best *b)
+{
+    const struct problem *bucket = &j->request->problem;
+    const struct family *f = family_of_problem(bucket);
+    memcpy(b->key, j->key, sizeof(b->key));
+    snprintf(b->op, sizeof(b->op), "%s", bucket->op_name);
+    snprintf(b->family, sizeof(b->family), "%s", f->name);
+    record_copy(&b->problem, &bucket->fields);
+    memcpy(b->class, d->device.class, sizeof(b->class));
+    snprintf(b->source, sizeof(b->source), "%s",
+             j->pin ? "manual" : j->restricted ? "partial" : "tuned");
+    record_copy(&b->config, &r->config);
+    memcpy(b->module, r->module, sizeof(b->module));
+    b->time_us = r->time_us;
+    b->spread = r->spread;
+    b->reference_us = r->reference_us;
+    best_work(b, f, bucket, &d->device);
+    b->atol = j->request->query.atol;
+    b->rtol = j->request->query.rtol;
+    b->measured = r->measured;
+    memcpy(b->stamp, j->stamp, sizeof(b->stamp));
+    b->uid = j->uid;
+    b->created_s = time(NULL);
+}
+
+/* Why this winner does not become the key's answer; NULL: it does. */
+static const char *kept_apart(struct daemon *d, const struct job *j)
+{
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    if (!e || j->pin) {
+        return NULL;
+    }
+    if (e->rank == CACHE_PINNED) {
+        return "a pinned config answers this key; unpin it, then tune";
+    }
+    if (j->restricted && e->rank >= CACHE_SERVES) {
+        return "winner of a restricted search; the key keeps its own answer";
+    }
+    return NULL;
+}
+
+static void answer_all(struct daemon *d, struct job *j, const struct best *b, bool saved,
+                       const char *note)
+{
+    struct answer *a = &d->scratch->answer;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    answer_of_best(a, b, saved);
+    answer_note(a, "%s", note);
+    schema_encode(&packed, &answer_schema, a);
+    job_answer(j, packed.data, packed.len);
+    tuning_ended(d, j, JOB_DONE);
+}
+
+static void on_published(void *ctx, int status, const struct best *b, bool saved,
+                         const struct error *err)
+{
+    struct daemon *d = ctx;
+    struct job *j = d->scheduler.running;
+    if (!j) {
+        return;
+    }
+    if (status < 0 && status != ERROR_DISK_FULL) {
+        log_error("the best of %s is not saved: %s", j->key, err->text);
+    }
+    const struct best *known = b ? b : j->best;
+    daemon_learn(d, known, saved);
+    answer_all(d, j, known, saved, "");
+}
+
+void tuning_result(struct daemon *d, const struct tune_result *r)
+{
+    struct job *j = d->scheduler.running;
+    if (!j) {
+        return;
+    }
+    struct error err = ERROR_NULL;
+    j->best = calloc(1, sizeof(*j->best));
+    if (!j->best) {
+        error_set(&err, ERROR_NO_MEMORY, "no memory to keep the result");
+        failed(d, j, &err, JOB_FAILED);
+        return;
+    }
+    fill_best(d, j, r, j->best);
+    const char *apart = kept_apart(d, j);
+    if (apart) {
+        answer_all(d, j, j->best, false, apart);
+        return;
+    }
+    j->state = JOB_PUBLISHING;
+    if (d->ledger->ops->publish(d->ledger, j->best, on_published, d) < 0) {
+        on_published(d, ERROR_DISK_FULL, NULL, false, NULL);
+    }
+}

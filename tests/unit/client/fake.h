@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A gemmd that does as a test tells it: a thread that listens on a socket, answers `hello`, and gives
+ * every other request to the test's handler. Handlers run in that thread.
+ */
+#ifndef GEMMD_TESTS_FAKE_H
+#define GEMMD_TESTS_FAKE_H
+
+#include <stdatomic.h>
+
+#include "proto/limits.h"
+#include "proto/rpc.h"
+
+struct fake;
+typedef void (*fake_handler)(struct fake *f, int fd, const struct rpc_message *m);
+
+struct fake {
+    char path[108];
+    fake_handler handler;
+    void *ctx;             /* the test's */
+    bool mute;             /* `hello` goes to the handler, too */
+    int backlog;
+    atomic_int connections, hellos, requests;
+    atomic_int stopping;
+    int listener, wake[2];
+    void *thread;
+};
+
+/* A socket path of its own, in a new directory; the directory is removed by fake_path_remove. */
+void fake_path(char path[108]);
+void fake_path_remove(const char *path);
+
+/* Listens on f->path, and answers until fake_stop, which closes all connections. */
+void fake_start(struct fake *f);
+void fake_stop(struct fake *f);
+
+/* For handlers. The buffer is freed. */
+void fake_send(int fd, struct wire_buf *b);
+void fake_send_bytes(int fd, const void *data, size_t n);
+void fake_result_int(int fd, uint32_t id, const char *key, int64_t value); /* {key: value} */
+void fake_error(int fd, uint32_t id, int code, const char *text);
+
+struct fake_answer {
+    const char *tier, *source, *config, *module;
+    int64_t generation;
+};
+void fake_put_answer(struct wire_buf *b, const struct fake_answer *a);
+void fake_answer(int fd, uint32_t id, const struct fake_answer *a);
+void fake_welcome(int fd, uint32_t id, int version);
+
+double fake_ms(void); /* monotonic */
+void fake_sleep_ms(int ms);
+
+#endif

@@ -1,0 +1,661 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Asking: what goes over the wire, what the table keeps, and what is answered without a daemon. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/gemmd.h"
+#include "client/table.h"
+#include "tests/unit/client/fake.h"
+
+enum { SLACK_MS = 60 };
+
+/* What the fake answers, and the params that it saw last, as JSON. */
+struct script {
+    struct fake_answer answer;
+    char *seen;
+    int delay_ms;
+    int sizes[16], n_sizes; /* problems of each get_many */
+};
+
+static void remember(struct script *s, const struct rpc_message *m)
+{
+    struct error e;
+    free(s->seen);
+    s->seen = NULL;
+    assert_int_equal(wire_to_json(m->params, &s->seen, &e), 0);
+}
+
+/* Every problem's answer says its own M; M = 13 is refused. */
+static void answer_many(struct script *s, int fd, const struct rpc_message *m)
+{
+    const struct wire_obj *problems = wire_find(m->params, "problems");
+    size_t n = wire_count(problems);
+    s->sizes[s->n_sizes++] = (int)n;
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_result(&b, m->id);
+    wire_put_map(&b, 1);
+    wire_put_str(&b, "answers");
+    wire_put_array(&b, n);
+    for (size_t i = 0; i < n; i++) {
+        int64_t rows = 0;
+        wire_get_int(wire_find(wire_at(problems, i), "M"), &rows);
+        struct fake_answer a = s->answer;
+        a.generation = rows;
+        if (rows == 13) {
+            wire_put_map(&b, 3);
+            wire_put_kv_str(&b, "name", "conflict");
+            wire_put_kv_str(&b, "message", "thirteen");
+            wire_put_kv_bool(&b, "survives", true);
+        } else {
+            fake_put_answer(&b, &a);
+        }
+    }
+    fake_send(fd, &b);
+}
+
+static void answer_by_script(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct script *s = f->ctx;
+    remember(s, m);
+    fake_sleep_ms(s->delay_ms);
+    if (strcmp(m->method, "get_many") == 0) {
+        answer_many(s, fd, m);
+    } else {
+        fake_answer(fd, m->id, &s->answer);
+    }
+}
+
+static struct script script;
+
+static int setup(void **state)
+{
+    struct fake *f = calloc(1, sizeof(*f));
+    fake_path(f->path);
+    script = (struct script){.answer = {.tier = "exact", .source = "tuned", .generation = 5}};
+    f->ctx = &script;
+    f->handler = answer_by_script;
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fake *f = *state;
+    fake_path_remove(f->path);
+    free(f);
+    free(script.seen);
+    return 0;
+}
+
+static struct gemmd *open_to(const struct fake *f, bool lazy)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    o.socket = f->path;
+    o.device = "cpu";
+    if ((lazy ? gemmd_open_lazy : gemmd_connect)(&g, &o, &e)) {
+        fail_msg("%s", e.text);
+    }
+    return g;
+}
+
+static struct gemmd_problem small_problem(void)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.m = 64;
+    p.n = 128;
+    p.k = 256;
+    return p;
+}
+
+/* ---- over the wire -------------------------------------------------------------------------- */
+
+static void test_plain_problem(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    assert_string_equal(script.seen, "{\"problem\":{\"op\":\"grouped_gemm\",\"mode\":\"forward\","
+                                     "\"M\":64,\"N\":128,\"K\":256,\"experts\":1,\"topk\":1},"
+                                     "\"wait\":\"tuned\"}");
+    assert_int_equal(a.size, sizeof(a));
+    assert_string_equal(a.tier, "exact");
+    assert_string_equal(a.source, "tuned");
+    assert_string_equal(a.config, "name=plain");
+    assert_true(a.time_us == 12.5);
+    assert_int_equal(a.generation, 5);
+    assert_false(a.local);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void no_progress(void *ctx, const struct gemmd_progress *p)
+{
+    (void)ctx;
+    (void)p;
+}
+
+static void test_full_query(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.mode = "dW";
+    p.dtype_in = "fp16";
+    p.dtype_out = "fp32";
+    p.m = 64;
+    p.n = p.k = 128;
+    p.experts = 8;
+    p.topk = 2;
+    p.permute_y = p.accumulate = true;
+    p.routing = "zipf:1.2";
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.wait = GEMMD_WAIT_NOW;
+    q.flags = GEMMD_AGAIN;
+    q.strategy = "random";
+    q.budget = 7;
+    q.budget_ms = 900;
+    q.iters = 11;
+    q.warmup = 2;
+    q.atol = 0.25;
+    q.rtol = 0.5;
+    q.seed = 42;
+    q.restrict_json = "{\"BLOCK_SIZE_M\":[64,128]}";
+    q.configs_json = "[\"BLOCK_SIZE_M=64\"]";
+    q.progress = no_progress;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_tune(g, &p, &q, &a, &e), 0);
+    assert_string_equal(
+        script.seen,
+        "{\"problem\":{\"op\":\"grouped_gemm\",\"mode\":\"dW\",\"dtype_in\":\"fp16\",\"dtype_out\":"
+        "\"fp32\",\"M\":64,\"N\":128,\"K\":128,\"experts\":8,\"topk\":2,\"permute_y\":true,"
+        "\"accumulate\":true,\"routing\":\"zipf:1.2\"},\"wait\":\"now\",\"progress\":true,\"again\":"
+        "true,\"strategy\":\"random\",\"budget\":7,\"budget_ms\":900,\"iters\":11,\"warmup\":2,"
+        "\"atol\":0.25,\"rtol\":0.5,\"seed\":42,\"restrict\":{\"BLOCK_SIZE_M\":[64,128]},"
+        "\"configs\":[\"BLOCK_SIZE_M=64\"]}");
+    q.restrict_json = "{\"BLOCK_SIZE_M\":";
+    assert_int_equal(gemmd_tune(g, &p, &q, &a, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "restrict_json"));
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_text_problem(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.text = "custom:sort n=4096 stable=true kind=\"two words\" x=0.5";
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.wait = GEMMD_WAIT_CACHED;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    assert_string_equal(script.seen,
+                        "{\"problem\":{\"op\":\"custom:sort\",\"kind\":\"two words\",\"n\":4096,"
+                        "\"stable\":true,\"x\":0.5},\"wait\":\"cached\"}");
+    const char *const bad[] = {"", "  ", "n=1 m=2", "custom:sort n"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        p.text = bad[i];
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_INVALID);
+    }
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* The daemon is given a little less than we have, so that its answer is here in time. */
+static void test_deadline_is_handed_on(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.deadline_ms = 1000;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    const char *told = strstr(script.seen, "\"deadline_ms\":");
+    assert_non_null(told);
+    int ms = atoi(told + strlen("\"deadline_ms\":"));
+    assert_true(ms > 900 && ms < 1000);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_put(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_error e;
+    p.text = "custom:sort n=1";
+    assert_int_equal(gemmd_put(g, &p, "A=1 B=true", NAN, &e), 0);
+    assert_string_equal(script.seen, "{\"problem\":{\"op\":\"custom:sort\",\"n\":1},"
+                                     "\"config\":\"A=1 B=true\",\"time_us\":null}");
+    assert_int_equal(gemmd_put(g, &p, NULL, 1, &e), GEMMD_INVALID);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* ---- sizes of structs ----------------------------------------------------------------------- */
+
+struct newer_problem {
+    struct gemmd_problem old;
+    int64_t more;
+};
+struct newer_answer {
+    struct gemmd_answer old;
+    int64_t more;
+};
+
+static void test_struct_sizes(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_error e;
+    struct newer_problem p = {.old = small_problem()};
+    struct newer_answer a = {.old = GEMMD_ANSWER_INIT, .more = 77};
+    p.old.size = sizeof(p);
+    a.old.size = sizeof(a);
+    assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), 0);
+    assert_int_equal(a.old.size, sizeof(a));
+    assert_int_equal(a.more, 0); /* what this library does not know */
+    p.more = 1;
+    assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "update"));
+    p.old.size = 0;
+    assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), GEMMD_INVALID);
+    p.old.size = sizeof(p.old);
+    a.old.size = 8;
+    assert_int_equal(gemmd_get(g, &p.old, NULL, &a.old, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "GEMMD_ANSWER_INIT"));
+    a.old.size = sizeof(a.old);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.wait = (enum gemmd_wait)3;
+    assert_int_equal(gemmd_get(g, &p.old, &q, &a.old, &e), GEMMD_INVALID);
+    q = (struct gemmd_query)GEMMD_QUERY_INIT;
+    q.deadline_ms = -1;
+    assert_int_equal(gemmd_get(g, &p.old, &q, &a.old, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_get(g, NULL, NULL, &a.old, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_get(g, &p.old, NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_get(NULL, &p.old, NULL, &a.old, NULL), GEMMD_INVALID);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* ---- the table ------------------------------------------------------------------------------ */
+
+static void test_hit_needs_no_daemon(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT, b = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    fake_stop(f);
+    assert_int_equal(gemmd_get(g, &p, NULL, &b, &e), 0);
+    assert_true(b.local);
+    assert_string_equal(b.config, a.config);
+    assert_int_equal(b.generation, a.generation);
+    p.dtype_in = "bf16"; /* says the same as the default */
+    p.experts = 0;
+    assert_int_equal(gemmd_get(g, &p, NULL, &b, &e), 0);
+    p.permute_x = true;
+    assert_int_equal(gemmd_get(g, &p, NULL, &b, &e), GEMMD_UNREACHABLE);
+    gemmd_close(g);
+}
+
+static void test_what_the_table_keeps(void **state)
+{
+    static const struct {
+        const char *tier, *source;
+        bool kept;
+    } cases[] = {{"exact", "tuned", true},     {"exact", "manual", true},
+                 {"exact", "imported", false}, {"exact", "partial", false},
+                 {"near", "tuned", false},     {"default", "model", false}};
+    struct fake *f = *state;
+    fake_start(f);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gemmd *g = open_to(f, false);
+        struct gemmd_problem p = small_problem();
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        script.answer.tier = cases[i].tier;
+        script.answer.source = cases[i].source;
+        assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+        int before = f->requests;
+        assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+        assert_int_equal(f->requests - before, cases[i].kept ? 0 : 1);
+        gemmd_close(g);
+    }
+    fake_stop(f);
+}
+
+static void test_when_the_table_is_not_asked(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    struct gemmd_query queries[6];
+    for (int i = 0; i < 6; i++) {
+        queries[i] = (struct gemmd_query)GEMMD_QUERY_INIT;
+    }
+    queries[0].flags = GEMMD_NO_TABLE;
+    queries[1].flags = GEMMD_AGAIN;
+    queries[2].atol = 1e-3; /* tighter than what it was verified with */
+    queries[3].rtol = 1e-4;
+    queries[4].restrict_json = "{\"A\":1}";
+    queries[5].configs_json = "[\"A=1\"]";
+    for (int i = 0; i < 6; i++) {
+        int before = f->requests;
+        assert_int_equal(gemmd_get(g, &p, &queries[i], &a, NULL), 0);
+        assert_false(a.local);
+        assert_int_equal(f->requests - before, 1);
+    }
+    struct gemmd_query loose = GEMMD_QUERY_INIT;
+    loose.atol = 0.1;
+    loose.budget = 5;
+    assert_int_equal(gemmd_get(g, &p, &loose, &a, NULL), 0);
+    assert_true(a.local);
+    /* What the caller has tuned anew replaces what was kept. */
+    script.answer.generation = 6;
+    assert_int_equal(gemmd_tune(g, &p, NULL, &a, NULL), 0);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    assert_true(a.local && a.generation == 6);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_table_is_bounded(void **state)
+{
+    (void)state;
+    struct table t;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT, out = GEMMD_ANSWER_INIT;
+    enum { PUT = 4 * TABLE_SETS * TABLE_WAYS };
+    table_init(&t);
+    for (int64_t i = 0; i < PUT; i++) {
+        a.generation = i;
+        table_put(&t, &i, sizeof(i), &a);
+    }
+    int found = 0;
+    for (int64_t i = 0; i < PUT; i++) {
+        if (table_get(&t, &i, sizeof(i), &out)) {
+            assert_int_equal(out.generation, i);
+            found++;
+        }
+    }
+    assert_true(found > TABLE_SETS * TABLE_WAYS / 2 && found <= TABLE_SETS * TABLE_WAYS);
+    int64_t last = PUT - 1;
+    assert_true(table_get(&t, &last, sizeof(last), &out));
+    table_deinit(&t);
+}
+
+/* ---- without a daemon ----------------------------------------------------------------------- */
+
+static void check_default(const struct gemmd_answer *a)
+{
+    assert_string_equal(a->tier, "default");
+    assert_string_equal(a->source, "model");
+    assert_string_equal(a->family, "grouped_gemm");
+    assert_true(a->local);
+    assert_non_null(strstr(a->config, "BLOCK_SIZE_M="));
+    assert_true(isnan(a->time_us));
+    assert_string_equal(a->module, "");
+    assert_non_null(strstr(a->note, "analytic default"));
+}
+
+static void test_fallback_when_nobody_listens(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = open_to(f, true);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    check_default(&a);
+    p.n = 0; /* the caller's mistakes stay mistakes */
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "N"));
+    p.text = "custom:sort n=1"; /* nothing is known of it here */
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
+    p.text = "gemm mode=dX M=64 N=128 K=256";
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    check_default(&a);
+    assert_int_equal(gemmd_tune(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
+    gemmd_close(g);
+}
+
+static void test_fallback_within_the_deadline(void **state)
+{
+    struct fake *f = *state;
+    script.delay_ms = 400;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.deadline_ms = 150;
+    q.flags = GEMMD_FALLBACK;
+    double began = fake_ms();
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    double took = fake_ms() - began;
+    check_default(&a);
+    assert_true(took >= 149 && took < 150 + SLACK_MS);
+    /* A daemon that hangs costs one deadline a second, not one a call. */
+    began = fake_ms();
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    }
+    assert_true(fake_ms() - began < 100);
+    q.flags = 0; /* who has no other way does try */
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_DEADLINE);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void refuse(struct fake *f, int fd, const struct rpc_message *m)
+{
+    fake_error(fd, m->id, *(int *)f->ctx, "the reason");
+}
+
+static void test_what_is_a_reason_to_fall_back(void **state)
+{
+    struct fake *f = *state;
+    int code = 0;
+    f->ctx = &code;
+    f->handler = refuse;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.flags = GEMMD_FALLBACK;
+    for (code = GEMMD_INTERNAL; code >= GEMMD_QUARANTINED; code--) {
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        bool caller = code == GEMMD_INVALID || code == GEMMD_UNKNOWN_OP ||
+                      code == GEMMD_UNKNOWN_FIELD || code == GEMMD_CONFLICT;
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), caller ? code : 0);
+        if (!caller) {
+            check_default(&a);
+            assert_non_null(strstr(a.note, "the reason"));
+        }
+    }
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_lazy_handle_finds_its_daemon(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = open_to(f, true);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    check_default(&a);
+    fake_start(f);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    check_default(&a); /* within the second it does not try again */
+    assert_int_equal(f->connections, 0);
+    fake_sleep_ms(1050);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_false(a.local);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* ---- many ----------------------------------------------------------------------------------- */
+
+enum { MANY = 600 };
+
+static void test_many_in_chunks(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    static struct newer_problem problems[MANY];
+    static struct newer_answer answers[MANY];
+    static int statuses[MANY];
+    for (int i = 0; i < MANY; i++) {
+        problems[i].old = small_problem();
+        problems[i].old.m = i + 1;
+        problems[i].old.size = sizeof(problems[i]);
+        answers[i].old.size = sizeof(answers[i]);
+    }
+    problems[100].more = 1; /* a field that we do not know */
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get_many(g, &problems[0].old, MANY, NULL, &answers[0].old, statuses, &e),
+                     0);
+    assert_int_equal(script.n_sizes, 3);
+    assert_int_equal(script.sizes[0], 256);
+    assert_int_equal(script.sizes[1], 256);
+    assert_int_equal(script.sizes[2], 87);
+    for (int i = 0; i < MANY; i++) {
+        int want = i == 100 ? GEMMD_INVALID : i + 1 == 13 ? GEMMD_CONFLICT : 0;
+        assert_int_equal(statuses[i], want);
+        assert_int_equal(answers[i].old.size, sizeof(answers[i]));
+        if (want == 0) {
+            assert_int_equal(answers[i].old.generation, i + 1);
+        }
+    }
+    assert_string_equal(answers[12].old.note, "thirteen");
+    assert_non_null(strstr(answers[100].old.note, "update"));
+    assert_non_null(strstr(script.seen, "\"wait\":\"now\""));
+
+    int before = f->requests; /* again: all but the two come from the table */
+    problems[100].more = 0;
+    assert_int_equal(gemmd_get_many(g, &problems[0].old, MANY, NULL, &answers[0].old, statuses, &e),
+                     0);
+    assert_int_equal(f->requests - before, 1);
+    assert_int_equal(script.sizes[3], 2);
+    assert_true(answers[0].old.local);
+    assert_int_equal(statuses[100], 0);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_many_long_problems(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    enum { N = 20, LONG = 7000 };
+    struct gemmd_problem problems[N];
+    struct gemmd_answer answers[N];
+    int statuses[N];
+    char *text = malloc(LONG + 64);
+    memcpy(text, "custom:x v=", 11);
+    memset(text + 11, 'a', LONG);
+    text[11 + LONG] = '\0';
+    for (int i = 0; i < N; i++) {
+        problems[i] = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
+        answers[i] = (struct gemmd_answer)GEMMD_ANSWER_INIT;
+        problems[i].text = text;
+    }
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get_many(g, problems, N, NULL, answers, statuses, &e), 0);
+    assert_int_equal(script.n_sizes, 3); /* 8 of them fill a request */
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(statuses[i], 0);
+    }
+    free(text);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_many_without_daemon(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    fake_stop(f);
+    struct gemmd_problem problems[3] = {small_problem(), small_problem(), small_problem()};
+    struct gemmd_answer answers[3] = {GEMMD_ANSWER_INIT, GEMMD_ANSWER_INIT, GEMMD_ANSWER_INIT};
+    int statuses[3];
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    problems[1].k = -1;
+    assert_int_equal(gemmd_get_many(g, problems, 3, &q, answers, statuses, &e), GEMMD_UNREACHABLE);
+    assert_int_equal(statuses[0], GEMMD_UNREACHABLE);
+    assert_int_equal(statuses[2], GEMMD_UNREACHABLE);
+    q.flags = GEMMD_FALLBACK;
+    assert_int_equal(gemmd_get_many(g, problems, 3, &q, answers, statuses, &e), GEMMD_UNREACHABLE);
+    assert_int_equal(statuses[0], 0);
+    check_default(&answers[0]);
+    assert_int_equal(statuses[1], GEMMD_INVALID);
+    check_default(&answers[2]);
+    problems[1].k = 128;
+    assert_int_equal(gemmd_get_many(g, problems, 3, &q, answers, statuses, &e), 0);
+    assert_int_equal(gemmd_get_many(g, NULL, 0, &q, NULL, NULL, &e), 0);
+    assert_int_equal(gemmd_get_many(g, NULL, 3, &q, answers, statuses, &e), GEMMD_INVALID);
+    gemmd_close(g);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_plain_problem),
+        TEST(test_full_query),
+        TEST(test_text_problem),
+        TEST(test_deadline_is_handed_on),
+        TEST(test_put),
+        TEST(test_struct_sizes),
+        TEST(test_hit_needs_no_daemon),
+        TEST(test_what_the_table_keeps),
+        TEST(test_when_the_table_is_not_asked),
+        TEST(test_table_is_bounded),
+        TEST(test_fallback_when_nobody_listens),
+        TEST(test_fallback_within_the_deadline),
+        TEST(test_what_is_a_reason_to_fall_back),
+        TEST(test_lazy_handle_finds_its_daemon),
+        TEST(test_many_in_chunks),
+        TEST(test_many_long_problems),
+        TEST(test_many_without_daemon),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

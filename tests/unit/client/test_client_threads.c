@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One handle from several threads, and over fork(). */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/gemmd.h"
+#include "tests/unit/client/fake.h"
+
+enum { THREADS = 8, ASKS = 200, TUNING_MS = 400 };
+
+static struct gemmd_problem problem(int m)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.m = m;
+    p.n = p.k = 128;
+    return p;
+}
+
+/* The answer's generation is the problem's M; a `tune` takes its time. */
+static void answer_by_m(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct fake_answer a = {.tier = "exact", .source = "tuned"};
+    (void)f;
+    if (strcmp(m->method, "tune") == 0) {
+        fake_sleep_ms(TUNING_MS);
+    }
+    wire_get_int(wire_find(wire_find(m->params, "problem"), "M"), &a.generation);
+    fake_answer(fd, m->id, &a);
+}
+
+static int setup(void **state)
+{
+    struct fake *f = calloc(1, sizeof(*f));
+    fake_path(f->path);
+    f->handler = answer_by_m;
+    fake_start(f);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fake *f = *state;
+    fake_stop(f);
+    fake_path_remove(f->path);
+    free(f);
+    return 0;
+}
+
+static struct gemmd *open_to(const struct fake *f)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd *g = NULL;
+    o.socket = f->path;
+    assert_int_equal(gemmd_connect(&g, &o, NULL), 0);
+    return g;
+}
+
+/* ---- threads -------------------------------------------------------------------------------- */
+
+struct work {
+    struct gemmd *g;
+    int first, wrong;
+};
+
+static void *ask_often(void *arg)
+{
+    struct work *w = arg;
+    for (int i = 0; i < ASKS; i++) {
+        struct gemmd_problem p = problem(1 + (w->first + i) % 97);
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        q.flags = i % 3 == 0 ? GEMMD_NO_TABLE : 0;
+        w->wrong += gemmd_get(w->g, &p, &q, &a, NULL) != 0 || a.generation != p.m;
+    }
+    return NULL;
+}
+
+static void test_threads_share_a_handle(void **state)
+{
+    struct fake *f = *state;
+    struct work work[THREADS];
+    pthread_t threads[THREADS];
+    struct gemmd *g = open_to(f);
+    for (int i = 0; i < THREADS; i++) {
+        work[i] = (struct work){.g = g, .first = i * 11};
+        assert_int_equal(pthread_create(&threads[i], NULL, ask_often, &work[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(work[i].wrong, 0);
+    }
+    assert_int_equal(f->connections, 1);
+    gemmd_close(g);
+}
+
+static void *tune_once(void *arg)
+{
+    struct work *w = arg;
+    struct gemmd_problem p = problem(1000);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    w->wrong = gemmd_tune(w->g, &p, NULL, &a, NULL) != 0 || a.generation != 1000;
+    return NULL;
+}
+
+static void test_others_while_one_tunes(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = open_to(f);
+    struct work w = {.g = g};
+    struct gemmd_problem known = problem(5), other = problem(6);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &known, NULL, &a, NULL), 0);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, tune_once, &w), 0);
+    fake_sleep_ms(100);
+
+    double began = fake_ms();
+    assert_int_equal(gemmd_get(g, &known, NULL, &a, NULL), 0); /* the table waits for nobody */
+    assert_true(a.local);
+    q.deadline_ms = 50;
+    assert_int_equal(gemmd_get(g, &other, &q, &a, &e), GEMMD_BUSY);
+    q.flags = GEMMD_FALLBACK;
+    assert_int_equal(gemmd_get(g, &other, &q, &a, &e), 0);
+    assert_string_equal(a.tier, "default");
+    assert_true(fake_ms() - began < 250);
+    assert_int_equal(gemmd_get(g, &other, NULL, &a, &e), 0); /* with patience */
+    assert_int_equal(a.generation, 6);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.wrong, 0);
+    gemmd_close(g);
+}
+
+/* ---- fork ----------------------------------------------------------------------------------- */
+
+static bool asks_well(struct gemmd *g, int m, bool local)
+{
+    struct gemmd_problem p = problem(m);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    return gemmd_get(g, &p, NULL, &a, NULL) == 0 && a.generation == m && a.local == local;
+}
+
+static int run_child(struct gemmd *g)
+{
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        bool well = asks_well(g, 1, true) && asks_well(g, 2, false) && asks_well(g, 2, true);
+        gemmd_close(g);
+        _exit(well ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void test_fork(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = open_to(f);
+    assert_true(asks_well(g, 1, false));
+    assert_int_equal(run_child(g), 0);
+    assert_int_equal(f->connections, 2); /* the child's own */
+    assert_true(asks_well(g, 3, false)); /* the parent's still works */
+    assert_int_equal(f->connections, 2);
+    gemmd_close(g);
+}
+
+/* The child is made while another thread of the parent holds the handle. */
+static void test_fork_in_the_middle_of_a_call(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = open_to(f);
+    struct work w = {.g = g};
+    assert_true(asks_well(g, 1, false));
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, tune_once, &w), 0);
+    fake_sleep_ms(100);
+    assert_int_equal(run_child(g), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(w.wrong, 0);
+    gemmd_close(g);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        TEST(test_threads_share_a_handle),
+        TEST(test_others_while_one_tunes),
+        TEST(test_fork),
+        TEST(test_fork_in_the_middle_of_a_call),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

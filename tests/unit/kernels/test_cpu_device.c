@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cpu device and its compiler: specs, probing, memory limits, timing; compilers that are
+ * missing, refuse, hang or lie; images that do not load.
+ */
+#include <math.h>
+#include <sys/stat.h>
+
+#include "kernels/devices/cpu/cpu.h"
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/kernels/common.h"
+
+#define TILE "BLOCK_SIZE_M=16 BLOCK_SIZE_N=32 BLOCK_SIZE_K=32 unroll_rows=4 unroll_cols=1"
+static const char dense[] = "gemm mode=forward M=64 N=64 K=64";
+
+/* ---- specs and probing --------------------------------------------------------------------------- */
+
+static void test_specs(void **state)
+{
+    (void)state;
+    struct device *d;
+    struct device_info info;
+    struct compiler *c;
+    static const char *const bad[] = {"cpu:", "cpu:0", "cpu:-1", "cpu:4x", "cpu:99999", "cpu:1:2"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_fails(device_open(bad[i], &d, err), ERROR_INVALID, "cpu:<threads>");
+        assert_fails(device_probe(bad[i], &info, err), ERROR_INVALID, bad[i]);
+    }
+    assert_fails(device_open("tpu:0", &d, err), ERROR_INVALID, "unknown device \"tpu:0\"");
+    assert_fails(device_probe("", &info, err), ERROR_INVALID, "unknown device \"\"");
+    assert_fails(compiler_open("cpux", &c, err), ERROR_INVALID, "unknown device");
+}
+
+static void test_probe(void **state)
+{
+    (void)state;
+    struct device_info info;
+    assert_ok(device_probe("cpu:3", &info, err));
+    assert_string_equal(info.kind, "cpu");
+    assert_string_equal(info.uuid, "cpu");
+    assert_int_equal(info.sm_count, 3);
+    assert_true(info.name[0] && info.arch[0] && info.driver[0] && info.class[0]);
+    assert_true(info.smem_optin >= 32 * 1024);
+    assert_true(info.l2_bytes >= info.smem_optin);
+    assert_true(info.memory_bytes > 0);
+    assert_true(isfinite(info.peak_tflops) && info.peak_tflops > 0);
+    assert_true(isfinite(info.peak_gbps) && info.peak_gbps > 0);
+    assert_non_null(strstr(info.class, "/sm3/"));
+    assert_non_null(strstr(info.compiler, "-O3 -march=native"));
+}
+
+/* ---- memory and time ----------------------------------------------------------------------------- */
+
+static void test_memory_share(void **state)
+{
+    (void)state;
+    struct device *d;
+    struct problem p;
+    struct prepared *w = NULL;
+    assert_ok(device_open("cpu:1", &d, err));
+    problem_of(&p, "gemm mode=forward M=4096 N=512 K=512");
+    setenv("GEMMD_MEMORY_SHARE", "0.000001", 1);
+    assert_fails(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err), ERROR_NO_MEMORY,
+                 "GEMMD_MEMORY_SHARE");
+    assert_null(w);
+    setenv("GEMMD_MEMORY_SHARE", "nonsense", 1); /* then the default holds */
+    assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
+    d->ops->release(d, w);
+    unsetenv("GEMMD_MEMORY_SHARE");
+    /* Refused by its size alone, before its routing would be drawn. */
+    problem_of(&p, "grouped_gemm mode=forward M=1073741824 N=512 K=512 experts=64 topk=2");
+    assert_fails(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err), ERROR_NO_MEMORY, "MiB");
+    d->ops->close(d);
+}
+
+static struct image compile_with(struct compiler *c, const char *problem, struct variant *v)
+{
+    struct problem p;
+    struct record config;
+    struct image image;
+    problem_of(&p, problem);
+    config_of(&config, TILE);
+    assert_ok(grouped_gemm_cpu.variant(&p, &config, "x86_64", v, err));
+    assert_ok(c->ops->compile(c, v, &image, err));
+    return image;
+}
+
+static void test_time(void **state)
+{
+    (void)state;
+    struct device *d;
+    struct compiler *c;
+    struct variant v;
+    struct kernel *k;
+    struct prepared *w;
+    struct rejection why;
+    struct problem p;
+    struct record config;
+    assert_ok(device_open("cpu:1", &d, err));
+    assert_ok(compiler_open("cpu:1", &c, err));
+    struct image image = compile_with(c, dense, &v);
+    assert_ok(d->ops->load(d, &image, &v, &k, &why, err));
+    problem_of(&p, dense);
+    config_of(&config, TILE);
+    assert_ok(d->ops->prepare(d, &grouped_gemm_family, &p, 1, &w, err));
+    assert_true(w->n_copies > 1); /* small operands: the cache must be swept */
+    assert_ptr_not_equal(w->buffers[0][0], w->buffers[1][0]);
+
+    double samples[SAMPLES_MAX];
+    uint32_t n = 0;
+    struct timing t = {.warmup = 2, .samples = 10, .gap_ms = 0.1};
+    assert_ok(d->ops->time(d, w, k, &config, &t, samples, &n, err));
+    assert_int_equal(n, 10);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(samples[i] > 0 && samples[i] < 1e6);
+    }
+    t.stop_after_us = 1e-3; /* nothing is as fast */
+    assert_ok(d->ops->time(d, w, k, &config, &t, samples, &n, err));
+    assert_int_equal(n, 1);
+    double before = d->ops->clock_ms(d);
+    assert_true(d->ops->clock_ms(d) >= before);
+    d->ops->release(d, w);
+    d->ops->release(d, NULL);
+    d->ops->unload(d, k);
+    image_deinit(&image);
+    c->ops->close(c);
+    d->ops->close(d);
+}
+
+static void test_bad_image(void **state)
+{
+    (void)state;
+    struct device *d;
+    struct compiler *c;
+    struct variant v;
+    struct kernel *k;
+    struct rejection why;
+    assert_ok(device_open("cpu:1", &d, err));
+    assert_ok(compiler_open("cpu:1", &c, err));
+    struct image image = compile_with(c, dense, &v);
+    struct variant other = v;
+    strcpy(other.entry, "no_such_entry");
+    assert_fails(d->ops->load(d, &image, &other, &k, &why, err), ERROR_INVALID,
+                 "no entry \"no_such_entry\"");
+    memset(image.data, 'x', image.size);
+    assert_fails(d->ops->load(d, &image, &v, &k, &why, err), ERROR_INVALID, "cannot be loaded");
+    assert_null(k);
+    image_deinit(&image);
+    c->ops->close(c);
+    d->ops->close(d);
+}
+
+/* ---- compilers ----------------------------------------------------------------------------------- */
+
+/* A program that GEMMD_CC names, written for one test. */
+static void use_script(const char *body)
+{
+    static char path[64];
+    strcpy(path, "/tmp/gemmd-cc-test-XXXXXX");
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    dprintf(fd, "#!/bin/sh\n%s\n", body);
+    fchmod(fd, 0700);
+    close(fd);
+    setenv("GEMMD_CC", path, 1);
+}
+
+static int drop_script(void **state)
+{
+    (void)state;
+    if (getenv("GEMMD_CC")) {
+        unlink(getenv("GEMMD_CC"));
+        unsetenv("GEMMD_CC");
+    }
+    return 0;
+}
+
+static void test_missing_compiler(void **state)
+{
+    (void)state;
+    struct compiler *c;
+    struct device_info info;
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", "/nowhere:relative", 1);
+    assert_fails(compiler_open("cpu", &c, err), ERROR_NO_COMPILER,
+                 "no C compiler found: install gcc (apt-get install gcc) or set GEMMD_CC");
+    assert_ok(device_probe("cpu:1", &info, err)); /* a device without a compiler is one */
+    assert_string_equal(info.compiler, "");
+    setenv("PATH", path, 1);
+    free(path);
+    setenv("GEMMD_CC", "/no/such/cc", 1);
+    assert_fails(compiler_open("cpu", &c, err), ERROR_NO_COMPILER, "GEMMD_CC is \"/no/such/cc\"");
+    setenv("GEMMD_CC", "/bin/true", 1);
+    assert_fails(compiler_open("cpu", &c, err), ERROR_NO_COMPILER, "does not tell its version");
+    unsetenv("GEMMD_CC");
+}
+
+static void compile_fails(const char *script, int code, const char *part)
+{
+    struct compiler *c;
+    struct variant v = {.kind = "cpu", .entry = "f", .options = "-DX=1", .source = "int f;\n"};
+    struct image image;
+    use_script(script);
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_fails(c->ops->compile(c, &v, &image, err), code, part);
+    assert_null(image.data);
+    c->ops->close(c);
+    drop_script(NULL);
+}
+
+#define VERSION "case $1 in -dump*) echo 9.9.9; exit;; esac; "
+
+static void test_compilers_that_fail(void **state)
+{
+    (void)state;
+    compile_fails(VERSION "echo 'kernel.c:3: error: no such thing'; exit 1", ERROR_COMPILE,
+                  "refused the variant: kernel.c:3: error: no such thing");
+    compile_fails(VERSION "kill -SEGV $$", ERROR_COMPILE, "died of signal 11");
+    compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
+}
+
+static void test_version(void **state)
+{
+    (void)state;
+    struct compiler *c;
+    use_script(VERSION);
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_non_null(strstr(c->ops->version(c), " 9.9.9 -O3 -march=native ("));
+    c->ops->close(c);
+    drop_script(NULL);
+}
+
+static void test_real_errors(void **state)
+{
+    (void)state;
+    struct compiler *c;
+    struct variant v = {.kind = "cpu", .entry = "f", .options = "-DX=1",
+                        .source = "#include <stdint.h>\nint f(void) { return missing; }\n"};
+    struct image image;
+    struct error e = ERROR_NULL;
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_int_equal(c->ops->compile(c, &v, &image, &e), ERROR_COMPILE);
+    assert_non_null(strstr(e.text, "missing"));
+    assert_null(strstr(e.text, "/tmp")); /* private paths mean nothing to people */
+    assert_non_null(strstr(image.log, "missing"));
+    v.source = "int f(void) { return X; }\n";
+    assert_ok(c->ops->compile(c, &v, &image, err));
+    assert_int_equal(image.meta.size, image.size);
+    assert_string_equal(image.meta.flags, "-DX=1");
+    assert_string_equal(image.meta.entry, "f");
+    assert_true(image.meta.compile_ms > 0);
+    struct image again;
+    assert_ok(c->ops->compile(c, &v, &again, err));
+    assert_string_equal(image.meta.id, again.meta.id); /* reproducible */
+    image_deinit(&again);
+    image_deinit(&image);
+    c->ops->close(c);
+}
+
+static void test_temporary_folder(void **state)
+{
+    (void)state;
+    struct compiler *c;
+    struct variant v = {.kind = "cpu", .entry = "f", .source = "int f;\n"};
+    struct image image;
+    assert_ok(compiler_open("cpu", &c, err));
+    setenv("TMPDIR", "/no/such/folder", 1);
+    assert_fails(c->ops->compile(c, &v, &image, err), ERROR_IO, "/no/such/folder");
+    unsetenv("TMPDIR");
+    c->ops->close(c);
+}
+
+/* The deadline reaches the children of what hangs. */
+static void test_spawn_limit(void **state)
+{
+    (void)state;
+    char log[64];
+    int status;
+    const char *const argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & wait", NULL};
+    double began = cpu_clock_ms(NULL);
+    assert_fails(spawn_run(argv, 300, log, sizeof(log), &status, err), ERROR_HUNG, "was killed");
+    assert_true(cpu_clock_ms(NULL) - began < 20000);
+    assert_string_equal(log, "begun\n");
+    const char *const none[] = {"/no/such/program", NULL};
+    assert_fails(spawn_run(none, 300, log, sizeof(log), &status, err), ERROR_IO,
+                 "/no/such/program");
+    const char *const loud[] = {"/bin/sh", "-c", "seq 100000; echo end >&2; exit 3", NULL};
+    assert_ok(spawn_run(loud, 20000, log, sizeof(log), &status, err));
+    assert_int_equal(strlen(log), sizeof(log) - 1); /* cut, and the rest read away */
+    assert_int_equal(status, 3 << 8);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_specs),
+        cmocka_unit_test(test_probe),
+        cmocka_unit_test(test_memory_share),
+        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_bad_image),
+        cmocka_unit_test(test_missing_compiler),
+        cmocka_unit_test_teardown(test_compilers_that_fail, drop_script),
+        cmocka_unit_test_teardown(test_version, drop_script),
+        cmocka_unit_test(test_real_errors),
+        cmocka_unit_test(test_temporary_folder),
+        cmocka_unit_test(test_spawn_limit),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}

@@ -1,0 +1,819 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The whole runner in a forked child, spoken to as gemmd does: on the cpu device with real kernels,
+ * and on the replay device for what must be exact, or must go wrong.
+ */
+#include "harness.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "daemon/runner/runner.h"
+
+#define SMALL "grouped_gemm mode=forward M=64 N=64 K=64 experts=4"
+#define LARGE "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true"
+#define SYNTHETIC "replay:" TEST_DATA "/synthetic.jsonl"
+#define RECORDED "replay:" TEST_DATA "/cpu-small.jsonl"
+#define RECORDED_PROBLEM "grouped_gemm mode=forward M=128 N=128 K=128 experts=4"
+
+static char *cache; /* of all tests but those that need their own */
+
+static int make_cache(void **state)
+{
+    (void)state;
+    cache = folder_make();
+    return 0;
+}
+
+static int remove_cache(void **state)
+{
+    (void)state;
+    folder_remove(cache);
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+static void start(struct child *c, const char *device)
+{
+    child_start(c, device, cache, (const char *const[]){"--compile-threads", "2", NULL});
+}
+
+static void must_work(const struct child *c)
+{
+    if (!c->answered || c->error.code) {
+        fail_msg("no result: %s", c->error.text);
+    }
+}
+
+static void must_fail(const struct child *c, int code, const char *sentence)
+{
+    assert_true(c->answered);
+    if (c->error.code != code || !strstr(c->error.text, sentence)) {
+        fail_msg("%s: %s", error_name(c->error.code), c->error.text);
+    }
+}
+
+static void must_exit(int status, int code)
+{
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != code) {
+        fail_msg("exit %d signal %d", WEXITSTATUS(status), WTERMSIG(status));
+    }
+}
+
+static void faults(const char *folder, const char *lines)
+{
+    setenv("GEMMD_REPLAY_FAULTS", folder_file(folder, "faults.jsonl", lines), 1);
+}
+
+static void config_text(const struct record *config, char out[CONFIG_TEXT_MAX])
+{
+    record_format(config, out, CONFIG_TEXT_MAX);
+}
+
+/* Runs one order on a runner of its own; what it said stays in c until child_ended. */
+static void run_order(struct child *c, const char *device, struct tune_order *o)
+{
+    start(c, device);
+    child_tune(c, o);
+    order_free(o);
+}
+
+/* The configs that a ranked search of LARGE would measure, the reference first. */
+static uint32_t ranked_configs(struct record *out, uint32_t n)
+{
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = n;
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    uint32_t found = 0;
+    for (uint32_t i = 0; i < c.n_trials && found < n; i++) {
+        if (strcmp(c.trials[i].stage, "measure") == 0) {
+            record_copy(&out[found++], &c.trials[i].config);
+        }
+    }
+    child_end(&c);
+    assert_int_equal(found, n);
+    return found;
+}
+
+/* ---- what must hold of every stream -------------------------------------------------------------- */
+
+static void check_best(const struct child *c)
+{
+    const struct tune_result *r = &c->result;
+    const struct trial *best = NULL;
+    for (uint32_t i = 0; i < c->n_trials; i++) { /* the last trial of it is the one that counts */
+        const struct trial *t = &c->trials[i];
+        if (record_equal(&t->config, &r->config) && strcmp(t->status, "ok") == 0) {
+            best = t;
+        }
+    }
+    assert_non_null(best);
+    assert_true(best->time_us == r->time_us);
+    assert_string_equal(best->module, r->module);
+    assert_true(r->time_us > 0 && r->spread >= 0 && r->flops > 0 && r->bytes > 0);
+    assert_true(r->device_ms > 0 && r->wall_ms >= 0);
+}
+
+static void check_trials(const struct child *c, const struct tune_order *o)
+{
+    for (uint32_t i = 0; i < c->n_trials; i++) {
+        const struct trial *t = &c->trials[i];
+        assert_string_equal(t->key, o->key);
+        assert_string_equal(t->stamp, o->stamp);
+        assert_true(t->status[0] && t->stage[0] && t->family[0]);
+        if (strcmp(t->status, "ok") == 0) {
+            assert_true(t->samples_us.n > 0 && t->q25_us <= t->time_us && t->time_us <= t->q75_us);
+            assert_int_equal(strlen(t->variant), HASH_HEX - 1);
+        } else {
+            assert_true(t->reason[0]);
+        }
+        for (uint32_t k = 0; k < i; k++) {
+            if (strcmp(c->trials[k].stage, t->stage) == 0) {
+                assert_false(record_equal(&c->trials[k].config, &t->config));
+            }
+        }
+    }
+}
+
+/* ---- the cpu device ------------------------------------------------------------------------------ */
+
+static void test_cpu_from_job_to_best(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(SMALL);
+    o->request.query.budget = 4;
+    start(&c, "cpu");
+    child_tune(&c, o);
+    must_work(&c);
+    assert_true(c.has_hello && c.hello.build[0] && c.hello.pid == c.pid);
+    assert_true(c.has_device && c.device.class[0]);
+    check_trials(&c, o);
+    check_best(&c);
+    assert_int_equal(count_trials(&c, "measure", NULL), 4);
+    assert_int_equal(c.module_before_trial, c.n_trials);
+    assert_true(c.trials[0].reference && c.trials[0].ratio == 1);
+    assert_true(c.trials[0].rel_norm > 0); /* it was verified */
+    assert_true(c.result.reference_us == c.trials[0].time_us);
+    assert_int_equal(c.result.measured, 4);
+    assert_true(c.result.space > 4 && c.result.compile_ms > 0);
+    for (int i = 0; i < 5; i++) {
+        assert_true(c.attempted[i]);
+    }
+    assert_string_equal(c.progress.phase, "done");
+    assert_int_equal(c.progress.done, 4);
+    assert_int_equal(c.progress.total, 4);
+    while (strcmp(c.last.stage, "idle") != 0) {
+        assert_true(child_read(&c));
+    }
+    assert_int_equal(c.last.limit_ms, 0);
+    /* again: a second job of the same process compiles nothing */
+    child_forget(&c);
+    child_tune(&c, o);
+    must_work(&c);
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        assert_true(c.trials[i].compile_ms == 0);
+    }
+    assert_true(c.result.compile_ms == 0);
+    must_exit(child_end(&c), RUNNER_EXIT_OK);
+    order_free(o);
+}
+
+static void test_cpu_given(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(SMALL);
+    const char *bad = "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=7";
+    order_given(o, bad);
+    order_given(o, "BLOCK_SIZE_M=16 BLOCK_SIZE_N=32 BLOCK_SIZE_K=64 vector_width=8 unroll_rows=4 "
+                   "unroll_cols=1 GROUP_SIZE_M=1 transpose_w=true");
+    start(&c, "cpu");
+    child_tune(&c, o);
+    must_work(&c);
+    check_best(&c);
+    assert_true(record_equal(&c.result.config, &o->request.configs[1]));
+    assert_int_equal(c.result.space, 1);
+    const struct trial *refused = find_trial(&c, &o->request.configs[0], NULL);
+    assert_non_null(refused);
+    assert_string_equal(refused->status, "invalid");
+    assert_non_null(strstr(refused->reason, "vector_width"));
+    assert_int_equal(count_trials(&c, "measure", NULL), 3); /* and the reference, as the yardstick */
+    order_free(o);
+    o = order_new(SMALL);
+    order_given(o, bad);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_INVALID, "vector_width");
+    order_free(o);
+    o = order_new(SMALL);
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "given");
+    child_tune(&c, o);
+    must_fail(&c, ERROR_INVALID, "needs configs");
+    order_free(o);
+    child_end(&c);
+}
+
+/* ---- the search ---------------------------------------------------------------------------------- */
+
+static void test_same_seed_same_run(void **state)
+{
+    (void)state;
+    struct child a, b;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 12;
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
+    start(&a, SYNTHETIC);
+    start(&b, SYNTHETIC);
+    child_tune(&a, o);
+    child_tune(&b, o);
+    must_work(&a);
+    must_work(&b);
+    assert_int_equal(a.n_trials, b.n_trials);
+    for (uint32_t i = 0; i < a.n_trials; i++) {
+        assert_true(record_equal(&a.trials[i].config, &b.trials[i].config));
+        assert_string_equal(a.trials[i].status, b.trials[i].status);
+        assert_true(a.trials[i].time_us == b.trials[i].time_us);
+    }
+    check_trials(&a, o);
+    check_best(&a);
+    order_free(o);
+    child_end(&a);
+    child_end(&b);
+}
+
+static void test_budget_and_default_budget(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    start(&c, SYNTHETIC);
+    const int budgets[] = {1, 2, 0};
+    const uint32_t expected[] = {1, 2, 48};
+    for (int i = 0; i < 3; i++) {
+        child_forget(&c);
+        o->request.query.budget = budgets[i];
+        child_tune(&c, o);
+        must_work(&c);
+        assert_int_equal(count_trials(&c, "measure", NULL), expected[i]);
+        assert_int_equal(c.result.measured, expected[i]);
+    }
+    order_free(o);
+    child_end(&c);
+}
+
+static void test_budget_ms(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget_ms = 500;
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    uint32_t n = count_trials(&c, "measure", NULL);
+    assert_true(n > 2 && n < 12); /* about 65 ms each */
+    child_end(&c);
+}
+
+static void test_the_best_of_a_recorded_landscape(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(RECORDED_PROBLEM);
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "exhaustive");
+    run_order(&c, RECORDED, o);
+    must_work(&c);
+    assert_int_equal(c.result.space, count_trials(&c, "measure", NULL));
+    check_best(&c);
+    uint32_t aborted = 0;
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        const struct trial *t = &c.trials[i];
+        if (strcmp(t->status, "ok") == 0 && strcmp(t->stage, "measure") == 0) {
+            assert_true(c.result.time_us <= 1.05 * t->time_us);
+        }
+        if (strcmp(t->status, "aborted") == 0) {
+            aborted++;
+            assert_true(t->samples_us.n == 1 && t->ratio > 1);
+        }
+    }
+    assert_true(aborted > 0);
+    child_end(&c);
+}
+
+static void test_hints_come_first(void **state)
+{
+    (void)state;
+    struct record configs[10];
+    char text[CONFIG_TEXT_MAX];
+    ranked_configs(configs, 10);
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 5;
+    order_hint(o, "BLOCK_SIZE_M=3"); /* from elsewhere: passed over */
+    config_text(&configs[9], text);
+    order_hint(o, text);
+    config_text(&configs[8], text);
+    order_hint(o, text);
+    struct child c;
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    assert_int_equal(count_trials(&c, "measure", NULL), 5);
+    assert_true(c.trials[0].reference);
+    assert_true(record_equal(&c.trials[1].config, &configs[9]));
+    assert_true(record_equal(&c.trials[2].config, &configs[8]));
+    assert_true(record_equal(&c.trials[3].config, &configs[1]));
+    child_end(&c);
+}
+
+static void test_restricted(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 8;
+    order_restrict(o, "num_stages", 2);
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_work(&c);
+    assert_int_equal(record_int(&c.result.config, "num_stages", 0), 2);
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        assert_true(c.trials[i].reference ||
+                    record_int(&c.trials[i].config, "num_stages", 0) == 2);
+    }
+    order_free(o);
+    o = order_new(LARGE);
+    order_restrict(o, "num_stages", 77);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_NO_CONFIG, "num_stages = 77 is not in the space, which has ");
+    order_free(o);
+    o = order_new(LARGE);
+    order_restrict(o, "num_stage", 2);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_UNKNOWN_FIELD, "there are: ");
+    order_free(o);
+    child_end(&c);
+}
+
+/* Two equal configs: the one that the model likes, whichever was measured faster. */
+static void test_ties_are_settled(void **state)
+{
+    (void)state;
+    struct record configs[3];
+    char text[2][CONFIG_TEXT_MAX], lines[4096], problem[512];
+    ranked_configs(configs, 3);
+    config_text(&configs[1], text[0]);
+    config_text(&configs[2], text[1]);
+    char *folder = folder_make(), spec[600];
+    snprintf(problem, sizeof(problem), "%s", LARGE);
+    FILE *f = fopen(TEST_DATA "/synthetic.jsonl", "r");
+    char header[2048];
+    assert_non_null(fgets(header, sizeof(header), f));
+    fclose(f);
+    snprintf(lines, sizeof(lines),
+             "%s{\"problem\": \"%s\"}\n{\"config\": \"%s\", \"samples_us\": [100.2, 100.3]}\n"
+             "{\"config\": \"%s\", \"samples_us\": [100.0, 100.1]}\n",
+             header, problem, text[0], text[1]);
+    snprintf(spec, sizeof(spec), "replay:%s", folder_file(folder, "tie.jsonl", lines));
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 4;
+    struct child c;
+    run_order(&c, spec, o);
+    must_work(&c);
+    assert_int_equal(count_trials(&c, "final", "ok"), 2);
+    const struct trial *a = find_trial(&c, &configs[1], "final");
+    const struct trial *b = find_trial(&c, &configs[2], "final");
+    assert_true(b->time_us < a->time_us && a->predicted_us <= b->predicted_us);
+    if (a->predicted_us < b->predicted_us || strcmp(text[0], text[1]) < 0) {
+        assert_true(record_equal(&c.result.config, &configs[1]));
+    } else {
+        assert_true(record_equal(&c.result.config, &configs[2]));
+    }
+    /* the default was not recorded: the first that worked is the yardstick */
+    assert_string_equal(c.trials[0].status, "not_found");
+    assert_true(c.trials[1].reference && c.trials[1].ratio == 1);
+    child_end(&c);
+    folder_remove(folder);
+}
+
+/* ---- resuming ------------------------------------------------------------------------------------ */
+
+static void test_resume_measures_nothing_twice(void **state)
+{
+    (void)state;
+    struct child first, second;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 6;
+    start(&first, SYNTHETIC);
+    child_tune(&first, o);
+    must_work(&first);
+    uint32_t n = count_trials(&first, "measure", NULL);
+    order_free(o);
+    o = order_new(LARGE);
+    o->request.query.budget = 10;
+    order_done(o, first.trials, n);
+    start(&second, SYNTHETIC);
+    child_tune(&second, o);
+    must_work(&second);
+    assert_int_equal(count_trials(&second, "measure", NULL), 4);
+    assert_int_equal(count_trials(&second, "reference", "ok"), 1);
+    assert_int_equal(second.result.measured, 10);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_null(find_trial(&second, &first.trials[i].config, "measure"));
+    }
+    assert_string_equal(second.trials[0].stage, "reference");
+    assert_true(record_equal(&second.trials[0].config, &first.trials[0].config));
+    check_best(&second); /* measured in this run, as every winner */
+    /* all done: only the yardstick, and the final of what was best */
+    child_forget(&second);
+    o->request.query.budget = 6;
+    child_tune(&second, o);
+    must_work(&second);
+    assert_int_equal(count_trials(&second, "measure", NULL), 0);
+    assert_true(count_trials(&second, "final", "ok") >= 1);
+    check_best(&second);
+    order_free(o);
+    child_end(&first);
+    child_end(&second);
+}
+
+static void test_failures_of_earlier_runs_are_done_too(void **state)
+{
+    (void)state;
+    struct child c;
+    struct record configs[3];
+    ranked_configs(configs, 3);
+    struct trial *failed = calloc(1, sizeof(*failed));
+    record_copy(&failed->config, &configs[1]);
+    snprintf(failed->status, sizeof(failed->status), "crashed");
+    snprintf(failed->stage, sizeof(failed->stage), "measure");
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 4;
+    order_done(o, failed, 1);
+    free(failed);
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    assert_null(find_trial(&c, &configs[1], NULL));
+    child_end(&c);
+}
+
+static void test_avoid(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 3;
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_work(&c);
+    char variant[2][HASH_HEX];
+    snprintf(variant[0], HASH_HEX, "%s", c.trials[0].variant); /* the reference */
+    snprintf(variant[1], HASH_HEX, "%s", c.trials[1].variant);
+    order_avoid(o, variant[0]);
+    order_avoid(o, variant[1]);
+    o->request.query.budget = 12;
+    child_forget(&c);
+    child_tune(&c, o);
+    must_work(&c);
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        assert_string_not_equal(c.trials[i].variant, variant[0]);
+        assert_string_not_equal(c.trials[i].variant, variant[1]);
+    }
+    assert_true(c.trials[0].reference); /* the first that works stands in for it */
+    char text[CONFIG_TEXT_MAX];
+    struct record configs[1];
+    ranked_configs(configs, 1);
+    config_text(&configs[0], text);
+    order_given(o, text);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_QUARANTINED, "quarantine");
+    order_free(o);
+    child_end(&c);
+}
+
+/* ---- the conversation ---------------------------------------------------------------------------- */
+
+static void wait_trials(struct child *c, uint32_t n)
+{
+    while (c->n_trials < n && child_read(c)) {
+    }
+}
+
+static void test_cancel_busy_ping(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    setenv("GEMMD_REPLAY_SPEED", "1", 1); /* about 70 ms each */
+    start(&c, SYNTHETIC);
+    child_send_order(&c, o);
+    wait_trials(&c, 2);
+    child_send_order(&c, o);
+    child_wait(&c);
+    must_fail(&c, ERROR_BUSY, "job 1 is running");
+    child_send_ping(&c, 9);
+    child_wait(&c);
+    assert_int_equal(c.error.code, 0);
+    child_send_cancel(&c, 77); /* another job: nothing happens */
+    wait_trials(&c, c.n_trials + 2);
+    int64_t began = now_ms();
+    child_send_cancel(&c, 1);
+    child_wait(&c);
+    must_fail(&c, ERROR_CANCELLED, "of 48 configs");
+    assert_true(now_ms() - began < 5000);
+    child_forget(&c); /* and it is ready for the next one */
+    o->request.query.budget = 2;
+    o->job = 2;
+    child_tune(&c, o);
+    must_work(&c);
+    unsetenv("GEMMD_REPLAY_SPEED");
+    order_free(o);
+    must_exit(child_end(&c), RUNNER_EXIT_OK);
+}
+
+static void test_end_of_the_socket_ends_a_job(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    setenv("GEMMD_REPLAY_SPEED", "1", 1);
+    start(&c, SYNTHETIC);
+    child_send_order(&c, o);
+    wait_trials(&c, 2);
+    unsetenv("GEMMD_REPLAY_SPEED");
+    int64_t began = now_ms();
+    must_exit(child_end(&c), RUNNER_EXIT_OK);
+    assert_true(now_ms() - began < 5000);
+    order_free(o);
+}
+
+static void test_leaves_when_idle(void **state)
+{
+    (void)state;
+    struct child c;
+    child_start(&c, SYNTHETIC, cache, (const char *const[]){"--linger-ms", "50", NULL});
+    while (child_read(&c)) {
+    }
+    assert_true(c.has_hello && c.bye);
+    assert_false(c.has_device); /* it was never opened */
+    must_exit(child_ended(&c), RUNNER_EXIT_OK);
+}
+
+static void test_bad_requests(void **state)
+{
+    (void)state;
+    struct child c;
+    start(&c, SYNTHETIC);
+    const char unknown[] = "\x94\x00\x05\xa5" "dance" "\x80";
+    child_send_raw(&c, unknown, sizeof(unknown) - 1);
+    child_wait(&c);
+    must_fail(&c, ERROR_UNKNOWN_METHOD, "\"dance\"");
+    const char empty[] = "\x94\x00\x05\xa4" "tune" "\x80";
+    child_send_raw(&c, empty, sizeof(empty) - 1);
+    child_wait(&c);
+    assert_true(c.error.code < 0 && c.error.text[0]);
+    const char bomb[] = "\xdd\x20\x00\x00\x00";
+    child_send_raw(&c, bomb, sizeof(bomb) - 1);
+    while (child_read(&c)) {
+    }
+    must_exit(child_ended(&c), RUNNER_EXIT_PROTOCOL);
+}
+
+static void test_no_such_device(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(SMALL);
+    start(&c, "replay:/nonexistent.jsonl");
+    child_tune(&c, o);
+    must_fail(&c, ERROR_NO_DEVICE, "/nonexistent.jsonl");
+    child_tune(&c, o); /* it can be asked again */
+    must_fail(&c, ERROR_NO_DEVICE, "/nonexistent.jsonl");
+    order_free(o);
+    must_exit(child_end(&c), RUNNER_EXIT_OK);
+}
+
+static void test_usage(void **state)
+{
+    (void)state;
+    struct child c;
+    child_start(&c, "cpu", cache, (const char *const[]){"--linger-ms", "soon", NULL});
+    assert_false(child_read(&c));
+    must_exit(child_ended(&c), RUNNER_EXIT_USAGE);
+}
+
+/* ---- faults -------------------------------------------------------------------------------------- */
+
+/* The second candidate of LARGE faults; what the runner said is in c. */
+static void run_faulty(struct child *c, char **folder, const char *fault, const char *stage,
+                       const struct record *config, const char *const args[])
+{
+    char text[CONFIG_TEXT_MAX], line[1024];
+    *folder = folder_make();
+    config_text(config, text);
+    snprintf(line, sizeof(line), "{\"config\": \"%s\", \"fault\": \"%s\", \"stage\": \"%s\"}\n",
+             text, fault, stage);
+    faults(*folder, line);
+    child_start(c, SYNTHETIC, cache, args);
+    unsetenv("GEMMD_REPLAY_FAULTS");
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 6;
+    child_send_order(c, o);
+    order_free(o);
+}
+
+static void test_crashes_name_their_candidate(void **state)
+{
+    (void)state;
+    struct record configs[3];
+    const char *const stages[] = {"compile", "load", "verify", "time"};
+    ranked_configs(configs, 3);
+    for (int i = 0; i < 4; i++) {
+        struct child c;
+        char *folder;
+        run_faulty(&c, &folder, "crash", stages[i], &configs[1], NULL);
+        child_wait(&c);
+        assert_false(c.answered);
+        assert_string_equal(c.last.stage, stages[i]);
+        /* compile and load know no run-time parameters: another config of the variant may be first */
+        assert_int_equal(record_int(&c.last.config, "BLOCK_SIZE_N", 0),
+                         record_int(&configs[1], "BLOCK_SIZE_N", 1));
+        assert_int_equal(strlen(c.last.variant), HASH_HEX - 1);
+        assert_true(i < 2 || record_equal(&c.last.config, &configs[1]));
+        int status = child_ended(&c);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+        folder_remove(folder);
+    }
+}
+
+static void test_hang_is_announced_with_its_limit(void **state)
+{
+    (void)state;
+    struct record configs[3];
+    struct child c;
+    char *folder;
+    ranked_configs(configs, 3);
+    run_faulty(&c, &folder, "hang", "verify", &configs[1],
+               (const char *const[]){"--hang-limit-ms", "321", NULL});
+    while (strcmp(c.last.stage, "verify") != 0 || !record_equal(&c.last.config, &configs[1])) {
+        assert_true(child_read(&c));
+    }
+    assert_int_equal(c.last.limit_ms, 321);
+    kill(c.pid, SIGKILL);
+    while (child_read(&c)) {
+    }
+    assert_string_equal(c.last.stage, "verify");
+    assert_true(WIFSIGNALED(child_ended(&c)));
+    folder_remove(folder);
+}
+
+static void test_hung_compiler_costs_a_thread_only(void **state)
+{
+    (void)state;
+    struct record configs[3];
+    struct child c;
+    char *folder;
+    ranked_configs(configs, 3);
+    run_faulty(&c, &folder, "hang", "compile", &configs[1],
+               (const char *const[]){"--hang-limit-ms", "300", "--compile-threads", "2", NULL});
+    child_wait(&c);
+    must_work(&c);
+    assert_true(count_trials(&c, "measure", "hung") >= 1);
+    assert_int_equal(count_trials(&c, "measure", "ok"), 6);
+    while (child_read(&c)) {
+    }
+    assert_true(c.bye); /* lost threads do not stay for ever */
+    must_exit(child_ended(&c), RUNNER_EXIT_OK);
+    folder_remove(folder);
+}
+
+static void test_lost_device_ends_the_process(void **state)
+{
+    (void)state;
+    struct record configs[3];
+    struct child c;
+    char *folder;
+    ranked_configs(configs, 3);
+    run_faulty(&c, &folder, "device_lost", "time", &configs[1], NULL);
+    child_wait(&c);
+    must_fail(&c, ERROR_DEVICE_LOST, "lost");
+    const struct trial *t = find_trial(&c, &configs[1], "measure");
+    assert_non_null(t);
+    assert_string_equal(t->status, "device_lost");
+    while (child_read(&c)) {
+    }
+    must_exit(child_ended(&c), RUNNER_EXIT_DEVICE_LOST);
+    folder_remove(folder);
+}
+
+static void test_bad_candidates_lose(void **state)
+{
+    (void)state;
+    const struct { const char *fault, *stage, *status; } cases[] = {
+        {"wrong", "verify", "wrong_result"}, {"compile", "compile", "compile"},
+        {"resource", "load", "resource"},    {"no_memory", "time", "no_memory"},
+        {"no_memory", "load", "no_memory"},
+    };
+    struct record configs[3];
+    ranked_configs(configs, 3);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct child c;
+        char *folder;
+        run_faulty(&c, &folder, cases[i].fault, cases[i].stage, &configs[1], NULL);
+        child_wait(&c);
+        must_work(&c);
+        const struct trial *t = find_trial(&c, &configs[1], "measure");
+        assert_non_null(t);
+        assert_string_equal(t->status, cases[i].status);
+        assert_true(t->reason[0]);
+        assert_false(record_equal(&c.result.config, &configs[1]));
+        assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"),
+                         6); /* the failure was made up for */
+        child_end(&c);
+        folder_remove(folder);
+    }
+}
+
+static void test_the_default_may_fail_too(void **state)
+{
+    (void)state;
+    struct record configs[1];
+    struct child c;
+    char *folder;
+    ranked_configs(configs, 1);
+    run_faulty(&c, &folder, "wrong", "verify", &configs[0], NULL);
+    child_wait(&c);
+    must_work(&c);
+    assert_string_equal(c.trials[0].status, "wrong_result");
+    assert_true(c.trials[1].reference);
+    assert_true(c.result.reference_us == c.trials[1].time_us);
+    child_end(&c);
+    folder_remove(folder);
+}
+
+static void test_when_nothing_works(void **state)
+{
+    (void)state;
+    struct child c;
+    char *folder = folder_make();
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 4;
+    faults(folder, "{\"fault\": \"wrong\"}\n");
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_NO_CONFIG, "no config works (7 wrong_result); most common: ");
+    assert_int_equal(c.progress.failed, 7);
+    child_end(&c);
+    faults(folder, "{\"fault\": \"no_memory\", \"stage\": \"prepare\"}\n");
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_fail(&c, ERROR_NO_MEMORY, "no device memory");
+    assert_int_equal(c.n_trials, 0);
+    unsetenv("GEMMD_REPLAY_FAULTS");
+    child_end(&c);
+    order_free(o);
+    folder_remove(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cpu_from_job_to_best),
+        cmocka_unit_test(test_cpu_given),
+        cmocka_unit_test(test_same_seed_same_run),
+        cmocka_unit_test(test_budget_and_default_budget),
+        cmocka_unit_test(test_budget_ms),
+        cmocka_unit_test(test_the_best_of_a_recorded_landscape),
+        cmocka_unit_test(test_hints_come_first),
+        cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_ties_are_settled),
+        cmocka_unit_test(test_resume_measures_nothing_twice),
+        cmocka_unit_test(test_failures_of_earlier_runs_are_done_too),
+        cmocka_unit_test(test_avoid),
+        cmocka_unit_test(test_cancel_busy_ping),
+        cmocka_unit_test(test_end_of_the_socket_ends_a_job),
+        cmocka_unit_test(test_leaves_when_idle),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_no_such_device),
+        cmocka_unit_test(test_usage),
+        cmocka_unit_test(test_crashes_name_their_candidate),
+        cmocka_unit_test(test_hang_is_announced_with_its_limit),
+        cmocka_unit_test(test_hung_compiler_costs_a_thread_only),
+        cmocka_unit_test(test_lost_device_ends_the_process),
+        cmocka_unit_test(test_bad_candidates_lose),
+        cmocka_unit_test(test_the_default_may_fail_too),
+        cmocka_unit_test(test_when_nothing_works),
+    };
+    return cmocka_run_group_tests(tests, make_cache, remove_cache);
+}

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/runner/strategy.h"
+
+enum { N = 40 };
+
+static struct strategy *open_strategy(const char *name, uint32_t n, uint32_t budget, uint64_t seed)
+{
+    static double predicted[N];
+    for (uint32_t i = 0; i < N; i++) {
+        predicted[i] = 10 + i;
+    }
+    struct strategy_setup setup = {.n = n, .predicted_us = predicted, .budget = budget,
+                                   .seed = seed};
+    struct strategy *s;
+    struct error err;
+    assert_int_equal(strategy_find(name)->open(&setup, &s, &err), 0);
+    return s;
+}
+
+static void observe(struct strategy *s, uint32_t c, bool ok)
+{
+    s->ops->observe(s, c, &(struct observation){.ok = ok, .time_us = 10, .ratio = 1});
+}
+
+/* Proposals until it stops; each observed at once. Returns how many. */
+static uint32_t walk(struct strategy *s, uint32_t order[N], bool ok)
+{
+    uint32_t n = 0;
+    while (s->ops->propose(s, &order[n]) == 0) {
+        observe(s, order[n++], ok);
+    }
+    return n;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_non_null(strategy_find("ranked"));
+    assert_non_null(strategy_find("given"));
+    assert_null(strategy_find("simulated_annealing"));
+}
+
+static void test_never_twice_and_budget(void **state)
+{
+    (void)state;
+    const struct { const char *name; uint32_t budget, expected; } cases[] = {
+        {"ranked", 7, 7}, {"ranked", 100, N}, {"random", 7, 7}, {"exhaustive", 0, N},
+        {"exhaustive", 5, 5}, {"given", 3, N},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct strategy *s = open_strategy(cases[i].name, N, cases[i].budget, 1);
+        uint32_t order[N + 1], n = walk(s, order, true);
+        bool seen[N] = {0};
+        assert_int_equal(n, cases[i].expected);
+        for (uint32_t k = 0; k < n; k++) {
+            assert_true(order[k] < N && !seen[order[k]]);
+            seen[order[k]] = true;
+        }
+        assert_int_equal(s->ops->propose(s, order), STRATEGY_DONE);
+        s->ops->close(s);
+    }
+}
+
+static void test_ranked_is_in_order(void **state)
+{
+    (void)state;
+    struct strategy *s = open_strategy("ranked", N, N, 9);
+    uint32_t order[N + 1];
+    assert_int_equal(walk(s, order, true), N);
+    for (uint32_t i = 0; i < N; i++) {
+        assert_int_equal(order[i], i);
+    }
+    s->ops->close(s);
+}
+
+static void test_random_is_its_seed(void **state)
+{
+    (void)state;
+    uint32_t a[N + 1], b[N + 1], c[N + 1];
+    struct strategy *s = open_strategy("random", N, N, 5);
+    walk(s, a, true);
+    s->ops->close(s);
+    s = open_strategy("random", N, N, 5);
+    walk(s, b, true);
+    s->ops->close(s);
+    s = open_strategy("random", N, N, 6);
+    walk(s, c, true);
+    s->ops->close(s);
+    assert_memory_equal(a, b, N * sizeof(a[0]));
+    assert_memory_not_equal(a, c, N * sizeof(a[0]));
+}
+
+/* Everything fails: each proposal of the budget is given back once, and then it ends. */
+static void test_failures_are_given_back_once(void **state)
+{
+    (void)state;
+    struct strategy *s = open_strategy("ranked", N, 6, 1);
+    uint32_t order[N + 1];
+    assert_int_equal(walk(s, order, false), 12);
+    s->ops->close(s);
+}
+
+static void test_waits_while_a_proposal_may_fail(void **state)
+{
+    (void)state;
+    struct strategy *s = open_strategy("ranked", N, 3, 1);
+    uint32_t c[3], more;
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(s->ops->propose(s, &c[i]), 0);
+    }
+    assert_int_equal(s->ops->propose(s, &more), STRATEGY_WAIT);
+    observe(s, c[2], true); /* out of order */
+    assert_int_equal(s->ops->propose(s, &more), STRATEGY_WAIT);
+    observe(s, c[0], false);
+    assert_int_equal(s->ops->propose(s, &more), 0);
+    assert_int_equal(more, 3);
+    observe(s, c[1], true);
+    observe(s, more, true);
+    assert_int_equal(s->ops->propose(s, &more), STRATEGY_DONE);
+    s->ops->close(s);
+}
+
+/* Hints and what earlier runs measured. */
+static void test_what_was_not_proposed_is_passed_over_for_free(void **state)
+{
+    (void)state;
+    struct strategy *s = open_strategy("ranked", N, 3, 1);
+    observe(s, 0, true);
+    observe(s, 2, false);
+    uint32_t order[N + 1];
+    assert_int_equal(walk(s, order, true), 3);
+    assert_int_equal(order[0], 1);
+    assert_int_equal(order[1], 3);
+    assert_int_equal(order[2], 4);
+    s->ops->close(s);
+}
+
+static void test_nothing(void **state)
+{
+    (void)state;
+    const char *const names[] = {"ranked", "exhaustive", "random", "given"};
+    for (int i = 0; i < 4; i++) {
+        uint32_t c;
+        struct strategy *s = open_strategy(names[i], 0, 5, 1);
+        assert_int_equal(s->ops->propose(s, &c), STRATEGY_DONE);
+        s->ops->close(s);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_never_twice_and_budget),
+        cmocka_unit_test(test_ranked_is_in_order),
+        cmocka_unit_test(test_random_is_its_seed),
+        cmocka_unit_test(test_failures_are_given_back_once),
+        cmocka_unit_test(test_waits_while_a_proposal_may_fail),
+        cmocka_unit_test(test_what_was_not_proposed_is_passed_over_for_free),
+        cmocka_unit_test(test_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
