@@ -120,6 +120,19 @@ static struct {
 char emulate_error[256];
 static char shared_memory[EMULATE_SHARED_MAX] __attribute__((aligned(128)));
 
+/* What goes on by itself beside the threads (copy engines): called between rounds of the warps, and
+ * says whether there is anything that it may still do. */
+#ifdef EMULATE_ASYNC
+static void emulate_async_begin(void);
+static int emulate_async(void);
+#else
+static void emulate_async_begin(void) {}
+static int emulate_async(void)
+{
+    return 0;
+}
+#endif
+
 #define THREAD (emulate.current)
 #define BLOCK (emulate.block[0])
 #define BLOCKS ((int)emulate.l.grid[0])
@@ -228,6 +241,7 @@ static void emulate_block(void)
     memset(shared_memory, 0xff, sizeof(shared_memory));
     memset(emulate.warps, 0, sizeof(emulate.warps));
     emulate.barrier = (struct emulate_meeting){0};
+    emulate_async_begin();
     for (int i = 0; i < n; i++) {
         struct emulate_thread *t = &emulate.threads[i];
         t->done = t->groups = 0;
@@ -236,7 +250,7 @@ static void emulate_block(void)
         emulate_make(&t->fiber, t->stack, emulate_begin);
     }
     for (int ran = 1; ran && !emulate.failed;) {
-        ran = 0;
+        ran = emulate_async();
         int first = (int)(emulate_random() % (uint64_t)warps), back = (int)(emulate_random() & 1);
         for (int i = 0; i < warps && !emulate.failed; i++) {
             ran |= emulate_run_warp((back ? first + warps - i : first + i) % warps);

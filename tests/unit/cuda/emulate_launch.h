@@ -11,7 +11,16 @@ struct emulate_range {
     const char *begin, *end;
 };
 
+/* A tensor map as the launch asks for it, with the size of an element. */
+struct emulate_map {
+    const void *base;
+    uint32_t rank, element;
+    uint64_t size[5], stride[4];
+    uint32_t box[5];
+};
+
 struct emulate_launch {
+    const char *entry;
     uint32_t grid[3], threads, shared_bytes;
     const void *params;
     uint64_t seed;

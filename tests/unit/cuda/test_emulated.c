@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * portable.cu and reference.cu, run on the CPU: a seeded sample of problems and legal configs goes
+ * portable.cu (TARGET grouped_gemm_cuda) or the hopper template (grouped_gemm_hopper) and
+ * reference.cu, run on the CPU: a seeded sample of problems and legal configs goes
  * through check, variant and plan as on a GPU; the variant's source is compiled by cc with
  * emulate.h in the place of the hardware, and every element of the output is compared with sums in
  * double made here. Rows per expert include 0, 1, 15, 16, 17 and tails of every tile; N and K are
@@ -27,6 +28,16 @@
 
 enum { EXPERTS_MAX = 70, GUARD = 64 };
 
+#ifdef TARGET_HOPPER
+#define TARGET grouped_gemm_hopper
+#define EMULATED "emulate_hopper.c"
+#define OPTIMISE "-O2" /* it multiplies much larger tiles */
+#else
+#define TARGET grouped_gemm_cuda
+#define EMULATED "emulate_portable.c"
+#define OPTIMISE "-O1"
+#endif
+
 static const struct device_info info = {
     .kind = "cuda", .name = "emulated", .arch = "sm_90a", .sm_count = 2, .cc_major = 9,
     .smem_optin = 232448, .smem_per_sm = 233472, .regs_per_block = 65536, .warp_size = 32,
@@ -43,7 +54,7 @@ static void *compile(const char *source, const char *options)
     static int count;
     char path[256], command[4096];
     snprintf(path, sizeof(path), "%s/%d.so", folder, count++);
-    snprintf(command, sizeof(command), "cc -O1 -w -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s",
+    snprintf(command, sizeof(command), "cc " OPTIMISE " -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s",
              SOURCE_ROOT, options, SOURCE_ROOT, source, path);
     assert_int_equal(system(command), 0);
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -54,10 +65,36 @@ static void *compile(const char *source, const char *options)
     return so;
 }
 
-static void run(void *so, const struct launch *l, struct emulate_launch *e)
+/* In the place of an encoded map the params get a pointer to its description. */
+static void encode_maps(struct launch *l, struct emulate_map out[TENSOR_MAPS_MAX])
 {
+    for (uint32_t i = 0; i < l->n_maps; i++) {
+        const struct tensor_map *m = &l->maps[i];
+        assert_true(m->base && (uintptr_t)m->base % 16 == 0 && m->offset % TENSOR_MAP_ALIGN == 0 &&
+                    m->offset + TENSOR_MAP_BYTES <= l->params_bytes && m->swizzle == 128);
+        out[i] = (struct emulate_map){.base = m->base, .rank = m->rank,
+                                      .element = (uint32_t)dtype_size(m->dtype)};
+        memcpy(out[i].size, m->size, sizeof(m->size));
+        memcpy(out[i].stride, m->stride, sizeof(m->stride));
+        memcpy(out[i].box, m->box, sizeof(m->box));
+        for (uint32_t d = 0; d < m->rank; d++) {
+            assert_true(m->size[d] > 0 && m->size[d] <= UINT64_C(1) << 32 && m->box[d] > 0 &&
+                        m->box[d] <= 256);
+            assert_true(d == 0 || (m->stride[d - 1] % 16 == 0 && m->stride[d - 1] >> 40 == 0));
+        }
+        assert_true(m->box[0] * out[i].element <= 128);
+        const struct emulate_map *pointer = &out[i];
+        memcpy(l->params + m->offset, &pointer, sizeof(pointer));
+    }
+}
+
+static void run(void *so, struct launch *l, struct emulate_launch *e)
+{
+    struct emulate_map maps[TENSOR_MAPS_MAX];
     int (*launch)(const struct emulate_launch *);
     *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for it */
+    encode_maps(l, maps);
+    e->entry = l->entry;
     e->grid[0] = l->grid[0];
     e->grid[1] = l->grid[1];
     e->grid[2] = l->grid[2];
@@ -179,7 +216,7 @@ static void make_problem(struct test_case *c)
     int64_t experts = PICK(c, 1, 2, 3, 5, 33, 66), topk = PICK(c, 1, 2, 3, 6), total = 0;
     topk = topk > experts ? 1 : topk;
     for (int64_t e = 0; e < experts; e++) {
-        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17) : PICK(c, 0, 1, 15, 16, 17, 64, 65, 130);
+        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17) : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
         total += c->rows[e];
     }
     c->rows[experts - 1] += total == 0 ? topk : (topk - total % topk) % topk;
@@ -192,8 +229,8 @@ static void make_problem(struct test_case *c)
     record_init(&fields);
     record_put_text(&fields, "mode", modes[mode]);
     record_put_int(&fields, "M", total);
-    record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264));
-    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 264));
+    record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
+    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
     record_put_int(&fields, "experts", experts);
     record_put_int(&fields, "topk", topk);
     record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");
@@ -212,24 +249,48 @@ static void make_problem(struct test_case *c)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-static void choose_config(struct test_case *c)
+/* Also what is legal but not in the space. */
+static void stray(struct test_case *c)
+{
+#ifdef TARGET_HOPPER
+    if (random_next(&c->random) % 4 == 0) {
+        record_put_int(&c->config, "num_stages", PICK(c, 2, 3));
+    }
+    if (random_next(&c->random) % 8 == 0) {
+        record_put_int(&c->config, "staging_buffers", 3);
+    }
+    if (random_next(&c->random) % 4 == 0) {
+        record_put_int(&c->config, "GROUP_SIZE_M", PICK(c, 2, 3));
+    }
+#else
+    const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
+                        : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
+                                                  : "BLOCK_SIZE_M";
+    if (random_next(&c->random) % 8 == 0) {
+        record_put_int(&c->config, depth, 128);
+    }
+#endif
+}
+
+/* False: nothing is legal for this problem. */
+static bool choose_config(struct test_case *c)
 {
     struct param params[PARAMS_MAX];
     struct rejection why;
-    uint32_t n = grouped_gemm_cuda.params(&c->problem, &info, params);
-    do {
+    struct error err = ERROR_NULL;
+    uint32_t n = TARGET.params(&c->problem, &info, params);
+    for (int i = 0; i < 100000; i++) {
         record_init(&c->config);
-        for (uint32_t i = 0; i < n; i++) {
-            record_put_int(&c->config, params[i].name,
-                           params[i].values[random_next(&c->random) % params[i].n].integer);
+        for (uint32_t j = 0; j < n; j++) {
+            record_set(&c->config, params[j].name,
+                       params[j].values[random_next(&c->random) % params[j].n], &err);
         }
-        const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
-                            : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
-                                                      : "BLOCK_SIZE_M";
-        if (random_next(&c->random) % 8 == 0) {
-            record_put_int(&c->config, depth, 128);
+        stray(c);
+        if (TARGET.check(&c->problem, &c->config, &info, &why) == 0) {
+            return true;
         }
-    } while (grouped_gemm_cuda.check(&c->problem, &c->config, &info, &why));
+    }
+    return false;
 }
 
 static void fill_case(struct test_case *c)
@@ -405,25 +466,38 @@ static void run_reference(struct test_case *c, void *so, double *out)
     free(check_at);
 }
 
-static void run_portable(struct test_case *c)
+static void run_target(struct test_case *c)
 {
     struct variant variant;
     struct error err = ERROR_NULL;
-    assert_int_equal(grouped_gemm_cuda.variant(&c->problem, &c->config, "sm_90a", &variant, &err), 0);
+    assert_int_equal(TARGET.variant(&c->problem, &c->config, "sm_90a", &variant, &err), 0);
     struct launch_plan *plan = calloc(1, sizeof(*plan));
     struct grouped_gemm_args args = args_of(c);
-    if (grouped_gemm_cuda.plan(&c->problem, &c->config, &info, &args, plan, &err)) {
-        fail_msg("%s", err.text);
+    int r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
+    char *workspace = NULL;
+    int64_t bytes = plan->workspace_bytes;
+    if (bytes) {
+        assert_int_equal(r, ERROR_INVALID);
+        args.workspace = workspace = aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256);
+        args.workspace_bytes = bytes;
+        memset(workspace, 0xff, (size_t)bytes);
+        r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
     }
-    assert_int_equal(plan->n, 1);
-    void *so = compile("emulate_portable.c", variant.options);
-    struct emulate_launch e = {.seed = c->random};
-    allow(&e, &c->x);
-    allow(&e, &c->w);
-    allow(&e, &c->dy);
-    allow(&e, &c->out);
-    run(so, &plan->steps[0], &e);
+    if (r) {
+        fail_msg("%s: %s", description, err.text);
+    }
+    void *so = compile(EMULATED, variant.options);
+    for (uint32_t i = 0; i < plan->n; i++) {
+        struct emulate_launch e = {.seed = c->random};
+        allow(&e, &c->x);
+        allow(&e, &c->w);
+        allow(&e, &c->dy);
+        allow(&e, &c->out);
+        e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
+        run(so, &plan->steps[i], &e);
+    }
     dlclose(so);
+    free(workspace);
     free(plan);
 }
 
@@ -450,15 +524,16 @@ static void one_case(uint64_t seed, void *reference)
 {
     struct test_case *c = calloc(1, sizeof(*c));
     c->random = seed;
-    make_problem(c);
-    choose_config(c);
+    do {
+        make_problem(c);
+    } while (!choose_config(c));
     fill_case(c);
     describe(c, seed);
     struct matrix before = c->out;
     before.block = malloc(matrix_bytes(&c->out) + 2 * GUARD);
     memcpy(before.block, c->out.block, matrix_bytes(&c->out) + 2 * GUARD);
     before.data = (char *)before.block + GUARD;
-    run_portable(c);
+    run_target(c);
     double *out = calloc((size_t)(c->v.out_rows * c->v.out_cols), sizeof(double));
     run_reference(c, reference, out);
     compare(c, &before, out);

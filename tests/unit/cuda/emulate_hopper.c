@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A variant of the hopper template for the CPU; compiled by test_emulated.c with its options. */
+#include "kernels/families/grouped_gemm/hopper/params.cu"
+
+#include "tests/unit/cuda/emulate_hopper.h"
+
+#include "kernels/families/grouped_gemm/hopper/scheduler.cu"
+#include "kernels/families/grouped_gemm/hopper/producer.cu"
+#include "kernels/families/grouped_gemm/hopper/gather.cu"
+#include "kernels/families/grouped_gemm/hopper/mainloop.cu"
+#include "kernels/families/grouped_gemm/hopper/epilogue.cu"
+#include "kernels/families/grouped_gemm/hopper/kernel.cu"
+#include "kernels/families/grouped_gemm/hopper/permute.cu"
+
+static void emulate_entry(void)
+{
+#if PERMUTE_COPY
+    if (strcmp(emulate.l.entry, "grouped_gemm_permute") == 0) {
+        grouped_gemm_permute(*(const struct permute_params *)emulate.l.params);
+        return;
+    }
+#endif
+    grouped_gemm_hopper(*(const struct hopper_params *)emulate.l.params);
+}
