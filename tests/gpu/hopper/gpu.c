@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/hopper/gpu.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <nvrtc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the driver ------------------------------------------------------------------------------------ */
+
+#define DRIVER(X)                                                                                  \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(error_string, "cuGetErrorString", (CUresult r, const char **text))                           \
+    X(device_get, "cuDeviceGet", (CUdevice *device, int ordinal))                                  \
+    X(device_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                     \
+    X(device_attribute, "cuDeviceGetAttribute", (int *v, CUdevice_attribute which, CUdevice d))    \
+    X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext *c, CUdevice d))                      \
+    X(context_set, "cuCtxSetCurrent", (CUcontext c))                                               \
+    X(module_load, "cuModuleLoadData", (CUmodule *m, const void *image))                           \
+    X(module_unload, "cuModuleUnload", (CUmodule m))                                               \
+    X(module_function, "cuModuleGetFunction", (CUfunction *f, CUmodule m, const char *name))       \
+    X(function_set, "cuFuncSetAttribute", (CUfunction f, CUfunction_attribute which, int v))       \
+    X(launch, "cuLaunchKernel", (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
+      unsigned by, unsigned bz, unsigned smem, CUstream s, void **params, void **extra))           \
+    X(allocate, "cuMemAlloc_v2", (CUdeviceptr *p, size_t bytes))                                   \
+    X(release, "cuMemFree_v2", (CUdeviceptr p))                                                    \
+    X(memory_info, "cuMemGetInfo_v2", (size_t *available, size_t *total))                          \
+    X(upload, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))                 \
+    X(download, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                     \
+    X(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s))  \
+    X(fill, "cuMemsetD8Async", (CUdeviceptr p, unsigned char v, size_t bytes, CUstream s))         \
+    X(stream_create, "cuStreamCreate", (CUstream *s, unsigned flags))                              \
+    X(stream_wait, "cuStreamSynchronize", (CUstream s))                                            \
+    X(event_create, "cuEventCreate", (CUevent *e, unsigned flags))                                 \
+    X(event_record, "cuEventRecord", (CUevent e, CUstream s))                                      \
+    X(event_wait, "cuEventSynchronize", (CUevent e))                                               \
+    X(event_elapsed, "cuEventElapsedTime", (float *ms, CUevent a, CUevent b))                      \
+    X(encode_tiled, "cuTensorMapEncodeTiled", (CUtensorMap *map, CUtensorMapDataType type,         \
+      cuuint32_t rank, void *base, const cuuint64_t *size, const cuuint64_t *stride,               \
+      const cuuint32_t *box, const cuuint32_t *step, CUtensorMapInterleave interleave,             \
+      CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill))
+
+#define X(name, symbol, params) static CUresult(*name) params;
+DRIVER(X)
+#undef X
+
+static CUstream stream;
+static CUevent events[2];
+
+static void check(CUresult r, const char *what)
+{
+    if (r != CUDA_SUCCESS) {
+        const char *text = NULL;
+        if (error_string) {
+            error_string(r, &text);
+        }
+        printf("FAULT %s: %d %s\n", what, (int)r, text ? text : "");
+        fflush(stdout);
+        _exit(4);
+    }
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *s = dlsym(library, name);
+    if (!s) {
+        printf("FAULT no %s\n", name);
+        fflush(stdout);
+        _exit(4);
+    }
+    return s;
+}
+
+static int attribute(CUdevice d, CUdevice_attribute which)
+{
+    int v = 0;
+    check(device_attribute(&v, which, d), "attribute");
+    return v;
+}
+
+void gpu_open(struct device_info *info)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!library) {
+        printf("SKIP %s\n", dlerror());
+        exit(77);
+    }
+#define X(name, text, params) *(void **)&name = symbol(library, text);
+    DRIVER(X)
+#undef X
+    CUdevice d;
+    CUcontext c;
+    check(init(0), "cuInit");
+    check(device_get(&d, 0), "device");
+    check(context_retain(&c, d), "context");
+    check(context_set(c), "context");
+    check(stream_create(&stream, CU_STREAM_NON_BLOCKING), "stream");
+    check(event_create(&events[0], 0), "event");
+    check(event_create(&events[1], 0), "event");
+    *info = (struct device_info){
+        .kind = "cuda",
+        .arch = "sm_90a",
+        .sm_count = attribute(d, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        .cc_major = attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+        .cc_minor = attribute(d, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+        .smem_optin = attribute(d, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN),
+        .regs_per_block = attribute(d, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK),
+        .l2_bytes = attribute(d, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+        .warp_size = 32,
+    };
+    check(device_name(info->name, sizeof(info->name), d), "name");
+}
+
+static CUdeviceptr address(const void *p)
+{
+    return (CUdeviceptr)(uintptr_t)p;
+}
+
+void *gpu_alloc(size_t bytes)
+{
+    CUdeviceptr p = 0;
+    check(allocate(&p, bytes ? bytes : 16), "allocate");
+    return (void *)(uintptr_t)p;
+}
+
+void gpu_free(void *p)
+{
+    if (p) {
+        check(release(address(p)), "free");
+    }
+}
+
+void gpu_upload(void *to, const void *from, size_t bytes)
+{
+    check(upload(address(to), from, bytes), "upload");
+}
+
+void gpu_download(void *to, const void *from, size_t bytes)
+{
+    check(download(to, address(from), bytes), "download");
+}
+
+void gpu_fill(void *to, uint8_t value, size_t bytes)
+{
+    check(fill(address(to), value, bytes, stream), "fill");
+}
+
+void gpu_copy(void *to, const void *from, size_t bytes)
+{
+    check(copy(address(to), address(from), bytes, stream), "copy");
+}
+
+void gpu_wait(void)
+{
+    check(stream_wait(stream), "wait");
+}
+
+size_t gpu_free_bytes(void)
+{
+    size_t available = 0, total = 0;
+    check(memory_info(&available, &total), "memory");
+    return available;
+}
+
+void gpu_load(struct gpu_module *m, const void *image)
+{
+    CUmodule module;
+    *m = (struct gpu_module){0};
+    check(module_load(&module, image), "load a module");
+    m->module = module;
+}
+
+void gpu_unload(struct gpu_module *m)
+{
+    if (m->module) {
+        check(module_unload(m->module), "unload");
+        m->module = NULL;
+    }
+}
+
+static CUfunction entry_of(struct gpu_module *m, const char *name, uint32_t smem)
+{
+    uint32_t i = 0;
+    while (i < m->n && strcmp(m->entries[i].name, name) != 0) {
+        i++;
+    }
+    if (i == m->n) {
+        CUfunction f;
+        check(module_function(&f, m->module, name), name);
+        m->n += i + 1 < GPU_ENTRIES_MAX; /* the last slot is used again */
+        snprintf(m->entries[i].name, sizeof(m->entries[i].name), "%s", name);
+        m->entries[i].function = f;
+        m->entries[i].smem = 0;
+    }
+    if (smem > m->entries[i].smem && smem > 48 * 1024) {
+        check(function_set(m->entries[i].function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                           (int)smem), "shared memory");
+        m->entries[i].smem = smem;
+    }
+    return m->entries[i].function;
+}
+
+static void encode(const struct tensor_map *m, void *to)
+{
+    const CUtensorMapDataType type = m->dtype == DTYPE_BF16   ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                     : m->dtype == DTYPE_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                              : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    const cuuint32_t step[5] = {1, 1, 1, 1, 1};
+    _Alignas(64) CUtensorMap map;
+    check(encode_tiled(&map, type, m->rank, (void *)(uintptr_t)m->base, (const cuuint64_t *)m->size,
+                       (const cuuint64_t *)m->stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                       CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), "encode a tensor map");
+    memcpy(to, &map, sizeof(map));
+}
+
+void gpu_launch(struct gpu_module *m, const struct launch *l)
+{
+    CUfunction f = entry_of(m, l->entry, l->smem_bytes);
+    _Alignas(64) uint8_t bytes[LAUNCH_PARAMS_MAX];
+    memcpy(bytes, l->params, l->params_bytes);
+    for (uint32_t i = 0; i < l->n_maps; i++) {
+        encode(&l->maps[i], bytes + l->maps[i].offset);
+    }
+    void *params[] = {bytes};
+    check(launch(f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2],
+                 l->smem_bytes, stream, params, NULL), l->entry);
+}
+
+void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
+             uint32_t threads, const void *params, size_t bytes)
+{
+    _Alignas(64) uint8_t copied[LAUNCH_PARAMS_MAX];
+    memcpy(copied, params, bytes);
+    void *all[] = {copied};
+    check(launch(entry_of(m, entry, 0), blocks_x, blocks_y, 1, threads, 1, 1, 0, stream, all, NULL),
+          entry);
+}
+
+void gpu_mark(int which)
+{
+    check(event_record(events[which], stream), "event");
+}
+
+double gpu_elapsed_us(void)
+{
+    float ms = 0;
+    check(event_wait(events[1]), "event");
+    check(event_elapsed(&ms, events[0], events[1]), "event");
+    return (double)ms * 1e3;
+}
+
+/* ---- NVRTC ------------------------------------------------------------------------------------------- */
+
+#define NVRTC(X)                                                                                   \
+    X(create, "nvrtcCreateProgram", (nvrtcProgram *p, const char *source, const char *name, int n, \
+      const char *const *headers, const char *const *names))                                       \
+    X(destroy, "nvrtcDestroyProgram", (nvrtcProgram *p))                                           \
+    X(compile, "nvrtcCompileProgram", (nvrtcProgram p, int n, const char *const *options))         \
+    X(log_size_of, "nvrtcGetProgramLogSize", (nvrtcProgram p, size_t *size))                       \
+    X(log_of, "nvrtcGetProgramLog", (nvrtcProgram p, char *log))                                   \
+    X(cubin_size_of, "nvrtcGetCUBINSize", (nvrtcProgram p, size_t *size))                          \
+    X(cubin_of, "nvrtcGetCUBIN", (nvrtcProgram p, char *cubin))
+#define X(name, symbol, params) static nvrtcResult(*name) params;
+NVRTC(X)
+#undef X
+
+static int nvrtc_open(void)
+{
+    if (compile) {
+        return 0;
+    }
+    const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so",
+                                 "/usr/local/cuda/lib64/libnvrtc.so.13"};
+    void *library = NULL;
+    for (size_t i = 0; i < 3 && !library; i++) {
+        library = dlopen(names[i], RTLD_NOW);
+    }
+    if (!library) {
+        return -1;
+    }
+#define X(name, text, params) *(void **)&name = symbol(library, text);
+    NVRTC(X)
+#undef X
+    return 0;
+}
+
+/* The number before `what` in the log, the largest. */
+static int number_before(const char *log, const char *what)
+{
+    int most = 0;
+    for (const char *at = strstr(log, what); at; at = strstr(at + 1, what)) {
+        const char *digit = at;
+        while (digit > log && digit[-1] >= '0' && digit[-1] <= '9') {
+            digit--;
+        }
+        int n = atoi(digit);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size,
+                  int *spills, int *registers, char *log, size_t log_size)
+{
+    const char *list[64] = {"--gpu-architecture=sm_90a", "--std=c++17", "-default-device",
+                            "-Xptxas=-v"};
+    char words[OPTIONS_MAX], *rest = NULL;
+    int n = 4;
+    if (nvrtc_open()) {
+        snprintf(log, log_size, "no NVRTC");
+        return -1;
+    }
+    snprintf(words, sizeof(words), "%s", options);
+    for (char *w = strtok_r(words, " ", &rest); w && n < 64; w = strtok_r(NULL, " ", &rest)) {
+        list[n++] = w;
+    }
+    nvrtcProgram p;
+    size_t length = 0;
+    if (create(&p, source, "hopper.cu", 0, NULL, NULL)) {
+        snprintf(log, log_size, "cannot start NVRTC");
+        return -1;
+    }
+    nvrtcResult r = compile(p, n, list);
+    log_size_of(p, &length);
+    char *text = calloc(1, length + 1);
+    log_of(p, text);
+    snprintf(log, log_size, "%s", text);
+    *spills = number_before(text, " bytes spill stores");
+    *registers = number_before(text, " registers");
+    int bad = r != NVRTC_SUCCESS || strstr(text, "(C75") || *spills > 16;
+    free(text);
+    if (r == NVRTC_SUCCESS) {
+        cubin_size_of(p, size);
+        *cubin = malloc(*size);
+        cubin_of(p, *cubin);
+    }
+    destroy(&p);
+    return bad ? -1 : 0;
+}

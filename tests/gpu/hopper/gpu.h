@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The little of the driver and of NVRTC that the Hopper bench needs, opened at run time. Every call
+ * ends the process with a sentence when the driver refuses: its supervisor starts another. */
+#ifndef GEMMD_TESTS_GPU_HOPPER_GPU_H
+#define GEMMD_TESTS_GPU_HOPPER_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/family.h"
+
+enum { GPU_ENTRIES_MAX = 4 };
+
+struct gpu_module {
+    void *module;
+    uint32_t n;
+    struct {
+        char name[64];
+        void *function;
+        uint32_t smem;
+    } entries[GPU_ENTRIES_MAX];
+};
+
+void gpu_open(struct device_info *info); /* GPU 0, its primary context, one stream */
+void *gpu_alloc(size_t bytes);
+void gpu_free(void *p);
+void gpu_upload(void *to, const void *from, size_t bytes);
+void gpu_download(void *to, const void *from, size_t bytes);
+void gpu_fill(void *to, uint8_t value, size_t bytes); /* asynchronous */
+void gpu_copy(void *to, const void *from, size_t bytes); /* asynchronous */
+void gpu_wait(void);
+size_t gpu_free_bytes(void);
+
+void gpu_load(struct gpu_module *m, const void *image);
+void gpu_unload(struct gpu_module *m);
+/* Asynchronous; encodes the launch's tensor maps first. */
+void gpu_launch(struct gpu_module *m, const struct launch *l);
+/* A kernel of one by-value struct. */
+void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
+             uint32_t threads, const void *params, size_t bytes);
+
+void gpu_mark(int which); /* records event 0 or 1 */
+double gpu_elapsed_us(void); /* between them; waits */
+
+/* Compiles for sm_90a; 0, or -1 with the log's reason in `log`. Spilled bytes are read from it. */
+int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size,
+                  int *spills, int *registers, char *log, size_t log_size);
+
+#endif
