@@ -307,7 +307,9 @@ static int compare(const void *a, const void *b)
 
 static int sort(struct landscape *l, struct error *err)
 {
-    qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+    if (l->n_entries > 0) {
+        qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+    }
     l->failed = malloc((l->n_entries + 1) * sizeof(*l->failed));
     if (!l->failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
