@@ -89,15 +89,18 @@ void job_module(struct job *j, struct candidate *c)
     }
 }
 
-/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is. */
+/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is.
+ * One that nobody in the queue wants is a cancelled job's, which holds the threads. */
 static void announce_compile(struct job *j, const struct build *b, int64_t left_ms,
                              struct candidate *const queue[], uint32_t n)
 {
-    for (uint32_t i = 0; i < n && b != j->announced; i++) {
-        if (queue[i]->build == b) {
-            j->announced = b;
-            notice_attempt(j, "compile", queue[i], left_ms + COMPILE_GRACE_MS);
-        }
+    const struct candidate *c = NULL;
+    for (uint32_t i = 0; i < n && !c; i++) {
+        c = queue[i]->build == b ? queue[i] : NULL;
+    }
+    if (b != j->announced) {
+        j->announced = b;
+        notice_attempt(j, "compile", c, left_ms + COMPILE_GRACE_MS);
     }
 }
 
@@ -158,10 +161,11 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
     struct record config;
     plan_config(&j->plan, id, &config);
+    bool eligible = plan_eligible(&j->plan, &config);
     *o = (struct outcome){
-        .known = true, .ok = ok, .here = here,
+        .known = true, .ok = ok, .here = here, .eligible = eligible,
         .measured = ok || strcmp(t->status, "aborted") == 0,
-        .out_of_race = !ok || !plan_eligible(&j->plan, &config),
+        .out_of_race = !ok || !eligible,
         .time_us = t->time_us, .ratio = t->ratio,
         .spread = (t->q75_us - t->q25_us) / t->time_us,
         .max_error = t->max_error, .rel_norm = t->rel_norm,
@@ -310,10 +314,11 @@ static int take_done(struct job *j, struct error *err)
         if (r) {
             return r;
         }
-        bool again = j->outcomes[id].known;
         book(j, id, &o->done[i], false);
-        j->done += !again;
-        j->failed += !again && !j->outcomes[id].measured;
+    }
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        j->done += j->outcomes[i].known && j->outcomes[i].eligible;
+        j->failed += j->outcomes[i].known && j->outcomes[i].eligible && !j->outcomes[i].measured;
     }
     j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;
     return 0;

@@ -33,6 +33,7 @@ struct outcome {
     bool ok;           /* measured and right */
     bool measured;     /* has a time, also when it was stopped early */
     bool here;         /* in this run */
+    bool eligible;     /* by the restrictions, the list */
     bool out_of_race;  /* may not win, or failed in the finals */
     double time_us, ratio, spread;
     double max_error, rel_norm;

@@ -10,7 +10,8 @@
  *   replay  strictly in order, with a fixed look-ahead, so that the same seed gives the same run
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured; 0 means 48, or everything for exhaustive; a given list has no budget. budget_ms is
+ * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or everything
+ * for exhaustive; a given list has no budget. budget_ms is
  * time on the device; past it, and once something works, nothing more is begun (the finals still
  * run).
  */
@@ -252,9 +253,9 @@ static uint32_t budget_left(const struct job *j)
     if (all) {
         return UINT32_MAX;
     }
-    int64_t budget = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
-    bool reference = j->reference != PLAN_NONE && !j->reference_again;
-    int64_t left = budget - j->done - reference;
+    int64_t left = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
+    left -= j->reference != PLAN_NONE && !j->reference_again;
+    left -= j->done - j->failed;
     return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
 }
 

@@ -448,6 +448,35 @@ static void test_resume_measures_nothing_twice(void **state)
     child_end(&second);
 }
 
+/* What was measured outside a restriction does not use up its budget. */
+static void test_resume_restricted(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 6;
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_work(&c);
+    struct tune_order *p = order_new(LARGE);
+    p->request.query.budget = 6;
+    order_restrict(p, "num_stages", 2);
+    order_done(p, c.trials, c.n_trials);
+    uint32_t old = 0;
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        old += strcmp(c.trials[i].stage, "measure") == 0 &&
+               record_int(&c.trials[i].config, "num_stages", 0) == 2;
+    }
+    child_forget(&c);
+    child_tune(&c, p);
+    must_work(&c);
+    assert_int_equal(record_int(&c.result.config, "num_stages", 0), 2);
+    assert_int_equal(count_trials(&c, "measure", NULL), 6 - old);
+    order_free(o);
+    order_free(p);
+    child_end(&c);
+}
+
 static void test_failures_of_earlier_runs_are_done_too(void **state)
 {
     (void)state;
@@ -799,6 +828,7 @@ int main(void)
         cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_ties_are_settled),
         cmocka_unit_test(test_resume_measures_nothing_twice),
+        cmocka_unit_test(test_resume_restricted),
         cmocka_unit_test(test_failures_of_earlier_runs_are_done_too),
         cmocka_unit_test(test_avoid),
         cmocka_unit_test(test_cancel_busy_ping),
