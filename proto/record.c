@@ -180,8 +180,9 @@ static size_t live_text(const struct record *r, size_t but)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < r->n; i++) {
-        bytes += i != but && r->fields[i].type == VALUE_TEXT ? strlen(r->text + r->fields[i].text) + 1
-                                                             : 0;
+        bytes += i != but && r->fields[i].type == VALUE_TEXT
+                     ? strlen(r->text + r->fields[i].text) + 1
+                     : 0;
     }
     return bytes;
 }
@@ -245,9 +246,10 @@ int record_set_n(struct record *r, const char *name, size_t n, const struct valu
                  struct error *err)
 {
     if (!record_name_ok(name, n)) {
-        return error_set(err, ERROR_INVALID,
-                         "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
-                         text_show(name, n).text, RECORD_NAME_MAX - 1);
+        return error_set(
+            err, ERROR_INVALID,
+            "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
+            text_show(name, n).text, RECORD_NAME_MAX - 1);
     }
     int r_ = check_value(name, n, v, text_n, err);
     if (r_ < 0) {
