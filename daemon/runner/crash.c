@@ -22,7 +22,7 @@ static _Thread_local struct {
 
 static atomic_bool writing;
 
-/* Waits a second at most: the writer may be this thread, or stuck behind a peer that reads no more. */
+/* Waits a second at most: the writer may be this thread, or wait for a peer that never reads. */
 static void take_turn(void)
 {
     for (int i = 0; i < 1000 && atomic_exchange(&writing, true); i++) {

@@ -22,10 +22,10 @@ enum {
 struct strategy;
 
 struct strategy_setup {
-    uint32_t n;              /* candidates */
+    uint32_t n;                 /* candidates */
     const double *predicted_us; /* borrowed until close; ascending (given: in the list's order) */
-    uint32_t budget;         /* configs to measure at most: a proposal that fails is given back, once
-                                each; 0: all (exhaustive); given: the whole list */
+    uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
+                        each; 0: all (exhaustive); given: the whole list */
     uint64_t seed;
 };
 
