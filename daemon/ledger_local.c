@@ -58,6 +58,7 @@ struct local {
     struct unsaved *unsaved;        /* writer thread */
     int64_t n_unsaved, lost_trials; /* writer thread; copied into status requests */
     bool disk_full;                 /* writer thread */
+    int64_t retry_at_ms;            /* writer thread */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
 };
@@ -697,6 +698,13 @@ EVIDENCE_CALL(local_end_run, run, run, end_run_work)
 
 /* ---- the writer thread ----------------------------------------------------------------------- */
 
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
 static void wait_ms(struct local *l, int64_t ms)
 {
     struct timespec until;
@@ -724,30 +732,39 @@ static void carry_out(struct local *l, struct request *r, bool stopping)
     }
 }
 
+/* Between requests, the mutex not held: nothing here may wait for a quiet moment that never comes. */
+static void upkeep(struct local *l, bool idle)
+{
+    int64_t now = now_ms();
+    if (l->unsaved && now >= l->retry_at_ms) {
+        retry_unsaved(l);
+        l->retry_at_ms = now_ms() + RETRY_MS;
+    }
+    struct error err;
+    if (idle && store_tidy(l->store, &err) < 0) {
+        note_status(l, err.code); /* the WAL stays large for a while: no harm */
+    }
+}
+
 static void writer(void *arg)
 {
     struct local *l = arg;
     pthread_mutex_lock(&l->mutex);
     for (;;) {
+        if (!l->todo.first && !l->stopping) {
+            wait_ms(l, l->unsaved ? RETRY_MS : TIDY_AFTER_MS);
+        }
         struct request *r = list_pop(&l->todo);
         bool stopping = l->stopping;
         if (!r && stopping) {
             break;
         }
+        pthread_mutex_unlock(&l->mutex);
         if (r) {
-            pthread_mutex_unlock(&l->mutex);
             carry_out(l, r, stopping);
-            pthread_mutex_lock(&l->mutex);
-            continue;
         }
-        wait_ms(l, l->unsaved ? RETRY_MS : TIDY_AFTER_MS);
-        if (!l->todo.first && !l->stopping) {
-            pthread_mutex_unlock(&l->mutex);
-            struct error err;
-            retry_unsaved(l);
-            store_tidy(l->store, &err); /* the WAL stays large for a while: no harm */
-            pthread_mutex_lock(&l->mutex);
-        }
+        upkeep(l, !r);
+        pthread_mutex_lock(&l->mutex);
     }
     pthread_mutex_unlock(&l->mutex);
     retry_unsaved(l);
