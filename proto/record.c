@@ -79,12 +79,21 @@ bool record_name_ok(const char *name, size_t n)
     return true;
 }
 
-/* Like strcmp of a terminated name with one of a length, which may hold zeros. */
+/* Like strcmp of a terminated name with one of a length, which may hold zeros. Names mostly differ
+ * in their first bytes: a loop beats the calls. */
 static int compare(const char *field, const char *name, size_t n)
 {
-    size_t field_n = strlen(field);
-    int c = memcmp(field, name, field_n < n ? field_n : n);
-    return c != 0 ? c : (field_n > n) - (field_n < n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char a = (unsigned char)field[i];
+        unsigned char b = (unsigned char)name[i];
+        if (a != b) {
+            return a < b ? -1 : 1;
+        }
+        if (a == 0) {
+            return -1; /* the field's name ends here, the other goes on */
+        }
+    }
+    return field[n] != 0;
 }
 
 /* Where the name is, or would be inserted. */
