@@ -102,8 +102,8 @@ struct gemmd_options {
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
 /* A handle that need not be connected: gemmd_get and gemmd_get_many behave as with GEMMD_FALLBACK,
- * and while no daemon answers, connecting is tried at most once a second. Fails only for bad options
- * and for memory. */
+ * and while no daemon answers, connecting is tried at most once a second. Fails only for bad
+ * options and for memory. */
 GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                               struct gemmd_error *err);
 GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
@@ -188,7 +188,9 @@ struct gemmd_answer {
     bool local;          /* from the in-process table, or made here (fallback) */
     char note[160];
 };
-#define GEMMD_ANSWER_INIT {sizeof(struct gemmd_answer)}
+#define GEMMD_ANSWER_INIT                                                                          \
+    {sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, \
+     ""}
 
 /* `query` may be NULL. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
@@ -205,12 +207,14 @@ GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *proble
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
-/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
+/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the
+ * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
 /* Any method of docs/protocol.md: params (NULL: none) and result as JSON text. *result is freed
- * with gemmd_free. progress (may be NULL) sees the request's notifications; params must ask for them.
+ * with gemmd_free. progress (may be NULL) sees the request's notifications; params must ask for
+ * them.
  * deadline_ms 0: the connection's default, for `get`, `tune`, `pin` none. */
 GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params_json,
                          int deadline_ms, char **result_json,
@@ -219,7 +223,8 @@ GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params
 GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
- * "events"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched as needed. */
+ * "events"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched
+ * as needed. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 
@@ -255,7 +260,7 @@ struct gemmd_grouped_gemm_args {
     void *out;                  /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
     const void *m_sizes;        /* device, [experts]; NULL only when experts = 1 */
-    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row, expert order */
+    const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */
     int64_t rows;               /* T */
@@ -263,7 +268,9 @@ struct gemmd_grouped_gemm_args {
     int64_t workspace_bytes;
     void *stream;               /* CUstream; NULL: the default stream; ignored on the CPU */
 };
-#define GEMMD_GROUPED_GEMM_ARGS_INIT {sizeof(struct gemmd_grouped_gemm_args)}
+#define GEMMD_GROUPED_GEMM_ARGS_INIT                                                               \
+    {sizeof(struct gemmd_grouped_gemm_args), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL,    \
+     NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL}
 
 GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
                                      const struct gemmd_grouped_gemm_args *args, int64_t *bytes,

@@ -11,6 +11,7 @@
 #include "daemon/log.h"
 #include "daemon/methods.h"
 #include "daemon/session.h"
+#include "proto/nearest.h"
 #include "proto/text.h"
 
 struct row {
@@ -52,16 +53,16 @@ void methods_put_names(struct wire_buf *b)
 
 static int find(const char *name, const struct row **out, struct error *err)
 {
-    struct text_nearest near;
-    text_nearest_begin(&near, name, strlen(name));
+    struct nearest near;
+    nearest_begin(&near, name, strlen(name));
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         if (strcmp(rows[i].name, name) == 0) {
             *out = &rows[i];
             return 0;
         }
-        text_nearest_offer(&near, rows[i].name);
+        nearest_offer(&near, rows[i].name);
     }
-    const char *meant = text_nearest_end(&near);
+    const char *meant = nearest_end(&near);
     return error_set(err, ERROR_UNKNOWN_METHOD, "there is no method '%s'%s%s%s",
                      text_show(name, strlen(name)).text, meant ? "; did you mean '" : "",
                      meant ? meant : "", meant ? "'?" : "");
@@ -124,15 +125,15 @@ int call_only(struct call *c, const char *const names[], struct error *err)
         size_t n = 0;
         wire_pair(c->params, i, &key, &value);
         wire_get_str(key, &name, &n);
-        struct text_nearest near;
+        struct nearest near;
         bool known = false;
-        text_nearest_begin(&near, name, n);
+        nearest_begin(&near, name, n);
         for (size_t k = 0; names[k]; k++) {
             known = known || (strlen(names[k]) == n && memcmp(names[k], name, n) == 0);
-            text_nearest_offer(&near, names[k]);
+            nearest_offer(&near, names[k]);
         }
         if (!known) {
-            const char *meant = text_nearest_end(&near);
+            const char *meant = nearest_end(&near);
             return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; did you mean '%s'?",
                              text_show(name, n).text, meant ? meant : names[0]);
         }

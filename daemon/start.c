@@ -109,6 +109,7 @@ int start_prepare(struct daemon *d, struct error *err)
     if (t) {
         family_stamp(f, t, &d->device, d->stamp);
     }
-    bool exclusive = strcmp(d->device.kind, "cuda") == 0 && !d->config->offline;
+    /* Measurements disturb each other on a real GPU only: a replay calls itself cuda, too. */
+    bool exclusive = strncmp(d->device_spec, "cuda", 4) == 0 && !d->config->offline;
     return server_lock(&d->server, socket, d->device.uuid, exclusive, err);
 }

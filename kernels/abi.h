@@ -19,12 +19,12 @@ enum { LAUNCH_ABI_VERSION = 1 };
 enum dtype { DTYPE_NONE = 0, DTYPE_BF16 = 1, DTYPE_FP16 = 2, DTYPE_FP32 = 3, DTYPE_INT32 = 4,
              DTYPE_INT64 = 5 };
 
-enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 }; /* dW: out += result (out is DTYPE_FP32 or as dtype_out) */
+enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 }; /* dW: out += result, whatever the problem's field says */
 
 /*
  * grouped_gemm. T = routed rows (tokens * topk), E experts, W is [E, N, K] in every mode; all
- * tensors row-major. Strides in elements; 0 means dense. Exact maths: docs/adding-a-family.md and
- * kernels/families/grouped_gemm/op.c.
+ * tensors row-major. Strides in elements; 0 means dense. Exact maths:
+ * kernels/families/grouped_gemm/grouped_gemm.h.
  *
  *   mode     reads                                    writes
  *   forward  x [T or tokens, K], w                    out [T, N]
@@ -38,10 +38,10 @@ struct grouped_gemm_args {
     void *out;
     int64_t x_stride;           /* between rows; 0: K */
     int64_t w_stride;           /* between rows n; 0: K */
-    int64_t w_stride_expert;    /* 0: N * K */
+    int64_t w_stride_expert;    /* 0: N * w_stride */
     int64_t dy_stride;          /* 0: N */
     int64_t out_stride;         /* forward 0: N; dX 0: K; dW (between rows n) 0: K */
-    int64_t out_stride_expert;  /* dW 0: N * K */
+    int64_t out_stride_expert;  /* dW 0: N * out_stride */
     const void *m_sizes;        /* [E] rows of each expert, on the device; zeros allowed, sum = T.
                                    NULL only when experts = 1: then all rows are its */
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is the same for every family: finding one, naming what makes an answer valid, the identity of
- * a variant, the floor of a problem, and the small vocabulary (dtypes, rejections, random numbers)
- * that families share. Pure functions over the list that the program was linked with.
+ * What is the same for every family: finding one, naming what makes an answer valid, the identity
+ * of a variant, the floor of a problem, and the small vocabulary (dtypes, rejections, random
+ * numbers) that families share. Pure functions over the list that the program was linked with.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -116,7 +116,10 @@ double family_floor_us(const struct family *f, const struct problem *p,
     return compute > memory ? compute : memory;
 }
 
-/* ---- vocabulary ------------------------------------------------------------------------------- */
+/* ---- vocabulary ------------------------------------------------------------------------------ */
+
+static int reject(struct rejection *why, int code, const char *rule, const char *format,
+                  va_list args) __attribute__((format(printf, 4, 0)));
 
 static int reject(struct rejection *why, int code, const char *rule, const char *format,
                   va_list args)

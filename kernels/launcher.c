@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * From an image, a problem and a config to launches: one code path for what the runner measures and
- * for what a training job runs. Everything about geometry comes from the family's plan(), everything
- * about a kind of device from its launch_backend, chosen by the ELF machine of the image.
+ * for what a training job runs. Everything about geometry comes from the family's plan(),
+ * everything about a kind of device from its launch_backend, chosen by the ELF machine of the
+ * image.
  *
  * A launcher is immutable after launcher_new, so launches may come from any thread.
  */
@@ -13,13 +14,13 @@
 #include "kernels/launcher.h"
 
 struct launcher {
-    const struct family *family;               /* borrowed, static */
-    const struct family_target *target;        /* borrowed, static */
-    const struct launch_backend *backend;      /* borrowed, static */
+    const struct family *family;          /* borrowed, static */
+    const struct family_target *target;   /* borrowed, static */
+    const struct launch_backend *backend; /* borrowed, static */
     struct problem problem;
     struct record config;
     struct device_info info;
-    void *handle;                              /* owned: the loaded module */
+    void *handle; /* owned: the loaded module */
 };
 
 static const struct launch_backend *const backends[] = {&cuda_launch_backend, &cpu_launch_backend};
@@ -45,11 +46,11 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
             return 0;
         }
     }
-    return error_set(err, ERROR_INVALID,
-                     "the image is for ELF machine %u: this program can launch CUDA cubins (%u) and "
-                     "shared objects of this CPU (%u)",
-                     head.e_machine, cuda_launch_backend.elf_machine,
-                     cpu_launch_backend.elf_machine);
+    return error_set(
+        err, ERROR_INVALID,
+        "the image is for ELF machine %u: this program can launch CUDA cubins (%u) and "
+        "shared objects of this CPU (%u)",
+        head.e_machine, cuda_launch_backend.elf_machine, cpu_launch_backend.elf_machine);
 }
 
 /* The best target that the device has and that takes the config. */

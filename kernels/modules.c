@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compiled modules on disk: <cache>/modules/<id>.<suffix> named by content, and one symbolic link
- * per variant, <cache>/variants/<variant>, that points to it. Nothing here is ever changed in place:
- * files are written under a name of their own, fsynced and renamed, links too. So two writers of one
- * module write the same bytes, and a reader sees a whole file or none.
+ * per variant, <cache>/variants/<variant>, that points to it. Nothing here is ever changed in
+ * place: files are written under a name of their own, fsynced and renamed, links too. So two
+ * writers of one module write the same bytes, and a reader sees a whole file or none.
  *
  * What is read back is believed only when it still has the hash that is its name. A damaged file is
  * removed: the next compile writes it again.
@@ -33,8 +33,10 @@ static int io_error(struct error *err, const char *what, const char *path)
 {
     int saved = errno;
     if (saved == ENOSPC || saved == EDQUOT) {
-        return error_set(err, ERROR_DISK_FULL, "cannot %s %s: %s; free space or set the cache "
-                         "directory elsewhere", what, path, strerror(saved));
+        return error_set(err, ERROR_DISK_FULL,
+                         "cannot %s %s: %s; free space or set the cache "
+                         "directory elsewhere",
+                         what, path, strerror(saved));
     }
     return error_set(err, ERROR_IO, "cannot %s %s: %s", what, path, strerror(saved));
 }
@@ -243,7 +245,8 @@ static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], 
 {
     char folder[PATH_MAX];
     if (!is_id(id, strlen(id))) {
-        return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)", id);
+        return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)",
+                         id);
     }
     int r = join(folder, err, "%s/modules", cache_dir);
     if (r) {

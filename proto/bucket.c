@@ -24,8 +24,8 @@ int bucket_scheme_parse(const char *name, enum bucket_scheme *out, struct error 
             return 0;
         }
     }
-    return error_set(err, ERROR_INVALID, "there is no bucket scheme '%.40s'; use exact, pow2 or sqrt2",
-                     name);
+    return error_set(err, ERROR_INVALID,
+                     "there is no bucket scheme '%.40s'; use exact, pow2 or sqrt2", name);
 }
 
 void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct problem *out)
@@ -99,8 +99,8 @@ int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk)
     if (rows < 1 || rows > GEMM_SIZE_MAX || experts > GEMM_SIZE_MAX) {
         return rows;
     }
-    /* rows >= 2^a and experts < 2^(b+1): every earlier step lies below rows / 2, and topk * ceil(m /
-     * topk) >= rows needs m > rows - topk, so begin there */
+    /* rows >= 2^a and experts < 2^(b+1): every earlier step lies below rows / 2, and topk * ceil(m
+     * / topk) >= rows needs m > rows - topk, so begin there */
     int64_t least = rows > topk ? rows - topk + 1 : 1;
     for (int i = 2 * (log2_floor(least) - log2_floor(experts) - 1);; i++) {
         int64_t steps = half_steps(experts, i);

@@ -14,7 +14,8 @@
 enum { CLASS_SIZE = sizeof(((struct device_info *)0)->class) };
 
 _Static_assert(4 * PACK_HEAD_MAX + OP_NAME_MAX + CLASS_SIZE +
-                       RECORD_FIELDS_MAX * (RECORD_NAME_MAX + 2 * PACK_HEAD_MAX) + RECORD_TEXT_MAX <=
+                       RECORD_FIELDS_MAX * (RECORD_NAME_MAX + 2 * PACK_HEAD_MAX) +
+                       RECORD_TEXT_MAX <=
                    KEY_BYTES_MAX,
                "the largest problem fits into a key");
 

@@ -147,8 +147,11 @@ int op_index_field(const struct op_index *x, size_t guess, const char *name, siz
     if (n >= RECORD_NAME_MAX) {
         return -1;
     }
-    if (guess < count && x->name_n[guess] == n && memcmp(x->names[guess], name, n) == 0) {
-        return (int)guess;
+    for (size_t at = guess; at < count && at < guess + 2;
+         at++) { /* one default is often left out */
+        if (x->name_n[at] == n && memcmp(x->names[at], name, n) == 0) {
+            return (int)at;
+        }
     }
     uint64_t front = front_of(name, n);
     size_t low = 0;

@@ -9,12 +9,19 @@
 enum { OPS_MAX = 16 };
 
 struct op_index {
-    const struct op *op;             /* borrowed; its n_fields is at most RECORD_FIELDS_MAX */
+    const struct op *op;              /* borrowed; its n_fields is at most RECORD_FIELDS_MAX */
     uint8_t order[RECORD_FIELDS_MAX]; /* order[i]: place in op->fields of the i-th name, sorted */
     uint8_t name_n[RECORD_FIELDS_MAX];
-    uint64_t front[RECORD_FIELDS_MAX]; /* first 8 bytes as a big-endian number: sorts like the name */
+    uint64_t
+        front[RECORD_FIELDS_MAX]; /* first 8 bytes as a big-endian number: sorts like the name */
     char names[RECORD_FIELDS_MAX][RECORD_NAME_MAX]; /* sorted, padded with zeros */
 };
+
+/* The field at a place of the sorted names. */
+static inline const struct op_field *op_index_field_at(const struct op_index *x, size_t at)
+{
+    return &x->op->fields[x->order[at]];
+}
 
 /* The index of a registered op; NULL for custom ops and unknown ones. */
 const struct op_index *op_index_of(const struct op *op);

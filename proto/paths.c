@@ -67,8 +67,9 @@ static int check_ours(const char *path, const struct stat *st, struct error *err
         return error_set(err, ERROR_DENIED, "%s is not a directory; remove it", path);
     }
     if (st->st_uid != geteuid() && geteuid() != 0) {
-        return error_set(err, ERROR_DENIED, "%s belongs to user %u, not to us (%u); use another place",
-                         path, (unsigned)st->st_uid, (unsigned)geteuid());
+        return error_set(err, ERROR_DENIED,
+                         "%s belongs to user %u, not to us (%u); use another place", path,
+                         (unsigned)st->st_uid, (unsigned)geteuid());
     }
     if (st->st_mode & (S_IWGRP | S_IWOTH)) {
         return error_set(err, ERROR_DENIED,
@@ -86,10 +87,11 @@ static int tmp_dir(char out[PATHS_MAX], struct error *err)
         return errno == ENOENT ? 0 : error_set(err, ERROR_IO, "%s: %s", out, strerror(errno));
     }
     if (st.st_uid != geteuid()) { /* here root trusts nobody else either */
-        return error_set(err, ERROR_DENIED,
-                         "%s belongs to user %u, not to us (%u); set XDG_RUNTIME_DIR to a directory of "
-                         "your own",
-                         out, (unsigned)st.st_uid, (unsigned)geteuid());
+        return error_set(
+            err, ERROR_DENIED,
+            "%s belongs to user %u, not to us (%u); set XDG_RUNTIME_DIR to a directory of "
+            "your own",
+            out, (unsigned)st.st_uid, (unsigned)geteuid());
     }
     return check_ours(out, &st, err);
 }
@@ -142,10 +144,11 @@ int paths_check_socket(const char *path, struct error *err)
 {
     size_t n = strlen(path);
     if (n > SOCKET_PATH_MAX) {
-        return error_set(err, ERROR_INVALID,
-                         "the socket path is %zu bytes long, the kernel takes at most %d: %.64s...; "
-                         "choose a shorter one (GEMMD_SOCKET or --socket)",
-                         n, SOCKET_PATH_MAX, path);
+        return error_set(
+            err, ERROR_INVALID,
+            "the socket path is %zu bytes long, the kernel takes at most %d: %.64s...; "
+            "choose a shorter one (GEMMD_SOCKET or --socket)",
+            n, SOCKET_PATH_MAX, path);
     }
     return n > 0 ? 0 : error_set(err, ERROR_INVALID, "the socket path is empty");
 }
@@ -158,7 +161,8 @@ int paths_socket(const char *name, char out[PATHS_MAX], struct error *err)
         return r < 0 ? r : join(out, given, "", "socket", err);
     }
     if (!name[0] || strchr(name, '/')) {
-        return error_set(err, ERROR_INVALID, "'%.64s' names no socket: expected a GPU UUID or cpu", name);
+        return error_set(err, ERROR_INVALID, "'%.64s' names no socket: expected a GPU UUID or cpu",
+                         name);
     }
     char dir[PATHS_MAX];
     int r = paths_runtime_dir(dir, err);

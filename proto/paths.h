@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where things are, for daemon and clients alike (reference: docs/protocol.md, "Discovery").
- * System mode (root, or GEMMD_SYSTEM=1; GEMMD_SYSTEM=0 says no): /run/gemmd, /var/lib/gemmd, /var/cache/gemmd.
+ * System mode (root, or GEMMD_SYSTEM=1; GEMMD_SYSTEM=0 says no): /run/gemmd, /var/lib/gemmd,
+ * /var/cache/gemmd.
  * User mode: $XDG_RUNTIME_DIR/gemmd (or /tmp/gemmd-$UID, 0700 and ours, when it is unset or
  * missing), $XDG_STATE_HOME/gemmd, $XDG_CACHE_HOME/gemmd.
  */

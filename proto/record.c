@@ -79,12 +79,21 @@ bool record_name_ok(const char *name, size_t n)
     return true;
 }
 
-/* Like strcmp of a terminated name with one of a length, which may hold zeros. */
+/* Like strcmp of a terminated name with one of a length, which may hold zeros. Names mostly differ
+ * in their first bytes: a loop beats the calls. */
 static int compare(const char *field, const char *name, size_t n)
 {
-    size_t field_n = strlen(field);
-    int c = memcmp(field, name, field_n < n ? field_n : n);
-    return c != 0 ? c : (field_n > n) - (field_n < n);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char a = (unsigned char)field[i];
+        unsigned char b = (unsigned char)name[i];
+        if (a != b) {
+            return a < b ? -1 : 1;
+        }
+        if (a == 0) {
+            return -1; /* the field's name ends here, the other goes on */
+        }
+    }
+    return field[n] != 0;
 }
 
 /* Where the name is, or would be inserted. */
@@ -180,8 +189,9 @@ static size_t live_text(const struct record *r, size_t but)
 {
     size_t bytes = 0;
     for (size_t i = 0; i < r->n; i++) {
-        bytes += i != but && r->fields[i].type == VALUE_TEXT ? strlen(r->text + r->fields[i].text) + 1
-                                                             : 0;
+        bytes += i != but && r->fields[i].type == VALUE_TEXT
+                     ? strlen(r->text + r->fields[i].text) + 1
+                     : 0;
     }
     return bytes;
 }
@@ -245,9 +255,10 @@ int record_set_n(struct record *r, const char *name, size_t n, const struct valu
                  struct error *err)
 {
     if (!record_name_ok(name, n)) {
-        return error_set(err, ERROR_INVALID,
-                         "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
-                         text_show(name, n).text, RECORD_NAME_MAX - 1);
+        return error_set(
+            err, ERROR_INVALID,
+            "'%s' is no field name: 1 to %d of A-Z a-z 0-9 _ . : -, a letter or _ first",
+            text_show(name, n).text, RECORD_NAME_MAX - 1);
     }
     int r_ = check_value(name, n, v, text_n, err);
     if (r_ < 0) {

@@ -12,8 +12,8 @@ struct wire_obj;
 /* [A-Za-z_][A-Za-z0-9_.:-]*, shorter than RECORD_NAME_MAX */
 bool record_name_ok(const char *name, size_t n);
 /* record_set with lengths; text_n counts for VALUE_TEXT only. */
-int record_set_n(struct record *r, const char *name, size_t n, const struct value *v,
-                 size_t text_n, struct error *err);
+int record_set_n(struct record *r, const char *name, size_t n, const struct value *v, size_t text_n,
+                 struct error *err);
 /* Whether the name is there. */
 bool record_has_n(const struct record *r, const char *name, size_t n);
 /* Appends a field that sorts after all that are there; v and name are known to be good. `name` is

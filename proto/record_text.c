@@ -195,8 +195,8 @@ static int read_word(const char **p, struct word *w, char *buffer, struct error 
         w->quoted = true;
         w->value = buffer;
         if (!read_quoted(p, buffer, RECORD_TEXT_MAX, &w->value_n)) {
-            return bad_word(start, "the quoted text has no end or a bad escape (only \\\" \\\\ \\xNN)",
-                            err);
+            return bad_word(
+                start, "the quoted text has no end or a bad escape (only \\\" \\\\ \\xNN)", err);
         }
         if (**p && !is_separator(**p)) {
             return bad_word(start, "put a space after the closing quote", err);

@@ -100,9 +100,10 @@ static int check_strategy(struct request *r, struct error *err)
                          "strategy 'given' needs configs; add them, or leave strategy out");
     }
     if (!given && r->n_configs > 0) {
-        return error_set(err, ERROR_CONFLICT,
-                         "configs are given, but strategy is '%s'; use strategy 'given', or restrict",
-                         q->strategy);
+        return error_set(
+            err, ERROR_CONFLICT,
+            "configs are given, but strategy is '%s'; use strategy 'given', or restrict",
+            q->strategy);
     }
     return 0;
 }
@@ -141,8 +142,9 @@ int request_unpack_beside(struct request *r, const struct wire_obj *params,
     }
     const struct wire_obj *problem = wire_find(params, "problem");
     if (!problem) {
-        return error_set(err, ERROR_INVALID, "'problem' is missing: "
-                                             "{\"problem\": {\"op\": \"grouped_gemm\", ...}}");
+        return error_set(err, ERROR_INVALID,
+                         "'problem' is missing: "
+                         "{\"problem\": {\"op\": \"grouped_gemm\", ...}}");
     }
     done = problem_unpack(&r->problem, problem, err);
     done = done < 0 ? done : restrict_unpack(r, wire_find(params, "restrict"), err);

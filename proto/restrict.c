@@ -133,8 +133,9 @@ int config_unpack(struct record *r, const struct wire_obj *o, struct error *err)
         return record_unpack(r, o, err);
     }
     if (!wire_get_str(o, &s, &n)) {
-        return error_set(err, ERROR_INVALID, "a config must be a map, or text such as "
-                                             "\"BLOCK_SIZE_M=64 num_warps=4\"");
+        return error_set(err, ERROR_INVALID,
+                         "a config must be a map, or text such as "
+                         "\"BLOCK_SIZE_M=64 num_warps=4\"");
     }
     if (memchr(s, 0, n)) {
         return error_set(err, ERROR_INVALID, "the text of a config holds a zero byte");

@@ -22,7 +22,8 @@ static int get_method(const struct wire_obj *o, struct rpc_message *m, struct er
         return error_set(err, ERROR_MALFORMED, "a method must be named by text");
     }
     if (!wire_copy_str(o, m->method, sizeof(m->method))) {
-        return error_set(err, ERROR_UNKNOWN_METHOD, "there is no method '%s'", text_show(s, n).text);
+        return error_set(err, ERROR_UNKNOWN_METHOD, "there is no method '%s'",
+                         text_show(s, n).text);
     }
     return 0;
 }

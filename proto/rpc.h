@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * MessagePack-RPC: request [0, id, method, params], response [1, id, error, result], notification
- * [2, method, params]. No length prefix. params is a map of named arguments, or an array whose only
+ * [2, method, params]. No length prefix. params is a map of named arguments, an array whose only
  * element is that map (what common msgpack-rpc clients send), an empty array, or nil.
  * An error is a map {name, message, survives}.
  */
@@ -26,7 +26,7 @@ struct rpc_message {
 
 /* Decodes one complete message (its end found by scan_feed). ERROR_MALFORMED when it is not one of
  * the three forms. When the id of a request could be read, type is RPC_REQUEST and id is set even
- * on error; when it could not, type is not RPC_REQUEST. Params of another type are ERROR_INVALID and
+ * on error; when it could not, type is not RPC_REQUEST. Params of another type are ERROR_INVALID,
  * a method too long to exist is ERROR_UNKNOWN_METHOD: the connection survives both. */
 int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_message *out,
                struct error *err);

@@ -22,13 +22,12 @@ void scan_init(struct scan *s, size_t limit)
 /* Bytes of the head that begins with this byte, itself counted; 0: refused. */
 static uint32_t head_bytes(uint8_t c)
 {
-    static const uint8_t after[32] = {
-        /* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
-        1, 0, 1, 1, 2, 3, 5, 0, 0, 0,
-        /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
-        5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
-        /* d9-db str, dc dd array, de df map */
-        2, 3, 5, 3, 5, 3, 5};
+    static const uint8_t after[32] = {/* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
+                                      1, 0, 1, 1, 2, 3, 5, 0, 0, 0,
+                                      /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
+                                      5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
+                                      /* d9-db str, dc dd array, de df map */
+                                      2, 3, 5, 3, 5, 3, 5};
     return c < 0xc0 || c >= 0xe0 ? 1 : after[c - 0xc0];
 }
 
@@ -44,7 +43,8 @@ static uint64_t be(const uint8_t *p, uint32_t n)
 static int too_large(const struct scan *s, struct error *err)
 {
     return error_set(err, ERROR_TOO_LARGE,
-                     "the message is, or promises to be, longer than %zu bytes; split it", s->limit);
+                     "the message is, or promises to be, longer than %zu bytes; split it",
+                     s->limit);
 }
 
 static int open_container(struct scan *s, uint64_t n, struct error *err)
@@ -107,10 +107,11 @@ static int feed_head(struct scan *s, const uint8_t *data, size_t n, struct error
     if (s->head_have == 0) {
         s->head_need = head_bytes(data[0]);
         if (s->head_need == 0) {
-            return error_set(err, ERROR_MALFORMED,
-                             "byte 0x%02x at offset %zu: extension types and reserved bytes are not "
-                             "used in this protocol",
-                             data[0], s->taken);
+            return error_set(
+                err, ERROR_MALFORMED,
+                "byte 0x%02x at offset %zu: extension types and reserved bytes are not "
+                "used in this protocol",
+                data[0], s->taken);
         }
         /* the rest of this head comes on top of one byte per element owed */
         if (s->owed + s->head_need - 1 > s->limit - s->taken) {

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "proto/nearest.h"
 #include "proto/schema.h"
 #include "proto/text.h"
 
@@ -118,8 +119,8 @@ static int get_text(const struct schema *s, const struct schema_field *f, const 
     if (!wire_copy_str(o, out, f->size)) {
         out[0] = 0;
         return error_set(err, ERROR_INVALID,
-                         "%s.%s takes text of at most %zu bytes without zeros, got %zu: '%s'", s->name,
-                         f->name, f->size - 1, n, text_show(text, n).text);
+                         "%s.%s takes text of at most %zu bytes without zeros, got %zu: '%s'",
+                         s->name, f->name, f->size - 1, n, text_show(text, n).text);
     }
     return 0;
 }
@@ -141,8 +142,8 @@ static int get_reals(const struct schema *s, const struct schema_field *f, const
     double *v = (double *)(void *)((char *)member + sizeof(double));
     size_t room = f->size / sizeof(double) - 1;
     if (wire_type_of(o) != WIRE_ARRAY || wire_count(o) > room) {
-        return error_set(err, ERROR_INVALID, "%s.%s must be an array of at most %zu numbers", s->name,
-                         f->name, room);
+        return error_set(err, ERROR_INVALID, "%s.%s must be an array of at most %zu numbers",
+                         s->name, f->name, room);
     }
     uint32_t n = (uint32_t)wire_count(o);
     for (uint32_t i = 0; i < n; i++) {
@@ -193,21 +194,21 @@ static bool in_list(const char *const *list, const char *given, size_t n)
 static int unknown(const struct schema *s, const char *const *others, const char *given, size_t n,
                    struct error *err)
 {
-    struct text_nearest near;
-    text_nearest_begin(&near, given, n);
+    struct nearest near;
+    nearest_begin(&near, given, n);
     char known[256];
     struct text_out list = text_out_begin(known, sizeof(known));
     for (; others && *others; others++) {
-        text_nearest_offer(&near, *others);
+        nearest_offer(&near, *others);
         text_puts(&list, *others);
         text_puts(&list, ", ");
     }
     for (size_t i = 0; i < s->n; i++) {
-        text_nearest_offer(&near, s->fields[i].name);
+        nearest_offer(&near, s->fields[i].name);
         text_puts(&list, i > 0 ? ", " : "");
         text_puts(&list, s->fields[i].name);
     }
-    const char *best = text_nearest_end(&near);
+    const char *best = nearest_end(&near);
     if (best) {
         return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; did you mean '%s'?",
                          s->name, text_show(given, n).text, best);
@@ -228,43 +229,56 @@ static size_t find_field(const struct schema *s, size_t from, const char *given,
     return s->n;
 }
 
+/* A decoding under way. */
+struct decoding {
+    const struct schema *s;
+    enum schema_strictness strict;
+    const char *const *others;
+    void *object;
+    uint64_t seen; /* a bit per field */
+    size_t next;   /* the field that is expected next */
+};
+
+static int decode_pair(struct decoding *d, const struct wire_obj *key, const struct wire_obj *value,
+                       struct error *err)
+{
+    const struct schema *s = d->s;
+    const char *name;
+    size_t n;
+    if (!wire_get_str(key, &name, &n)) {
+        return error_set(err, ERROR_INVALID, "field names of %s must be text", s->name);
+    }
+    if (in_list(d->others, name, n)) {
+        return 0;
+    }
+    size_t at = find_field(s, d->next, name, n);
+    if (at == s->n) {
+        return d->strict == SCHEMA_STRICT ? unknown(s, d->others, name, n, err) : 0;
+    }
+    const struct schema_field *f = &s->fields[at];
+    if (d->strict == SCHEMA_STRICT && d->seen >> at & 1) {
+        return error_set(err, ERROR_CONFLICT, "%s.%s is given twice", s->name, f->name);
+    }
+    d->seen |= UINT64_C(1) << at;
+    d->next = at + 1 < s->n ? at + 1 : 0;
+    return get_member(s, f, value, (char *)d->object + f->offset, err);
+}
+
 int schema_decode_beside(const struct schema *s, enum schema_strictness strict,
                          const struct wire_obj *map, const char *const *others, void *object,
                          struct error *err)
 {
+    struct decoding d = {s, strict, others, object, 0, 0};
     for (size_t i = 0; i < s->n; i++) {
         zero_member(&s->fields[i], (char *)object + s->fields[i].offset);
     }
     if (map && wire_type_of(map) != WIRE_MAP) {
         return error_set(err, ERROR_INVALID, "%s must be a map of named values", s->name);
     }
-    uint64_t seen = 0;
-    size_t next = 0;
     for (size_t i = 0; i < wire_count(map); i++) {
         const struct wire_obj *key, *value;
-        const char *name;
-        size_t n;
         wire_pair(map, i, &key, &value);
-        if (!wire_get_str(key, &name, &n)) {
-            return error_set(err, ERROR_INVALID, "field names of %s must be text", s->name);
-        }
-        if (in_list(others, name, n)) {
-            continue;
-        }
-        size_t at = find_field(s, next, name, n);
-        if (at == s->n) {
-            if (strict == SCHEMA_STRICT) {
-                return unknown(s, others, name, n, err);
-            }
-            continue;
-        }
-        if (strict == SCHEMA_STRICT && seen >> at & 1) {
-            return error_set(err, ERROR_CONFLICT, "%s.%s is given twice", s->name,
-                             s->fields[at].name);
-        }
-        seen |= UINT64_C(1) << at;
-        next = at + 1 < s->n ? at + 1 : 0;
-        int r = get_member(s, &s->fields[at], value, (char *)object + s->fields[at].offset, err);
+        int r = decode_pair(&d, key, value, err);
         if (r < 0) {
             return r;
         }

@@ -213,8 +213,11 @@ bool text_real_is_int(double v, int64_t *out)
 static size_t utf8_at(const unsigned char *s, size_t n)
 {
     unsigned char c = s[0];
-    size_t need = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : (c & 0xf0) == 0xe0 ? 3
-                  : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    size_t need = c < 0x80                ? 1
+                  : c >= 0xc2 && c < 0xe0 ? 2
+                  : (c & 0xf0) == 0xe0    ? 3
+                  : c >= 0xf0 && c < 0xf5 ? 4
+                                          : 0;
     if (need == 0 || need > n) {
         return 0;
     }
@@ -286,68 +289,4 @@ struct text_shown text_show(const char *s, size_t n)
     text_utf8_clean(shown.text, take);
     strcpy(shown.text + take, cut ? "..." : "");
     return shown;
-}
-
-void text_nearest_begin(struct text_nearest *t, const char *given, size_t n)
-{
-    *t = (struct text_nearest){given, n, NULL, 0};
-}
-
-static unsigned char lower(char c)
-{
-    return (unsigned char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-}
-
-enum { NEAREST_MAX = 40 };
-
-static unsigned min3(unsigned a, unsigned b, unsigned c)
-{
-    unsigned ab = a < b ? a : b;
-    return ab < c ? ab : c;
-}
-
-/* Edits (insert, drop, change, swap of neighbours) between two short words, letter case aside. */
-static unsigned edits(const char *a, size_t na, const char *b, size_t nb)
-{
-    unsigned rows[3][NEAREST_MAX + 1];
-    unsigned *before = rows[0], *last = rows[1], *now = rows[2];
-    for (size_t j = 0; j <= nb; j++) {
-        before[j] = last[j] = (unsigned)j;
-    }
-    for (size_t i = 1; i <= na; i++) {
-        now[0] = (unsigned)i;
-        for (size_t j = 1; j <= nb; j++) {
-            unsigned change = lower(a[i - 1]) != lower(b[j - 1]);
-            now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + change);
-            if (i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) &&
-                lower(a[i - 2]) == lower(b[j - 1]) && before[j - 2] + 1 < now[j]) {
-                now[j] = before[j - 2] + 1;
-            }
-        }
-        unsigned *spare = before;
-        before = last;
-        last = now;
-        now = spare;
-    }
-    return last[nb];
-}
-
-void text_nearest_offer(struct text_nearest *t, const char *known)
-{
-    size_t n = strlen(known);
-    if (t->n > NEAREST_MAX || n > NEAREST_MAX) {
-        return;
-    }
-    bool begins = t->n >= 3 && t->n < n && strncmp(known, t->given, t->n) == 0;
-    unsigned distance = begins ? 1 : edits(t->given, t->n, known, n);
-    if (!t->best || distance < t->distance) {
-        t->best = known;
-        t->distance = distance;
-    }
-}
-
-const char *text_nearest_end(const struct text_nearest *t)
-{
-    /* more than a third of the letters wrong is no slip of the pen */
-    return t->best && t->distance <= (t->n + 1) / 3 ? t->best : NULL;
 }

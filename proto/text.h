@@ -44,24 +44,13 @@ static inline bool text_is(const char *known, const char *s, size_t n)
     return strlen(known) == n && memcmp(known, s, n) == 0;
 }
 
-bool text_utf8(const char *s, size_t n);       /* valid UTF-8 */
-void text_utf8_clean(char *s, size_t n);       /* what is not becomes '?', in place */
+bool text_utf8(const char *s, size_t n); /* valid UTF-8 */
+void text_utf8_clean(char *s, size_t n); /* what is not becomes '?', in place */
 
 /* Foreign text for a sentence: cut, and without control bytes: show(s, n).text */
 struct text_shown {
     char text[56];
 };
 struct text_shown text_show(const char *s, size_t n);
-
-/* The known name nearest to one that is not: offer all of them, then ask. */
-struct text_nearest {
-    const char *given; /* borrowed */
-    size_t n;
-    const char *best; /* borrowed */
-    unsigned distance;
-};
-void text_nearest_begin(struct text_nearest *t, const char *given, size_t n);
-void text_nearest_offer(struct text_nearest *t, const char *known);
-const char *text_nearest_end(const struct text_nearest *t); /* NULL: none is near */
 
 #endif

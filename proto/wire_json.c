@@ -25,7 +25,8 @@ static void put_base64(struct text_out *o, const uint8_t *p, size_t n)
         bits |= have > 1 ? (uint32_t)p[i + 1] << 8 : 0;
         bits |= have > 2 ? p[i + 2] : 0;
         char four[4] = {digits[bits >> 18], digits[bits >> 12 & 63],
-                        have > 1 ? digits[bits >> 6 & 63] : '=', have > 2 ? digits[bits & 63] : '='};
+                        have > 1 ? digits[bits >> 6 & 63] : '=',
+                        have > 2 ? digits[bits & 63] : '='};
         text_put(o, four, sizeof(four));
     }
     text_putc(o, '"');
@@ -142,7 +143,8 @@ static void put_json(struct wire_buf *b, const json_t *j)
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         wire_put_map(b, json_object_size(j));
-        json_object_foreach((json_t *)(uintptr_t)j, key, value) {
+        json_object_foreach((json_t *)(uintptr_t)j, key, value)
+        {
             wire_put_str(b, key);
             put_json(b, value);
         }
@@ -182,6 +184,7 @@ int wire_from_json(struct wire_buf *b, const char *json, struct error *err)
     }
     put_json(b, root);
     json_decref(root);
-    return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for the MessagePack of a JSON text")
-                     : 0;
+    return b->failed
+               ? error_set(err, ERROR_NO_MEMORY, "no memory for the MessagePack of a JSON text")
+               : 0;
 }

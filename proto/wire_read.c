@@ -51,8 +51,8 @@ int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wir
         return 0;
     case MSGPACK_UNPACK_EXTRA_BYTES:
         return error_set(err, ERROR_MALFORMED,
-                         "the MessagePack object ends after %zu of %zu bytes; send one object", used,
-                         n);
+                         "the MessagePack object ends after %zu of %zu bytes; send one object",
+                         used, n);
     case MSGPACK_UNPACK_CONTINUE:
         return error_set(err, ERROR_MALFORMED,
                          "the MessagePack object is cut off after %zu bytes; send all of it", n);

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "store/db.h"
 
@@ -21,10 +22,11 @@ int db_open(struct db *db, const char *path, int flags, struct error *err)
     if (!db->path) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", path);
     }
+    errno = 0;
     int rc = sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
                              NULL);
     if (rc != SQLITE_OK) {
-        int r = db_fail(db, rc, "opening", err);
+        int r = db_fail(db, rc, err);
         bool damaged = db->damaged;
         db_close(db);
         db->damaged = damaged;
@@ -47,53 +49,61 @@ void db_close(struct db *db)
     *db = (struct db){0};
 }
 
-static bool disk_is_full(sqlite3 *h, int rc)
+static bool disk_is_full(int rc, int e)
 {
-    if ((rc & 0xff) == SQLITE_FULL) {
-        return true;
-    }
-    int e = h && (rc & 0xff) == SQLITE_IOERR ? sqlite3_system_errno(h) : 0;
-    return e == ENOSPC || e == EDQUOT || e == EFBIG;
+    return (rc & 0xff) == SQLITE_FULL ||
+           ((rc & 0xff) == SQLITE_IOERR && (e == ENOSPC || e == EDQUOT || e == EFBIG));
 }
 
-int db_fail(struct db *db, int rc, const char *doing, struct error *err)
+int db_fail(struct db *db, int rc, struct error *err)
 {
+    /* SQLite keeps the system's reason only of some faults; errno was 0 before the call. */
+    int e = errno;
+    e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
     const char *text = db->h ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
-    if (disk_is_full(db->h, rc)) {
+    if (disk_is_full(rc, e)) {
         return error_set(err, ERROR_DISK_FULL,
-                         "%s %s: no room on its disk (%s): free some space, or use --database on "
+                         "database %s: no room on its disk (%s): free some space, or use --database on "
                          "another disk",
-                         doing, db->path, text);
+                         db->path, text);
     }
     switch (rc & 0xff) {
     case SQLITE_NOMEM:
-        return error_set(err, ERROR_NO_MEMORY, "%s %s: no memory", doing, db->path);
+        return error_set(err, ERROR_NO_MEMORY, "database %s: no memory", db->path);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
         return error_set(err, ERROR_BUSY,
-                         "%s %s: locked by another program (an open sqlite3 shell?): close it",
-                         doing, db->path);
+                         "database %s: locked by another program (an open sqlite3 shell?): close it",
+                         db->path);
     case SQLITE_INTERRUPT:
-        return error_set(err, ERROR_CANCELLED, "%s %s: interrupted", doing, db->path);
+        return error_set(err, ERROR_CANCELLED, "database %s: interrupted", db->path);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         db->damaged = true;
-        return error_set(err, ERROR_STORE, "%s %s: the file is damaged (%s)", doing, db->path,
+        return error_set(err, ERROR_STORE, "database %s: the file is damaged (%s)", db->path,
                          text);
     case SQLITE_READONLY:
         return error_set(err, ERROR_STORE,
-                         "%s %s: it is read-only (%s): gemmd must be able to write the file and "
+                         "database %s: it is read-only (%s): gemmd must be able to write the file and "
                          "its folder",
-                         doing, db->path, text);
+                         db->path, text);
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+        return error_set(err, ERROR_STORE,
+                         "database %s: it cannot be opened (%s): gemmd's user %d must be able to read and "
+                         "write it",
+                         db->path, e ? strerror(e) : text, (int)geteuid());
     default:
-        return error_set(err, ERROR_STORE, "%s %s: %s (SQLite code %d)", doing, db->path, text, rc);
+        return error_set(err, ERROR_STORE, "database %s: %s, %s (SQLite code %d)", db->path, text,
+                         e ? strerror(e) : "no reason given", rc);
     }
 }
 
 int db_exec(struct db *db, const char *sql, struct error *err)
 {
+    errno = 0;
     int rc = sqlite3_exec(db->h, sql, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? 0 : db_fail(db, rc, "changing", err);
+    return rc == SQLITE_OK ? 0 : db_fail(db, rc, err);
 }
 
 int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
@@ -143,10 +153,11 @@ static int statement_of(struct db *db, const char *sql, sqlite3_stmt **out, stru
         free(copy);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a statement of %s", db->path);
     }
+    errno = 0;
     int rc = sqlite3_prepare_v3(db->h, sql, -1, SQLITE_PREPARE_PERSISTENT, out, NULL);
     if (rc != SQLITE_OK) {
         free(copy);
-        return db_fail(db, rc, "reading", err);
+        return db_fail(db, rc, err);
     }
     db->cached[db->n_cached++] = (struct db_cached){.sql = copy, .st = *out};
     return 0;
@@ -161,7 +172,7 @@ int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *
                      ? sqlite3_bind_text(*out, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT)
                      : sqlite3_bind_int64(*out, i, va_arg(args, int64_t));
         if (rc != SQLITE_OK) {
-            r = db_fail(db, rc, "asking", err);
+            r = db_fail(db, rc, err);
         }
     }
     return r;
@@ -179,13 +190,12 @@ int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *s
 
 int db_step(struct db *db, sqlite3_stmt *st, struct error *err)
 {
+    errno = 0;
     int rc = sqlite3_step(st);
     if (rc == SQLITE_ROW) {
         return DB_ROW;
     }
-    return rc == SQLITE_DONE ? 0
-                             : db_fail(db, rc, sqlite3_stmt_readonly(st) ? "reading" : "writing to",
-                                       err);
+    return rc == SQLITE_DONE ? 0 : db_fail(db, rc, err);
 }
 
 int db_run(struct db *db, int64_t *changes, struct error *err, const char *sql, const char *types,
@@ -222,7 +232,7 @@ void db_stmt_finalize(sqlite3_stmt **st)
 
 static int lost_transaction(struct db *db, struct error *err)
 {
-    return error_set(err, ERROR_STORE, "writing to %s: SQLite undid the transaction", db->path);
+    return error_set(err, ERROR_STORE, "database %s: SQLite undid the transaction", db->path);
 }
 
 static int savepoint(struct db *db, const char *verb, struct error *err)

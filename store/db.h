@@ -38,8 +38,8 @@ enum { DB_ROW = 1 };
 int db_open(struct db *db, const char *path, int flags, struct error *err);
 void db_close(struct db *db); /* may be called twice, and of a zeroed struct */
 
-/* A SQLite result code as one of ours; `doing` begins the sentence ("writing to"). */
-int db_fail(struct db *db, int rc, const char *doing, struct error *err);
+/* A SQLite result code as one of ours, with a sentence. */
+int db_fail(struct db *db, int rc, struct error *err);
 
 int db_exec(struct db *db, const char *sql, struct error *err); /* any number of statements */
 /* The first column of the first row; 0 when there is no row. */

@@ -208,7 +208,7 @@ static int bind_values(struct store *s, sqlite3_stmt *st, const struct query_tex
              : v->type == VALUE_BOOL ? sqlite3_bind_int64(st, at, v->flag)
                                      : sqlite3_bind_int64(st, at, v->integer);
     }
-    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, "listing", err);
+    return rc == SQLITE_OK ? 0 : db_fail(&s->db, rc, err);
 }
 
 /* Not kept in the cache: clients could fill it with their filters. */
@@ -219,7 +219,7 @@ static int prepare(struct store *s, sqlite3_stmt **st, const struct query_text *
         return error_set(err, ERROR_STORE, "the database is closed: its rebuild failed");
     }
     int rc = sqlite3_prepare_v2(s->db.h, sql, -1, st, NULL);
-    return rc == SQLITE_OK ? bind_values(s, *st, q, err) : db_fail(&s->db, rc, "listing", err);
+    return rc == SQLITE_OK ? bind_values(s, *st, q, err) : db_fail(&s->db, rc, err);
 }
 
 static int count(struct store *s, const struct query_text *q, int64_t *total, struct error *err)

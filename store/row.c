@@ -282,15 +282,15 @@ int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void 
         struct cell c = cell_of(t, f, object, x);
         int rc = cell_bind(st, i + 1, &c);
         if (rc != SQLITE_OK) {
-            return db_fail(db, rc, "writing to", err);
+            return db_fail(db, rc, err);
         }
         checksum_add(&x->packed, f, &c);
     }
     if (x->packed.failed) {
-        return db_fail(db, SQLITE_NOMEM, "writing to", err);
+        return db_fail(db, SQLITE_NOMEM, err);
     }
     int rc = sqlite3_bind_int64(st, n + 1, checksum_end(&x->packed));
-    return rc == SQLITE_OK ? 0 : db_fail(db, rc, "writing to", err);
+    return rc == SQLITE_OK ? 0 : db_fail(db, rc, err);
 }
 
 int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row_scratch *x,
@@ -302,13 +302,13 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
         struct cell c = cell_read(st, i);
         if (c.type == CELL_WRONG) {
             return sqlite3_errcode(db->h) == SQLITE_NOMEM
-                       ? db_fail(db, SQLITE_NOMEM, "reading", err)
+                       ? db_fail(db, SQLITE_NOMEM, err)
                        : ROW_BAD;
         }
         checksum_add(&x->packed, &t->schema->fields[i], &c);
     }
     if (x->packed.failed) {
-        return db_fail(db, SQLITE_NOMEM, "reading", err);
+        return db_fail(db, SQLITE_NOMEM, err);
     }
     return sqlite3_column_type(st, n) == SQLITE_INTEGER &&
                    sqlite3_column_int64(st, n) == checksum_end(&x->packed)

@@ -3,10 +3,10 @@
  * A damaged file is set aside, never thrown away, and a new one is made from what can be read.
  *
  * What can be read is found by row numbers: forward until SQLite meets a bad page, backward from the
- * end until it does, and in the gap between by halving, so that one bad page costs its own rows and
- * no others. Only rows whose checksum is right are taken over. When nothing can be read at all, the
- * first hundred bytes may be what is bad: they are known, so a second try reads a copy with them
- * mended.
+ * end until it does, and in the gap between by halving, so that a bad page costs its own rows and
+ * hardly any others. Only rows whose checksum is right are taken over. When a table, or all, cannot
+ * be found, the file's header or its description of itself may be what is bad. Both are known, so a
+ * second try reads a copy with them mended.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
@@ -29,15 +29,17 @@
 #include "store/inner.h"
 #include "store/version.h"
 
-enum { NAME_MAX_ = PATH_MAX + 64, PROBES_MAX = 100000 };
+enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 
 struct salvage {
     struct store to;  /* the new file: only what rows_put needs */
     struct db from;
     int64_t kept, lost; /* rows taken over; rows with a wrong checksum */
     int64_t generation; /* highest seen */
-    int probes;         /* look-ups left for the table at hand */
     bool holes;         /* some pages could not be read */
+    bool unknown;       /* a table is not in the file's description of itself */
+    uint8_t *pristine;  /* owned: pages of a new file; the roots of tables marked */
+    int64_t n_pristine;
 };
 
 /* ---- file names ---------------------------------------------------------------------------- */
@@ -135,17 +137,19 @@ static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *
     return r;
 }
 
-/* How a walk ended: 0 at its end, 1 at a bad page; want of memory is no reason to leave rows out. */
+enum walk_end { WALK_END = 0, WALK_BAD_PAGE = 1, WALK_NO_TABLE = 2 };
+
+/* Want of memory is no reason to leave rows out. */
 static int unreadable(int r, const struct error *met, struct error *err)
 {
     if (r == ERROR_NO_MEMORY || r == ERROR_BUSY) {
         return error_set(err, r, "%s", met->text);
     }
-    return r < 0;
+    return r < 0 ? WALK_BAD_PAGE : WALK_END;
 }
 
 /* One walk over the rows between low and high (both exclusive). *reached: the last row number that
- * was read; 0, or 1 when a bad page ended the walk. */
+ * was read. */
 static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, int64_t high,
                 int64_t *reached, void *object, struct error *err)
 {
@@ -156,13 +160,16 @@ static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, 
     snprintf(sql, sizeof(sql), "SELECT *, %s FROM %s WHERE %s > ?1 AND %s < ?2 ORDER BY %s%s",
              t->rowid, t->name, t->rowid, t->rowid, t->rowid, down ? " DESC" : "");
     *reached = down ? high : low;
-    v->probes--;
     int r = db_query(&v->from, &st, &met, sql, "ii", low, high);
     if (r == 0 && sqlite3_column_count(st) != (int)t->schema->n + 2) {
-        return 1;
+        r = ERROR_STORE;
+    }
+    if (r) {
+        r = unreadable(r, &met, err);
+        return r < 0 ? r : WALK_NO_TABLE;
     }
     for (;;) {
-        r = r ? r : db_step(&v->from, st, &met);
+        r = db_step(&v->from, st, &met);
         if (r != DB_ROW) {
             return unreadable(r, &met, err);
         }
@@ -174,25 +181,59 @@ static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, 
     }
 }
 
-static int take_range(struct salvage *v, enum table_id table, int64_t low, int64_t high,
-                      void *object, struct error *err)
+/* Halving: rows on both sides of the middle, then the gaps that are left. Islands smaller than the
+ * grain are given up, so that a file cut to half does not cost a look-up for every lost number. */
+static int take_gap(struct salvage *v, enum table_id table, int64_t a, int64_t b, int64_t grain,
+                    void *object, struct error *err)
 {
-    int64_t a, b;
-    int r = walk(v, table, false, low, high, &a, object, err);
-    if (r != 1) {
-        return r;
-    }
-    v->holes = true;
-    r = walk(v, table, true, a, high, &b, object, err);
-    if (r != 1 || v->probes <= 0) {
-        return r < 0 ? r : 0;
-    }
-    int64_t middle = a + (int64_t)(((uint64_t)b - (uint64_t)a) / 2);
-    if (middle == a || middle == b) {
+    if (b - a <= grain || b - a < 2) {
         return 0;
     }
-    r = take_range(v, table, a, middle + 1, object, err);
-    return r ? r : take_range(v, table, middle, b, object, err);
+    int64_t middle = a + (b - a) / 2, low, high;
+    int below = walk(v, table, true, a, middle, &low, object, err);
+    if (below < 0) {
+        return below;
+    }
+    int above = walk(v, table, false, middle - 1, b, &high, object, err);
+    if (above < 0) {
+        return above;
+    }
+    int r = below == WALK_BAD_PAGE ? take_gap(v, table, a, low, grain, object, err) : 0;
+    high = high < middle ? middle : high; /* nothing read: the middle one is lost */
+    return r || above != WALK_BAD_PAGE ? r : take_gap(v, table, high, b, grain, object, err);
+}
+
+/* A number above all rows of a table, when the last one cannot be read. */
+static int64_t bound(struct salvage *v, enum table_id table, int64_t above)
+{
+    enum { ROW_BYTES_MIN = 32 };
+    struct error ignored;
+    struct stat st;
+    char sql[128];
+    int64_t seq;
+    snprintf(sql, sizeof(sql), "SELECT seq FROM sqlite_sequence WHERE name = '%s'",
+             tables[table].name);
+    if (db_int(&v->from, sql, &seq, &ignored) == 0 && seq > above && seq < INT64_MAX / 2) {
+        return seq + 1;
+    }
+    return above + (stat(v->from.path, &st) == 0 ? st.st_size / ROW_BYTES_MIN : 0) + 2;
+}
+
+static int take_table(struct salvage *v, enum table_id table, void *object, struct error *err)
+{
+    enum { GRAINS = 1024 };
+    int64_t a, b;
+    int r = walk(v, table, false, 0, INT64_MAX, &a, object, err);
+    v->unknown |= r == WALK_NO_TABLE;
+    if (r == WALK_BAD_PAGE) {
+        v->holes = true;
+        r = walk(v, table, true, a, INT64_MAX, &b, object, err);
+    }
+    if (r != WALK_BAD_PAGE) {
+        return r < 0 ? r : 0;
+    }
+    b = b == INT64_MAX ? bound(v, table, a) : b;
+    return take_gap(v, table, a, b, (b - a) / GRAINS, object, err);
 }
 
 static int take_tables(struct salvage *v, struct error *err)
@@ -200,8 +241,7 @@ static int take_tables(struct salvage *v, struct error *err)
     int r = 0;
     for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
         void *object = malloc(tables[i].schema->size);
-        v->probes = PROBES_MAX;
-        r = object ? take_range(v, i, INT64_MIN, INT64_MAX, object, err)
+        r = object ? take_table(v, i, object, err)
                    : error_set(err, ERROR_NO_MEMORY, "no memory for a rebuild");
         free(object);
     }
@@ -216,13 +256,43 @@ static int open_damaged(struct db *db, const char *path, struct error *err)
         sqlite3_db_config(db->h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
         int on = 1;
         sqlite3_file_control(db->h, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
-        db_exec(db, "PRAGMA writable_schema=ON; PRAGMA cell_size_check=ON; PRAGMA query_only=ON",
+        db_exec(db, "PRAGMA writable_schema=ON; PRAGMA cell_size_check=ON; PRAGMA query_only=ON;"
+                    "BEGIN",
                 err);
     }
     return r;
 }
 
-/* ---- mending the first page's header ----------------------------------------------------------- */
+/* ---- mending the file's description of itself --------------------------------------------------- */
+
+enum { NOT_OURS = 0xff }; /* first byte of a kept page that is a root; no page begins so */
+
+/* Keeps the new file as it is before any row: its pages that are no table's or index's root. */
+static int keep_pristine(struct salvage *v, const char *path, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    struct stat file;
+    FILE *f = fopen(path, "re");
+    if (!f || fstat(fileno(f), &file) || !(v->pristine = malloc((size_t)file.st_size)) ||
+        fread(v->pristine, 1, (size_t)file.st_size, f) != (size_t)file.st_size) {
+        io_fault("reading", path, err);
+    } else {
+        v->n_pristine = file.st_size / PAGE;
+    }
+    if (f) {
+        fclose(f);
+    }
+    int r = v->n_pristine ? 0 : ERROR_STORE;
+    r = r ? r : db_query(&v->to.db, &st, err, "SELECT rootpage FROM sqlite_schema", "");
+    while (r == 0 && (r = db_step(&v->to.db, st, err)) == DB_ROW) {
+        int64_t root = sqlite3_column_int64(st, 0);
+        if (root > 0 && root <= v->n_pristine) {
+            v->pristine[(root - 1) * PAGE] = NOT_OURS;
+        }
+        r = 0;
+    }
+    return r;
+}
 
 static void put_u32(uint8_t *p, uint32_t v)
 {
@@ -231,35 +301,39 @@ static void put_u32(uint8_t *p, uint32_t v)
     }
 }
 
-/* The header of the files we make: SQLite's file format, section 1.3. */
-static void mend_header(uint8_t h[100], off_t size)
+/* The first page's header and sqlite_schema, from the new file, into a copy of the damaged one. A file
+ * that was made by the same steps has its tables at the same pages; of any other, checksums will say
+ * that what is found there are no rows. */
+static int mend(struct salvage *v, const char *path, struct error *err)
 {
-    static const uint8_t from16[8] = {0x10, 0x00, 2, 2, 0, 64, 32, 32}; /* 4 KiB pages, WAL */
-    memcpy(h, "SQLite format 3", 16);
-    memcpy(h + 16, from16, sizeof(from16));
-    put_u32(h + 28, (uint32_t)(size / 4096));
-    put_u32(h + 32, 0); /* no free pages: nothing is allocated here */
-    put_u32(h + 36, 0);
-    put_u32(h + 44, 4); /* schema format */
-    put_u32(h + 52, 0); /* no auto-vacuum */
-    put_u32(h + 56, 1); /* UTF-8 */
-    put_u32(h + 60, STORE_SCHEMA_VERSION);
-    put_u32(h + 68, VERSION_APPLICATION_ID);
-    memcpy(h + 92, h + 24, 4); /* the size above is to be believed */
+    uint8_t *first = v->pristine;
+    struct stat st;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    int r = fd < 0 || fstat(fd, &st) ? io_fault("mending", path, err) : 0;
+    if (r == 0) {
+        first[18] = first[19] = 2; /* WAL */
+        put_u32(first + 28, (uint32_t)(st.st_size / PAGE));
+        memcpy(first + 92, first + 24, 4); /* that size is to be believed */
+    }
+    for (int64_t i = 0; r == 0 && i < v->n_pristine; i++) {
+        const uint8_t *page = v->pristine + i * PAGE;
+        if (page[0] != NOT_OURS && pwrite(fd, page, PAGE, i * PAGE) != PAGE) {
+            r = io_fault("mending", path, err);
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
 }
 
-static int copy_file(const char *from, const char *to, bool mend, struct error *err)
+static int copy_file(const char *from, const char *to, struct error *err)
 {
     uint8_t buffer[65536];
     FILE *in = fopen(from, "re"), *out = fopen(to, "we");
-    struct stat st;
     size_t n;
-    int r = in && out && fstat(fileno(in), &st) == 0 ? 0 : io_fault("copying", from, err);
+    int r = in && out ? 0 : io_fault("copying", from, err);
     while (r == 0 && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
-        if (mend && n >= 100) {
-            mend_header(buffer, st.st_size);
-        }
-        mend = false;
         r = fwrite(buffer, 1, n, out) == n ? 0 : io_fault("writing", to, err);
     }
     if (in) {
@@ -288,16 +362,19 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
     suffixed(path, "-wal", wal);
     suffixed(mended, "-wal", mended_wal);
     remove_mended(mended);
-    int r = copy_file(path, mended, true, err);
+    int r = copy_file(path, mended, err);
     if (r == 0 && access(wal, F_OK) == 0) {
-        r = copy_file(wal, mended_wal, false, err);
+        r = copy_file(wal, mended_wal, err);
     }
-    if (r == 0 && open_damaged(&v->from, mended, err) == 0) {
-        r = take_tables(v, err);
+    r = r ? r : mend(v, mended, err);
+    struct error met = ERROR_NULL;
+    if (r == 0) {
+        r = open_damaged(&v->from, mended, &met);
+        r = r ? unreadable(r, &met, err) : take_tables(v, err);
     }
     db_close(&v->from);
     remove_mended(mended);
-    return r;
+    return r < 0 ? r : 0;
 }
 
 /* ---- the new file -------------------------------------------------------------------------- */
@@ -307,6 +384,7 @@ static int make_new(struct salvage *v, const char *path, struct error *err)
     unlink(path);
     int r = db_open(&v->to.db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
     r = r ? r : version_migrate(&v->to.db, 0, true, err);
+    r = r ? r : keep_pristine(v, path, err);
     /* References were looked up in the order of writing; synced once, at the end. */
     return r ? r : db_exec(&v->to.db, "PRAGMA synchronous=OFF; PRAGMA foreign_keys=ON", err);
 }
@@ -342,7 +420,8 @@ static int fill_new(struct salvage *v, const char *damaged, const char *path, st
     r = r ? unreadable(r, &met, err) : take_tables(v, err);
     db_close(&v->from);
     r = r < 0 ? r : 0;
-    if (r == 0 && v->kept == 0) {
+    if (r == 0 && (v->unknown || v->kept == 0)) {
+        v->lost = 0; /* they are met again */
         r = take_mended(v, damaged, err);
     }
     return r < 0 ? db_end(&v->to.db, r, err) : end_new(v, path, err);
@@ -358,6 +437,7 @@ int salvage(struct store *s, const char *why, struct error *err)
     int r = reason ? fill_new(&v, s->path, building, err)
                    : error_set(err, ERROR_NO_MEMORY, "no memory for a rebuild");
     row_scratch_deinit(&v.to.scratch);
+    free(v.pristine);
     db_close(&v.to.db);
     if (r == 0 && rename(building, built)) {
         r = io_fault("renaming", building, err);

@@ -50,7 +50,7 @@ static int attach_settings(struct store *s, struct error *err)
     int on = 1;
     bool writer = !(s->flags & STORE_READ_ONLY);
     if (writer && sqlite3_db_readonly(s->db.h, "main")) {
-        return db_fail(&s->db, SQLITE_READONLY, "opening", err);
+        return db_fail(&s->db, SQLITE_READONLY, err);
     }
     int64_t ignored;
     int r = db_exec(&s->db, settings, err);
@@ -311,7 +311,7 @@ int store_tidy(struct store *s, struct error *err)
     int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     /* A reader in the way is no fault: it ends, and the next time comes. */
     return rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0
-                                                         : db_fail(&s->db, rc, "tidying", err);
+                                                         : db_fail(&s->db, rc, err);
 }
 
 static int count_rows(struct store *s, struct store_stats *out, struct error *err)

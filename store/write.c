@@ -189,7 +189,7 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     }
     const char *config = row_json(&s->scratch, &b->config);
     if (!config) {
-        return db_fail(&s->db, SQLITE_NOMEM, "writing to", err);
+        return db_fail(&s->db, SQLITE_NOMEM, err);
     }
     int r = db_query(&s->db, &st, err,
                      "SELECT id FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ?3 AND"

@@ -27,18 +27,6 @@ void progress_begin(struct progress_line *p, bool quiet, const char *label)
     p->last_ms = p->terminal ? 0 : ctl_now_ms();
 }
 
-static void put_bar(char *out, size_t size, const struct gemmd_progress *r)
-{
-    char bar[BAR + 1];
-    double part = r->total > 0 ? (double)r->done / (double)r->total : 0;
-    int full = (int)(part * BAR);
-    for (int i = 0; i < BAR; i++) {
-        bar[i] = i < full ? '#' : '.';
-    }
-    bar[BAR] = '\0';
-    snprintf(out, size, " [%s]", bar);
-}
-
 static void append(char *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void append(char *line, const char *format, ...)
 {
@@ -54,13 +42,7 @@ static void compose(char line[LINE_BYTES], const struct progress_line *p,
 {
     snprintf(line, LINE_BYTES, "%s %s", p->label, r->phase);
     if (r->total > 0) {
-        if (p->terminal) {
-            put_bar(line + strlen(line), LINE_BYTES - strlen(line), r);
-        }
         append(line, " %lld/%lld", (long long)r->done, (long long)r->total);
-    }
-    if (r->failed > 0) {
-        append(line, ", %lld failed", (long long)r->failed);
     }
     if (r->best_us > 0) { /* false for NaN */
         append(line, ", best %.*f us", r->best_us < 100 ? 2 : 1, r->best_us);
@@ -71,13 +53,31 @@ static void compose(char line[LINE_BYTES], const struct progress_line *p,
     if (r->eta_ms >= 0) {
         append(line, ", %.0f s left", ceil(r->eta_ms / 1000));
     }
+    if (r->failed > 0) {
+        append(line, ", %lld failed", (long long)r->failed);
+    }
+}
+
+/* Behind the words, when there is room. */
+static void put_bar(char *line, int columns, const struct gemmd_progress *r)
+{
+    if (r->total <= 0 || (int)strlen(line) + BAR + 3 > columns) {
+        return;
+    }
+    int full = (int)(r->done * BAR / r->total);
+    append(line, " [");
+    for (int i = 0; i < BAR; i++) {
+        append(line, "%c", i < full ? '#' : '.');
+    }
+    append(line, "]");
 }
 
 /* Never wider than the terminal: a line that wraps cannot be drawn again. */
-static void draw(const char *line)
+static void draw(char *line, const struct gemmd_progress *r)
 {
     struct winsize w;
     int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col - 1 : 79;
+    put_bar(line, columns, r);
     fprintf(stderr, "\r\033[K%.*s", columns, line);
     fflush(stderr);
 }
@@ -94,7 +94,7 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
     char line[LINE_BYTES];
     compose(line, p, report);
     if (p->terminal) {
-        draw(line);
+        draw(line, report);
         p->drawn = true;
     } else {
         fprintf(stderr, "%s\n", line);

@@ -164,6 +164,9 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
         code = read_line(&r, line, f, rows);
     }
     free(text);
+    if (r.line == 0) {
+        code = read_head(&r, "");
+    }
     if (code == DONE && json_array_size(rows) == 0) {
         code =
             ctl_usage("no row of %s is what --model, --layer, --tokens and --mode ask for", path);

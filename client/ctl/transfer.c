@@ -121,8 +121,8 @@ static json_t *read_export(const char *path, json_t **document)
     return rows;
 }
 
-/* Sends a chunk of rows and adds up what came of it. */
-static int send_rows(struct transfer *t, json_t *rows, json_t *total)
+/* Sends a chunk of rows, of which the first is row `first` of the document, and adds up. */
+static int send_rows(struct transfer *t, json_t *rows, size_t first, json_t *total)
 {
     int code = DONE;
     json_t *result = ctl_call(&t->ctl, "import", json_pack("{sO}", "rows", rows), &code);
@@ -132,7 +132,13 @@ static int send_rows(struct transfer *t, json_t *rows, json_t *total)
     json_int_t imported = json_integer_value(json_object_get(total, "imported")) +
                           json_integer_value(json_object_get(result, "imported"));
     json_object_set_new(total, "imported", json_integer(imported));
-    json_array_extend(json_object_get(total, "skipped"), json_object_get(result, "skipped"));
+    size_t i;
+    json_t *s;
+    json_array_foreach(json_object_get(result, "skipped"), i, s) {
+        json_int_t row = json_integer_value(json_object_get(s, "row")) + (json_int_t)first;
+        json_object_set_new(s, "row", json_integer(row));
+        json_array_append(json_object_get(total, "skipped"), s);
+    }
     json_decref(result);
     return DONE;
 }
@@ -151,7 +157,7 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         size_t n = json_bytes(row);
         if (code == DONE && bytes + n > CHUNK_BYTES && bytes > 0) {
-            code = send_rows(t, chunk, total);
+            code = send_rows(t, chunk, i - json_array_size(chunk), total);
             json_array_clear(chunk);
             bytes = 0;
         }
@@ -159,7 +165,7 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
         bytes += n;
     }
     if (code == DONE && json_array_size(chunk) > 0) {
-        code = send_rows(t, chunk, total);
+        code = send_rows(t, chunk, json_array_size(rows) - json_array_size(chunk), total);
     }
     json_decref(chunk);
     return code;
@@ -178,7 +184,8 @@ static int print_import(struct transfer *t, json_t *total)
     json_t *s;
     json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
         const char *message = json_string_value(json_object_get(s, "message"));
-        fprintf(stderr, "skipped: %s\n", message ? message : "");
+        fprintf(stderr, "row %lld skipped: %s\n",
+                (long long)json_integer_value(json_object_get(s, "row")), message ? message : "");
     }
     json_decref(total);
     return DONE;

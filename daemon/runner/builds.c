@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A table of builds. A build enters it when it is first wanted and leaves it when nobody holds it,
- * unless it must be remembered: a failure (so that it is not tried again), or an image that the disk
- * did not take. Tables are small (a job's look-ahead, and the failures), so they are lists.
+ * unless it must be remembered: a failure (so that it is not tried again), or an image that the
+ * disk did not take. Tables are small (a job's look-ahead, and the failures), so they are lists.
  */
 #include <assert.h>
 #include <math.h>
@@ -18,16 +18,16 @@ enum { COMPILE_NICENESS = 10 };
 
 struct builds {
     struct builds_setup setup;
-    struct tasks *pool;   /* owned */
+    struct tasks *pool;  /* owned */
     struct build *first; /* owned list */
     uint32_t lost;
 };
 
 /* All that the thread touches. The owner looks at it only before submit and after collect. */
 struct work {
-    struct task task;                 /* first */
-    struct builds_setup setup;        /* a copy: a lost thread may outlive the table */
-    struct build *build;              /* borrowed; the owner's */
+    struct task task;          /* first */
+    struct builds_setup setup; /* a copy: a lost thread may outlive the table */
+    struct build *build;       /* borrowed; the owner's */
     struct variant variant;
     char hash[HASH_HEX];
     struct image image; /* owned until it is moved to the build */
@@ -36,7 +36,7 @@ struct work {
     int status;
     struct error error;
     size_t note_size;
-    uint8_t note[];     /* sent when the process dies while this compiles */
+    uint8_t note[]; /* sent when the process dies while this compiles */
 };
 
 static struct work *work_free(struct work *w)
@@ -88,7 +88,7 @@ struct builds *builds_free(struct builds *b)
     return NULL;
 }
 
-/* ---- in a pool thread ---------------------------------------------------------------------------- */
+/* ---- in a pool thread ------------------------------------------------------------------------ */
 
 /* The cache knows an image's content; what made it is said by the variant that we asked for. */
 static void describe_found(struct work *w)
@@ -147,7 +147,7 @@ static void run_work(struct task *t)
     }
 }
 
-/* ---- in the owner's thread ----------------------------------------------------------------------- */
+/* ---- in the owner's thread ------------------------------------------------------------------- */
 
 static struct build *find(struct builds *b, const char *hash)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled variants, wanted by name: each is looked for in the module cache, else compiled on the pool,
- * and never twice: neither in a job (configs that differ only at run time share a build) nor across
- * jobs (the cache on disk; failures are remembered for the life of the runner).
+ * Compiled variants, wanted by name: each is looked for in the module cache, else compiled on the
+ * pool, and never twice: neither in a job (configs that differ only at run time share a build) nor
+ * across jobs (the cache on disk; failures are remembered for the life of the runner).
  *
- * One thread wants, collects and releases. The image of a build is there between BUILD_READY and the last
- * release.
+ * One thread wants, collects and releases. The image of a build is there between BUILD_READY and
+ * the last release.
  */
 #ifndef GEMMD_RUNNER_BUILDS_H
 #define GEMMD_RUNNER_BUILDS_H
@@ -20,24 +20,24 @@ enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 struct work; /* what its thread does */
 
 struct build {
-    char hash[HASH_HEX];   /* variant_hash */
+    char hash[HASH_HEX]; /* variant_hash */
     enum build_state state;
-    struct image image;    /* owned; when ready */
-    bool found;            /* it was in the cache: nothing was compiled */
-    double compile_ms;     /* when it was compiled */
-    struct error error;    /* when failed */
+    struct image image; /* owned; when ready */
+    bool found;         /* it was in the cache: nothing was compiled */
+    double compile_ms;  /* when it was compiled */
+    struct error error; /* when failed */
     /* The rest is the table's own. */
     struct build *next;
-    struct work *work;     /* owned while pending; lost with its thread when given up */
+    struct work *work; /* owned while pending; lost with its thread when given up */
     uint32_t refs;
-    bool unsaved;          /* not on disk: kept in memory */
+    bool unsaved; /* not on disk: kept in memory */
 };
 
 struct builds_setup {
     struct compiler *compiler; /* borrowed */
     const char *cache_dir;     /* borrowed */
     unsigned threads;
-    int note_fd;               /* where the note of a compile that kills us goes; -1: nowhere */
+    int note_fd; /* where the note of a compile that kills us goes; -1: nowhere */
 };
 
 int builds_new(const struct builds_setup *setup, struct builds **out, struct error *err);
@@ -54,7 +54,7 @@ uint32_t builds_collect(struct builds *b);
 int builds_fd(const struct builds *b); /* readable when builds_collect has something to do */
 /* The wanted build that has compiled longest and for how long; -1 when none compiles. */
 int64_t builds_longest(struct builds *b, struct build **build);
-/* Gives up a build that never ends: it fails with ERROR_HUNG and the sentence. Its thread is lost. */
+/* Gives up a build that never ends: it fails with ERROR_HUNG, and its thread is lost. */
 void builds_give_up(struct builds *b, struct build *build, int64_t after_ms);
 uint32_t builds_lost(const struct builds *b); /* threads lost so far */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner's end of the socket to gemmd. Writes block: what is said before a risky thing must have
- * been said before it is done. Reads never block: they happen between steps.
+ * The runner's end of the socket to gemmd. Writes block: what is said before a risky thing must
+ * have been said before it is done. Reads never block: they happen between steps.
  *
  * When gemmd is gone the runner has nothing left to do, so every call may find `gone` set and does
  * nothing then; serve.c ends the process.
@@ -14,14 +14,14 @@
 #include "proto/schema.h"
 
 struct channel {
-    int fd;              /* owned by the process */
-    bool gone;           /* closed by the peer, or not to be trusted any more */
+    int fd;    /* owned by the process */
+    bool gone; /* closed by the peer, or not to be trusted any more */
     struct scan scan;
-    size_t scanned;      /* bytes of `in` that the scan has seen */
+    size_t scanned; /* bytes of `in` that the scan has seen */
     struct wire_buf in;
-    size_t ready;        /* bytes of the message handed out, dropped by the next receive */
+    size_t ready;         /* bytes of the message handed out, dropped by the next receive */
     struct wire_doc *doc; /* owned */
-    struct wire_buf out; /* the message being written */
+    struct wire_buf out;  /* the message being written */
 };
 
 int channel_init(struct channel *c, int fd, struct error *err);

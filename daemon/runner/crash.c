@@ -22,7 +22,7 @@ static _Thread_local struct {
 
 static atomic_bool writing;
 
-/* Waits a second at most: the writer may be this thread, or stuck behind a peer that reads no more. */
+/* Waits a second at most: the writer may be this thread, or wait for a peer that never reads. */
 static void take_turn(void)
 {
     for (int i = 0; i < 1000 && atomic_exchange(&writing, true); i++) {
@@ -57,14 +57,20 @@ void crash_install(void)
     }
 }
 
-void crash_note(int fd, const void *bytes, size_t n)
+/* A stack for the handler, unless somebody (a sanitizer) has given this thread one. */
+static void ensure_stack(void)
 {
     static _Thread_local _Alignas(16) uint8_t stack[16 * 1024];
-    static _Thread_local bool has_stack;
-    if (!has_stack) {
-        stack_t s = {.ss_sp = stack, .ss_size = sizeof(stack)};
-        has_stack = sigaltstack(&s, NULL) == 0;
+    stack_t s;
+    if (sigaltstack(NULL, &s) == 0 && (s.ss_flags & SS_DISABLE)) {
+        s = (stack_t){.ss_sp = stack, .ss_size = sizeof(stack)};
+        sigaltstack(&s, NULL);
     }
+}
+
+void crash_note(int fd, const void *bytes, size_t n)
+{
+    ensure_stack();
     note.bytes = NULL; /* never bytes of one call with the size of another */
     atomic_signal_fence(memory_order_seq_cst);
     note.fd = fd;

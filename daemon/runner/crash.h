@@ -2,8 +2,8 @@
 /*
  * Last words. When a compiler library kills the process from a pool thread, the last `attempt` on
  * the socket names what the main thread was measuring, which is innocent. So a thread that compiles
- * holds the bytes of its own `attempt` ready, and the handler of the fatal signal writes them before
- * the process dies of that signal.
+ * holds the bytes of its own `attempt` ready, and the handler of the fatal signal writes them
+ * before the process dies of that signal.
  */
 #ifndef GEMMD_RUNNER_CRASH_H
 #define GEMMD_RUNNER_CRASH_H

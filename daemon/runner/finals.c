@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The finals: the best few within 3 % of the best, measured again in alternating blocks (A B C, C B A,
- * ...), so that drift of clocks and temperature falls on all alike. Each round gives every finalist
- * a median; finalists are compared by the median over rounds of the ratios within a round. Those
- * within 0.5 % of the best are equal, and the tie goes to the one that the model predicts faster, then
- * to the first in text order, so that a repeated tuning gives the same answer.
+ * The finals: the best few within 3 % of the best, measured again in alternating blocks (first A B
+ * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
+ * gives every finalist a median; finalists are compared by the median over rounds of the ratios
+ * within a round. Those within 0.5 % of the best are equal, and the tie goes to the one that the
+ * model predicts faster, then to the first in text order, so that a repeated tuning gives the same
+ * answer.
  *
- * One finalist that was measured in this run needs no final. One that was measured by an earlier run is
- * verified and measured here before it wins; when it fails, the next ones get their turn.
+ * One finalist that was measured in this run needs no final. One that was measured by an earlier
+ * run is verified and measured here before it wins; when it fails, the next ones get their turn.
  */
 #include <math.h>
 #include <stdio.h>
@@ -22,21 +23,21 @@ static const double FINAL_BAND = 1.03, TIE_BAND = 1.005, BLOCK_US = 250e3;
 
 struct finalist {
     struct candidate c;
-    struct kernel *kernel;         /* loaded; NULL: it is out */
+    struct kernel *kernel; /* loaded; NULL: it is out */
     double samples[SAMPLES_MAX];
     uint32_t n;
     double medians[ROUNDS];
-    double score;                  /* median ratio to finalist 0 */
+    double score; /* median ratio to finalist 0 */
     struct trial trial;
 };
 
 struct finals {
-    struct job *job;               /* borrowed */
+    struct job *job; /* borrowed */
     uint32_t n;
     struct finalist f[FINALISTS_MAX];
 };
 
-/* ---- who takes part ------------------------------------------------------------------------------ */
+/* ---- who takes part -------------------------------------------------------------------------- */
 
 static uint32_t best_but(const struct job *j, const uint32_t ids[], uint32_t n)
 {
@@ -68,7 +69,7 @@ static uint32_t choose(const struct job *j, uint32_t ids[FINALISTS_MAX])
     return n;
 }
 
-/* ---- getting ready ------------------------------------------------------------------------------- */
+/* ---- getting ready --------------------------------------------------------------------------- */
 
 /* Out of the race, with a trial that says why. */
 static int drop(struct finals *s, struct finalist *f, int status)
@@ -148,7 +149,7 @@ static void leave(struct finals *s, int status)
     }
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------- */
+/* ---- measuring ------------------------------------------------------------------------------- */
 
 static uint32_t block_samples(const struct job *j, double time_us)
 {
@@ -162,8 +163,8 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
 {
     struct job *j = s->job;
     double time_us = j->outcomes[f->c.id].time_us;
-    struct timing t = {.warmup = 1, .samples = block_samples(j, time_us),
-                       .gap_ms = j->final_gap_ms};
+    struct timing t = {
+        .warmup = 1, .samples = block_samples(j, time_us), .gap_ms = j->final_gap_ms};
     uint32_t before = f->n;
     int r = measure_time(j, &f->c, f->kernel, &t, fmax(time_us, f->c.predicted_us), f->samples,
                          &f->n, &f->trial, err);
@@ -189,7 +190,7 @@ static int run_rounds(struct finals *s, struct error *err)
     return 0;
 }
 
-/* ---- deciding ------------------------------------------------------------------------------------ */
+/* ---- deciding -------------------------------------------------------------------------------- */
 
 static void score(struct finals *s, const struct finalist *to, struct finalist *f)
 {
@@ -226,8 +227,7 @@ static const struct finalist *decide(struct finals *s)
     }
     for (uint32_t i = 0; i < s->n; i++) {
         const struct finalist *f = &s->f[i];
-        if (f->kernel && f->score <= TIE_BAND * best->score &&
-            (!winner || wins_tie(f, winner))) {
+        if (f->kernel && f->score <= TIE_BAND * best->score && (!winner || wins_tie(f, winner))) {
             winner = f;
         }
     }

@@ -2,9 +2,9 @@
 /*
  * A job's beginning and end, and what its parts share: bookkeeping of outcomes, waiting for builds.
  *
- * Limits of what is not a candidate's: preparing the problem 120 s, each compile 120 s. A compile is
- * watched here, not by gemmd: it fails its config (status `hung`) and costs a thread, not the process.
- * While nothing else happens its `attempt` stands on the socket, with some grace.
+ * Limits of what is not a candidate's: preparing the problem 120 s, each compile 120 s. A compile
+ * is watched here, not by gemmd: it fails its config (status `hung`) and costs a thread, not the
+ * process. While nothing else happens its `attempt` stands on the socket, with some grace.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int job_poll(struct job *j, struct error *err)
     return 0;
 }
 
-/* ---- candidates ---------------------------------------------------------------------------------- */
+/* ---- candidates ------------------------------------------------------------------------------ */
 
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err)
 {
@@ -89,15 +89,18 @@ void job_module(struct job *j, struct candidate *c)
     }
 }
 
-/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is. */
+/* The compile that has run longest is what we wait for: say so once, whoever in the queue it is.
+ * One that nobody in the queue wants is a cancelled job's, which holds the threads. */
 static void announce_compile(struct job *j, const struct build *b, int64_t left_ms,
                              struct candidate *const queue[], uint32_t n)
 {
-    for (uint32_t i = 0; i < n && b != j->announced; i++) {
-        if (queue[i]->build == b) {
-            j->announced = b;
-            notice_attempt(j, "compile", queue[i], left_ms + COMPILE_GRACE_MS);
-        }
+    const struct candidate *c = NULL;
+    for (uint32_t i = 0; i < n && !c; i++) {
+        c = queue[i]->build == b ? queue[i] : NULL;
+    }
+    if (b != j->announced) {
+        j->announced = b;
+        notice_attempt(j, "compile", c, left_ms + COMPILE_GRACE_MS);
     }
 }
 
@@ -121,7 +124,7 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
     return job_poll(j, err);
 }
 
-/* ---- outcomes ------------------------------------------------------------------------------------ */
+/* ---- outcomes -------------------------------------------------------------------------------- */
 
 double job_score(const struct job *j, const struct outcome *o)
 {
@@ -158,13 +161,19 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
     struct record config;
     plan_config(&j->plan, id, &config);
+    bool eligible = plan_eligible(&j->plan, &config);
     *o = (struct outcome){
-        .known = true, .ok = ok, .here = here,
+        .known = true,
+        .ok = ok,
+        .here = here,
+        .eligible = eligible,
         .measured = ok || strcmp(t->status, "aborted") == 0,
-        .out_of_race = !ok || !plan_eligible(&j->plan, &config),
-        .time_us = t->time_us, .ratio = t->ratio,
+        .out_of_race = !ok || !eligible,
+        .time_us = t->time_us,
+        .ratio = t->ratio,
         .spread = (t->q75_us - t->q25_us) / t->time_us,
-        .max_error = t->max_error, .rel_norm = t->rel_norm,
+        .max_error = t->max_error,
+        .rel_norm = t->rel_norm,
     };
     snprintf(o->module, sizeof(o->module), "%s", t->module);
     if (!o->measured) {
@@ -205,14 +214,16 @@ int job_nothing_works(const struct job *j, struct error *err)
                                  y->status);
     }
     if (!most) {
-        return error_set(err, ERROR_NO_CONFIG, "no config was left to measure (%u of %u in the "
-                         "space are in quarantine)", j->plan.avoided, j->plan.legal);
+        return error_set(err, ERROR_NO_CONFIG,
+                         "no config was left to measure (%u of %u in the "
+                         "space are in quarantine)",
+                         j->plan.avoided, j->plan.legal);
     }
     return error_set(err, ERROR_NO_CONFIG, "no config works (%s); most common: %s", counts,
                      most->reason);
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static int find_target(struct job *j, struct error *err)
 {
@@ -253,7 +264,8 @@ static int add_given(struct job *j, struct error *err)
 {
     const struct request *q = &j->order->request;
     struct rejection first = {.code = ERROR_INVALID}, why;
-    snprintf(first.text, sizeof(first.text), "strategy given needs configs: a list of at least one");
+    snprintf(first.text, sizeof(first.text),
+             "strategy given needs configs: a list of at least one");
     uint32_t valid = 0, id;
     for (uint32_t i = 0; i < q->n_configs; i++) {
         if (!request_allows(q, &q->configs[i])) {
@@ -287,8 +299,9 @@ static void choose_reference(struct job *j, struct record *config, bool *found)
     }
     if (!*found) {
         struct error none;
-        *found = j->target->choose(&o->request.problem, &j->runner->device->info, config, &none) ==
-                     0 && !plan_check(&j->plan, config, &why);
+        *found =
+            j->target->choose(&o->request.problem, &j->runner->device->info, config, &none) == 0 &&
+            !plan_check(&j->plan, config, &why);
     }
 }
 
@@ -310,10 +323,11 @@ static int take_done(struct job *j, struct error *err)
         if (r) {
             return r;
         }
-        bool again = j->outcomes[id].known;
         book(j, id, &o->done[i], false);
-        j->done += !again;
-        j->failed += !again && !j->outcomes[id].measured;
+    }
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        j->done += j->outcomes[i].known && j->outcomes[i].eligible;
+        j->failed += j->outcomes[i].known && j->outcomes[i].eligible && !j->outcomes[i].measured;
     }
     j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;
     return 0;
@@ -338,7 +352,9 @@ static int begin(struct job *j, struct error *err)
     if (status) {
         return status;
     }
-    struct plan_setup setup = {.target = j->target, .info = &r->device->info, .order = o,
+    struct plan_setup setup = {.target = j->target,
+                               .info = &r->device->info,
+                               .order = o,
                                .workload = &j->workload,
                                .compiler = r->compiler->ops->version(r->compiler)};
     status = plan_init(&j->plan, &setup, err);
@@ -358,14 +374,18 @@ static int begin(struct job *j, struct error *err)
     return status ? status : prepare(j, err);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
 {
     const struct outcome *o = &j->outcomes[winner];
     *out = (struct tune_result){
-        .time_us = o->time_us, .spread = o->spread, .reference_us = j->reference_us,
-        .space = j->plan.legal, .device_ms = j->device_ms, .compile_ms = j->compile_ms,
+        .time_us = o->time_us,
+        .spread = o->spread,
+        .reference_us = j->reference_us,
+        .space = j->plan.legal,
+        .device_ms = j->device_ms,
+        .compile_ms = j->compile_ms,
         .wall_ms = (double)(job_clock_ms() - j->began_ms),
     };
     plan_config(&j->plan, winner, &out->config);

@@ -4,14 +4,14 @@
  *
  *   job.c      begin (family, target, plan, prepare) and end (the result, or why there is none)
  *   plan.c     which configs may be measured, in the model's order
- *   search.c   reference, hints, then what the strategy proposes: compile ahead, measure what is ready
+ *   search.c   reference, hints, then the strategy's proposals: compile ahead, measure when ready
  *   measure.c  one candidate on the device: load, probe, verify, samples
  *   finals.c   the best few again, in alternating blocks
  *   notices.c  what is said about it on the socket
  *
  * The reference is the analytic default, or the config that an earlier run of this key used as its
- * reference, or, when that does not work, the first config that does. Times are compared within this
- * run; a resumed job takes what earlier runs measured by its ratio to the reference, and so
+ * reference, or, when that does not work, the first config that does. Times are compared within
+ * this run; a resumed job takes what earlier runs measured by its ratio to the reference, and so
  * measures the reference again, as a trial of stage "reference", which is no new evidence about a
  * candidate. What wins on old evidence is measured again in the finals.
  *
@@ -29,11 +29,12 @@ enum { BUDGET_DEFAULT = 48, ITERS_DEFAULT = 20, WARMUP_DEFAULT = 3 };
 
 /* What is known of a config after its trial, in this run or before. */
 struct outcome {
-    bool known;        /* it has had its trial */
-    bool ok;           /* measured and right */
-    bool measured;     /* has a time, also when it was stopped early */
-    bool here;         /* in this run */
-    bool out_of_race;  /* may not win, or failed in the finals */
+    bool known;       /* it has had its trial */
+    bool ok;          /* measured and right */
+    bool measured;    /* has a time, also when it was stopped early */
+    bool here;        /* in this run */
+    bool eligible;    /* by the restrictions, the list */
+    bool out_of_race; /* may not win, or failed in the finals */
     double time_us, ratio, spread;
     double max_error, rel_norm;
     char module[HASH_HEX];
@@ -62,24 +63,24 @@ struct job {
     const struct tune_order *order; /* borrowed */
     const struct family *family;
     const struct family_target *target;
-    struct workload workload;       /* owned */
-    struct plan plan;               /* owned */
-    bool given;                     /* strategy given: the list as it is, nothing is stopped early */
-    struct prepared *prepared;      /* owned by the device */
-    struct strategy *strategy;      /* owned */
+    struct workload workload;  /* owned */
+    struct plan plan;          /* owned */
+    bool given;                /* strategy given: the list as it is, nothing is stopped early */
+    struct prepared *prepared; /* owned by the device */
+    struct strategy *strategy; /* owned */
     uint32_t n_outcomes;
-    struct outcome *outcomes;       /* owned, by plan id, room for all that may come */
-    uint32_t reference;             /* plan id, PLAN_NONE when there is none */
-    bool reference_again;           /* an earlier run has measured it */
-    double reference_us;            /* NaN: not known */
-    double best_us;                 /* of this run, eligible and right; NaN: none */
+    struct outcome *outcomes; /* owned, by plan id, room for all that may come */
+    uint32_t reference;       /* plan id, PLAN_NONE when there is none */
+    bool reference_again;     /* an earlier run has measured it */
+    double reference_us;      /* NaN: not known */
+    double best_us;           /* of this run, eligible and right; NaN: none */
     double gap_ms, final_gap_ms;
-    uint32_t total, done, failed;   /* for progress */
+    uint32_t total, done, failed; /* for progress */
     double device_ms, compile_ms;
     int64_t began_ms;
-    const struct build *announced;  /* whose compile was announced last; only compared */
+    const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
-    char (*told)[HASH_HEX];         /* owned: modules that this job has sent */
+    char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
     uint32_t n_tally;
     struct tally tally[TALLY_MAX];
 };
@@ -88,7 +89,7 @@ struct job {
 int job_run(struct runner *r, const struct tune_order *o, struct tune_result *out,
             struct error *err);
 
-/* ---- for the parts ------------------------------------------------------------------------------- */
+/* ---- for the parts --------------------------------------------------------------------------- */
 
 int64_t job_clock_ms(void);
 /* Looks at the socket. ERROR_CANCELLED when the job is to stop. */
@@ -97,8 +98,8 @@ int job_poll(struct job *j, struct error *err);
 /* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
-/* Sleeps until some build is done or something comes on the socket; gives up a build that has run for
- * too long. The candidates that wait are `queue`. 0, or ERROR_CANCELLED. */
+/* Sleeps until some build is done or something comes on the socket; gives up a build that has run
+ * for too long. The candidates that wait are `queue`. 0, or ERROR_CANCELLED. */
 int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err);
 /* Sends the module of a ready build, once per job. */
 void job_module(struct job *j, struct candidate *c);

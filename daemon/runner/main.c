@@ -3,8 +3,9 @@
  * gemmd-runner. All of it is in runner_core, so that tests can run it in a forked child (options.c
  * has the command line, runner.h the conversation).
  *
- * Exit codes (enum runner_exit): 0 idle for long enough, or gemmd closed the socket; 1 --probe found
- * no device; 2 bad arguments; 3 the device is lost for this process; 4 gemmd sent what is no message.
+ * Exit codes (enum runner_exit): 0 idle for long enough, or gemmd closed the socket; 1 --probe
+ * found no device; 2 bad arguments; 3 the device is lost for this process; 4 gemmd sent what is no
+ * message.
  */
 #include "daemon/runner/runner.h"
 

@@ -5,13 +5,12 @@
  *   load     the image, once
  *   probe    one warm launch, then a few samples; the first one above 1.5 x best ends it: `aborted`
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  warm-up, then single launches; at most --iters, fewer when a launch takes long, so that a
- *            slow kernel costs about a second (never fewer than five)
+ *   samples  warm-up, then single launches; at most --iters, fewer when a launch takes long: a slow
+ *            kernel costs about a second (never fewer than five)
  *
  * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
- * is expected of all their launches when that is more (predicted by the model, or seen in the probe),
- * and never more than 10 minutes.
- * prepare and each compile have 120 s (job.c).
+ * is expected of all their launches when that is more (predicted by the model, or seen in the
+ * probe), and never more than 10 minutes. prepare and each compile have 120 s (job.c).
  */
 #include <assert.h>
 #include <math.h>
@@ -22,14 +21,18 @@
 #include "daemon/runner/job.h"
 #include "daemon/runner/stats.h"
 
-enum { PROBE_SAMPLES = 3, SAMPLES_MIN = 5, LOAD_LIMIT_MS = 20000, STEP_LIMIT_MS = 10000,
-       STEP_LIMIT_MAX_MS = 600000 };
+enum {
+    PROBE_SAMPLES = 3,
+    SAMPLES_MIN = 5,
+    LOAD_LIMIT_MS = 20000,
+    STEP_LIMIT_MS = 10000,
+    STEP_LIMIT_MAX_MS = 600000
+};
 static const double SAMPLING_US = 1e6, HANG_FACTOR = 50;
 
-/* ---- trials -------------------------------------------------------------------------------------- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
-void trial_begin(struct trial *t, const struct job *j, const struct candidate *c,
-                 const char *stage)
+void trial_begin(struct trial *t, const struct job *j, const struct candidate *c, const char *stage)
 {
     memset(t, 0, sizeof(*t));
     snprintf(t->key, sizeof(t->key), "%s", j->order->key);
@@ -74,7 +77,7 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
     memcpy(t->samples_us.v, samples, t->samples_us.n * sizeof(*samples));
 }
 
-/* ---- steps --------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 /* A device call has failed: fatal for the process, or the end of this candidate only. */
 static int judge(struct trial *t, const struct error *e)
@@ -144,8 +147,8 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
                  struct error *err)
 {
     struct device *d = j->runner->device;
-    notice_attempt(j, "time", c, step_limit(j, expected_us, timing->warmup + timing->samples,
-                                            timing->gap_ms));
+    notice_attempt(j, "time", c,
+                   step_limit(j, expected_us, timing->warmup + timing->samples, timing->gap_ms));
     double began = device_clock(j);
     uint32_t got = 0;
     int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
@@ -180,8 +183,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
 {
     double samples[SAMPLES_MAX];
     uint32_t n = 0;
-    struct timing probe = {.warmup = 1, .samples = PROBE_SAMPLES, .gap_ms = j->gap_ms,
-                           .stop_after_us = stop_after_us};
+    struct timing probe = {
+        .warmup = 1, .samples = PROBE_SAMPLES, .gap_ms = j->gap_ms, .stop_after_us = stop_after_us};
     int r = measure_time(j, c, k, &probe, c->predicted_us, samples, &n, t, err);
     if (r) {
         return r;
@@ -189,8 +192,9 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
     if (stop_after_us > 0 && n > 0 && samples[0] > stop_after_us) {
         trial_samples(t, j, samples, n);
         snprintf(t->status, sizeof(t->status), "aborted");
-        snprintf(t->reason, sizeof(t->reason), "its first sample took %.1f us, the best so far "
-                 "%.1f us", samples[0], j->best_us);
+        snprintf(t->reason, sizeof(t->reason),
+                 "its first sample took %.1f us, more than 1.5 x the best (%.1f us)", samples[0],
+                 stop_after_us);
         return 0;
     }
     double seen_us = stats_median(samples, n);
@@ -199,8 +203,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
         return r;
     }
     n = 0;
-    struct timing full = {.warmup = warmup_count(j), .samples = sample_count(j, seen_us),
-                          .gap_ms = j->gap_ms};
+    struct timing full = {
+        .warmup = warmup_count(j), .samples = sample_count(j, seen_us), .gap_ms = j->gap_ms};
     r = measure_time(j, c, k, &full, fmax(seen_us, c->predicted_us), samples, &n, t, err);
     if (r == 0) {
         trial_samples(t, j, samples, n);

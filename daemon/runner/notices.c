@@ -67,8 +67,12 @@ void notice_progress(struct job *j, const char *phase, const struct record *conf
     double elapsed = (double)(job_clock_ms() - j->began_ms);
     uint32_t total = j->total > j->done ? j->total : j->done; /* failures are made up for */
     struct progress p = {
-        .done = j->done, .total = total, .failed = j->failed,
-        .best_us = j->best_us, .reference_us = j->reference_us, .elapsed_ms = elapsed,
+        .done = j->done,
+        .total = total,
+        .failed = j->failed,
+        .best_us = j->best_us,
+        .reference_us = j->reference_us,
+        .elapsed_ms = elapsed,
         .eta_ms = j->done ? elapsed / j->done * (total - j->done) : NAN,
     };
     snprintf(p.phase, sizeof(p.phase), "%s", phase);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N] [--nice N]
- *              [--hang-limit-ms N]
+ * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N]
+ *              [--nice N] [--hang-limit-ms N]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --version
  *
- * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit: tests of hangs need not wait.
+ * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -17,8 +17,17 @@
 #include "proto/build.h"
 
 enum { LINGER_DEFAULT_MS = 10000 };
-enum option_code { OPT_FD = 256, OPT_DEVICE, OPT_CACHE, OPT_THREADS, OPT_LINGER, OPT_NICE,
-                   OPT_HANG, OPT_PROBE, OPT_VERSION };
+enum option_code {
+    OPT_FD = 256,
+    OPT_DEVICE,
+    OPT_CACHE,
+    OPT_THREADS,
+    OPT_LINGER,
+    OPT_NICE,
+    OPT_HANG,
+    OPT_PROBE,
+    OPT_VERSION
+};
 
 static const struct option table[] = {
     {"fd", required_argument, NULL, OPT_FD},
@@ -99,11 +108,11 @@ static int parse(int argc, char **argv, struct runner_options *o)
     }
     if (optind < argc || !o->device || (!o->probe && (o->fd < 0 || !o->cache_dir))) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
-                "[--compile-threads N] [--linger-ms N]\n"
-                "                    [--nice N] [--hang-limit-ms N]\n"
-                "       gemmd-runner --probe --device SPEC\n"
-                "       gemmd-runner --version\n"
-                "gemmd starts it; it is of no use by hand, but for --probe.\n");
+                        "[--compile-threads N] [--linger-ms N]\n"
+                        "                    [--nice N] [--hang-limit-ms N]\n"
+                        "       gemmd-runner --probe --device SPEC\n"
+                        "       gemmd-runner --version\n"
+                        "gemmd starts it; it is of no use by hand, but for --probe.\n");
         return -1;
     }
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Building the plan: the legal space of the target, less what the request or the quarantine excludes,
- * sorted by the analytic model over the real workload. Ties keep the order of the space, so that the
- * same problem is searched in the same order everywhere.
+ * Building the plan: the legal space of the target, less what the request or the quarantine
+ * excludes, sorted by the analytic model over the real workload. Ties keep the order of the space,
+ * so that the same problem is searched in the same order everywhere.
  */
 #include <math.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static bool allow(const void *ctx, const struct record *config)
     return request_allows(ctx, config);
 }
 
-/* ---- why a space is empty ------------------------------------------------------------------------ */
+/* ---- why a space is empty -------------------------------------------------------------------- */
 
 static const struct param *find_param(const struct space *s, const char *name)
 {
@@ -83,7 +83,10 @@ static int explain_empty(const struct plan *p, struct error *err)
             return status;
         }
     }
-    struct { uint64_t dropped; const char *rule; } most[64];
+    struct {
+        uint64_t dropped;
+        const char *rule;
+    } most[64];
     for (uint32_t i = 0; i < s->n_rules; i++) {
         most[i].dropped = s->rules[i].dropped;
         most[i].rule = s->rules[i].rule;
@@ -110,7 +113,7 @@ static int check_names(const struct plan *p, struct error *err)
     return 0;
 }
 
-/* ---- building ------------------------------------------------------------------------------------ */
+/* ---- building -------------------------------------------------------------------------------- */
 
 struct ranked {
     double predicted;
@@ -221,7 +224,7 @@ int plan_rank_extras(struct plan *p, struct error *err)
     return 0;
 }
 
-/* ---- asking -------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* Of the configs in `extra`, where the first one's number is. */
 static uint32_t extra_base(const struct plan *p)

@@ -22,19 +22,20 @@ struct plan_setup { /* all borrowed until plan_deinit */
 
 struct plan {
     struct plan_setup setup;
-    struct space space;   /* owned; not built for a given list */
-    uint32_t legal;       /* legal configs of what was asked for, quarantined ones included */
-    uint32_t avoided;     /* of these, quarantined */
+    struct space space; /* owned; not built for a given list */
+    uint32_t legal;     /* legal configs of what was asked for, quarantined ones included */
+    uint32_t avoided;   /* of these, quarantined */
     uint32_t n_ranked;
-    uint32_t *point;      /* owned; by rank; NULL for a given list */
-    double *predicted;    /* owned; by rank */
+    uint32_t *point;   /* owned; by rank; NULL for a given list */
+    double *predicted; /* owned; by rank */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };
 
 /* ERROR_NO_CONFIG when the space is empty, with the rules that emptied it; ERROR_UNKNOWN_FIELD for
  * a restriction on something that is no tunable. A given list makes an empty plan: the caller adds
- * its configs by plan_add, after having looked at each (plan_check), then calls plan_rank_extras. */
+ * its configs by plan_add, after having looked at each (plan_check), then calls plan_rank_extras.
+ */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
 void plan_deinit(struct plan *p);
 

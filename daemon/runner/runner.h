@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner: the child that owns the device. gemmd starts it on the first miss and may kill it at
- * any time; it keeps nothing that is not said on the socket at once.
+ * gemmd-runner: the child that owns the device. gemmd starts it on the first miss and may kill it
+ * at any time; it keeps nothing that is not said on the socket at once.
  *
  * The conversation (proto/rpc.h on one socket; structs in proto/message.h and proto/request.h):
  *
@@ -18,8 +18,8 @@
  *   gemmd   notify  cancel {job}               the tune ends with ERROR_CANCELLED
  *   gemmd   request ping                       answered by true between two steps
  *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
- *                                              compiler that never ends: it exits with 0. A tune that
- *                                              crosses it is not answered: start another runner
+ *                                              compiler that never ends: it exits with 0. A
+ *                                              tune that crosses it is not answered
  *
  * The order of messages on the socket is the truth about a death: the last `attempt` names the
  * candidate. A compile that kills the process from its own thread writes its `attempt` as its last
@@ -43,13 +43,13 @@ enum runner_exit {
 };
 
 struct runner_options {
-    int fd;                 /* of the socket */
-    const char *device;     /* spec */
+    int fd;             /* of the socket */
+    const char *device; /* spec */
     const char *cache_dir;
     int64_t compile_threads; /* 0: one per core */
     int64_t linger_ms;
     int64_t nice;
-    int64_t hang_limit_ms;  /* no attempt's limit is above it; 0: the defaults hold */
+    int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
     bool probe, version;
 };
 
@@ -60,9 +60,9 @@ struct runner {
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct builds *builds;     /* owned; NULL until the first tune */
     unsigned threads;
-    bool replay;     /* recorded device: everything in order, so that runs repeat */
-    int64_t job;     /* the running job; 0: none */
-    bool cancelled;  /* it is to stop */
+    bool replay;    /* recorded device: everything in order, so that runs repeat */
+    int64_t job;    /* the running job; 0: none */
+    bool cancelled; /* it is to stop */
 };
 
 /* The whole program. Returns an enum runner_exit. */

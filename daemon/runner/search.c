@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The search: a queue of candidates on their way through the compilers, filled in the order reference,
- * hints, strategy, and emptied by measuring whichever is ready. The reference goes first, always.
+ * The search: a queue of candidates on their way through the compilers, filled in the order
+ * reference, hints, strategy, and emptied by measuring whichever is ready. The reference goes
+ * first, always.
  *
  * How the queue is emptied depends on the device:
  *   cuda    any that is ready: the host's cores compile while the device measures
@@ -10,9 +11,9 @@
  *   replay  strictly in order, with a fixed look-ahead, so that the same seed gives the same run
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured; 0 means 48, or everything for exhaustive; a given list has no budget. budget_ms is
- * time on the device; past it, and once something works, nothing more is begun (the finals still
- * run).
+ * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
+ * everything for exhaustive; a given list has no budget. budget_ms is time on the device; past it,
+ * and once something works, nothing more is begun (the finals still run).
  */
 #include <math.h>
 #include <stdio.h>
@@ -29,13 +30,13 @@ struct search {
     uint32_t look, n;
     struct candidate *queue[LOOK_AHEAD_MAX]; /* owned, in order */
     bool in_order, batches;
-    bool filling;    /* batches: nothing of this one has been measured */
+    bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
     uint32_t n_hints, hint; /* hint: the next one */
     uint32_t *hints;        /* owned; plan ids */
 };
 
-/* ---- what comes next ----------------------------------------------------------------------------- */
+/* ---- what comes next ------------------------------------------------------------------------- */
 
 static bool is_queued(const struct search *s, uint32_t id)
 {
@@ -107,7 +108,7 @@ static bool next(struct search *s, uint32_t *id)
     return next_proposal(s, id);
 }
 
-/* ---- observing ----------------------------------------------------------------------------------- */
+/* ---- observing ------------------------------------------------------------------------------- */
 
 static void observe(struct job *j, uint32_t id)
 {
@@ -131,7 +132,7 @@ static void fail(struct job *j, struct candidate *c, const struct error *e)
     observe(j, c->id);
 }
 
-/* ---- the queue ----------------------------------------------------------------------------------- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 static int fill(struct search *s, struct error *err)
 {
@@ -242,7 +243,7 @@ static int step(struct search *s, struct error *err)
     return r ? r : job_poll(j, err);
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Configs that may still be measured; UINT32_MAX: all. */
 static uint32_t budget_left(const struct job *j)
@@ -252,9 +253,9 @@ static uint32_t budget_left(const struct job *j)
     if (all) {
         return UINT32_MAX;
     }
-    int64_t budget = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
-    bool reference = j->reference != PLAN_NONE && !j->reference_again;
-    int64_t left = budget - j->done - reference;
+    int64_t left = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
+    left -= j->reference != PLAN_NONE && !j->reference_again;
+    left -= j->done - j->failed;
     return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
 }
 
@@ -263,11 +264,12 @@ static int open_strategy(struct job *j, uint32_t budget, struct error *err)
     const char *name = j->order->request.query.strategy;
     const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
     if (!ops) {
-        return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use ranked, exhaustive, "
-                         "random or given", name);
+        return error_set(err, ERROR_INVALID,
+                         "unknown strategy \"%s\": use ranked, exhaustive, random or given", name);
     }
     struct strategy_setup setup = {
-        .n = j->plan.n_ranked, .predicted_us = j->plan.predicted,
+        .n = j->plan.n_ranked,
+        .predicted_us = j->plan.predicted,
         .budget = budget == UINT32_MAX ? 0 : budget,
         .seed = (uint64_t)j->order->request.query.seed,
     };
@@ -285,7 +287,9 @@ static void search_init(struct search *s, struct job *j)
     const struct runner *r = j->runner;
     uint32_t look = r->replay ? LOOK_AHEAD_REPLAY : 2 * r->threads;
     *s = (struct search){
-        .job = j, .look = look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX, .in_order = r->replay,
+        .job = j,
+        .look = look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX,
+        .in_order = r->replay,
         .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
     };
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The runner's life: hello, then orders one after the other until gemmd closes the socket or nothing
- * has come for --linger-ms, so that an idle gemmd holds no device memory.
+ * The runner's life: hello, then orders one after the other until gemmd closes the socket or
+ * nothing has come for --linger-ms, so that an idle gemmd holds no device memory.
  *
- * The process ends by _exit: libraries' exit handlers may wait for a device that hangs, and threads may
- * be lost in a compiler. The operating system frees what we hold.
+ * The process ends by _exit: libraries' exit handlers may wait for a device that hangs, and threads
+ * may be lost in a compiler. The operating system frees what we hold.
  */
 #include <errno.h>
 #include <math.h>
@@ -35,13 +35,13 @@ int64_t runner_limit(const struct runner *r, double limit_ms)
     return cap > 0 && (double)cap < limit_ms ? cap : (int64_t)limit_ms;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Opening a device can hang as anything on it can. */
 static void announce_open(struct runner *r)
 {
-    struct attempt a = {.job = r->job, .stage = "prepare",
-                        .limit_ms = runner_limit(r, OPEN_LIMIT_MS)};
+    struct attempt a = {
+        .job = r->job, .stage = "prepare", .limit_ms = runner_limit(r, OPEN_LIMIT_MS)};
     channel_notify(&r->channel, "attempt", &attempt_schema, &a);
 }
 
@@ -73,14 +73,16 @@ int runner_open(struct runner *r, struct error *err)
     }
     if (status == 0 && !r->builds) {
         r->threads = thread_count(r);
-        struct builds_setup setup = {.compiler = r->compiler, .cache_dir = r->opt.cache_dir,
-                                     .threads = r->threads, .note_fd = r->opt.fd};
+        struct builds_setup setup = {.compiler = r->compiler,
+                                     .cache_dir = r->opt.cache_dir,
+                                     .threads = r->threads,
+                                     .note_fd = r->opt.fd};
         status = builds_new(&setup, &r->builds, err);
     }
     return status;
 }
 
-/* ---- orders -------------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
 {
@@ -180,7 +182,7 @@ void runner_pump(struct runner *r)
     }
 }
 
-/* ---- the life ------------------------------------------------------------------------------------ */
+/* ---- the life -------------------------------------------------------------------------------- */
 
 static void hello(struct runner *r)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order statistics: what a measurement is reduced to. Medians, since launch times have long tails. */
+/* What a measurement is reduced to: medians, since launch times have long tails. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The strategies that exist: each walks an order of the candidates once and takes no lesson from what it
- * observes, but for one: a proposal that failed (did not compile, was wrong) was not a measurement,
- * so it is given back. At most `budget` of them, so that a space where nothing works ends too.
+ * The strategies that exist: each walks an order of the candidates once and takes no lesson from
+ * what it observes, but for one: a proposal that failed (did not compile, was wrong) was not a
+ * measurement, so it is given back. At most `budget` of them, so that a space where nothing works
+ * ends too.
  *
  *   ranked      the order of the analytic model, up to the budget
  *   exhaustive  the same order; budget 0 means all
@@ -28,8 +29,8 @@ struct walk {
     uint32_t limit;   /* proposals that may be out or have worked */
     uint32_t refunds; /* failed proposals that may still be given back */
     uint32_t spent;
-    uint32_t out;     /* proposed and not yet observed */
-    uint8_t *state;   /* owned; TAKEN, OUT of each candidate */
+    uint32_t out;   /* proposed and not yet observed */
+    uint8_t *state; /* owned; TAKEN, OUT of each candidate */
 };
 
 static void walk_close(struct strategy *s)
@@ -52,8 +53,8 @@ static int walk_open(const struct strategy_ops *ops, const struct strategy_setup
         free(state);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
-    *w = (struct walk){.base.ops = ops, .n = setup->n, .limit = limit, .refunds = limit,
-                       .state = state};
+    *w = (struct walk){
+        .base.ops = ops, .n = setup->n, .limit = limit, .refunds = limit, .state = state};
     *out = w;
     return 0;
 }
@@ -101,8 +102,7 @@ static int ranked_open(const struct strategy_setup *s, struct strategy **out, st
     return walk_open(strategy_find("ranked"), s, s->budget, (struct walk **)out, err);
 }
 
-static int exhaustive_open(const struct strategy_setup *s, struct strategy **out,
-                           struct error *err)
+static int exhaustive_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
     uint32_t limit = s->budget ? s->budget : s->n;
     return walk_open(strategy_find("exhaustive"), s, limit, (struct walk **)out, err);

@@ -22,14 +22,15 @@ enum {
 struct strategy;
 
 struct strategy_setup {
-    uint32_t n;              /* candidates */
-    const double *predicted_us; /* borrowed until close; ascending */
-    uint32_t budget;         /* proposals at most */
+    uint32_t n;                 /* candidates */
+    const double *predicted_us; /* borrowed until close; ascending (given: in the list's order) */
+    uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
+                        each; 0: all (exhaustive); given: the whole list */
     uint64_t seed;
 };
 
 struct observation {
-    bool ok;
+    bool ok;        /* it has a time, also when it was stopped early because it was slow */
     double time_us; /* when ok */
     double ratio;   /* to the reference kernel of the run */
 };

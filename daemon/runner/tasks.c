@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Threads and two lists under one mutex: tasks waiting, tasks finished. An eventfd wakes the owner,
- * who sleeps in poll() together with the socket. Each worker shows in its slot what it runs, so that
- * the owner can tell which task has run too long.
+ * who sleeps in poll() together with the socket. Each worker shows in its slot what it runs, so
+ * that the owner can tell which task has run too long.
  */
 #include <assert.h>
 #include <errno.h>
@@ -18,10 +18,10 @@
 #include "daemon/runner/tasks.h"
 
 struct worker {
-    struct tasks *pool;      /* borrowed */
-    struct task *task; /* borrowed: what it runs; NULL: nothing */
+    struct tasks *pool; /* borrowed */
+    struct task *task;  /* borrowed: what it runs; NULL: nothing */
     pthread_t thread;
-    bool abandoned;         /* the thread ends itself, detached, and frees this */
+    bool abandoned; /* the thread ends itself, detached, and frees this */
 };
 
 struct tasks {
@@ -32,7 +32,7 @@ struct tasks {
     bool stopping;
     unsigned lost; /* threads that were given up and have not come back */
     unsigned n;
-    struct worker **workers;                /* owned */
+    struct worker **workers; /* owned */
     struct task *waiting, **waiting_end;
     struct task *done, **done_end;
 };

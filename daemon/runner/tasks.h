@@ -16,7 +16,7 @@
 
 struct tasks;
 
-struct task { /* embedded first */
+struct task {                     /* embedded first */
     void (*run)(struct task *t);  /* in a pool thread */
     void (*lost)(struct task *t); /* in its thread, when it ends after all though abandoned */
     struct task *next;            /* the pool's */

@@ -10,24 +10,36 @@
 #include "proto/hash.h"
 #include "tests/family/transpose.h"
 
-/* ---- the op: what can be asked ------------------------------------------------------------------ */
+/* ---- the op: what can be asked --------------------------------------------------------------- */
 
 static const char *const dtypes[] = {"bf16", "fp32", NULL};
 
 static const struct op_field fields[] = {
-    {.name = "rows", .type = VALUE_INT, .required = true, .min = 1, .max = 1 << 20,
+    {.name = "rows",
+     .type = VALUE_INT,
+     .required = true,
+     .min = 1,
+     .max = 1 << 20,
      .help = "rows of the input"},
-    {.name = "cols", .type = VALUE_INT, .required = true, .min = 1, .max = 1 << 20,
+    {.name = "cols",
+     .type = VALUE_INT,
+     .required = true,
+     .min = 1,
+     .max = 1 << 20,
      .help = "columns of the input"},
-    {.name = "dtype", .type = VALUE_TEXT, .choices = dtypes,
-     .fallback = {.type = VALUE_TEXT, .text = "fp32"}, .help = "element type"},
+    {.name = "dtype",
+     .type = VALUE_TEXT,
+     .choices = dtypes,
+     .fallback = {.type = VALUE_TEXT, .text = "fp32"},
+     .help = "element type"},
 };
 
 static int check_op(struct problem *p, struct error *err)
 {
     int64_t rows = record_int(&p->fields, "rows", 0), cols = record_int(&p->fields, "cols", 0);
     if (rows * cols > INT64_C(1) << 34) {
-        return error_set(err, ERROR_INVALID, "the matrix has %lld elements: at most 2^34 are supported",
+        return error_set(err, ERROR_INVALID,
+                         "the matrix has %lld elements: at most 2^34 are supported",
                          (long long)(rows * cols));
     }
     return 0;
@@ -68,7 +80,7 @@ static void work(const struct problem *p, double *flops, double *bytes)
     *bytes = 2.0 * (double)v.rows * (double)v.cols * (double)dtype_size(v.dtype);
 }
 
-/* ---- the workload: a problem with real buffers ---------------------------------------------------- */
+/* ---- the workload: a problem with real buffers ----------------------------------------------- */
 
 enum { IN, OUT, CHECKS = 16 };
 
@@ -78,10 +90,17 @@ static int workload_init(struct workload *w, const struct problem *p, uint64_t s
     struct view v = view_of(p);
     *w = (struct workload){.family = &transpose_family, .problem = *p, .seed = seed};
     w->n_buffers = 2;
-    w->buffers[IN] = (struct buffer){.name = "in", .dtype = v.dtype, .init = BUFFER_RANDOM,
-                                     .count = v.rows * v.cols, .scale = 1, .rotate = true};
-    w->buffers[OUT] = (struct buffer){.name = "out", .dtype = v.dtype, .init = BUFFER_OUTPUT,
-                                      .count = v.rows * v.cols, .rotate = true};
+    w->buffers[IN] = (struct buffer){.name = "in",
+                                     .dtype = v.dtype,
+                                     .init = BUFFER_RANDOM,
+                                     .count = v.rows * v.cols,
+                                     .scale = 1,
+                                     .rotate = true};
+    w->buffers[OUT] = (struct buffer){.name = "out",
+                                      .dtype = v.dtype,
+                                      .init = BUFFER_OUTPUT,
+                                      .count = v.rows * v.cols,
+                                      .rotate = true};
     w->output = OUT;
     w->check_length = v.rows; /* one row of the output */
     w->n_checks = v.cols < CHECKS ? (uint32_t)v.cols : CHECKS;
@@ -105,8 +124,11 @@ static void bind(const struct workload *w, void *const buffers[], void *workspac
                  int64_t workspace_bytes, void *stream, void *args)
 {
     (void)w;
-    struct transpose_args a = {.size = sizeof(a), .in = buffers[IN], .out = buffers[OUT],
-                               .workspace = workspace, .workspace_bytes = workspace_bytes,
+    struct transpose_args a = {.size = sizeof(a),
+                               .in = buffers[IN],
+                               .out = buffers[OUT],
+                               .workspace = workspace,
+                               .workspace_bytes = workspace_bytes,
                                .stream = stream};
     memcpy(args, &a, sizeof(a));
 }
@@ -117,7 +139,7 @@ static void context(const void *args, struct launch_context *out)
     *out = (struct launch_context){a->stream, a->workspace, a->workspace_bytes};
 }
 
-/* ---- the target "cpu": tunables, rules, model ------------------------------------------------------ */
+/* ---- the target "cpu": tunables, rules, model ------------------------------------------------ */
 
 static bool supports(const struct device_info *info)
 {
@@ -129,13 +151,22 @@ static uint32_t params(const struct problem *p, const struct device_info *info,
 {
     (void)p;
     (void)info;
-    out[0] = (struct param){.name = "TILE_ROWS", .n = 3, .help = "rows of a tile",
+    out[0] = (struct param){.name = "TILE_ROWS",
+                            .n = 3,
+                            .help = "rows of a tile",
                             .values = {VALUE_OF_INT(1), VALUE_OF_INT(16), VALUE_OF_INT(64)}};
-    out[1] = (struct param){.name = "TILE_COLS", .n = 3, .help = "columns of a tile",
+    out[1] = (struct param){.name = "TILE_COLS",
+                            .n = 3,
+                            .help = "columns of a tile",
                             .values = {VALUE_OF_INT(16), VALUE_OF_INT(64), VALUE_OF_INT(1024)}};
-    out[2] = (struct param){.name = "read_rows", .n = 2, .help = "the inner loop reads a row",
+    out[2] = (struct param){.name = "read_rows",
+                            .n = 2,
+                            .help = "the inner loop reads a row",
                             .values = {VALUE_OF_BOOL(false), VALUE_OF_BOOL(true)}};
-    out[3] = (struct param){.name = "strip", .n = 2, .run_time = true, .help = "tiles of a block",
+    out[3] = (struct param){.name = "strip",
+                            .n = 2,
+                            .run_time = true,
+                            .help = "tiles of a block",
                             .values = {VALUE_OF_INT(1), VALUE_OF_INT(4)}};
     return 4;
 }
@@ -152,7 +183,8 @@ static int check(const struct problem *p, const struct record *config,
         if (!known) {
             return rejection_set(why, ERROR_INVALID, "unknown_parameter",
                                  "unknown parameter \"%s\"; known: TILE_ROWS TILE_COLS read_rows "
-                                 "strip", config->fields[i].name);
+                                 "strip",
+                                 config->fields[i].name);
         }
     }
     int64_t rows = record_int(config, "TILE_ROWS", 0), cols = record_int(config, "TILE_COLS", 0);
@@ -197,7 +229,7 @@ static double predict(const struct problem *p, const struct record *config,
     return bytes / ((info->peak_gbps > 0 ? info->peak_gbps : 10) * 1e3) * waste / 2;
 }
 
-/* ---- the target "cpu": compiling and launching ----------------------------------------------------- */
+/* ---- the target "cpu": compiling and launching ----------------------------------------------- */
 
 struct kernel_params { /* struct params of transpose_kernel.c.in */
     const void *in;
@@ -209,7 +241,9 @@ static int variant(const struct problem *p, const struct record *config, const c
                    struct variant *out, struct error *err)
 {
     (void)err;
-    *out = (struct variant){.family = "transpose", .kind = "cpu", .entry = "transpose_block",
+    *out = (struct variant){.family = "transpose",
+                            .kind = "cpu",
+                            .entry = "transpose_block",
                             .source = transpose_source};
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(out->options, sizeof(out->options),
@@ -238,18 +272,19 @@ static int plan(const struct problem *p, const struct record *config,
                          (long long)a->workspace_bytes, (long long)out->workspace_bytes);
     }
     struct kernel_params k = {a->in, a->out, v.rows, v.cols, record_int(config, "strip", 1)};
-    int64_t tile_rows = record_int(config, "TILE_ROWS", 1), tile_cols = record_int(config, "TILE_COLS", 1);
+    int64_t tile_rows = record_int(config, "TILE_ROWS", 1),
+            tile_cols = record_int(config, "TILE_COLS", 1);
     int64_t tiles = (v.cols + tile_cols - 1) / tile_cols, strips = (tiles + k.strip - 1) / k.strip;
     out->n = 1;
-    out->steps[0] = (struct launch){.entry = "transpose_block", .block = {1, 1, 1},
-                                    .params_bytes = sizeof(k)};
+    out->steps[0] =
+        (struct launch){.entry = "transpose_block", .block = {1, 1, 1}, .params_bytes = sizeof(k)};
     out->steps[0].grid[0] = (uint32_t)((v.rows + tile_rows - 1) / tile_rows * strips);
     out->steps[0].grid[1] = out->steps[0].grid[2] = 1;
     memcpy(out->steps[0].params, &k, sizeof(k));
     return 0;
 }
 
-/* ---- the target "cpu": the reference ----------------------------------------------------------------- */
+/* ---- the target "cpu": the reference --------------------------------------------------------- */
 
 struct reference {
     const struct workload *workload;
@@ -279,8 +314,8 @@ static int reference(const struct workload *w, void *const buffers[], const int6
     (void)check_at; /* the same as the workload's, since the device is this process */
     (void)err;
     struct reference r = {w, buffers[IN], out};
-    *launch = (struct launch){.grid = {w->n_checks, 1, 1}, .cpu_entry = reference_row,
-                              .params_bytes = sizeof(r)};
+    *launch = (struct launch){
+        .grid = {w->n_checks, 1, 1}, .cpu_entry = reference_row, .params_bytes = sizeof(r)};
     memcpy(launch->params, &r, sizeof(r));
     return 0;
 }
@@ -299,7 +334,7 @@ static const struct family_target transpose_cpu = {
     .reference = reference,
 };
 
-/* ---- the family ------------------------------------------------------------------------------------ */
+/* ---- the family ------------------------------------------------------------------------------ */
 
 static const struct family_target *const targets[] = {&transpose_cpu, NULL};
 

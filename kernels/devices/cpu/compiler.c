@@ -22,8 +22,9 @@
 #include "proto/hash.h"
 
 #define FLAGS "-O3 -march=native"
-#define FLAGS_MORE "-std=gnu11 -ffp-contract=fast -fno-math-errno -fno-semantic-interposition " \
-                   "-fPIC -shared -s -w -Wl,--build-id=none"
+#define FLAGS_MORE                                                                                 \
+    "-std=gnu11 -ffp-contract=fast -fno-math-errno -fno-semantic-interposition "                   \
+    "-fPIC -shared -s -w -Wl,--build-id=none"
 
 enum { COMPILE_LIMIT_MS = 120 * 1000, VERSION_LIMIT_MS = 10 * 1000, ARGV_MAX = 128 };
 
@@ -33,7 +34,7 @@ struct cpu_compiler {
     char version[96];
 };
 
-/* ---- finding it -------------------------------------------------------------------------------- */
+/* ---- finding it ------------------------------------------------------------------------------ */
 
 static bool is_program(const char *path)
 {
@@ -66,7 +67,8 @@ static int find_cc(char out[PATH_MAX], struct error *err)
         if (!search_path(named, out)) {
             return error_set(err, ERROR_NO_COMPILER,
                              "GEMMD_CC is \"%s\", which is no program: set it to a C compiler, or "
-                             "unset it", named);
+                             "unset it",
+                             named);
         }
         return 0;
     }
@@ -95,7 +97,8 @@ static int read_version(const char *cc, char *out, size_t size, struct error *er
     if (r || status != 0 || !isdigit((unsigned char)log[0])) {
         return error_set(err, ERROR_NO_COMPILER,
                          "%s does not tell its version (-dumpversion), so it is no C compiler that "
-                         "gemmd can use: install gcc or set GEMMD_CC", cc);
+                         "gemmd can use: install gcc or set GEMMD_CC",
+                         cc);
     }
     cpu_model_name(model, sizeof(model));
     const char *name = strrchr(cc, '/') + 1;
@@ -141,7 +144,7 @@ void cpu_compiler_version(char *out, size_t size)
     }
 }
 
-/* ---- one compile ------------------------------------------------------------------------------- */
+/* ---- one compile ----------------------------------------------------------------------------- */
 
 struct job {
     char folder[PATH_MAX];
@@ -171,7 +174,8 @@ static int begin(struct job *j, const struct cpu_compiler *c, const struct varia
     snprintf(j->folder, sizeof(j->folder), "%s/gemmd-cc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
     if (!mkdtemp(j->folder)) {
         return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
-                         "cannot make a temporary directory %s to compile in: %s", j->folder, strerror(errno));
+                         "cannot make a temporary directory %s to compile in: %s", j->folder,
+                         strerror(errno));
     }
     snprintf(j->source, sizeof(j->source), "%s/kernel.c", j->folder);
     snprintf(j->output, sizeof(j->output), "%s/kernel.so", j->folder);
@@ -239,8 +243,9 @@ static int read_output(const struct job *j, struct image *out, struct error *err
     out->data = malloc(out->size + 1);
     bool whole = out->data && fread(out->data, 1, out->size, f) == out->size;
     fclose(f);
-    return whole ? 0 : error_set(err, ERROR_IO, "cannot read what the compiler wrote (%zu bytes)",
-                                 out->size);
+    return whole ? 0
+                 : error_set(err, ERROR_IO, "cannot read what the compiler wrote (%zu bytes)",
+                             out->size);
 }
 
 static int run_cc(const struct job *j, struct image *out, struct error *err)
@@ -248,8 +253,11 @@ static int run_cc(const struct job *j, struct image *out, struct error *err)
     int status;
     int r = spawn_run(j->argv, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status, err);
     if (r) {
-        return r == ERROR_HUNG ? error_set(err, ERROR_COMPILE, "the compiler did not end within "
-                                           "%d s and was killed", COMPILE_LIMIT_MS / 1000) : r;
+        return r == ERROR_HUNG ? error_set(err, ERROR_COMPILE,
+                                           "the compiler did not end within "
+                                           "%d s and was killed",
+                                           COMPILE_LIMIT_MS / 1000)
+                               : r;
     }
     if (status != 0) {
         char text[400];

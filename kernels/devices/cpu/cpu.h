@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cpu device inside: kernels are C functions `void entry(const void *params, uint32_t block)` in
- * a shared object, and a launch calls one for every block, in any order, on a pool of threads.
+ * The cpu device inside: kernels are C functions `void entry(const void *params, uint32_t block)`
+ * in a shared object, and a launch calls one for every block, in any order, on a pool of threads.
  *
  *   probe.c     what this machine is
  *   compiler.c  variants to shared objects, by the host's C compiler (spawn.c runs it)
@@ -17,7 +17,7 @@
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
-/* ---- pool.c: work for n threads, one piece of work at a time; any thread may ask for it ---------- */
+/* ---- pool.c: work for n threads, one piece of work at a time; any thread may ask for it ------ */
 
 struct pool;
 struct pool *pool_new(uint32_t threads); /* NULL: no memory or no threads */
@@ -26,7 +26,7 @@ struct pool *pool_free(struct pool *p);  /* NULL in, NULL out */
  * may be small); returns when all are done. */
 void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n);
 
-/* ---- probe.c ------------------------------------------------------------------------------------- */
+/* ---- probe.c --------------------------------------------------------------------------------- */
 
 enum { CPU_THREADS_MAX = 1024 };
 /* "cpu" | "cpu:<threads>": threads, or ERROR_INVALID. */
@@ -38,24 +38,25 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err);
 void cpu_measure_peaks(struct device_info *info, struct pool *pool);
 void cpu_model_name(char *out, size_t size);
 
-/* ---- load.c -------------------------------------------------------------------------------------- */
+/* ---- load.c ---------------------------------------------------------------------------------- */
 
 struct cpu_module {
-    void *dl;           /* owned: dlopen handle */
-    struct pool *pool;  /* borrowed from the device, or shared by all modules of the backend */
+    void *dl;          /* owned: dlopen handle */
+    struct pool *pool; /* borrowed from the device, or shared by all modules of the backend */
 };
 int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct error *err);
 void cpu_module_close(struct cpu_module *m);
 int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error *err);
 
-/* ---- spawn.c ------------------------------------------------------------------------------------- */
+/* ---- spawn.c --------------------------------------------------------------------------------- */
 
-/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated), killing it and
- * its children after limit_ms. *status is as from waitpid. ERROR_HUNG at the limit, ERROR_IO. */
+/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated), killing it
+ * and its children after limit_ms. *status is as from waitpid. ERROR_HUNG at the limit, ERROR_IO.
+ */
 int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size, int *status,
               struct error *err);
 
-/* ---- device.c, prepare.c, run.c ---------------------------------------------------------------------- */
+/* ---- device.c, prepare.c, run.c -------------------------------------------------------------- */
 
 struct cpu_device {
     struct device base; /* first */
@@ -72,10 +73,11 @@ enum { COPIES_MAX = 16 };
 struct prepared {
     struct workload workload;
     uint32_t n_copies;
-    void *buffers[COPIES_MAX][BUFFERS_MAX]; /* owned; where a buffer does not rotate, all the same */
-    void *workspace;                        /* owned */
+    void
+        *buffers[COPIES_MAX][BUFFERS_MAX]; /* owned; where a buffer does not rotate, all the same */
+    void *workspace;                       /* owned */
     int64_t workspace_bytes;
-    double *expected;                       /* owned: the reference over the check rows */
+    double *expected; /* owned: the reference over the check rows */
 };
 
 int cpu_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,

@@ -36,7 +36,8 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
     *m = (struct cpu_module){0};
     int fd = memfd_create("gemmd-module", MFD_CLOEXEC);
     if (fd < 0) {
-        return error_set(err, ERROR_NO_MEMORY, "cannot make a file in memory for a module: %s", strerror(errno));
+        return error_set(err, ERROR_NO_MEMORY, "cannot make a file in memory for a module: %s",
+                         strerror(errno));
     }
     if (write_image(fd, image, size) < 0) {
         close(fd);
@@ -88,7 +89,7 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
     return 0;
 }
 
-/* ---- the backend ------------------------------------------------------------------------------- */
+/* ---- the backend ----------------------------------------------------------------------------- */
 
 static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *shared_pool;

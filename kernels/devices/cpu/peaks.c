@@ -12,8 +12,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-enum { CHAINS = 10, ROUNDS = 30000, REPEATS = 3, READ_BYTES = 64 * 1024 * 1024,
-       READ_CHUNKS = 256 };
+enum { CHAINS = 10, ROUNDS = 30000, REPEATS = 3, READ_BYTES = 64 * 1024 * 1024, READ_CHUNKS = 256 };
 
 /* Enough independent multiply-adds to fill the pipelines of one core. */
 #define DEFINE_FMA(name, bytes, attribute)                                                         \

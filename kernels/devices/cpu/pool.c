@@ -3,8 +3,8 @@
  * A pool of threads that runs one piece of work at a time: blocks 0..n-1 of a launch, taken from a
  * shared counter, so that uneven blocks (empty experts, ragged ends) balance themselves.
  *
- * A launch is a "round": the caller sets it up under the lock and wakes everybody; each thread joins
- * a round once, and the last to leave it wakes the caller. Callers on several threads queue.
+ * A launch is a "round": the caller sets it up under the lock and wakes everybody; each thread
+ * joins a round once, and the last to leave it wakes the caller. Callers on several threads queue.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -20,7 +20,7 @@ struct pool {
     pthread_mutex_t lock;    /* the fields below */
     pthread_cond_t begin, end;
     uint64_t round;
-    uint32_t active;         /* threads still in this round */
+    uint32_t active; /* threads still in this round */
     bool stopping;
     void (*run)(void *ctx, uint32_t i);
     void *ctx;

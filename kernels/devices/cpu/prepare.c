@@ -16,7 +16,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-/* ---- how much ---------------------------------------------------------------------------------- */
+/* ---- how much -------------------------------------------------------------------------------- */
 
 static int64_t read_bytes(const char *file, const char *name)
 {
@@ -107,7 +107,7 @@ static int plan_copies(struct device *d, struct prepared *w, struct error *err)
     return 0;
 }
 
-/* ---- filling ----------------------------------------------------------------------------------- */
+/* ---- filling --------------------------------------------------------------------------------- */
 
 static uint16_t to_bf16(float v)
 {
@@ -225,7 +225,7 @@ static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *
     return 0;
 }
 
-/* ---- the reference ------------------------------------------------------------------------------- */
+/* ---- the reference --------------------------------------------------------------------------- */
 
 struct reference_call {
     void (*entry)(const void *params, uint32_t block);
@@ -259,7 +259,7 @@ static int run_reference(struct cpu_device *d, struct prepared *w, struct error 
     return r;
 }
 
-/* ---- the ops ------------------------------------------------------------------------------------- */
+/* ---- the ops --------------------------------------------------------------------------------- */
 
 int cpu_prepare(struct device *base, const struct family *f, const struct problem *p, uint64_t seed,
                 struct prepared **out, struct error *err)

@@ -17,7 +17,7 @@
 /* Used where sysfs does not say (containers may hide it). */
 enum { L2_BYTES_GUESS = 1024 * 1024, LLC_BYTES_GUESS = 32 * 1024 * 1024 };
 
-/* ---- description ------------------------------------------------------------------------------- */
+/* ---- description ----------------------------------------------------------------------------- */
 
 static int allowed_threads(void)
 {
@@ -39,8 +39,10 @@ int cpu_threads(const char *spec, struct error *err)
     errno = 0;
     long n = strncmp(spec, "cpu:", 4) == 0 ? strtol(spec + 4, &end, 10) : 0;
     if (!end || end == spec + 4 || *end || errno || n < 1 || n > CPU_THREADS_MAX) {
-        return error_set(err, ERROR_INVALID, "device \"%s\": use cpu or cpu:<threads> with 1 to %d "
-                         "threads", spec, CPU_THREADS_MAX);
+        return error_set(err, ERROR_INVALID,
+                         "device \"%s\": use cpu or cpu:<threads> with 1 to %d "
+                         "threads",
+                         spec, CPU_THREADS_MAX);
     }
     return (int)n;
 }
@@ -151,7 +153,7 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err)
     return 0;
 }
 
-/* ---- the ops ----------------------------------------------------------------------------------- */
+/* ---- the ops --------------------------------------------------------------------------------- */
 
 int cpu_probe(const char *spec, struct device_info *out, struct error *err)
 {

@@ -15,7 +15,7 @@
 
 #include "kernels/devices/cpu/cpu.h"
 
-/* ---- planning ---------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 static int plan_into(struct prepared *w, const struct family_target *t, const struct device *d,
                      const struct record *config, uint32_t copy, struct launch_plan *out,
@@ -62,7 +62,7 @@ static int launch(struct kernel *k, const struct launch_plan *p, struct error *e
     return r;
 }
 
-/* ---- verify ------------------------------------------------------------------------------------ */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 static double read_element(enum dtype t, const void *data, int64_t i)
 {
@@ -77,7 +77,7 @@ static double read_element(enum dtype t, const void *data, int64_t i)
         return v;
     }
     int exponent = half >> 10 & 31, mantissa = half & 1023;
-    double size = exponent == 31   ? (mantissa ? NAN : INFINITY)
+    double size = exponent == 31  ? (mantissa ? NAN : INFINITY)
                   : exponent == 0 ? ldexp(mantissa, -24)
                                   : ldexp(1024 + mantissa, exponent - 25);
     return half & 0x8000 ? -size : size;
@@ -167,8 +167,9 @@ static void judge(const struct prepared *w, const struct tolerance *tol, struct 
     double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(b->dtype);
     out->right = out->unwritten == 0;
     if (!out->right) {
-        snprintf(out->text, sizeof(out->text), "%lld of %lld elements of the output were not written",
-                 (long long)out->unwritten, (long long)b->count);
+        snprintf(out->text, sizeof(out->text),
+                 "%lld of %lld elements of the output were not written", (long long)out->unwritten,
+                 (long long)b->count);
     }
     for (uint32_t i = 0; i < load->n_checks; i++) {
         int64_t at = load->check_at[i], n = load->check_length;
@@ -217,7 +218,7 @@ int cpu_verify(struct device *base, struct prepared *w, struct kernel *k,
     return r;
 }
 
-/* ---- time -------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static int plan_copies(struct device *d, struct prepared *w, struct kernel *k,
                        const struct record *config, struct launch_plan *plans, struct error *err)

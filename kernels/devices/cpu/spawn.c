@@ -95,7 +95,8 @@ int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size
     log[0] = '\0';
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0) {
-        return error_set(err, ERROR_IO, "cannot make a pipe to run %s: %s", argv[0], strerror(errno));
+        return error_set(err, ERROR_IO, "cannot make a pipe to run %s: %s", argv[0],
+                         strerror(errno));
     }
     pid_t pid;
     int r = start(argv, ends[1], &pid);

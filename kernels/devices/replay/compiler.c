@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replay compiler: an image that says which variant it stands for. Its version begins with "replay ", so
- * that such images never share a cache entry with real ones. Thread-safe: the landscape is only read.
+ * The replay compiler: an image that says which variant it stands for. Its version begins with
+ * "replay ", so that such images never share a cache entry with real ones. Thread-safe: the
+ * landscape is only read.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +75,8 @@ static void take_time(const struct replay_compiler *c)
     if (c->speed > 0 && c->l->compile_ms > 0) {
         double ms = c->l->compile_ms / c->speed;
         nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1e3),
-                                     .tv_nsec = (long)((long)(ms * 1e6) % 1000000000)}, NULL);
+                                     .tv_nsec = (long)((long)(ms * 1e6) % 1000000000)},
+                  NULL);
     }
 }
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replay device: answers what the landscape says, in virtual time. See replay.h for the promises.
+ * The replay device: answers what the landscape says, in virtual time. See replay.h for the
+ * promises.
  *
- * The clock counts, in milliseconds: prepare 50, load 0.05, verify three launches and 0.2, each timed
- * launch its time, its gap and 0.01.
+ * The clock counts, in milliseconds: prepare 50, load 0.05, verify three launches and 0.2, each
+ * timed launch its time, its gap and 0.01.
  */
 #include <math.h>
 #include <stdio.h>
@@ -20,8 +21,8 @@ struct replay_device {
     struct device base;  /* first */
     struct landscape *l; /* owned */
     double clock_ms;
-    double speed;        /* 0: does not sleep */
-    uint64_t calls;      /* of time(): each draws other samples */
+    double speed;   /* 0: does not sleep */
+    uint64_t calls; /* of time(): each draws other samples */
 };
 
 struct prepared {
@@ -46,7 +47,7 @@ static void pass(struct replay_device *d, double ms)
     }
 }
 
-/* ---- open ---------------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static int replay_open(const char *spec, struct device **out, struct error *err)
 {
@@ -77,7 +78,7 @@ static void replay_close(struct device *base)
     }
 }
 
-/* ---- prepare, load ------------------------------------------------------------------------------- */
+/* ---- prepare, load --------------------------------------------------------------------------- */
 
 static int injected(const struct replay_device *d, enum fault_stage stage,
                     const struct record *config, const struct variant *v, struct error *err)
@@ -150,7 +151,7 @@ static void replay_unload(struct device *base, struct kernel *k)
     free(k);
 }
 
-/* ---- times --------------------------------------------------------------------------------------- */
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static double gauss(uint64_t *state)
 {
@@ -158,7 +159,8 @@ static double gauss(uint64_t *state)
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
 }
 
-/* The true time of a config in a synthetic landscape: the model, times what the model does not know. */
+/* The true time of a config in a synthetic landscape: the model, times what the model does not
+ * know. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
                            const struct record *config)
 {
@@ -188,7 +190,8 @@ static int find_times(const struct replay_device *d, const struct prepared *w,
     }
     char text[256];
     record_format(config, text, sizeof(text));
-    return error_set(err, ERROR_NOT_FOUND, "this config is not in the recorded landscape: %s", text);
+    return error_set(err, ERROR_NOT_FOUND, "this config is not in the recorded landscape: %s",
+                     text);
 }
 
 static double draw(const struct replay_device *d, const struct landscape_entry *e, double us,
@@ -228,7 +231,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     return 0;
 }
 
-/* ---- verify -------------------------------------------------------------------------------------- */
+/* ---- verify ---------------------------------------------------------------------------------- */
 
 static int replay_verify(struct device *base, struct prepared *w, struct kernel *k,
                          const struct record *config, const struct tolerance *tol,
@@ -251,13 +254,15 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
         out->right = false;
         out->max_error = 1;
         out->rel_norm = 1;
-        snprintf(out->text, sizeof(out->text), "replay: output row 0, column 0 is 1, the reference 0");
+        snprintf(out->text, sizeof(out->text),
+                 "replay: output row 0, column 0 is 1, the reference 0");
     } else if (e && e->status == ERROR_WRONG_RESULT) {
         out->right = false;
         snprintf(out->text, sizeof(out->text), "%s", e->why.text);
     }
-    double us = e ? (e->n ? d->l->samples[e->first] : 0) : d->l->synthetic && w->target
-                        ? synthetic_us(d, w, config) : 0;
+    double us = e                              ? (e->n ? d->l->samples[e->first] : 0)
+                : d->l->synthetic && w->target ? synthetic_us(d, w, config)
+                                               : 0;
     pass(d, VERIFY_MS + 3 * us / 1e3);
     return 0;
 }

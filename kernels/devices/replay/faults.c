@@ -16,8 +16,9 @@ static const char *const stage_names[] = {"prepare", "compile", "load", "verify"
 enum { N_STAGES = sizeof(stage_names) / sizeof(stage_names[0]) };
 
 #define BIT(stage) (1u << (stage))
-#define ANY (BIT(STAGE_PREPARE) | BIT(STAGE_COMPILE) | BIT(STAGE_LOAD) | BIT(STAGE_VERIFY) |       \
-             BIT(STAGE_TIME))
+#define ANY                                                                                        \
+    (BIT(STAGE_PREPARE) | BIT(STAGE_COMPILE) | BIT(STAGE_LOAD) | BIT(STAGE_VERIFY) |               \
+     BIT(STAGE_TIME))
 
 static const struct {
     const char *name;
@@ -36,7 +37,7 @@ static const struct {
 };
 enum { N_KINDS = sizeof(kinds) / sizeof(kinds[0]) };
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static int read_stage(struct fault *f, const struct wire_obj *line, unsigned allowed,
                       struct error *err)
@@ -54,7 +55,8 @@ static int read_stage(struct fault *f, const struct wire_obj *line, unsigned all
             }
         }
     }
-    return error_set(err, ERROR_INVALID, "this fault cannot happen in that stage: see "
+    return error_set(err, ERROR_INVALID,
+                     "this fault cannot happen in that stage: see "
                      "kernels/devices/replay/replay.h");
 }
 
@@ -100,7 +102,7 @@ int fault_read(struct fault *f, const struct wire_obj *line, struct error *err)
     return r ? r : read_pattern(f, wire_find(line, "config"), err);
 }
 
-/* ---- matching ------------------------------------------------------------------------------------ */
+/* ---- matching -------------------------------------------------------------------------------- */
 
 static bool in_config(const struct record *pattern, const struct record *config)
 {
@@ -173,7 +175,8 @@ const struct fault *fault_find(const struct landscape *l, enum fault_stage stage
     for (uint32_t i = 0; i < l->n_faults; i++) {
         const struct fault *f = &l->faults[i];
         bool hits = config ? in_config(&f->pattern, config)
-                           : v ? in_variant(&f->pattern, v) : f->pattern.n == 0;
+                    : v    ? in_variant(&f->pattern, v)
+                           : f->pattern.n == 0;
         if (f->stage == stage && hits && is_due(f)) {
             return f;
         }
@@ -181,7 +184,7 @@ const struct fault *fault_find(const struct landscape *l, enum fault_stage stage
     return NULL;
 }
 
-/* ---- happening ----------------------------------------------------------------------------------- */
+/* ---- happening ------------------------------------------------------------------------------- */
 
 int fault_happen(const struct fault *f, struct error *err)
 {
@@ -204,7 +207,8 @@ int fault_happen(const struct fault *f, struct error *err)
         return error_set(err, ERROR_COMPILE, "replay: the compiler refused the variant");
     case FAULT_SLOW_COMPILE:
         nanosleep(&(struct timespec){.tv_sec = (time_t)(f->ms / 1000),
-                                     .tv_nsec = (long)(f->ms % 1000) * 1000000}, NULL);
+                                     .tv_nsec = (long)(f->ms % 1000) * 1000000},
+                  NULL);
         break;
     case FAULT_WRONG:
         break;

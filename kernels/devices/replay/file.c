@@ -3,8 +3,8 @@
  * Reading landscapes (the format is in replay.h) and looking things up in them. Each line is JSON,
  * taken through MessagePack by proto/, so that there is one reader of maps.
  *
- * A recorded failure of a compile or a load belongs to a variant, since that is all that is known when it
- * happens: its hash is computed here, by the family target of the recorded device.
+ * A recorded failure of a compile or a load belongs to a variant, since that is all that is known
+ * when it happens: its hash is computed here, by the family target of the recorded device.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ struct reader {
     struct wire_buf buf;
     const char *path;
     unsigned line;
-    bool faults_only;     /* an overlay */
+    bool faults_only;                   /* an overlay */
     const struct family_target *target; /* of the current problem; NULL: this build has none */
 };
 
@@ -58,7 +58,7 @@ uint64_t replay_variant_hash(const struct variant *v)
     return hash ? hash : 1;
 }
 
-/* ---- lines --------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static int read_header(struct reader *r, const struct wire_obj *line, struct error *err)
 {
@@ -67,8 +67,8 @@ static int read_header(struct reader *r, const struct wire_obj *line, struct err
     if (!wire_get_int(wire_find(line, "gemmd_landscape"), &version) || version != 1) {
         return error_set(err, ERROR_INVALID, "the first line must hold \"gemmd_landscape\": 1");
     }
-    int status = schema_decode(&device_info_schema, SCHEMA_STRICT, wire_find(line, "device"),
-                               &l->info, err);
+    int status =
+        schema_decode(&device_info_schema, SCHEMA_STRICT, wire_find(line, "device"), &l->info, err);
     if (status) {
         return error_prefix(err, "device");
     }
@@ -86,8 +86,8 @@ static int read_problem(struct reader *r, const struct wire_obj *given, struct e
     struct landscape *l = r->l;
     uint32_t room = l->room_problems;
     int status = grow(&l->problems, l->n_problems, &room, sizeof(*l->problems), err);
-    status = status ? status : grow(&l->problem, l->n_problems, &l->room_problems,
-                                    sizeof(*l->problem), err);
+    status = status ? status
+                    : grow(&l->problem, l->n_problems, &l->room_problems, sizeof(*l->problem), err);
     char text[TEXT_MAX];
     struct problem *p = status ? NULL : &l->problem[l->n_problems];
     if (p && wire_type_of(given) == WIRE_STR) {
@@ -153,8 +153,8 @@ static int read_failure(struct reader *r, struct landscape_entry *e, const struc
     snprintf(why->rule, sizeof(why->rule), "%s", why->resource[0] ? why->resource : status);
     wire_get_int(wire_find(line, "required"), &why->required);
     wire_get_int(wire_find(line, "limit"), &why->limit);
-    if (r->target && r->target->variant(&r->l->problem[e->problem], config, r->l->info.arch, &v,
-                                        NULL) == 0) {
+    if (r->target &&
+        r->target->variant(&r->l->problem[e->problem], config, r->l->info.arch, &v, NULL) == 0) {
         e->variant = replay_variant_hash(&v);
     }
     return 0;
@@ -241,7 +241,7 @@ static int read_line(struct reader *r, const char *text, struct error *err)
     return status ? error_prefix(err, "%s line %u", r->path, r->line) : 0;
 }
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static int read_lines(struct reader *r, FILE *f, struct error *err)
 {
@@ -307,7 +307,9 @@ static int compare(const void *a, const void *b)
 
 static int sort(struct landscape *l, struct error *err)
 {
-    qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+    if (l->n_entries > 0) {
+        qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+    }
     l->failed = malloc((l->n_entries + 1) * sizeof(*l->failed));
     if (!l->failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
@@ -326,7 +328,8 @@ int landscape_load(const char *spec, struct landscape **out, struct error *err)
     const char *overlay = getenv("GEMMD_REPLAY_FAULTS");
     *out = NULL;
     if (!path || !path[1]) {
-        return error_set(err, ERROR_INVALID, "device \"%s\": name a landscape, replay:<file>", spec);
+        return error_set(err, ERROR_INVALID, "device \"%s\": name a landscape, replay:<file>",
+                         spec);
     }
     struct landscape *l = calloc(1, sizeof(*l));
     if (!l) {
@@ -364,7 +367,7 @@ struct landscape *landscape_free(struct landscape *l)
     return NULL;
 }
 
-/* ---- looking up ---------------------------------------------------------------------------------- */
+/* ---- looking up ------------------------------------------------------------------------------ */
 
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
                       struct error *err)
@@ -391,8 +394,8 @@ const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_
                                               const struct record *config)
 {
     struct landscape_entry key = {.problem = problem, .config = replay_config_hash(config)};
-    return l->n_entries
-               ? bsearch(&key, l->entries, l->n_entries, sizeof(*l->entries), compare) : NULL;
+    return l->n_entries ? bsearch(&key, l->entries, l->n_entries, sizeof(*l->entries), compare)
+                        : NULL;
 }
 
 const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,

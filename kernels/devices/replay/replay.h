@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The replay device plays recorded landscapes: trials measured on a real device, or made by a seeded
- * model, so that search quality, scheduling, budgets and faults can be tested on any machine, the
- * same way every time. Nothing is computed; only its clock moves.
+ * The replay device plays recorded landscapes: trials measured on a real device, or made by a
+ * seeded model, so that search quality, scheduling, budgets and faults can be tested on any
+ * machine, the same way every time. Nothing is computed; only its clock moves.
  *
  * A landscape is a text file of JSON lines (tests/data/README.md shows how to record one):
  *
  *   {"gemmd_landscape": 1, "device": {the fields of DEVICE_INFO_FIELDS}, "compile_ms": 300,
  *    "note": "recorded on ... | synthetic by ..."}                                first line
- *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0}         what follows is its
+ *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0}    what follows is of it
  *   {"config": "BLOCK_SIZE_M=128 ...", "samples_us": [801.2, 799.9, ...]}
  *   {"config": "...", "status": "resource", "reason": "...", "resource": "shared_memory",
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
- *   {"synthetic": {"seed": 7, "noise": 0.01, "spread": 0.15}}   any problem and config of the target: the
- *                                                   analytic model times a lognormal factor of sigma
- *                                                   `spread`, samples with sigma `noise`
+ *   {"synthetic": {"seed": 7, "noise": 0.01, "spread": 0.15}}     any problem and config of the
+ *                             target: the analytic model times a lognormal factor of sigma
+ *                             `spread`, samples with sigma `noise`
  *   {"config": "BLOCK_SIZE_M=64", "fault": "crash", "stage": "verify", "ms": 0, "once": "/a/path"}
  *
  * Problems and configs are one-line texts or maps. Empty lines and lines that begin with '#' are
  * passed over.
  *
  * A fault hits every config that has all the parameters named (none: all configs). While compiling
- * and loading only compile-time parameters are known: the others are passed over there, so that such a
- * fault hits all configs of the variant. `once`: it happens only while that file does not exist, and
- * makes it. Faults may also stand in a file of their own, $GEMMD_REPLAY_FAULTS. Kinds, and their
- * stages (the first is the default):
+ * and loading only compile-time parameters are known: the others are passed over there, so that
+ * such a fault hits all configs of the variant. `once`: it happens only while that file does not
+ * exist, and makes it. Faults may also stand in a file of their own, $GEMMD_REPLAY_FAULTS. Kinds,
+ * and their stages (the first is the default):
  *
  *   crash         SIGSEGV                 verify prepare compile load time
  *   hang          for ever                time prepare compile load verify
@@ -35,13 +35,14 @@
  *   compile       ERROR_COMPILE           compile
  *   slow_compile  takes `ms` longer       compile
  *
- * The device says that it is of the recorded kind, so that the recorded family target's space and rules
- * hold; its uuid is "replay-<file name without extension>", its class begins with "replay:", its
- * compiler with "replay ", so that nothing it says is ever taken for a real device's.
+ * The device says that it is of the recorded kind, so that the recorded family target's space and
+ * rules hold; its uuid is "replay-<file name without extension>", its class begins with "replay:",
+ * its compiler with "replay ", so that nothing it says is ever taken for a real device's.
  *
- * Times are drawn from the recorded samples, seeded, in the order of the calls. The clock counts them, the
- * gaps between them, and a little for everything else; nothing sleeps, unless $GEMMD_REPLAY_SPEED says
- * how many times faster than real time it should run (1: as long as it really took).
+ * Times are drawn from the recorded samples, seeded, in the order of the calls. The clock counts
+ * them, the gaps between them, and a little for everything else; nothing sleeps, unless
+ * $GEMMD_REPLAY_SPEED says how many times faster than real time it should run (1: as long as it
+ * really took).
  */
 #ifndef GEMMD_KERNELS_DEVICES_REPLAY_H
 #define GEMMD_KERNELS_DEVICES_REPLAY_H
@@ -49,16 +50,24 @@
 #include "kernels/device.h"
 
 struct landscape_entry {
-    uint32_t problem;       /* index */
-    uint64_t config;        /* hash of its text */
-    int status;             /* 0: measured; ERROR_* */
-    uint32_t first, n;      /* into samples */
-    uint64_t variant;       /* of a failure: replay_variant_hash; 0: not known */
-    struct rejection why;   /* of a failure */
+    uint32_t problem;     /* index */
+    uint64_t config;      /* hash of its text */
+    int status;           /* 0: measured; ERROR_* */
+    uint32_t first, n;    /* into samples */
+    uint64_t variant;     /* of a failure: replay_variant_hash; 0: not known */
+    struct rejection why; /* of a failure */
 };
 
-enum fault_kind { FAULT_CRASH, FAULT_HANG, FAULT_DEVICE_LOST, FAULT_NO_MEMORY, FAULT_WRONG,
-                  FAULT_RESOURCE, FAULT_COMPILE, FAULT_SLOW_COMPILE };
+enum fault_kind {
+    FAULT_CRASH,
+    FAULT_HANG,
+    FAULT_DEVICE_LOST,
+    FAULT_NO_MEMORY,
+    FAULT_WRONG,
+    FAULT_RESOURCE,
+    FAULT_COMPILE,
+    FAULT_SLOW_COMPILE
+};
 enum fault_stage { STAGE_PREPARE, STAGE_COMPILE, STAGE_LOAD, STAGE_VERIFY, STAGE_TIME };
 
 struct fault {
@@ -74,19 +83,19 @@ struct landscape {
     char note[256];
     double compile_ms;
     uint32_t n_problems;
-    char (*problems)[512];           /* owned; canonical text, cut */
-    struct problem *problem;         /* owned; n_problems of them */
+    char (*problems)[512];   /* owned; canonical text, cut */
+    struct problem *problem; /* owned; n_problems of them */
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_failed;
-    uint32_t *failed;                /* owned; the entries that have a variant */
+    uint32_t *failed; /* owned; the entries that have a variant */
     uint32_t n_samples;
-    double *samples;                 /* owned */
+    double *samples; /* owned */
     bool synthetic;
     uint64_t seed;
     double noise, spread;
     uint32_t n_faults;
-    struct fault *faults;            /* owned */
+    struct fault *faults; /* owned */
     /* growth */
     uint32_t room_problems, room_entries, room_samples, room_faults;
 };

@@ -19,13 +19,15 @@ static int copy_args(const void *args, struct grouped_gemm_args *out, struct err
     if (size < SIZE_LEAST || size > 64 * 1024) {
         return error_set(err, ERROR_INVALID,
                          "args.size is %u: set it to sizeof(struct gemmd_grouped_gemm_args), %zu "
-                         "bytes in this version", size, sizeof(*out));
+                         "bytes in this version",
+                         size, sizeof(*out));
     }
     for (uint32_t i = sizeof(*out); i < size; i++) {
         if (((const uint8_t *)args)[i]) {
             return error_set(err, ERROR_INVALID,
-                             "args come from a newer gemmd (%u bytes, %zu known here) and use a field "
-                             "that this one does not know", size, sizeof(*out));
+                             "args come from a newer gemmd (%u bytes, %zu known here) and use a "
+                             "field that this one does not know",
+                             size, sizeof(*out));
         }
     }
     memset(out, 0, sizeof(*out));
@@ -84,8 +86,9 @@ static int check_rest(const struct grouped_gemm_problem *v, const struct grouped
 {
     if (a->rows < 0 || a->rows > GEMM_SIZE_MAX || a->rows % v->topk != 0) {
         return error_set(err, ERROR_INVALID,
-                         "args.rows is %lld: give the routed rows, a multiple of topk %lld from 0 to "
-                         "%d", (long long)a->rows, (long long)v->topk, GEMM_SIZE_MAX);
+                         "args.rows is %lld: give the routed rows, from 0 to %d and a multiple of "
+                         "topk %lld",
+                         (long long)a->rows, GEMM_SIZE_MAX, (long long)v->topk);
     }
     if (a->flags & ~(uint32_t)GROUPED_GEMM_ACCUMULATE) {
         return error_set(err, ERROR_INVALID, "args.flags is 0x%x: only 0x%x (accumulate) is known",
@@ -97,14 +100,16 @@ static int check_rest(const struct grouped_gemm_problem *v, const struct grouped
                          gemm_mode_name(v->mode));
     }
     if (v->fuse_mul_post && a->weights_dtype != DTYPE_FP32 && a->weights_dtype != v->in) {
-        return error_set(err, ERROR_INVALID, "args.weights_dtype is %u: use %d (fp32) or the input "
-                         "type, %d (%s)", a->weights_dtype, DTYPE_FP32, v->in, dtype_name(v->in));
+        return error_set(err, ERROR_INVALID,
+                         "args.weights_dtype is %u: use %d (fp32) or the input "
+                         "type, %d (%s)",
+                         a->weights_dtype, DTYPE_FP32, v->in, dtype_name(v->in));
     }
     int r = check_index(a->m_sizes, a->m_sizes_dtype, "m_sizes", err);
     return r ? r : check_index(a->gather_indices, a->gather_dtype, "gather", err);
 }
 
-/* ---- strides ----------------------------------------------------------------------------------- */
+/* ---- strides --------------------------------------------------------------------------------- */
 
 struct stride {
     int64_t *value;
@@ -118,8 +123,10 @@ static int set_stride(const struct stride *s, size_t align, struct error *err)
 {
     *s->value = *s->value ? *s->value : s->dense;
     if (*s->value < s->least) {
-        return error_set(err, ERROR_INVALID, "args.%s is %lld: rows would overlap, use %lld or more, "
-                         "or 0 for dense", s->name, (long long)*s->value, (long long)s->least);
+        return error_set(err, ERROR_INVALID,
+                         "args.%s is %lld: rows would overlap, use %lld or more, "
+                         "or 0 for dense",
+                         s->name, (long long)*s->value, (long long)s->least);
     }
     if (*s->value > GEMM_ELEMENTS_MAX) {
         return error_set(err, ERROR_INVALID, "args.%s is %lld: at most 2^40 is supported", s->name,
@@ -171,8 +178,10 @@ static int fill_strides(const struct grouped_gemm_problem *v, struct grouped_gem
     struct tensor dy = {a->dy, "dy", "dy_stride", NULL, &a->dy_stride, NULL, v->n, in};
     struct tensor w = {a->w, "w", "w_stride", "w_stride_expert", &a->w_stride, &a->w_stride_expert,
                        v->k, in};
-    struct tensor y = {a->out, "out", "out_stride", "out_stride_expert", &a->out_stride,
-                       v->mode == GEMM_DW ? &a->out_stride_expert : NULL, v->out_cols, out};
+    struct tensor y = {a->out,         "out",
+                       "out_stride",   "out_stride_expert",
+                       &a->out_stride, v->mode == GEMM_DW ? &a->out_stride_expert : NULL,
+                       v->out_cols,    out};
     int r = v->mode != GEMM_DX ? fill_tensor(&x, 0, align, err) : 0;
     r = r || v->mode == GEMM_DW ? r : fill_tensor(&w, v->n, align, err);
     r = r || v->mode == GEMM_FORWARD ? r : fill_tensor(&dy, 0, align, err);

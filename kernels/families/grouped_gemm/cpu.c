@@ -23,7 +23,7 @@ static bool supports(const struct device_info *info)
     return strcmp(info->kind, "cpu") == 0;
 }
 
-/* ---- tunables ---------------------------------------------------------------------------------- */
+/* ---- tunables -------------------------------------------------------------------------------- */
 
 static void add_ints(struct param out[], uint32_t *n, const char *name, bool run_time,
                      const char *help, const int values[])
@@ -47,8 +47,7 @@ static uint32_t params(const struct problem *p, const struct device_info *info,
     add_ints(out, &n, "BLOCK_SIZE_K", false, "tile of K", (int[]){64, 256, 0});
     add_ints(out, &n, "vector_width", false, "lanes of a vector", (int[]){8, 16, 0});
     add_ints(out, &n, "unroll_rows", false, "rows held in registers", (int[]){4, 8, 0});
-    add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers",
-             (int[]){1, 2, 0});
+    add_ints(out, &n, "unroll_cols", false, "vectors per row held in registers", (int[]){1, 2, 0});
     if (v.mode == GEMM_FORWARD) {
         struct param *t = &out[n++];
         *t = (struct param){.name = "transpose_w", .n = 2, .help = "lanes along N, not along K"};
@@ -74,9 +73,7 @@ void cpu_tunables_read(const struct grouped_gemm_problem *v, const struct record
     };
     t->tile_r = v->mode == GEMM_DW ? t->block_n : t->block_m;
     t->tile_c = v->mode == GEMM_FORWARD ? t->block_n : t->block_k;
-    t->tile_l = v->mode == GEMM_FORWARD ? t->block_k
-                : v->mode == GEMM_DX    ? t->block_n
-                                        : t->block_m;
+    t->tile_l = v->mode == GEMM_FORWARD ? t->block_k : v->mode == GEMM_DX ? t->block_n : t->block_m;
     t->lanes_on_cols = v->mode != GEMM_FORWARD || t->transpose_w;
 }
 
@@ -85,7 +82,7 @@ int64_t cpu_tunables_bytes(const struct cpu_tunables *t)
     return 4 * (t->tile_r * t->tile_l + t->tile_l * t->tile_c + t->tile_r * t->tile_c);
 }
 
-/* ---- check ------------------------------------------------------------------------------------- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static int check_range(const struct record *config, const char *name, int64_t min, int64_t max,
                        bool required, struct rejection *why)
@@ -129,7 +126,8 @@ static int check_values(const struct grouped_gemm_problem *v, const struct recor
         if (v->mode != GEMM_FORWARD) {
             return rejection_set(why, ERROR_INVALID, "transpose_w_forward",
                                  "transpose_w is a parameter of mode forward: leave it out in mode "
-                                 "%s", gemm_mode_name(v->mode));
+                                 "%s",
+                                 gemm_mode_name(v->mode));
         }
     }
     return 0;
@@ -170,8 +168,8 @@ static int check_limits(const struct cpu_tunables *t, const struct device_info *
     if (accumulators > ACCUMULATORS_MAX) {
         return rejection_resource(why, "registers", accumulators, ACCUMULATORS_MAX,
                                   "unroll_rows * unroll_cols is %lld vectors of accumulators: at "
-                                  "most %d fit the registers", (long long)accumulators,
-                                  ACCUMULATORS_MAX);
+                                  "most %d fit the registers",
+                                  (long long)accumulators, ACCUMULATORS_MAX);
     }
     if (bytes > info->smem_optin) {
         return rejection_resource(why, "cache", bytes, info->smem_optin,
@@ -203,7 +201,7 @@ static int check(const struct problem *p, const struct record *config,
     return r ? r : check_limits(&t, info, why);
 }
 
-/* ---- choose ------------------------------------------------------------------------------------ */
+/* ---- choose ---------------------------------------------------------------------------------- */
 
 static void set_tile(struct record *config, int64_t m, int64_t n, int64_t k)
 {
@@ -232,16 +230,18 @@ static int choose(const struct problem *p, const struct device_info *info, struc
     }
     struct rejection why;
     while (check(p, config, info, &why)) {
-        int64_t k = record_int(config, "BLOCK_SIZE_K", 0), m = record_int(config, "BLOCK_SIZE_M", 0);
+        int64_t k = record_int(config, "BLOCK_SIZE_K", 0),
+                m = record_int(config, "BLOCK_SIZE_M", 0);
         if (why.code != ERROR_RESOURCE || (k <= 64 && m <= 16)) {
-            return error_set(err, ERROR_NO_CONFIG, "no config of the cpu kernel fits: %s", why.text);
+            return error_set(err, ERROR_NO_CONFIG, "no config of the cpu kernel fits: %s",
+                             why.text);
         }
         set_tile(config, k <= 64 ? m / 2 : m, 64, k <= 64 ? k : k / 2); /* a smaller cache */
     }
     return 0;
 }
 
-/* ---- variant ----------------------------------------------------------------------------------- */
+/* ---- variant --------------------------------------------------------------------------------- */
 
 /* The kernel's single argument; the same struct stands in cpu_kernel.c.in. */
 struct params {
@@ -263,7 +263,9 @@ static int variant(const struct problem *p, const struct record *config, const c
     struct cpu_tunables t;
     grouped_gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    *out = (struct variant){.family = "grouped_gemm", .kind = "cpu", .entry = "grouped_gemm_block",
+    *out = (struct variant){.family = "grouped_gemm",
+                            .kind = "cpu",
+                            .entry = "grouped_gemm_block",
                             .source = grouped_gemm_cpu_source};
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     int n = snprintf(out->options, sizeof(out->options),
@@ -281,7 +283,7 @@ static int variant(const struct problem *p, const struct record *config, const c
     return 0;
 }
 
-/* ---- plan -------------------------------------------------------------------------------------- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 /* Tiles of the output. m_sizes is not looked at (a launch may not wait for it): each expert may add
  * one partial tile of rows, and blocks past the last tile return at once. */
@@ -318,18 +320,34 @@ static int plan(const struct problem *p, const struct record *config,
     struct params params = {
         .size = sizeof(params),
         .accumulate = (a.flags & GROUPED_GEMM_ACCUMULATE) != 0,
-        .x = a.x, .w = a.w, .dy = a.dy, .out = a.out,
-        .x_stride = a.x_stride, .w_stride = a.w_stride, .w_stride_expert = a.w_stride_expert,
-        .dy_stride = a.dy_stride, .out_stride = a.out_stride,
+        .x = a.x,
+        .w = a.w,
+        .dy = a.dy,
+        .out = a.out,
+        .x_stride = a.x_stride,
+        .w_stride = a.w_stride,
+        .w_stride_expert = a.w_stride_expert,
+        .dy_stride = a.dy_stride,
+        .out_stride = a.out_stride,
         .out_stride_expert = a.out_stride_expert,
-        .m_sizes = a.m_sizes, .gather = a.gather_indices, .weights = a.topk_weights,
-        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64, .gather_64 = a.gather_dtype == DTYPE_INT64,
-        .weights_fp32 = a.weights_dtype == DTYPE_FP32, .group = (uint32_t)t.group_m,
-        .rows = a.rows, .n = v.n, .k = v.k, .experts = v.experts, .topk = v.topk,
+        .m_sizes = a.m_sizes,
+        .gather = a.gather_indices,
+        .weights = a.topk_weights,
+        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64,
+        .gather_64 = a.gather_dtype == DTYPE_INT64,
+        .weights_fp32 = a.weights_dtype == DTYPE_FP32,
+        .group = (uint32_t)t.group_m,
+        .rows = a.rows,
+        .n = v.n,
+        .k = v.k,
+        .experts = v.experts,
+        .topk = v.topk,
     };
     out->n = n > 0;
-    out->steps[0] = (struct launch){.entry = "grouped_gemm_block", .grid = {(uint32_t)n, 1, 1},
-                                    .block = {1, 1, 1}, .params_bytes = sizeof(params)};
+    out->steps[0] = (struct launch){.entry = "grouped_gemm_block",
+                                    .grid = {(uint32_t)n, 1, 1},
+                                    .block = {1, 1, 1},
+                                    .params_bytes = sizeof(params)};
     memcpy(out->steps[0].params, &params, sizeof(params));
     return 0;
 }

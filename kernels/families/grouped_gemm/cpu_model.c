@@ -35,11 +35,10 @@ static double tile_cycles(const struct cpu_tunables *t, double rows, double cols
     double pieces = ceil_div(rows, unroll_r) * ceil_div(cols, unroll_c);
     double steps = ceil_div(length, (double)t->tile_l);
     double deep = t->lanes_on_cols ? length : ceil_div(length, lanes);
-    double multiply = pieces * (deep * step_cycles(t) +
-                                steps * unroll_r * (double)t->unroll_cols *
-                                    (t->lanes_on_cols ? 2 : lanes));
-    double convert = length * (rows * CONVERT +
-                               cols * (t->transpose_w ? CONVERT_TRANSPOSED : CONVERT));
+    double multiply = pieces * (deep * step_cycles(t) + steps * unroll_r * (double)t->unroll_cols *
+                                                            (t->lanes_on_cols ? 2 : lanes));
+    double convert =
+        length * (rows * CONVERT + cols * (t->transpose_w ? CONVERT_TRANSPOSED : CONVERT));
     return multiply + convert + rows * cols * STORE + TILE_OVERHEAD;
 }
 
@@ -48,8 +47,8 @@ struct sum {
 };
 
 /* One expert: its full tiles and its last one, row-wise; columns likewise. */
-static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t,
-                       double m, struct sum *s)
+static void add_expert(const struct grouped_gemm_problem *v, const struct cpu_tunables *t, double m,
+                       struct sum *s)
 {
     double rows = v->mode == GEMM_DW ? (double)v->n : m;
     double length = v->mode == GEMM_FORWARD ? (double)v->k : v->mode == GEMM_DX ? (double)v->n : m;

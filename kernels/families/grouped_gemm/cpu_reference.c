@@ -24,8 +24,8 @@ static double half_value(uint16_t half)
     if (exponent == 0x1f) {
         return fraction ? NAN : sign * INFINITY;
     }
-    return sign * (exponent ? ldexp(1 + fraction / 1024.0, exponent - 15)
-                            : ldexp(fraction / 1024.0, -14));
+    return sign *
+           (exponent ? ldexp(1 + fraction / 1024.0, exponent - 15) : ldexp(fraction / 1024.0, -14));
 }
 
 /* Elements at..at+n of an operand, as they are. */
@@ -60,8 +60,7 @@ static double round_to(double v, int digits)
 
 static double round_in(enum dtype t, double v)
 {
-    return t == DTYPE_BF16 ? round_to(v, 8) : t == DTYPE_FP16 ? round_to(v, 11)
-                                                              : (double)(float)v;
+    return t == DTYPE_BF16 ? round_to(v, 8) : t == DTYPE_FP16 ? round_to(v, 11) : (double)(float)v;
 }
 
 /* Row i of x and dy, i in expert order. */

@@ -3,15 +3,15 @@
  * The target "portable" of the cuda device: what can be tuned in portable.cu and what is legal. See
  * portable.h for how its files share the work.
  *
- * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers are
- * an estimate from the accumulators and fragments a thread must hold at once; tests/unit/cuda
+ * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers
+ * are an estimate from the accumulators and fragments a thread must hold at once; tests/unit/cuda
  * compiles a sample of the legal space for five architectures and holds the estimate to it.
  */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/portable.h"
 
-/* ---- tiles ---------------------------------------------------------------------------------------- */
+/* ---- tiles ---------------------------------------------------------------------------------- */
 
 /* Warps as rows x columns: each part a multiple of 16 x 32 (one A fragment; four B fragments, which
  * a quad of threads turns into whole rows). The least sum of sides reads the least shared memory;
@@ -37,13 +37,25 @@ static bool arrange_warps(struct portable_tile *t)
 /* Beside accumulators and two steps' fragments: addresses, cursor, loop state. */
 enum { REGISTERS_OTHER = 56 };
 
-static void estimate_registers(struct portable_tile *t)
+/* What a thread copies of each block also wants registers, more where each row has its own index.
+ * ptxas can do without, so it does not decide what is legal, but how many blocks an SM is asked to
+ * hold: too many, and it spills. */
+static int copy_registers(const struct grouped_gemm_problem *v, const struct portable_tile *t)
+{
+    int a = t->r * t->d / 8 / t->threads, b = t->c * t->d / 8 / t->threads;
+    bool gather_a = v->mode == GEMM_FORWARD ? v->gather_x : v->gather_dy;
+    bool gather_b = v->mode == GEMM_DW && v->gather_x;
+    return (a + b + (gather_a ? 3 * a : 0) + (gather_b ? 3 * b : 0)) / 2;
+}
+
+static void estimate_registers(const struct grouped_gemm_problem *v, struct portable_tile *t)
 {
     int wr = t->r / t->warps_r, wc = t->c / t->warps_c;
     int fragments = wr / 16 * 4 + wc / 8 * 2;
     t->accumulators = wr * wc / 32;
     t->registers = (t->accumulators + 2 * fragments + REGISTERS_OTHER + 7) / 8 * 8;
-    int blocks = 65536 / (t->threads * t->registers); /* every supported SM has 64 Ki registers */
+    /* Every supported SM has 64 Ki registers. */
+    int blocks = 65536 / (t->threads * (t->registers + copy_registers(v, t)));
     t->blocks = blocks > 0 ? blocks : 1;
 }
 
@@ -72,12 +84,12 @@ bool portable_tile_make(const struct grouped_gemm_problem *v, const struct recor
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
     };
     t->threads = t->warps * 32;
-    t->smem = (int64_t)t->stages * (t->r + t->c) * t->d * 2 +
-              (2 * v->experts + 1) * PORTABLE_TABLE_BYTES;
+    t->smem =
+        (int64_t)t->stages * (t->r + t->c) * t->d * 2 + (2 * v->experts + 1) * PORTABLE_TABLE_BYTES;
     if (!arrange_warps(t)) {
         return false;
     }
-    estimate_registers(t);
+    estimate_registers(v, t);
     return true;
 }
 
@@ -89,7 +101,7 @@ int portable_resident(const struct portable_tile *t, const struct device_info *i
     return blocks > 0 ? (int)blocks : 1;
 }
 
-/* ---- the tunables ---------------------------------------------------------------------------------- */
+/* ---- the tunables --------------------------------------------------------------------------- */
 
 static bool supports(const struct device_info *info)
 {
@@ -111,8 +123,9 @@ static const int stages_values[] = {2, 3, 4, 5, 0};
 static const int group_values[] = {1, 4, 8, 16, 0};
 
 static const struct {
-    int values[6];   /* of the space */
-    int least, most; /* a person may also ask for a reduction block of 128: it runs, but never won */
+    int values[6]; /* of the space */
+    int least,
+        most; /* a person may also ask for a reduction block of 128: it runs, but never won */
     const char *use;
 } role_of_block[ROLES] = {
     [ROWS] = {{16, 32, 64, 128, 256, 0}, 16, 256, "16, 32, 64, 128 or 256"},
@@ -138,10 +151,10 @@ uint32_t portable_params(const struct problem *p, const struct device_info *info
     return n;
 }
 
-/* ---- what is legal --------------------------------------------------------------------------------- */
+/* ---- what is legal -------------------------------------------------------------------------- */
 
 static const char *const known[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps",
-                                    "num_stages", "GROUP_SIZE_M", "NUM_KSPLIT", NULL};
+                                    "num_stages",   "GROUP_SIZE_M", "NUM_KSPLIT",   NULL};
 
 static int check_value(const struct record *config, const char *name, int64_t least, int64_t most,
                        bool power_of_two, const char *use, struct rejection *why)
@@ -155,8 +168,10 @@ static int check_value(const struct record *config, const char *name, int64_t le
     if (v < least || v > most || (power_of_two && (v & (v - 1)))) {
         char text[64];
         value_format(&value, text, sizeof(text));
-        return rejection_set(why, ERROR_INVALID, "parameter_value", "%s=%s: the portable kernel "
-                             "takes %s", name, text, use);
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "%s=%s: the portable kernel "
+                             "takes %s",
+                             name, text, use);
     }
     return 0;
 }
@@ -184,8 +199,10 @@ static int check_dtypes(const struct grouped_gemm_problem *v, struct rejection *
     if (v->in == DTYPE_BF16 || v->in == DTYPE_FP16) {
         return 0;
     }
-    return rejection_set(why, ERROR_INVALID, "dtype_in", "dtype_in is %s: the portable kernel takes "
-                         "bf16 and fp16", dtype_name(v->in));
+    return rejection_set(why, ERROR_INVALID, "dtype_in",
+                         "dtype_in is %s: the portable kernel takes "
+                         "bf16 and fp16",
+                         dtype_name(v->in));
 }
 
 static int check_tile(const struct grouped_gemm_problem *v, const struct record *config,
@@ -195,23 +212,23 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct record 
     if (!portable_tile_make(v, config, &t)) {
         return rejection_set(why, ERROR_INVALID, "warp_tile",
                              "a tile of %d x %d cannot be split among %d warps: each needs a "
-                             "multiple of 16 x 32; take fewer warps or a larger tile", t.r, t.c,
-                             t.warps);
+                             "multiple of 16 x 32; take fewer warps or a larger tile",
+                             t.r, t.c, t.warps);
     }
     if (t.smem > info->smem_optin) {
-        return rejection_resource(why, "shared_memory", t.smem, info->smem_optin,
-                                  "tile %d x %d x %d with %d stages needs %lld bytes of shared "
-                                  "memory, the device has %lld: take fewer stages or a smaller tile",
-                                  t.r, t.c, t.d, t.stages, (long long)t.smem,
-                                  (long long)info->smem_optin);
+        return rejection_resource(
+            why, "shared_memory", t.smem, info->smem_optin,
+            "tile %d x %d x %d with %d stages needs %lld bytes of shared "
+            "memory, the device has %lld: take fewer stages or a smaller tile",
+            t.r, t.c, t.d, t.stages, (long long)t.smem, (long long)info->smem_optin);
     }
     int64_t limit = info->regs_per_block / t.threads / 8 * 8;
     limit = limit < PORTABLE_REGISTERS_MAX ? limit : PORTABLE_REGISTERS_MAX;
     if (t.registers > limit) {
         return rejection_resource(why, "registers", t.registers, limit,
                                   "a %d x %d tile on %d warps needs about %d registers per thread, "
-                                  "the device has %lld: take more warps or a smaller tile", t.r, t.c,
-                                  t.warps, t.registers, (long long)limit);
+                                  "the device has %lld: take more warps or a smaller tile",
+                                  t.r, t.c, t.warps, t.registers, (long long)limit);
     }
     return 0;
 }

@@ -9,7 +9,7 @@
 
 #include "kernels/families/grouped_gemm/portable.h"
 
-/* ---- the variant ------------------------------------------------------------------------------------ */
+/* ---- the variant ---------------------------------------------------------------------------- */
 
 int portable_variant(const struct problem *p, const struct record *config, const char *arch,
                      struct variant *out, struct error *err)
@@ -18,25 +18,28 @@ int portable_variant(const struct problem *p, const struct record *config, const
     struct portable_tile t;
     grouped_gemm_view(p, &v);
     if (!portable_tile_make(&v, config, &t)) {
-        return error_set(err, ERROR_INVALID, "the config has no arrangement of warps: check it first");
+        return error_set(err, ERROR_INVALID,
+                         "the config has no arrangement of warps: check it first");
     }
-    *out = (struct variant){.family = "grouped_gemm", .kind = "cuda",
+    *out = (struct variant){.family = "grouped_gemm",
+                            .kind = "cuda",
                             .entry = "grouped_gemm_portable",
                             .source = grouped_gemm_portable_source};
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
-    snprintf(out->options, sizeof(out->options),
-             "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "
-             "-DWARPS_C=%d -DNUM_STAGES=%d -DMIN_BLOCKS=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d "
-             "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d",
-             (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
-             (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-             t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
-             v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32);
+    snprintf(
+        out->options, sizeof(out->options),
+        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DWARPS_R=%d "
+        "-DWARPS_C=%d -DNUM_STAGES=%d -DMIN_BLOCKS=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d "
+        "-DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d",
+        (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
+        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+        t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
+        v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32);
     hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
 
-/* ---- the launch --------------------------------------------------------------------------------------- */
+/* ---- the launch ----------------------------------------------------------------------------- */
 
 enum { M_SIZES_64 = 1, GATHER_64 = 2, WEIGHTS_FP32 = 4, ACCUMULATE = 8 };
 
@@ -53,8 +56,8 @@ struct portable_params { /* as in portable.cu; strides in bytes */
 };
 _Static_assert(sizeof(struct portable_params) == 128, "portable.cu counts on this layout");
 
-/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less than
- * topk <= 2^(shift - 30) parts of 2^shift. */
+/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less
+ * than topk <= 2^(shift - 30) parts of 2^shift. */
 static void divide_by(int64_t topk, uint32_t *mul, uint32_t *shift)
 {
     *shift = 30;
@@ -89,7 +92,9 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct porta
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
         .tile_cols = (int32_t)v->out_cols,
-        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k : v->mode == GEMM_DX ? (int32_t)v->n : 0,
+        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
+                 : v->mode == GEMM_DX    ? (int32_t)v->n
+                                         : 0,
         .group = t->group,
         .flags = (a->m_sizes_dtype == DTYPE_INT64 ? M_SIZES_64 : 0) |
                  (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
@@ -115,7 +120,11 @@ static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct po
 
 static int check_indices(const struct grouped_gemm_args *a, struct error *err)
 {
-    const struct { const void *data; uint32_t dtype; const char *name; } all[] = {
+    const struct {
+        const void *data;
+        uint32_t dtype;
+        const char *name;
+    } all[] = {
         {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
         {a->gather_indices, a->gather_dtype, "gather_indices"},
         {a->topk_weights, a->weights_dtype, "topk_weights"},
@@ -145,7 +154,8 @@ int portable_plan(const struct problem *p, const struct record *config,
     out->workspace_bytes = 0;
     out->n = 0;
     if (!portable_tile_make(&v, config, &t)) {
-        return error_set(err, ERROR_INVALID, "the config has no arrangement of warps: check it first");
+        return error_set(err, ERROR_INVALID,
+                         "the config has no arrangement of warps: check it first");
     }
     r = check_indices(&a, err);
     if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
@@ -154,9 +164,11 @@ int portable_plan(const struct problem *p, const struct record *config,
     int64_t tiles = count_tiles(&v, &t, a.rows);
     int64_t slots = info->sm_count * portable_resident(&t, info);
     if (tiles > INT32_MAX - slots) {
-        return error_set(err, ERROR_RESOURCE,
-                         "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
-                         "blocks", (long long)tiles, t.r, t.c);
+        return error_set(
+            err, ERROR_RESOURCE,
+            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
+            "blocks",
+            (long long)tiles, t.r, t.c);
     }
     struct launch *l = &out->steps[out->n++];
     *l = (struct launch){.entry = "grouped_gemm_portable",
@@ -170,7 +182,7 @@ int portable_plan(const struct problem *p, const struct record *config,
     return 0;
 }
 
-/* ---- the reference -------------------------------------------------------------------------------------- */
+/* ---- the reference -------------------------------------------------------------------------- */
 
 struct reference_params { /* as in reference.cu; strides in elements */
     const void *x, *w, *dy, *m_sizes, *gather, *weights;
@@ -199,16 +211,33 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
         return r;
     }
     struct reference_params p = {
-        .x = a.x, .w = a.w, .dy = a.dy, .m_sizes = a.m_sizes, .gather = a.gather_indices,
-        .weights = a.topk_weights, .check_at = check_at, .out = out,
-        .x_stride = a.x_stride, .w_stride = a.w_stride, .w_stride_expert = a.w_stride_expert,
+        .x = a.x,
+        .w = a.w,
+        .dy = a.dy,
+        .m_sizes = a.m_sizes,
+        .gather = a.gather_indices,
+        .weights = a.topk_weights,
+        .check_at = check_at,
+        .out = out,
+        .x_stride = a.x_stride,
+        .w_stride = a.w_stride,
+        .w_stride_expert = a.w_stride_expert,
         .dy_stride = a.dy_stride,
-        .rows = a.rows, .n = v->n, .k = v->k, .experts = v->experts, .topk = v->topk,
-        .out_cols = v->out_cols, .length = w->check_length,
-        .mode = v->mode, .dtype_in = v->in,
-        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64, .gather_64 = a.gather_dtype == DTYPE_INT64,
+        .rows = a.rows,
+        .n = v->n,
+        .k = v->k,
+        .experts = v->experts,
+        .topk = v->topk,
+        .out_cols = v->out_cols,
+        .length = w->check_length,
+        .mode = v->mode,
+        .dtype_in = v->in,
+        .m_sizes_64 = a.m_sizes_dtype == DTYPE_INT64,
+        .gather_64 = a.gather_dtype == DTYPE_INT64,
         .weights_fp32 = a.weights_dtype == DTYPE_FP32,
-        .gather_x = v->gather_x, .gather_dy = v->gather_dy, .scatter = v->scatter,
+        .gather_x = v->gather_x,
+        .gather_dy = v->gather_dy,
+        .scatter = v->scatter,
         .fuse_mul_post = v->fuse_mul_post,
     };
     uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);

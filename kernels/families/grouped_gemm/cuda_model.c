@@ -16,15 +16,16 @@
 
 #include "kernels/families/grouped_gemm/portable.h"
 
-static const double SETUP_US = 4;          /* launch, scan of the experts */
-static const double TILE_US = 0.6;         /* finding a tile, filling the registers again */
-static const double LATENCY_US = 0.9;      /* from memory to shared memory, under load */
-static const double L2_BYTES_CYCLE = 46;   /* per SM */
+static const double SETUP_US = 4;        /* launch, scan of the experts */
+static const double TILE_US = 0.6;       /* finding a tile, filling the registers again */
+static const double LATENCY_US = 0.9;    /* from memory to shared memory, under load */
+static const double L2_BYTES_CYCLE = 46; /* per SM */
 static const double SHARED_BYTES_CYCLE = 128;
 static const double STORE_BYTES_CYCLE = 24; /* per SM */
-static const double CLOCK_GHZ = 1.5;       /* under load, when the device does not say its own */
+static const double CLOCK_GHZ = 1.5;        /* under load, when the device does not say its own */
 
-/* mma.sync against the rate in device_info (Hopper's and Blackwell's best needs other instructions). */
+/* mma.sync against the rate in device_info (Hopper's and Blackwell's best needs other
+ * instructions). */
 static double mma_share(const struct device_info *info)
 {
     return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
@@ -58,13 +59,16 @@ static double block_us(const struct portable_tile *t, const struct machine *m, d
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
     double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
     double latency = LATENCY_US / (busy * (t->stages - 1));
-    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there are. */
+    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there are.
+     */
     double warps = busy * t->warps;
-    double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16 ? 0.15 : warps >= 8 ? 0.3 : 0.6);
+    double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
+                                                              : warps >= 8 ? 0.3
+                                                                           : 0.6);
     return fmax(compute, fmax(l2, latency));
 }
 
-struct shape { /* of a launch in tiles */
+struct shape {              /* of a launch in tiles */
     double cols, row_tiles; /* per expert in dW */
     double blocks;          /* of a reduction; dW: by expert */
     double out_bytes;
@@ -151,8 +155,7 @@ static double predict(const struct problem *p, const struct grouped_gemm_problem
         us = uneven_us(v, t, &m, rows, cols * ceil((double)v->n / t->r));
     } else {
         double depth = v->mode == GEMM_FORWARD ? (double)v->k : (double)v->n;
-        us = waves_us(t, &m, row_tiles(v, t, rows) * cols, ceil(depth / t->d),
-                      dtype_size(v->out));
+        us = waves_us(t, &m, row_tiles(v, t, rows) * cols, ceil(depth / t->d), dtype_size(v->out));
     }
     double memory = traffic(p, v, t, info, rows) / m.bytes_us;
     return SETUP_US + fmax(us, memory) + 0.1 * fmin(us, memory);
@@ -184,7 +187,7 @@ double portable_predict(const struct problem *p, const struct record *config,
     return predict(p, &v, &t, info, rows);
 }
 
-/* ---- the analytic default ---------------------------------------------------------------------------- */
+/* ---- the analytic default ------------------------------------------------------------------- */
 
 /* All points of the space, in the order of their parameters: `at` counts in mixed radix. */
 static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
@@ -221,6 +224,7 @@ int portable_choose(const struct problem *p, const struct device_info *info, str
             record_copy(config, &point);
         }
     } while (next_point(params, n, at));
-    return best < INFINITY ? 0 : error_set(err, ERROR_NO_CONFIG,
-                                           "no config of the portable kernel fits: %s", last.text);
+    return best < INFINITY ? 0
+                           : error_set(err, ERROR_NO_CONFIG,
+                                       "no config of the portable kernel fits: %s", last.text);
 }

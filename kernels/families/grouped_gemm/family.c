@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert case. */
+/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert case.
+ */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"

@@ -55,17 +55,17 @@ const char *gemm_mode_name(enum gemm_mode mode); /* "forward" "dX" "dW" */
 struct grouped_gemm_problem {
     enum gemm_mode mode;
     enum dtype in, out, acc;
-    int64_t m;       /* T: routed rows */
-    int64_t n, k;    /* of W, in every mode */
+    int64_t m;    /* T: routed rows */
+    int64_t n, k; /* of W, in every mode */
     int64_t experts, topk;
-    int64_t tokens;  /* m / topk */
+    int64_t tokens; /* m / topk */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     const char *routing; /* borrowed from the problem: "uniform", "zipf:1.2", "rows:5,0,3" */
     /* Derived: */
-    bool gather_x;   /* x rows are token(i): permute_x in forward and dW; x is [tokens, K] */
-    bool gather_dy;  /* dy rows are g[i]: permute_y in dX and dW */
-    bool scatter;    /* out row g[i]: permute_y in forward, permute_x in dX */
-    int64_t x_rows;  /* rows of x: tokens if gather_x, else m */
+    bool gather_x;  /* x rows are token(i): permute_x in forward and dW; x is [tokens, K] */
+    bool gather_dy; /* dy rows are g[i]: permute_y in dX and dW */
+    bool scatter;   /* out row g[i]: permute_y in forward, permute_x in dX */
+    int64_t x_rows; /* rows of x: tokens if gather_x, else m */
     int64_t out_rows, out_cols; /* the output as a matrix: [m, n], [m, k], [experts * n, k] */
 };
 /* The problem must have been checked by the op (problem_make does). */
@@ -73,13 +73,13 @@ void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v);
 
 enum dtype gemm_dtype_of(const char *name); /* "bf16" "fp16" "fp32"; else DTYPE_NONE */
 
-/* ---- routing.c -------------------------------------------------------------------------------- */
+/* ---- routing.c ------------------------------------------------------------------------------- */
 
 enum routing_kind { ROUTING_UNIFORM, ROUTING_ZIPF, ROUTING_ROWS };
 struct routing {
     enum routing_kind kind;
-    double skew;                      /* zipf: expert e is chosen with weight (e + 1)^-skew */
-    int64_t rows[GEMM_EXPERTS_MAX];   /* rows: of each expert */
+    double skew;                    /* zipf: expert e is chosen with weight (e + 1)^-skew */
+    int64_t rows[GEMM_EXPERTS_MAX]; /* rows: of each expert */
 };
 /* Reads "uniform" | "zipf:<s>" | "rows:a,b,c" for these sizes. ERROR_INVALID, ERROR_CONFLICT. */
 int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t rows,
@@ -89,21 +89,29 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 /* The profile's expectation, whole rows that sum to v->m: for predict() without a workload. */
 void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
 
-/* ---- workload.c ------------------------------------------------------------------------------- */
+/* ---- workload.c ------------------------------------------------------------------------------ */
 
-enum gemm_buffer { GEMM_X, GEMM_W, GEMM_DY, GEMM_OUT, GEMM_M_SIZES, GEMM_GATHER, GEMM_WEIGHTS,
-                   GEMM_BUFFERS };
+enum gemm_buffer {
+    GEMM_X,
+    GEMM_W,
+    GEMM_DY,
+    GEMM_OUT,
+    GEMM_M_SIZES,
+    GEMM_GATHER,
+    GEMM_WEIGHTS,
+    GEMM_BUFFERS
+};
 
-struct grouped_gemm_state { /* workload.state */
+struct grouped_gemm_state {           /* workload.state */
     struct grouped_gemm_problem view; /* view.routing points into workload.problem */
-    int index[GEMM_BUFFERS];  /* into workload.buffers; -1: this problem has no such buffer */
-    int32_t *m_sizes;         /* owned, [experts] */
-    int64_t *start;           /* owned, [experts + 1]: first row of each expert, then m */
-    int32_t *gather;          /* owned, [m], a permutation of 0..m-1; always there */
-    float *weights;           /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
+    int index[GEMM_BUFFERS]; /* into workload.buffers; -1: this problem has no such buffer */
+    int32_t *m_sizes;        /* owned, [experts] */
+    int64_t *start;          /* owned, [experts + 1]: first row of each expert, then m */
+    int32_t *gather;         /* owned, [m], a permutation of 0..m-1; always there */
+    float *weights;          /* owned, [m] in token order, DTYPE_FP32; NULL without fuse_mul_post */
     /* What check i of the workload is: a row in expert order (forward, dX), or e * N + n (dW). */
-    int64_t *check_row;       /* owned, [n_checks] */
-    int32_t *check_expert;    /* owned, [n_checks] */
+    int64_t *check_row;    /* owned, [n_checks] */
+    int32_t *check_expert; /* owned, [n_checks] */
 };
 /* The device pointer of a buffer, NULL when the problem has none. */
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
@@ -115,7 +123,7 @@ void grouped_gemm_bind(const struct workload *w, void *const buffers[], void *wo
                        int64_t workspace_bytes, void *stream, void *args);
 void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
 
-/* ---- args.c ----------------------------------------------------------------------------------- */
+/* ---- args.c ---------------------------------------------------------------------------------- */
 
 /* Copies a caller's args of any size (older: absent fields are zero; newer: refused only when the
  * bytes that we do not know are not zero), checks them against the problem, and fills in the dense
@@ -124,7 +132,7 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes);
 int grouped_gemm_args_read(const struct grouped_gemm_problem *v, const void *args, size_t align,
                            struct grouped_gemm_args *out, struct error *err);
 
-/* ---- rules.c ---------------------------------------------------------------------------------- */
+/* ---- rules.c --------------------------------------------------------------------------------- */
 
 /* What a config must obey on every target, whatever it runs on:
  *   names       each name is one of `known` (NULL-terminated: the target's own tunables) or one of

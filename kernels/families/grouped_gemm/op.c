@@ -15,20 +15,31 @@ static const char *const dtypes_acc[] = {"fp32", NULL};
 static const char *const none[] = {"none", NULL};
 static const char *const family_names[] = {"grouped_gemm", NULL};
 
-#define SIZE(field, meaning)                                                                          \
-    {.name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,         \
-     .help = (meaning)}
+#define SIZE(field, meaning)                                                                       \
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,      \
+        .help = (meaning)                                                                          \
+    }
 #define FLAG(field, meaning)                                                                       \
-    {.name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)}
+    {                                                                                              \
+        .name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}, .help = (meaning)   \
+    }
 #define CHOICE(field, list, value, meaning)                                                        \
-    {.name = (field), .type = VALUE_TEXT, .choices = (list),                                       \
-     .fallback = {.type = VALUE_TEXT, .text = (value)}, .help = (meaning)}
-#define COUNT(field, most, meaning)                                                                   \
-    {.name = (field), .type = VALUE_INT, .min = 1, .max = (most),                                  \
-     .fallback = {.type = VALUE_INT, .integer = 1}, .help = (meaning)}
+    {                                                                                              \
+        .name = (field), .type = VALUE_TEXT, .choices = (list),                                    \
+        .fallback = {.type = VALUE_TEXT, .text = (value)}, .help = (meaning)                       \
+    }
+#define COUNT(field, most, meaning)                                                                \
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .min = 1, .max = (most),                               \
+        .fallback = {.type = VALUE_INT, .integer = 1}, .help = (meaning)                           \
+    }
 
 static const struct op_field fields[] = {
-    {.name = "mode", .type = VALUE_TEXT, .required = true, .choices = modes,
+    {.name = "mode",
+     .type = VALUE_TEXT,
+     .required = true,
+     .choices = modes,
      .help = "forward: X W^T; dX: dY W; dW: dY^T X"},
     SIZE("M", "routed rows, tokens * topk"),
     SIZE("N", "rows of each expert's W [N, K]"),
@@ -48,19 +59,20 @@ static const struct op_field fields[] = {
     CHOICE("family", family_names, "grouped_gemm", "the kernels that solve it"),
 };
 
-/* ---- check ------------------------------------------------------------------------------------- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static int check_flags(const struct grouped_gemm_problem *v, struct error *err)
 {
     if (v->permute_x && v->permute_y) {
         return error_set(err, ERROR_CONFLICT,
-                         "permute_x and permute_y are both true: the first GEMM of a layer permutes "
-                         "X, the second Y, none both");
+                         "permute_x and permute_y are both true: the first GEMM of a layer "
+                         "permutes X, the second Y, none both");
     }
     if (v->fuse_mul_post && v->mode != GEMM_FORWARD) {
         return error_set(err, ERROR_CONFLICT,
                          "fuse_mul_post is true in mode %s: routing weights are multiplied in the "
-                         "forward mode only", gemm_mode_name(v->mode));
+                         "forward mode only",
+                         gemm_mode_name(v->mode));
     }
     if (v->fuse_mul_post && !v->permute_y) {
         return error_set(err, ERROR_CONFLICT,
@@ -83,7 +95,8 @@ static int check_dtypes(struct problem *p, const struct grouped_gemm_problem *v,
     } else if (strcmp(out, in) != 0 && !(v->mode == GEMM_DW && strcmp(out, "fp32") == 0)) {
         return error_set(err, ERROR_CONFLICT,
                          "dtype_out is %s with dtype_in %s in mode %s: the result has the type of "
-                         "the operands%s", out, in, gemm_mode_name(v->mode),
+                         "the operands%s",
+                         out, in, gemm_mode_name(v->mode),
                          v->mode == GEMM_DW ? " or fp32" : "; only dW may be fp32");
     }
     return 0;
@@ -93,15 +106,19 @@ static int check_sizes(const struct grouped_gemm_problem *v, struct error *err)
 {
     if (v->topk > v->experts) {
         return error_set(err, ERROR_CONFLICT,
-                         "topk is %lld of %lld experts: a token cannot go to more experts than there "
-                         "are", (long long)v->topk, (long long)v->experts);
+                         "topk is %lld of %lld experts: a token goes to each expert at most once",
+                         (long long)v->topk, (long long)v->experts);
     }
     if (v->m % v->topk != 0) {
         return error_set(err, ERROR_INVALID,
                          "M is %lld, which is not a multiple of topk %lld: M counts routed rows, "
-                         "tokens * topk", (long long)v->m, (long long)v->topk);
+                         "tokens * topk",
+                         (long long)v->m, (long long)v->topk);
     }
-    const struct { const char *name; int64_t rows, cols; } operands[] = {
+    const struct {
+        const char *name;
+        int64_t rows, cols;
+    } operands[] = {
         {"X [M, K]", v->m, v->k},
         {"Y [M, N]", v->m, v->n},
         {"W [experts, N, K]", v->experts * v->n, v->k},
@@ -144,7 +161,7 @@ static int check(struct problem *p, struct error *err)
     return r ? r : check_routing(p, &v, err);
 }
 
-/* ---- buckets ----------------------------------------------------------------------------------- */
+/* ---- buckets --------------------------------------------------------------------------------- */
 
 /* Rounding may not make a problem that check() would refuse: then the size stays as it is. */
 static void set_size(struct problem *p, struct grouped_gemm_problem *v, const char *name,

@@ -9,7 +9,7 @@
  *
  *   MODE         r         c   d          A                       B
  *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous
- *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed
+ *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contig.: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
  * A block of threads owns a tile TR x TC of D and walks the reduction in steps of TD. Blocks are
@@ -23,8 +23,8 @@
  *
  * Bounds aimed at: the mma.sync rate for large experts, memory bandwidth for small ones.
  *
- * Sizes are run-time arguments; what must hold (cuda.c checks it): n, k multiples of 8, pointers and
- * row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.
+ * Sizes are run-time arguments; what must hold (cuda.c checks it): n, k multiples of 8, pointers
+ * and row strides multiples of 16 bytes, fewer than 2^31 tiles, gather indices below 2^30.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -103,7 +103,7 @@ struct portable_params {
     u32 reserved;
 };
 
-/* ---- hardware --------------------------------------------------------------------------------- */
+/* ---- hardware ------------------------------------------------------------------------------- */
 #ifndef PORTABLE_EMULATED
 #define THREAD ((int)threadIdx.x)
 #define BLOCK ((int)blockIdx.x)
@@ -126,7 +126,7 @@ INLINE void barrier(void)
     __syncthreads();
 }
 
-/* 16 bytes from global to shared memory, asynchronously; zeros when bytes is 0 (nothing is read). */
+/* 16 bytes from global to shared memory, asynchronously; zeros when bytes is 0: nothing is read. */
 INLINE void copy16(u32 to, const char *from, int bytes)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
@@ -229,7 +229,7 @@ INLINE void store8(char *to, float a, float b)
 #define PARAMS const __grid_constant__ struct portable_params
 #endif
 
-/* ---- experts and tiles ------------------------------------------------------------------------ */
+/* ---- experts and tiles ---------------------------------------------------------------------- */
 
 /* start[e]: first row of expert e, start[experts] the end of the last; ends[e]: tiles along r of
  * experts 0..e. By the first warp; sizes that do not fit into `rows` are cut, so that wrong sizes
@@ -339,7 +339,7 @@ INLINE int tile_blocks(const struct portable_params *p, const int *start, int id
 #endif
 }
 
-/* ---- from global to shared memory ------------------------------------------------------------- */
+/* ---- from global to shared memory ----------------------------------------------------------- */
 
 /* Byte offset of a chunk in a tile of rows of `chunks` chunks. */
 INLINE int chunk_at(int row, int chunk, int chunks)
@@ -506,7 +506,7 @@ INLINE void copy_block(const struct cursor *c, const struct portable_params *p, 
                   B_TRANSPOSED ? left : c->b_left, b_exists, B_ROWS, B_CHUNKS);
 }
 
-/* ---- from shared memory to registers ---------------------------------------------------------- */
+/* ---- from shared memory to registers -------------------------------------------------------- */
 
 struct fragments {
     u32 a[FR][4];     /* 16 x 16 each */
@@ -555,7 +555,7 @@ INLINE void multiply_all(float acc[FR][FC][4], const struct fragments *f)
             multiply(acc[i][j], f->a[i], f->b[j / 2][j % 2 * 2], f->b[j / 2][j % 2 * 2 + 1]);
 }
 
-/* ---- from registers to global memory ----------------------------------------------------------- */
+/* ---- from registers to global memory -------------------------------------------------------- */
 
 /* Four threads hold a row of four fragments, two columns of each per thread (one word). Afterwards
  * thread t holds all eight columns of fragment t. */
@@ -587,7 +587,7 @@ INLINE float weight_of(const struct portable_params *p, int g)
     return widen(((const u16 *)p->weights)[g]);
 }
 
-/* Two columns of one row, as they lie in registers. dW only: fp32 output, or added to what is there. */
+/* Two columns of one row, as they lie in registers. Only in dW: fp32, or added to what is there. */
 INLINE void store_pair(char *to, float a, float b, int add)
 {
 #if OUT_FP32
@@ -663,7 +663,7 @@ INLINE void store_tile(const struct portable_params *p, const struct tile *t,
     }
 }
 
-/* ---- the kernel --------------------------------------------------------------------------------- */
+/* ---- the kernel ----------------------------------------------------------------------------- */
 
 KERNEL grouped_gemm_portable(PARAMS p)
 {
@@ -725,8 +725,9 @@ KERNEL grouped_gemm_portable(PARAMS p)
                     reading = reading == ring_end ? ring : reading;
                 }
                 if (step == 0) {
+                    const u32 next = reading == ring ? ring_end : reading;
                     if (cursor.id < tiles) {
-                        copy_block(&cursor, &p, (reading == ring ? ring_end : reading) - STAGE_BYTES);
+                        copy_block(&cursor, &p, next - STAGE_BYTES);
                         cursor_next(&cursor, &p, start, ends, tiles);
                     }
                     copy_commit();

@@ -6,8 +6,8 @@
  *   cuda_model.c   predicted time, and the analytic default chosen by it
  *   cuda_launch.c  compile-time options, launch geometry and arguments, the reference's launch
  *
- * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile), c
- * (its columns) and d (the reduction):
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
+ * c (its columns) and d (the reduction):
  *
  *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  */
@@ -17,8 +17,8 @@
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 enum {
-    PORTABLE_ROW_BYTES = 16,    /* alignment of rows and pointers */
-    PORTABLE_TABLE_BYTES = 4,   /* of each entry of start[experts + 1], ends[experts] */
+    PORTABLE_ROW_BYTES = 16,  /* alignment of rows and pointers */
+    PORTABLE_TABLE_BYTES = 4, /* of each entry of start[experts + 1], ends[experts] */
     PORTABLE_REGISTERS_MAX = 255,
 };
 
@@ -26,7 +26,7 @@ struct portable_tile {
     int r, c, d;
     int warps, warps_r, warps_c;
     int stages;
-    int group;        /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
+    int group; /* GROUP_SIZE_M: tiles along r walked before the next c; run time */
     int threads;
     int accumulators; /* registers of one thread's part of the output tile */
     int registers;    /* of a thread, estimated; measured over all variants: never more */

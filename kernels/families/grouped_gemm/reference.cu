@@ -5,8 +5,8 @@
  * the check rows of a workload, once per problem.
  *
  * A block of threads has one check (blockIdx.x), a run of `length` elements within one row of the
- * output, and COLUMNS of its columns (blockIdx.y). Block-wide it finds which row of the problem that
- * is; then each thread sums its own elements.
+ * output, and COLUMNS of its columns (blockIdx.y). Block-wide it finds which row of the problem
+ * that is; then each thread sums its own elements.
  *
  * No headers (NVRTC); common to C and C++ but for the section "hardware", so that a test can run it
  * on the CPU.
@@ -28,7 +28,7 @@ struct reference_params { /* as in cuda_launch.c; strides in elements */
     int gather_x, gather_dy, scatter, fuse_mul_post, reserved;
 };
 
-/* ---- hardware ---------------------------------------------------------------------------------- */
+/* ---- hardware ------------------------------------------------------------------------------- */
 #ifndef REFERENCE_EMULATED
 #define DEVICE static __device__
 #define SHARED __shared__
@@ -63,7 +63,7 @@ DEVICE unsigned float_to_bits(float v)
 }
 #endif
 
-/* ---- elements ---------------------------------------------------------------------------------- */
+/* ---- elements ------------------------------------------------------------------------------- */
 
 DEVICE double element(const void *data, long long at, int dtype)
 {
@@ -88,7 +88,7 @@ DEVICE long long index_at(const void *data, long long at, int wide)
     return wide ? ((const long long *)data)[at] : ((const int *)data)[at];
 }
 
-/* ---- rows ---------------------------------------------------------------------------------------- */
+/* ---- rows ----------------------------------------------------------------------------------- */
 
 DEVICE long long rows_of(const struct reference_params *p, long long expert)
 {
@@ -115,8 +115,9 @@ DEVICE double forward(const struct reference_params *p, long long i, long long e
         sum += element(p->x, x + k, p->dtype_in) * element(p->w, w + k, p->dtype_in);
     if (!p->fuse_mul_post)
         return sum;
-    const double weight = p->weights_fp32 ? rounded(((const float *)p->weights)[out_row], p->dtype_in)
-                                          : element(p->weights, out_row, p->dtype_in);
+    const double weight = p->weights_fp32
+                              ? rounded(((const float *)p->weights)[out_row], p->dtype_in)
+                              : element(p->weights, out_row, p->dtype_in);
     return rounded(rounded(sum, p->dtype_in) * weight, p->dtype_in);
 }
 
@@ -140,7 +141,7 @@ DEVICE double d_w(const struct reference_params *p, long long first, long long l
     return sum;
 }
 
-/* ---- the kernel ---------------------------------------------------------------------------------- */
+/* ---- the kernel ----------------------------------------------------------------------------- */
 
 KERNEL grouped_gemm_reference(const struct reference_params p)
 {

@@ -26,9 +26,11 @@ static int parse_rows(struct routing *r, const char *text, int64_t experts, int6
         errno = 0;
         long long v = strtoll(at, &end, 10);
         if (end == at || errno || v < 0 || v > GEMM_SIZE_MAX || (*end && *end != ',')) {
-            return error_set(err, ERROR_INVALID, "routing \"rows:...\" has \"%.20s\" where the rows "
-                             "of expert %lld should be: write whole numbers >= 0 with commas between",
-                             at, (long long)n);
+            return error_set(
+                err, ERROR_INVALID,
+                "routing \"rows:...\" has \"%.20s\" where the rows "
+                "of expert %lld should be: write whole numbers >= 0 with commas between",
+                at, (long long)n);
         }
         if (n < experts) {
             r->rows[n] = v;
@@ -41,8 +43,10 @@ static int parse_rows(struct routing *r, const char *text, int64_t experts, int6
         at = end + 1;
     }
     if (n != experts) {
-        return error_set(err, ERROR_CONFLICT, "routing gives the rows of %lld experts, but experts "
-                         "is %lld", (long long)n, (long long)experts);
+        return error_set(err, ERROR_CONFLICT,
+                         "routing gives the rows of %lld experts, but experts "
+                         "is %lld",
+                         (long long)n, (long long)experts);
     }
     if (sum != rows) {
         return error_set(err, ERROR_CONFLICT, "routing gives %lld rows in all, but M is %lld",
@@ -64,8 +68,10 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
         r->kind = ROUTING_ZIPF;
         r->skew = strtod(text + 5, &end);
         if (end == text + 5 || *end || !(r->skew >= 0 && r->skew <= SKEW_MAX)) {
-            return error_set(err, ERROR_INVALID, "routing is \"%.40s\": zipf takes a number from 0 "
-                             "to %g, such as zipf:1.2", text, SKEW_MAX);
+            return error_set(err, ERROR_INVALID,
+                             "routing is \"%.40s\": zipf takes a number from 0 "
+                             "to %g, such as zipf:1.2",
+                             text, SKEW_MAX);
         }
         return 0;
     }
@@ -73,8 +79,10 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
         r->kind = ROUTING_ROWS;
         return parse_rows(r, text + 5, experts, rows, err);
     }
-    return error_set(err, ERROR_INVALID, "routing is \"%.40s\": use uniform, zipf:<s> or "
-                     "rows:<a,b,...>", text);
+    return error_set(err, ERROR_INVALID,
+                     "routing is \"%.40s\": use uniform, zipf:<s> or "
+                     "rows:<a,b,...>",
+                     text);
 }
 
 size_t routing_format(const struct routing *r, int64_t experts, char *out, size_t size)

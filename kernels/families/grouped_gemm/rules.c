@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a config must obey on every target. A config may come from a person, from another tool's
- * file or from a space; it may hold flags that belong to the problem, and TMA switches that a target
- * has no kernel for. The rules of the modes are those that make a combination impossible whatever
- * the kernel: TMA loads whole boxes, so it cannot gather, and stores whole boxes, so it cannot
- * scatter.
+ * file or from a space; it may hold flags that belong to the problem, and TMA switches that a
+ * target has no kernel for. The rules of the modes are those that make a combination impossible
+ * whatever the kernel: TMA loads whole boxes, so it cannot gather, and stores whole boxes, so it
+ * cannot scatter.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,8 +12,9 @@
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 static const char *const common[] = {
-    "permute_x", "permute_y", "fuse_mul_post", "use_tma_load_x", "use_tma_load_w",
-    "use_tma_load_dy", "use_tma_store", "flatten", NULL,
+    "permute_x",      "permute_y",      "fuse_mul_post",
+    "use_tma_load_x", "use_tma_load_w", "use_tma_load_dy",
+    "use_tma_store",  "flatten",        NULL,
 };
 
 static bool contains(const char *const list[], const char *name)
@@ -41,8 +42,8 @@ static int check_names(const struct record *config, const char *const known[],
         const struct record_field *f = &config->fields[i];
         if (contains(common, f->name)) {
             if (f->type != VALUE_BOOL) {
-                return rejection_set(why, ERROR_INVALID, "flag_type",
-                                     "%s must be true or false", f->name);
+                return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                                     f->name);
             }
         } else if (!contains(known, f->name)) {
             char names[256];
@@ -64,19 +65,20 @@ static int check_flag(const struct record *config, const char *name, bool of_pro
     }
     return rejection_set(why, ERROR_CONFLICT, "flags_agree",
                          "the config says %s=%s, but the problem has %s=%s: leave it out of the "
-                         "config, or ask for the other problem", name, value ? "true" : "false", name,
-                         of_problem ? "true" : "false");
+                         "config, or ask for the other problem",
+                         name, value ? "true" : "false", name, of_problem ? "true" : "false");
 }
 
-static int exclude(enum gemm_mode mode, const char *tma, const char *permute,
-                   struct rejection *why)
+static int exclude(enum gemm_mode mode, const char *tma, const char *permute, struct rejection *why)
 {
     char rule[64];
     snprintf(rule, sizeof(rule), "%s_excludes_%s", tma + strlen("use_"), permute);
-    return rejection_set(why, ERROR_CONFLICT, rule,
-                         "%s and %s exclude each other in mode %s: TMA moves whole boxes and cannot "
-                         "%s rows", tma, permute, gemm_mode_name(mode),
-                         strcmp(tma, "use_tma_store") == 0 ? "scatter" : "gather");
+    return rejection_set(
+        why, ERROR_CONFLICT, rule,
+        "%s and %s exclude each other in mode %s: TMA moves whole boxes and cannot "
+        "%s rows",
+        tma, permute, gemm_mode_name(mode),
+        strcmp(tma, "use_tma_store") == 0 ? "scatter" : "gather");
 }
 
 /* The manual prune table. Flags that only the config gives (a problem never has both permutes)
@@ -127,9 +129,10 @@ int grouped_gemm_rules_no_tma(const struct record *config, const char *target,
 {
     for (const char *const *name = common; *name; name++) {
         if (strncmp(*name, "use_tma_", 8) == 0 && record_bool(config, *name, false)) {
-            return rejection_set(why, ERROR_INVALID, "no_tma",
-                                 "%s=true: the %s kernel has no TMA; leave it out or set it to false",
-                                 *name, target);
+            return rejection_set(
+                why, ERROR_INVALID, "no_tma",
+                "%s=true: the %s kernel has no TMA; leave it out or set it to false", *name,
+                target);
         }
     }
     return 0;
@@ -144,7 +147,7 @@ int grouped_gemm_rules_rows_16(const struct grouped_gemm_problem *v, struct reje
     }
     return rejection_set(why, ERROR_INVALID, "rows_16_bytes",
                          "%s is %lld, not a multiple of %lld: this kernel reads rows of 16-byte "
-                         "pieces (%lld elements of %s); pad %s", name,
-                         (long long)(*name == 'N' ? v->n : v->k), (long long)multiple,
+                         "pieces (%lld elements of %s); pad %s",
+                         name, (long long)(*name == 'N' ? v->n : v->k), (long long)multiple,
                          (long long)multiple, dtype_name(v->in), name);
 }

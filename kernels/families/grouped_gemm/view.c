@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A problem's record as a typed struct, with what follows from mode and permutes worked out once. */
+/* A problem's record as a typed struct, with what follows from mode and permutes worked out once.
+ */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -18,33 +19,79 @@ static enum gemm_mode mode_of(const char *name)
 
 enum dtype gemm_dtype_of(const char *name)
 {
-    static const enum dtype all[] = {DTYPE_BF16, DTYPE_FP16, DTYPE_FP32};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        if (strcmp(name, dtype_name(all[i])) == 0) {
-            return all[i];
+    return strcmp(name, "bf16") == 0   ? DTYPE_BF16
+           : strcmp(name, "fp16") == 0 ? DTYPE_FP16
+           : strcmp(name, "fp32") == 0 ? DTYPE_FP32
+                                       : DTYPE_NONE;
+}
+
+/* The fields that matter here, sorted as in records: bytewise. */
+#define FIELDS(X)                                                                                  \
+    X(K)                                                                                           \
+    X(M)                                                                                           \
+    X(N) X(accumulate) X(dtype_acc) X(dtype_in) X(dtype_out) X(experts) X(fuse_mul_post) X(mode)   \
+        X(permute_x) X(permute_y) X(routing) X(topk)
+enum {
+#define X(name) AT_##name,
+    FIELDS(X)
+#undef X
+        N_FIELDS
+};
+static const char *const names[] = {
+#define X(name) #name,
+    FIELDS(X)
+#undef X
+};
+
+/* Values by the above; VALUE_NONE where the record has no such field. */
+static void read_fields(const struct record *r, struct value out[N_FIELDS])
+{
+    memset(out, 0, N_FIELDS * sizeof(out[0]));
+    for (uint32_t i = 0, at = 0; i < r->n && at < N_FIELDS; i++) {
+        int order = strcmp(names[at], r->fields[i].name);
+        while (order < 0 && ++at < N_FIELDS) {
+            order = strcmp(names[at], r->fields[i].name);
+        }
+        if (order == 0) {
+            out[at++] = record_at(r, i);
         }
     }
-    return DTYPE_NONE;
+}
+
+static int64_t size_of(const struct value *v)
+{
+    return v->type == VALUE_INT ? v->integer : 1;
+}
+
+static bool flag_of(const struct value *v)
+{
+    return v->type == VALUE_BOOL && v->flag;
+}
+
+static const char *text_of(const struct value *v, const char *fallback)
+{
+    return v->type == VALUE_TEXT ? v->text : fallback;
 }
 
 void grouped_gemm_view(const struct problem *p, struct grouped_gemm_problem *v)
 {
-    const struct record *f = &p->fields;
+    struct value f[N_FIELDS];
+    read_fields(&p->fields, f);
     *v = (struct grouped_gemm_problem){
-        .mode = mode_of(record_text(f, "mode", "forward")),
-        .in = gemm_dtype_of(record_text(f, "dtype_in", "bf16")),
-        .out = gemm_dtype_of(record_text(f, "dtype_out", "bf16")),
-        .acc = gemm_dtype_of(record_text(f, "dtype_acc", "fp32")),
-        .m = record_int(f, "M", 1),
-        .n = record_int(f, "N", 1),
-        .k = record_int(f, "K", 1),
-        .experts = record_int(f, "experts", 1),
-        .topk = record_int(f, "topk", 1),
-        .permute_x = record_bool(f, "permute_x", false),
-        .permute_y = record_bool(f, "permute_y", false),
-        .fuse_mul_post = record_bool(f, "fuse_mul_post", false),
-        .accumulate = record_bool(f, "accumulate", false),
-        .routing = record_text(f, "routing", "uniform"),
+        .mode = mode_of(text_of(&f[AT_mode], "forward")),
+        .in = gemm_dtype_of(text_of(&f[AT_dtype_in], "bf16")),
+        .out = gemm_dtype_of(text_of(&f[AT_dtype_out], "bf16")),
+        .acc = gemm_dtype_of(text_of(&f[AT_dtype_acc], "fp32")),
+        .m = size_of(&f[AT_M]),
+        .n = size_of(&f[AT_N]),
+        .k = size_of(&f[AT_K]),
+        .experts = size_of(&f[AT_experts]),
+        .topk = size_of(&f[AT_topk]),
+        .permute_x = flag_of(&f[AT_permute_x]),
+        .permute_y = flag_of(&f[AT_permute_y]),
+        .fuse_mul_post = flag_of(&f[AT_fuse_mul_post]),
+        .accumulate = flag_of(&f[AT_accumulate]),
+        .routing = text_of(&f[AT_routing], "uniform"),
     };
     v->tokens = v->m / v->topk;
     v->gather_x = v->permute_x && v->mode != GEMM_DX;

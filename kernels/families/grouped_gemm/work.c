@@ -34,8 +34,7 @@ void grouped_gemm_work(const struct problem *p, double *flops, double *bytes)
         *bytes = in * (m * n + active_experts(&v) * n * k) + out * m * k;
         break;
     case GEMM_DW:
-        *bytes = in * (m * n + x * k) +
-                 out * (double)v.experts * n * k * (v.accumulate ? 2 : 1);
+        *bytes = in * (m * n + x * k) + out * (double)v.experts * n * k * (v.accumulate ? 2 : 1);
         break;
     }
 }

@@ -15,7 +15,7 @@
 enum { CHECKS_MAX = 512, CHECKS_MIN = 4 };
 static const double CHECK_WORK_MAX = 0x1p33, CHECK_RESULTS_MAX = 0x1p25;
 
-/* ---- drawing the routing ------------------------------------------------------------------------- */
+/* ---- drawing the routing --------------------------------------------------------------------- */
 
 /* Each token goes to the topk experts with the largest keys u^(1/weight): sampling without
  * replacement by weight (Efraimidis and Spirakis). log(u)/weight has the same order. */
@@ -131,7 +131,7 @@ static int draw(struct grouped_gemm_state *s, uint64_t *random, struct error *er
     return 0;
 }
 
-/* ---- check rows -------------------------------------------------------------------------------- */
+/* ---- check rows ------------------------------------------------------------------------------ */
 
 struct checks {
     const struct grouped_gemm_state *state;
@@ -214,8 +214,7 @@ static void choose_rows(struct checks *c, uint64_t *random)
     }
     for (int64_t i = 0; c->n < c->max; i++) {
         int64_t e = c->experts[i % c->n_experts];
-        take_row(c, first_of(s, e) +
-                        (int64_t)(random_next(random) % (uint64_t)rows_of(s, e)));
+        take_row(c, first_of(s, e) + (int64_t)(random_next(random) % (uint64_t)rows_of(s, e)));
     }
     qsort(c->row, (size_t)c->n, sizeof(c->row[0]), compare_rows);
     int64_t unique = 0;
@@ -265,7 +264,7 @@ static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint6
     return 0;
 }
 
-/* ---- buffers ------------------------------------------------------------------------------------- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 static void add_buffer(struct workload *w, struct grouped_gemm_state *s, enum gemm_buffer which,
                        struct buffer b)
@@ -283,41 +282,66 @@ static void add_operands(struct workload *w, struct grouped_gemm_state *s)
     double reduction = v->mode == GEMM_DX ? (double)v->n : (double)v->k;
     double mean_rows = fmax(1, (double)v->m / (double)v->experts);
     if (v->mode != GEMM_DX) {
-        add_buffer(w, s, GEMM_X, (struct buffer){
-            .name = "x", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->x_rows * v->k,
-            .scale = 1, .rotate = true});
+        add_buffer(w, s, GEMM_X,
+                   (struct buffer){.name = "x",
+                                   .dtype = v->in,
+                                   .init = BUFFER_RANDOM,
+                                   .count = v->x_rows * v->k,
+                                   .scale = 1,
+                                   .rotate = true});
     }
     if (v->mode != GEMM_DW) {
-        add_buffer(w, s, GEMM_W, (struct buffer){
-            .name = "w", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->experts * v->n * v->k,
-            .scale = 1 / sqrt(reduction), .rotate = true});
+        add_buffer(w, s, GEMM_W,
+                   (struct buffer){.name = "w",
+                                   .dtype = v->in,
+                                   .init = BUFFER_RANDOM,
+                                   .count = v->experts * v->n * v->k,
+                                   .scale = 1 / sqrt(reduction),
+                                   .rotate = true});
     }
     if (v->mode != GEMM_FORWARD) {
-        add_buffer(w, s, GEMM_DY, (struct buffer){
-            .name = "dy", .dtype = v->in, .init = BUFFER_RANDOM, .count = v->m * v->n,
-            .scale = v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1, .rotate = true});
+        add_buffer(w, s, GEMM_DY,
+                   (struct buffer){.name = "dy",
+                                   .dtype = v->in,
+                                   .init = BUFFER_RANDOM,
+                                   .count = v->m * v->n,
+                                   .scale = v->mode == GEMM_DW ? 1 / sqrt(mean_rows) : 1,
+                                   .rotate = true});
     }
     w->output = w->n_buffers;
-    add_buffer(w, s, GEMM_OUT, (struct buffer){
-        .name = "out", .dtype = v->out, .init = BUFFER_OUTPUT, .count = v->out_rows * v->out_cols,
-        .rotate = true, .accumulate = v->accumulate});
+    add_buffer(w, s, GEMM_OUT,
+               (struct buffer){.name = "out",
+                               .dtype = v->out,
+                               .init = BUFFER_OUTPUT,
+                               .count = v->out_rows * v->out_cols,
+                               .rotate = true,
+                               .accumulate = v->accumulate});
 }
 
 static void add_indices(struct workload *w, struct grouped_gemm_state *s)
 {
     const struct grouped_gemm_problem *v = &s->view;
-    add_buffer(w, s, GEMM_M_SIZES, (struct buffer){
-        .name = "m_sizes", .dtype = DTYPE_INT32, .init = BUFFER_HOST, .count = v->experts,
-        .host = s->m_sizes});
+    add_buffer(w, s, GEMM_M_SIZES,
+               (struct buffer){.name = "m_sizes",
+                               .dtype = DTYPE_INT32,
+                               .init = BUFFER_HOST,
+                               .count = v->experts,
+                               .host = s->m_sizes});
     if (v->permute_x || v->permute_y) {
-        add_buffer(w, s, GEMM_GATHER, (struct buffer){
-            .name = "gather_indices", .dtype = DTYPE_INT32, .init = BUFFER_HOST, .count = v->m,
-            .host = s->gather});
+        add_buffer(w, s, GEMM_GATHER,
+                   (struct buffer){.name = "gather_indices",
+                                   .dtype = DTYPE_INT32,
+                                   .init = BUFFER_HOST,
+                                   .count = v->m,
+                                   .host = s->gather});
     }
     if (v->fuse_mul_post) {
-        add_buffer(w, s, GEMM_WEIGHTS, (struct buffer){
-            .name = "topk_weights", .dtype = DTYPE_FP32, .init = BUFFER_HOST, .count = v->m,
-            .host = s->weights});
+        add_buffer(w, s, GEMM_WEIGHTS,
+                   (struct buffer){.name = "topk_weights",
+                                   .dtype = DTYPE_FP32,
+                                   .init = BUFFER_HOST,
+                                   .count = v->m,
+                                   .host = s->weights});
     }
 }
 
@@ -327,7 +351,7 @@ void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum 
     return s->index[which] < 0 ? NULL : buffers[s->index[which]];
 }
 
-/* ---- the life of a workload ---------------------------------------------------------------------- */
+/* ---- the life of a workload ------------------------------------------------------------------ */
 
 static int make_state(struct workload *w, struct error *err)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gemmd that does as a test tells it: a thread that listens on a socket, answers `hello`, and gives
- * every other request to the test's handler. Handlers run in that thread.
+ * A gemmd that does as a test tells it: a thread that listens on a socket, answers `hello`, and
+ * gives every other request to the test's handler. Handlers run in that thread.
  */
 #ifndef GEMMD_TESTS_FAKE_H
 #define GEMMD_TESTS_FAKE_H

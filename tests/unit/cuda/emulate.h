@@ -25,10 +25,15 @@
 
 #include "tests/unit/cuda/emulate_launch.h"
 
-enum { EMULATE_THREADS_MAX = 512, EMULATE_SHARED_MAX = 256 * 1024, EMULATE_STACK = 64 * 1024,
-       EMULATE_WORDS = 12, EMULATE_COPIES_MAX = 1024 };
+enum {
+    EMULATE_THREADS_MAX = 512,
+    EMULATE_SHARED_MAX = 256 * 1024,
+    EMULATE_STACK = 64 * 1024,
+    EMULATE_WORDS = 12,
+    EMULATE_COPIES_MAX = 1024
+};
 
-/* ---- fibers --------------------------------------------------------------------------------------- */
+/* ---- fibers --------------------------------------------------------------------------------- */
 
 /* swapcontext makes a system call each time; a few instructions do where we know the machine. */
 #ifdef __x86_64__
@@ -74,7 +79,7 @@ static void emulate_make(struct emulate_fiber *f, char *stack, void (*entry)(voi
 }
 #endif
 
-/* ---- state ----------------------------------------------------------------------------------------- */
+/* ---- state ---------------------------------------------------------------------------------- */
 
 struct emulate_copy {
     uint32_t to;
@@ -133,24 +138,24 @@ static int emulate_async(void)
 }
 #endif
 
-#define THREAD (emulate.current)
-#define BLOCK (emulate.block[0])
-#define BLOCKS ((int)emulate.l.grid[0])
-#define INLINE static inline
+#define THREAD    (emulate.current)
+#define BLOCK     (emulate.block[0])
+#define BLOCKS    ((int)emulate.l.grid[0])
+#define INLINE    static inline
 #define HIDE32(v) ((void)(v))
 #define HIDE64(v) ((void)(v))
-#define KERNEL void
-#define PARAMS struct portable_params
+#define KERNEL    void
+#define PARAMS    struct portable_params
 
-/* ---- scheduling ------------------------------------------------------------------------------------ */
+/* ---- scheduling ----------------------------------------------------------------------------- */
 
 static void emulate_fail(const char *format, ...)
 {
     if (!emulate.failed) {
         va_list args;
         va_start(args, format);
-        int n = snprintf(emulate_error, sizeof(emulate_error), "block %d thread %d: ",
-                         emulate.block[0], emulate.current);
+        int n = snprintf(emulate_error, sizeof(emulate_error),
+                         "block %d thread %d: ", emulate.block[0], emulate.current);
         vsnprintf(emulate_error + n, sizeof(emulate_error) - (size_t)n, format, args);
         va_end(args);
     }
@@ -259,8 +264,9 @@ static void emulate_block(void)
     for (int i = 0; i < n && !emulate.failed; i++) {
         if (!emulate.threads[i].done) {
             emulate.failed = 1;
-            snprintf(emulate_error, sizeof(emulate_error), "block %d thread %d waits for ever in %s",
-                     emulate.block[0], i, emulate.threads[i].waits_for->what);
+            snprintf(emulate_error, sizeof(emulate_error),
+                     "block %d thread %d waits for ever in %s", emulate.block[0], i,
+                     emulate.threads[i].waits_for->what);
         }
     }
 }
@@ -293,7 +299,7 @@ static void barrier(void)
     emulate_meet(&emulate.barrier, emulate.l.threads, "barrier");
 }
 
-/* ---- memory --------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void emulate_allowed(const char *at, size_t bytes, const char *what)
 {
@@ -369,7 +375,7 @@ static void store8(char *to, float a, float b)
     memcpy(to, (float[]){a, b}, 8);
 }
 
-/* ---- numbers -------------------------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static float bits_to_float(uint32_t v)
 {
@@ -442,7 +448,7 @@ static void copy_wait(void)
     emulate_wait(NUM_STAGES - 2);
 }
 
-/* ---- the warp's instructions ----------------------------------------------------------------------- */
+/* ---- the warp's instructions ---------------------------------------------------------------- */
 
 static uint16_t emulate_matrix(const struct emulate_warp *w, int matrix, int row, int column)
 {
@@ -548,7 +554,8 @@ static void emulate_up(struct emulate_warp *w)
 
 static int shuffle_up(int v, int by)
 {
-    return (int)*emulate_exchange("shfl.up", (uint32_t[]){(uint32_t)v, (uint32_t)by}, 2, emulate_up);
+    return (int)*emulate_exchange("shfl.up", (uint32_t[]){(uint32_t)v, (uint32_t)by}, 2,
+                                  emulate_up);
 }
 
 static void emulate_from(struct emulate_warp *w)

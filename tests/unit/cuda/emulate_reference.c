@@ -3,10 +3,10 @@
 #define REFERENCE_EMULATED
 #include "tests/unit/cuda/emulate.h"
 
-#define DEVICE static
-#define SHARED static
-#define CHECK ((long long)emulate.block[0])
-#define PART ((long long)emulate.block[1])
+#define DEVICE    static
+#define SHARED    static
+#define CHECK     ((long long)emulate.block[0])
+#define PART      ((long long)emulate.block[1])
 #define BARRIER() barrier()
 #include "kernels/families/grouped_gemm/reference.cu"
 

@@ -39,22 +39,33 @@ enum { EXPERTS_MAX = 70, GUARD = 64 };
 #endif
 
 static const struct device_info info = {
-    .kind = "cuda", .name = "emulated", .arch = "sm_90a", .sm_count = 2, .cc_major = 9,
-    .smem_optin = 232448, .smem_per_sm = 233472, .regs_per_block = 65536, .warp_size = 32,
-    .l2_bytes = 1 << 20, .clock_khz = 1000000, .peak_tflops = 1, .peak_gbps = 10,
+    .kind = "cuda",
+    .name = "emulated",
+    .arch = "sm_90a",
+    .sm_count = 2,
+    .cc_major = 9,
+    .smem_optin = 232448,
+    .smem_per_sm = 233472,
+    .regs_per_block = 65536,
+    .warp_size = 32,
+    .l2_bytes = 1 << 20,
+    .clock_khz = 1000000,
+    .peak_tflops = 1,
+    .peak_gbps = 10,
 };
 
 static char description[4096];
 static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
-/* ---- compiling --------------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------ */
 
 static void *compile(const char *source, const char *options)
 {
     static int count;
     char path[256], command[4096];
     snprintf(path, sizeof(path), "%s/%d.so", folder, count++);
-    snprintf(command, sizeof(command), "cc " OPTIMISE " -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s",
+    snprintf(command, sizeof(command),
+             "cc " OPTIMISE " -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s",
              SOURCE_ROOT, options, SOURCE_ROOT, source, path);
     assert_int_equal(system(command), 0);
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -106,7 +117,7 @@ static void run(void *so, struct launch *l, struct emulate_launch *e)
     }
 }
 
-/* ---- numbers ----------------------------------------------------------------------------------------- */
+/* ---- numbers -------------------------------------------------------------------------------- */
 
 static double decode(enum dtype t, const void *data, int64_t at)
 {
@@ -121,7 +132,7 @@ static double decode(enum dtype t, const void *data, int64_t at)
         return f;
     }
     int exponent = v >> 10 & 31, mantissa = v & 1023;
-    double size = exponent == 31   ? (double)NAN
+    double size = exponent == 31  ? (double)NAN
                   : exponent == 0 ? ldexp(mantissa, -24)
                                   : ldexp(1024 + mantissa, exponent - 25);
     return v & 0x8000 ? -size : size;
@@ -136,8 +147,9 @@ static uint16_t encode_small(enum dtype t, int eighths)
     if (t == DTYPE_BF16) {
         return (uint16_t)(bits >> 16);
     }
-    return eighths ? (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) - (112u << 23)) >> 13))
-                   : 0;
+    return eighths
+               ? (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) - (112u << 23)) >> 13))
+               : 0;
 }
 
 static double round_to(enum dtype t, double v)
@@ -151,11 +163,11 @@ static double round_to(enum dtype t, double v)
     return ldexp(nearbyint(ldexp(v, digits - exponent)), exponent - digits);
 }
 
-/* ---- a case ------------------------------------------------------------------------------------------- */
+/* ---- a case --------------------------------------------------------------------------------- */
 
 struct matrix {
-    void *block;      /* owned: guard, data, guard */
-    char *data;       /* 16-byte aligned */
+    void *block; /* owned: guard, data, guard */
+    char *data;  /* 16-byte aligned */
     int64_t rows, cols, stride;
     enum dtype dtype;
 };
@@ -178,8 +190,9 @@ static int64_t pick(struct test_case *c, const int64_t *list, size_t n)
 {
     return list[random_next(&c->random) % n];
 }
-#define PICK(c, ...)                                                                                \
-    pick(c, (const int64_t[]){__VA_ARGS__}, sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+#define PICK(c, ...)                                                                               \
+    pick(c, (const int64_t[]){__VA_ARGS__},                                                        \
+         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 
 static size_t matrix_bytes(const struct matrix *m)
 {
@@ -189,7 +202,9 @@ static size_t matrix_bytes(const struct matrix *m)
 static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int64_t cols,
                         enum dtype t, bool fill)
 {
-    *m = (struct matrix){.rows = rows, .cols = cols, .dtype = t,
+    *m = (struct matrix){.rows = rows,
+                         .cols = cols,
+                         .dtype = t,
                          .stride = cols + (c->strided ? PICK(c, 8, 24, 40) : 0)};
     size_t bytes = matrix_bytes(m);
     m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
@@ -216,7 +231,8 @@ static void make_problem(struct test_case *c)
     int64_t experts = PICK(c, 1, 2, 3, 5, 33, 66), topk = PICK(c, 1, 2, 3, 6), total = 0;
     topk = topk > experts ? 1 : topk;
     for (int64_t e = 0; e < experts; e++) {
-        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17) : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
+        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17)
+                                 : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
         total += c->rows[e];
     }
     c->rows[experts - 1] += total == 0 ? topk : (topk - total % topk) % topk;
@@ -236,8 +252,8 @@ static void make_problem(struct test_case *c)
     record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");
     record_put_bool(&fields, "permute_x", permute == 1);
     record_put_bool(&fields, "permute_y", permute == 2);
-    record_put_bool(&fields, "fuse_mul_post", mode == 0 && permute == 2 &&
-                    random_next(&c->random) % 2);
+    record_put_bool(&fields, "fuse_mul_post",
+                    mode == 0 && permute == 2 && random_next(&c->random) % 2);
     record_put_bool(&fields, "accumulate", mode == 2 && random_next(&c->random) % 3 == 0);
     if (mode == 2 && random_next(&c->random) % 2) {
         record_put_text(&fields, "dtype_out", "fp32");
@@ -332,7 +348,7 @@ static void fill_case(struct test_case *c)
     }
 }
 
-/* ---- what must come out ---------------------------------------------------------------------------------- */
+/* ---- what must come out --------------------------------------------------------------------- */
 
 /* Row i of expert e in expert order; `row` of the output. */
 static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
@@ -408,7 +424,7 @@ static void check_guards(const struct matrix *m)
     }
 }
 
-/* ---- running it -------------------------------------------------------------------------------------------- */
+/* ---- running it ----------------------------------------------------------------------------- */
 
 static void allow(struct emulate_launch *e, const struct matrix *m)
 {
@@ -421,10 +437,17 @@ static struct grouped_gemm_args args_of(struct test_case *c)
     return (struct grouped_gemm_args){
         .size = sizeof(struct grouped_gemm_args),
         .flags = v->accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
-        .x = c->x.data, .w = c->w.data, .dy = c->dy.data, .out = c->out.data,
-        .x_stride = c->x.stride, .w_stride = c->w.stride, .dy_stride = c->dy.stride,
+        .x = c->x.data,
+        .w = c->w.data,
+        .dy = c->dy.data,
+        .out = c->out.data,
+        .x_stride = c->x.stride,
+        .w_stride = c->w.stride,
+        .dy_stride = c->dy.stride,
         .out_stride = c->out.stride,
-        .m_sizes = v->experts == 1 ? NULL : c->wide_rows ? (void *)c->rows : c->rows32,
+        .m_sizes = v->experts == 1 ? NULL
+                   : c->wide_rows  ? (void *)c->rows
+                                   : c->rows32,
         .m_sizes_dtype = c->wide_rows ? DTYPE_INT64 : DTYPE_INT32,
         .gather_indices = c->wide_gather ? (void *)c->gather : c->gather32,
         .gather_dtype = c->wide_gather ? DTYPE_INT64 : DTYPE_INT32,
@@ -448,8 +471,11 @@ static void run_reference(struct test_case *c, void *so, double *out)
 {
     struct grouped_gemm_state state = {.view = c->v};
     struct family family = {.bind = bind_reference};
-    struct workload w = {.family = &family, .problem = c->problem, .state = &state,
-                         .n_checks = (uint32_t)c->v.out_rows, .check_length = c->v.out_cols};
+    struct workload w = {.family = &family,
+                         .problem = c->problem,
+                         .state = &state,
+                         .n_checks = (uint32_t)c->v.out_rows,
+                         .check_length = c->v.out_cols};
     int64_t *check_at = calloc(w.n_checks, sizeof(*check_at));
     for (uint32_t i = 0; i < w.n_checks; i++) {
         check_at[i] = i * w.check_length;
@@ -513,8 +539,8 @@ static void free_case(struct test_case *c)
 /* For the sentence of a failure. */
 static void describe(const struct test_case *c, uint64_t seed)
 {
-    size_t n = (size_t)snprintf(description, sizeof(description), "GEMMD_TEST_SEED=%llu: ",
-                                (unsigned long long)seed);
+    size_t n = (size_t)snprintf(description, sizeof(description),
+                                "GEMMD_TEST_SEED=%llu: ", (unsigned long long)seed);
     n += problem_format(&c->problem, description + n, sizeof(description) - n);
     n += (size_t)snprintf(description + n, sizeof(description) - n, " | ");
     record_format(&c->config, description + n, sizeof(description) - n);

@@ -51,10 +51,17 @@ static inline void config_of(struct record *config, const char *text)
 /* A machine that stands still: what a test of rules and spaces must not depend on. */
 static inline struct device_info cpu_like(void)
 {
-    struct device_info info = {.kind = "cpu", .name = "test", .uuid = "cpu", .arch = "x86_64",
-                               .sm_count = 4, .smem_optin = 1 << 20, .l2_bytes = 32 << 20,
-                               .memory_bytes = INT64_C(16) << 30, .clock_khz = 3000000,
-                               .peak_tflops = 0.5, .peak_gbps = 30};
+    struct device_info info = {.kind = "cpu",
+                               .name = "test",
+                               .uuid = "cpu",
+                               .arch = "x86_64",
+                               .sm_count = 4,
+                               .smem_optin = 1 << 20,
+                               .l2_bytes = 32 << 20,
+                               .memory_bytes = INT64_C(16) << 30,
+                               .clock_khz = 3000000,
+                               .peak_tflops = 0.5,
+                               .peak_gbps = 30};
     device_class_format(&info);
     return info;
 }

@@ -13,7 +13,7 @@
 #define TILE "BLOCK_SIZE_M=16 BLOCK_SIZE_N=32 BLOCK_SIZE_K=32 unroll_rows=4 unroll_cols=1"
 static const char dense[] = "gemm mode=forward M=64 N=64 K=64";
 
-/* ---- specs and probing --------------------------------------------------------------------------- */
+/* ---- specs and probing ----------------------------------------------------------------------- */
 
 static void test_specs(void **state)
 {
@@ -49,7 +49,7 @@ static void test_probe(void **state)
     assert_non_null(strstr(info.compiler, "-O3 -march=native"));
 }
 
-/* ---- memory and time ----------------------------------------------------------------------------- */
+/* ---- memory and time ------------------------------------------------------------------------- */
 
 static void test_memory_share(void **state)
 {
@@ -150,7 +150,7 @@ static void test_bad_image(void **state)
     d->ops->close(d);
 }
 
-/* ---- compilers ----------------------------------------------------------------------------------- */
+/* ---- compilers ------------------------------------------------------------------------------- */
 
 /* A program that GEMMD_CC names, written for one test. */
 static void use_script(const char *body)
@@ -234,7 +234,9 @@ static void test_real_errors(void **state)
 {
     (void)state;
     struct compiler *c;
-    struct variant v = {.kind = "cpu", .entry = "f", .options = "-DX=1",
+    struct variant v = {.kind = "cpu",
+                        .entry = "f",
+                        .options = "-DX=1",
                         .source = "#include <stdint.h>\nint f(void) { return missing; }\n"};
     struct image image;
     struct error e = ERROR_NULL;

@@ -65,7 +65,7 @@ static void expect_right(const char *problem, const char *config)
     }
 }
 
-/* ---- right ------------------------------------------------------------------------------------- */
+/* ---- right ----------------------------------------------------------------------------------- */
 
 static void all_of_mode(const char *mode, const char *const flags[], const char *dtype, int first)
 {
@@ -73,7 +73,8 @@ static void all_of_mode(const char *mode, const char *const flags[], const char 
         char problem[256], config[256];
         snprintf(problem, sizeof(problem),
                  "grouped_gemm mode=%s M=145 N=77 K=131 experts=6 topk=5 dtype_in=%s "
-                 "routing=\"rows:0,1,15,64,65,0\" %s", mode, dtype, flags[i]);
+                 "routing=\"rows:0,1,15,64,65,0\" %s",
+                 mode, dtype, flags[i]);
         int at = (first + i) % N_CONFIGS;
         snprintf(config, sizeof(config), "%s%s", configs[at],
                  strcmp(mode, "forward") == 0 ? at % 2 ? " transpose_w=true" : " transpose_w=false"
@@ -142,10 +143,11 @@ static void test_many_experts(void **state)
     expect_right("grouped_gemm mode=forward M=96 N=40 K=48 experts=300 topk=6 permute_x=true",
                  configs[1]);
     expect_right("grouped_gemm mode=dW M=96 N=40 K=48 experts=300 topk=6 permute_y=true "
-                 "routing=zipf:1.5", configs[1]);
+                 "routing=zipf:1.5",
+                 configs[1]);
 }
 
-/* ---- wrong --------------------------------------------------------------------------------------- */
+/* ---- wrong ----------------------------------------------------------------------------------- */
 
 static char *edited(const char *from, const char *to)
 {
@@ -183,7 +185,8 @@ static void test_wrong_is_found(void **state)
     expect_wrong("grouped_gemm mode=forward permute_y=true " SMALL,
                  "t->start + t->r0 + r;\n        int64_t row = SCATTER",
                  "t->start + t->r0 + (r == 0 && t->n_r > 1 ? 1 : r == 1 ? 0 : r);\n"
-                 "        int64_t row = SCATTER", "the reference");
+                 "        int64_t row = SCATTER",
+                 "the reference");
     expect_wrong("grouped_gemm mode=forward permute_y=true fuse_mul_post=true " SMALL,
                  "FROM_IN(TO_IN(from[c])) * weight", "FROM_IN(TO_IN(from[c]))", "the reference");
     expect_wrong("grouped_gemm mode=forward " SMALL, "out[c] = TO_OUT(from[c]);",
@@ -193,8 +196,8 @@ static void test_wrong_is_found(void **state)
 static void test_unwritten_is_found(void **state)
 {
     (void)state;
-    expect_wrong("grouped_gemm mode=dX " SMALL,
-                 "out[c] = TO_OUT(from[c]);", "if (c != 7) out[c] = TO_OUT(from[c]);",
+    expect_wrong("grouped_gemm mode=dX " SMALL, "out[c] = TO_OUT(from[c]);",
+                 "if (c != 7) out[c] = TO_OUT(from[c]);",
                  "145 of 9280 elements of the output were not written");
     /* Empty experts left alone: what the zeros of dW are for. */
     expect_wrong("grouped_gemm mode=dW " SMALL, "    store(p, &t, sum);",
@@ -235,10 +238,14 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bf16),           cmocka_unit_test(test_fp32),
-        cmocka_unit_test(test_fp16),           cmocka_unit_test(test_dense),
-        cmocka_unit_test(test_many_experts),   cmocka_unit_test(test_wrong_is_found),
-        cmocka_unit_test(test_unwritten_is_found), cmocka_unit_test(test_small_errors_are_found),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_fp32),
+        cmocka_unit_test(test_fp16),
+        cmocka_unit_test(test_dense),
+        cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_wrong_is_found),
+        cmocka_unit_test(test_unwritten_is_found),
+        cmocka_unit_test(test_small_errors_are_found),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

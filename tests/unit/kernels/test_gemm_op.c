@@ -75,8 +75,9 @@ static void test_permutes_everywhere(void **state)
         for (int y = 0; y < 2; y++) {
             char text[128];
             struct problem p;
-            snprintf(text, sizeof(text), "grouped_gemm mode=%s M=64 N=8 K=8 experts=8 topk=2 %s=true",
-                     modes[i], y ? "permute_y" : "permute_x");
+            snprintf(text, sizeof(text),
+                     "grouped_gemm mode=%s M=64 N=8 K=8 experts=8 topk=2 %s=true", modes[i],
+                     y ? "permute_y" : "permute_x");
             problem_of(&p, text);
         }
     }
@@ -146,7 +147,8 @@ static void test_buckets(void **state)
     assert_int_equal(m % 6, 0);
     assert_in_range(m, 6000, 6000 * 1.42);
     /* Rows as given are the point of the problem: M is exact. */
-    expect_bucket("grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"", BUCKET_POW2,
+    expect_bucket("grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"",
+                  BUCKET_POW2,
                   "grouped_gemm mode=dX M=1000 N=8 K=12 experts=2 routing=\"rows:999,1\"");
     /* Where rounding up would pass a limit, the size stays. */
     expect_bucket("grouped_gemm mode=dX M=1073741824 N=8 K=8 experts=3 topk=1", BUCKET_SQRT2,
@@ -177,12 +179,9 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_permutes_everywhere),
-        cmocka_unit_test(test_routing),
-        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_permutes_everywhere),
+        cmocka_unit_test(test_routing),        cmocka_unit_test(test_buckets),
         cmocka_unit_test(test_alias),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

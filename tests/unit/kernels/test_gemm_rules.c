@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a config must obey on every target: known names, agreement of its flags with the problem, and
- * the manual prune table of the modes, all 3 x 2 x 2 x 16 combinations of it.
+ * What a config must obey on every target: known names, agreement of its flags with the problem,
+ * and the manual prune table of the modes, all 3 x 2 x 2 x 16 combinations of it.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
@@ -63,11 +63,12 @@ static void test_prune_table(void **state)
             bool x = bits & 1, y = bits & 2, load_x = bits & 4, load_w = bits & 8;
             bool load_dy = bits & 16, store = bits & 32;
             char config[256];
-            snprintf(config, sizeof(config),
-                     "BLOCK_SIZE_M=64 permute_x=%s permute_y=%s use_tma_load_x=%s use_tma_load_w=%s "
-                     "use_tma_load_dy=%s use_tma_store=%s", x ? "true" : "false",
-                     y ? "true" : "false", load_x ? "true" : "false", load_w ? "true" : "false",
-                     load_dy ? "true" : "false", store ? "true" : "false");
+            snprintf(
+                config, sizeof(config),
+                "BLOCK_SIZE_M=64 permute_x=%s permute_y=%s use_tma_load_x=%s use_tma_load_w=%s "
+                "use_tma_load_dy=%s use_tma_store=%s",
+                x ? "true" : "false", y ? "true" : "false", load_x ? "true" : "false",
+                load_w ? "true" : "false", load_dy ? "true" : "false", store ? "true" : "false");
             /* No problem has both permutes: the config is judged before the problem is. */
             struct grouped_gemm_problem v = view_of(modes[m], x, y && !x);
             struct rejection why;
@@ -82,7 +83,8 @@ static void test_sentences(void **state)
     (void)state;
     struct grouped_gemm_problem first = view_of("forward", true, false);
     struct grouped_gemm_problem second = view_of("dX", false, true);
-    reject(&first, "use_tma_load_x=true", ERROR_CONFLICT, "tma_load_x_excludes_permute_x", "gather");
+    reject(&first, "use_tma_load_x=true", ERROR_CONFLICT, "tma_load_x_excludes_permute_x",
+           "gather");
     reject(&second, "use_tma_load_dy=true", ERROR_CONFLICT, "tma_load_dy_excludes_permute_y",
            "mode dX");
     first = view_of("dX", true, false);
@@ -112,7 +114,10 @@ static void test_no_tma(void **state)
 static void test_rows_16_bytes(void **state)
 {
     (void)state;
-    static const struct { const char *problem; const char *part; } rows[] = {
+    static const struct {
+        const char *problem;
+        const char *part;
+    } rows[] = {
         {"grouped_gemm mode=forward M=64 N=64 K=64", NULL},
         {"grouped_gemm mode=forward M=3 N=8 K=8", NULL},
         {"grouped_gemm mode=forward M=64 N=63 K=64", "N is 63, not a multiple of 8"},

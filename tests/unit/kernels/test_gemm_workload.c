@@ -106,8 +106,10 @@ static void test_given_rows(void **state)
     (void)state;
     struct workload w;
     const struct grouped_gemm_state *s =
-        init(&w, "grouped_gemm mode=dW M=145 N=8 K=8 experts=6 topk=5 permute_y=true "
-                 "routing=\"rows:0,1,15,64,65,0\"", 1);
+        init(&w,
+             "grouped_gemm mode=dW M=145 N=8 K=8 experts=6 topk=5 permute_y=true "
+             "routing=\"rows:0,1,15,64,65,0\"",
+             1);
     check_routing(s);
     static const int32_t rows[] = {0, 1, 15, 64, 65, 0};
     assert_memory_equal(s->m_sizes, rows, sizeof(rows));
@@ -154,8 +156,10 @@ static void test_checks_small(void **state)
                                        "mode=dW permute_x=true"};
     for (size_t m = 0; m < sizeof(more) / sizeof(more[0]); m++) {
         char text[256];
-        snprintf(text, sizeof(text), "grouped_gemm %s M=145 N=24 K=40 experts=6 "
-                 "routing=\"rows:0,1,15,64,65,0\"", more[m]);
+        snprintf(text, sizeof(text),
+                 "grouped_gemm %s M=145 N=24 K=40 experts=6 "
+                 "routing=\"rows:0,1,15,64,65,0\"",
+                 more[m]);
         struct workload w;
         const struct grouped_gemm_state *s = init(&w, text, 5);
         check_places(s, &w);
@@ -179,8 +183,10 @@ static void test_checks_many(void **state)
     static const char *const modes[] = {"forward", "dW"};
     for (size_t m = 0; m < 2; m++) {
         char text[256];
-        snprintf(text, sizeof(text), "grouped_gemm mode=%s M=2000 N=16 K=16 experts=1024 topk=2 "
-                 "routing=zipf:1", modes[m]);
+        snprintf(text, sizeof(text),
+                 "grouped_gemm mode=%s M=2000 N=16 K=16 experts=1024 topk=2 "
+                 "routing=zipf:1",
+                 modes[m]);
         struct workload w;
         const struct grouped_gemm_state *s = init(&w, text, 5);
         check_places(s, &w);
@@ -240,13 +246,17 @@ static void test_buffers(void **state)
     assert_null(find(&w, "dy"));
     assert_null(find(&w, "topk_weights"));
     grouped_gemm_workload_deinit(&w);
-    init(&w, "grouped_gemm mode=forward M=64 N=24 K=40 experts=4 topk=2 permute_y=true "
-             "fuse_mul_post=true", 5);
+    init(&w,
+         "grouped_gemm mode=forward M=64 N=24 K=40 experts=4 topk=2 permute_y=true "
+         "fuse_mul_post=true",
+         5);
     assert_int_equal(find(&w, "x")->count, 64 * 40);
     assert_int_equal(find(&w, "topk_weights")->dtype, DTYPE_FP32);
     grouped_gemm_workload_deinit(&w);
-    init(&w, "grouped_gemm mode=dW M=64 N=24 K=40 experts=4 topk=2 permute_x=true accumulate=true "
-             "dtype_out=fp32", 5);
+    init(&w,
+         "grouped_gemm mode=dW M=64 N=24 K=40 experts=4 topk=2 permute_x=true accumulate=true "
+         "dtype_out=fp32",
+         5);
     assert_int_equal(find(&w, "x")->count, 32 * 40);
     assert_int_equal(find(&w, "dy")->count, 64 * 24);
     assert_int_equal(find(&w, "out")->count, 4 * 24 * 40);
@@ -285,9 +295,9 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uniform),       cmocka_unit_test(test_seed),
-        cmocka_unit_test(test_zipf),          cmocka_unit_test(test_given_rows),
-        cmocka_unit_test(test_checks_small),  cmocka_unit_test(test_checks_many),
+        cmocka_unit_test(test_uniform),        cmocka_unit_test(test_seed),
+        cmocka_unit_test(test_zipf),           cmocka_unit_test(test_given_rows),
+        cmocka_unit_test(test_checks_small),   cmocka_unit_test(test_checks_many),
         cmocka_unit_test(test_checks_bounded), cmocka_unit_test(test_buffers),
         cmocka_unit_test(test_work),
     };

@@ -41,12 +41,18 @@ static struct launcher *launcher_of(const char *problem, const char *config)
     return l;
 }
 
-/* ---- a small layer with gaps --------------------------------------------------------------------- */
+/* ---- a small layer with gaps ----------------------------------------------------------------- */
 
 /* T = 145 rows of 29 tokens x 5 slots, experts with 0, 1, 15, 64, 65 rows. */
 enum { E = 5, TOPK = 5, TOKENS = 29, T = 145, N = 37, K = 53, GAP = 3 };
-enum { X_STRIDE = K + GAP, W_STRIDE = K + 5, W_EXPERT = N * W_STRIDE + 7, DY_STRIDE = N + 2,
-       DW_STRIDE = K + 1, DW_EXPERT = N * DW_STRIDE + 4 };
+enum {
+    X_STRIDE = K + GAP,
+    W_STRIDE = K + 5,
+    W_EXPERT = N * W_STRIDE + 7,
+    DY_STRIDE = N + 2,
+    DW_STRIDE = K + 1,
+    DW_EXPERT = N * DW_STRIDE + 4
+};
 
 static const int64_t sizes[E] = {0, 1, 15, 64, 65};
 static int64_t gather[T];
@@ -76,12 +82,22 @@ static void fill_all(void)
 
 static struct grouped_gemm_args args_of(void)
 {
-    return (struct grouped_gemm_args){
-        .size = sizeof(struct grouped_gemm_args), .x = x, .w = w, .dy = dy, .out = out,
-        .x_stride = X_STRIDE, .w_stride = W_STRIDE, .w_stride_expert = W_EXPERT,
-        .dy_stride = DY_STRIDE, .m_sizes = sizes, .gather_indices = gather,
-        .topk_weights = weights, .m_sizes_dtype = DTYPE_INT64, .gather_dtype = DTYPE_INT64,
-        .weights_dtype = DTYPE_FP32, .rows = T};
+    return (struct grouped_gemm_args){.size = sizeof(struct grouped_gemm_args),
+                                      .x = x,
+                                      .w = w,
+                                      .dy = dy,
+                                      .out = out,
+                                      .x_stride = X_STRIDE,
+                                      .w_stride = W_STRIDE,
+                                      .w_stride_expert = W_EXPERT,
+                                      .dy_stride = DY_STRIDE,
+                                      .m_sizes = sizes,
+                                      .gather_indices = gather,
+                                      .topk_weights = weights,
+                                      .m_sizes_dtype = DTYPE_INT64,
+                                      .gather_dtype = DTYPE_INT64,
+                                      .weights_dtype = DTYPE_FP32,
+                                      .rows = T};
 }
 
 static void run(const char *problem, const struct grouped_gemm_args *args)
@@ -192,7 +208,8 @@ static void test_other_rows(void **state)
 {
     (void)state;
     struct launcher *l = launcher_of("grouped_gemm mode=forward M=4100 N=37 K=53 experts=5 topk=5 "
-                                     "dtype_in=fp32", TILE);
+                                     "dtype_in=fp32",
+                                     TILE);
     fill_all();
     struct grouped_gemm_args a = args_of();
     const int32_t few[E] = {0, 3, 0, 0, 2};
@@ -232,7 +249,7 @@ static void test_other_rows(void **state)
     launcher_free(l);
 }
 
-/* ---- roundings ----------------------------------------------------------------------------------- */
+/* ---- roundings ------------------------------------------------------------------------------- */
 
 static uint16_t bf16(float v)
 {
@@ -246,15 +263,22 @@ static void test_two_roundings(void **state)
 {
     (void)state;
     struct launcher *l = launcher_of("gemm mode=forward M=2 N=1 K=2 permute_y=true "
-                                     "fuse_mul_post=true", TILE);
+                                     "fuse_mul_post=true",
+                                     TILE);
     const uint16_t in[4] = {bf16(1), bf16(0x1p-8f), bf16(2), bf16(0)};
     const uint16_t one[2] = {bf16(1), bf16(1)};
     const int32_t swap[2] = {1, 0};
     const float scale[2] = {1.00390625f, 1.5f}; /* token order; the first rounds to 1 as bf16 */
     uint16_t result[2] = {0};
-    struct grouped_gemm_args a = {.size = sizeof(a), .x = in, .w = one, .out = result,
-                                  .gather_indices = swap, .gather_dtype = DTYPE_INT32,
-                                  .topk_weights = scale, .weights_dtype = DTYPE_FP32, .rows = 2};
+    struct grouped_gemm_args a = {.size = sizeof(a),
+                                  .x = in,
+                                  .w = one,
+                                  .out = result,
+                                  .gather_indices = swap,
+                                  .gather_dtype = DTYPE_INT32,
+                                  .topk_weights = scale,
+                                  .weights_dtype = DTYPE_FP32,
+                                  .rows = 2};
     assert_ok(launcher_launch(l, &a, err));
     assert_int_equal(result[1], bf16(1.5f));
     assert_int_equal(result[0], bf16(2));
@@ -267,16 +291,19 @@ static void test_two_roundings(void **state)
     launcher_free(l);
 }
 
-/* ---- sizes of args --------------------------------------------------------------------------------- */
+/* ---- sizes of args --------------------------------------------------------------------------- */
 
 static void test_args_size(void **state)
 {
     (void)state;
     struct launcher *l = launcher_of("gemm mode=forward M=4 N=4 K=4 dtype_in=fp32", TILE);
-    struct { struct grouped_gemm_args a; uint64_t more[4]; } newer = {0};
+    struct {
+        struct grouped_gemm_args a;
+        uint64_t more[4];
+    } newer = {0};
     fill_all();
-    newer.a = (struct grouped_gemm_args){.size = sizeof(newer), .x = x, .w = w, .out = out,
-                                         .rows = 4};
+    newer.a =
+        (struct grouped_gemm_args){.size = sizeof(newer), .x = x, .w = w, .out = out, .rows = 4};
     assert_ok(launcher_launch(l, &newer.a, err));
     newer.more[3] = 1;
     assert_fails(launcher_launch(l, &newer.a, err), ERROR_INVALID, "newer gemmd");
@@ -301,7 +328,8 @@ static void test_bad_args(void **state)
 {
     (void)state;
     struct launcher *l = launcher_of("grouped_gemm mode=forward M=145 N=37 K=53 experts=5 topk=5 "
-                                     "permute_y=true fuse_mul_post=true dtype_in=fp32", TILE);
+                                     "permute_y=true fuse_mul_post=true dtype_in=fp32",
+                                     TILE);
     fill_all();
     refuse(a.x = NULL, "args.x is NULL");
     refuse(a.w = NULL, "args.w is NULL");
@@ -324,7 +352,7 @@ static void test_bad_args(void **state)
     launcher_free(l);
 }
 
-/* ---- images and configs ---------------------------------------------------------------------------- */
+/* ---- images and configs ---------------------------------------------------------------------- */
 
 static void test_bad_images(void **state)
 {
@@ -359,7 +387,7 @@ static void test_bad_images(void **state)
     assert_null(launcher_free(NULL));
 }
 
-/* ---- several threads ------------------------------------------------------------------------------- */
+/* ---- several threads ------------------------------------------------------------------------- */
 
 struct caller {
     struct launcher *l;

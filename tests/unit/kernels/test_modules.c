@@ -143,7 +143,8 @@ static void test_bad_names(void **state)
 {
     (void)state;
     struct image out;
-    assert_fails(modules_get(folder, "../../etc/passwd", &out, err), ERROR_INVALID, "32 hex digits");
+    assert_fails(modules_get(folder, "../../etc/passwd", &out, err), ERROR_INVALID,
+                 "32 hex digits");
     assert_fails(modules_remove(folder, "", err), ERROR_INVALID, "32 hex digits");
     char path[PATH_MAX + 64];
     snprintf(path, sizeof(path), "%s/variants", folder);

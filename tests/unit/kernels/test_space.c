@@ -156,11 +156,13 @@ static void test_rejections(void **state)
     const char *p = problems[0];
 #define TILE "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 "
     expect_rejection(p, "BLOCK_SIZE_M=64", ERROR_INVALID, "BLOCK_SIZE_N is missing");
-    expect_rejection(p, "BLOCK_SIZE_M=1000 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64", ERROR_INVALID, "from 1 to 512");
+    expect_rejection(p, "BLOCK_SIZE_M=1000 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64", ERROR_INVALID,
+                     "from 1 to 512");
     expect_rejection(p, TILE "vector_width=12", ERROR_INVALID, "4, 8 or 16");
     expect_rejection(p, TILE "unroll_rows=true", ERROR_INVALID, "unroll_rows=true");
     expect_rejection(p, TILE "unroll_rows=7", ERROR_INVALID, "not a multiple of unroll_rows 7");
-    expect_rejection(p, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=8 BLOCK_SIZE_K=64 vector_width=16", ERROR_INVALID, "16 columns held");
+    expect_rejection(p, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=8 BLOCK_SIZE_K=64 vector_width=16",
+                     ERROR_INVALID, "16 columns held");
     expect_rejection(p, TILE "transpose_w=3", ERROR_INVALID, "transpose_w must be");
     expect_rejection(problems[1], TILE "transpose_w=true", ERROR_INVALID, "mode forward");
     expect_rejection(p, TILE "unroll_rows=16 unroll_cols=2", ERROR_RESOURCE, "at most 24");
@@ -202,8 +204,10 @@ static void test_predict(void **state)
     (void)state;
     struct device_info info = cpu_like();
     struct record wide, narrow;
-    config_of(&wide, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=16 unroll_cols=2");
-    config_of(&narrow, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=4 unroll_cols=1");
+    config_of(&wide,
+              "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=16 unroll_cols=2");
+    config_of(&narrow,
+              "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 vector_width=4 unroll_cols=1");
     static const char *const modes[] = {"forward", "dX", "dW"};
     for (size_t m = 0; m < 3; m++) {
         double before = 0;

@@ -56,18 +56,34 @@ static const char *const test_acc[] = {"fp32", NULL};
 static const char *const test_none[] = {"none", NULL};
 
 #define TEST_SIZE(field)                                                                           \
-    {.name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,         \
-     .help = "a size"}
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .required = true, .min = 1, .max = GEMM_SIZE_MAX,      \
+        .help = "a size"                                                                           \
+    }
 #define TEST_COUNT(field, most)                                                                    \
-    {.name = (field), .type = VALUE_INT, .min = 1, .max = (most),                                  \
-     .fallback = {.type = VALUE_INT, .integer = 1}}
-#define TEST_FLAG(field) {.name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL}}
+    {                                                                                              \
+        .name = (field), .type = VALUE_INT, .min = 1, .max = (most), .fallback = {                 \
+            .type = VALUE_INT,                                                                     \
+            .integer = 1                                                                           \
+        }                                                                                          \
+    }
+#define TEST_FLAG(field)                                                                           \
+    {                                                                                              \
+        .name = (field), .type = VALUE_BOOL, .fallback = {.type = VALUE_BOOL }                     \
+    }
 #define TEST_CHOICE(field, list, value)                                                            \
-    {.name = (field), .type = VALUE_TEXT, .choices = (list),                                       \
-     .fallback = {.type = VALUE_TEXT, .text = (value)}}
+    {                                                                                              \
+        .name = (field), .type = VALUE_TEXT, .choices = (list), .fallback = {                      \
+            .type = VALUE_TEXT,                                                                    \
+            .text = (value)                                                                        \
+        }                                                                                          \
+    }
 
 static const struct op_field test_fields[] = {
-    {.name = "mode", .type = VALUE_TEXT, .required = true, .choices = test_modes,
+    {.name = "mode",
+     .type = VALUE_TEXT,
+     .required = true,
+     .choices = test_modes,
      .help = "which product"},
     TEST_SIZE("M"),
     TEST_SIZE("N"),

@@ -12,10 +12,25 @@ static void test_pow2_examples(void **state)
 {
     (void)state;
     static const int64_t cases[][2] = {
-        {1, 1},       {2, 2},       {3, 3},       {5, 7},       {6, 6},       {7, 7},
-        {8, 8},       {9, 15},      {64, 64},     {96, 96},     {1000, 1016}, {1024, 1024},
-        {1025, 2047}, {1408, 2048}, {768, 1024},  {2880, 4032}, {11008, 16384},
-        {GEMM_SIZE_MAX, GEMM_SIZE_MAX}, {GEMM_SIZE_MAX - 8, GEMM_SIZE_MAX - 8},
+        {1, 1},
+        {2, 2},
+        {3, 3},
+        {5, 7},
+        {6, 6},
+        {7, 7},
+        {8, 8},
+        {9, 15},
+        {64, 64},
+        {96, 96},
+        {1000, 1016},
+        {1024, 1024},
+        {1025, 2047},
+        {1408, 2048},
+        {768, 1024},
+        {2880, 4032},
+        {11008, 16384},
+        {GEMM_SIZE_MAX, GEMM_SIZE_MAX},
+        {GEMM_SIZE_MAX - 8, GEMM_SIZE_MAX - 8},
         {GEMM_SIZE_MAX / 2 + 1, GEMM_SIZE_MAX - 1},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -119,7 +134,8 @@ static void test_sqrt2_definition(void **state)
         int64_t topk = rng_in(&rng, 1, rng_next(&rng) & 1 ? 8 : GEMM_TOPK_MAX);
         int64_t experts = rng_size(&rng, GEMM_EXPERTS_MAX);
         int64_t rows = topk * rng_size(&rng, GEMM_SIZE_MAX / topk);
-        assert_int_equal(bucket_sqrt2_rows(rows, experts, topk), by_definition(rows, experts, topk));
+        assert_int_equal(bucket_sqrt2_rows(rows, experts, topk),
+                         by_definition(rows, experts, topk));
     }
 }
 
@@ -151,7 +167,8 @@ static void test_sqrt2_promises(void **state)
         assert_true(bucket_sqrt2_rows(up, experts, topk) == up);
         int64_t next = rows + topk * rng_in(&rng, 0, 1000);
         assert_true(next > GEMM_SIZE_MAX || bucket_sqrt2_rows(next, experts, topk) >= up);
-        if (rows > 100 * experts && rows > 100 * topk) { /* where steps are fine: never 1.45 times */
+        if (rows > 100 * experts &&
+            rows > 100 * topk) { /* where steps are fine: never 1.45 times */
             assert_true(up * 100 < rows * 145);
         }
     }
@@ -177,8 +194,8 @@ static void test_problems(void **state)
     static struct problem p, b, c;
     struct error err;
     test_ops_set();
-    assert_ok(err, problem_parse(&p, "grouped_gemm mode=dW M=6006 N=1000 K=96 experts=64 topk=6",
-                                 &err));
+    assert_ok(err,
+              problem_parse(&p, "grouped_gemm mode=dW M=6006 N=1000 K=96 experts=64 topk=6", &err));
     problem_bucket(&p, BUCKET_EXACT, &b);
     assert_true(record_equal(&p.fields, &b.fields));
     problem_bucket(&p, BUCKET_SQRT2, &b);

@@ -20,9 +20,7 @@ static const struct {
     uint64_t hash;
     const char *hex;
 } golden[] = {
-    {"custom:x",
-     "", "c074a787cd5451a8c1c91267f42d65ec",
-     UINT64_C(0x516ae1c481f2cd89),
+    {"custom:x", "", "c074a787cd5451a8c1c91267f42d65ec", UINT64_C(0x516ae1c481f2cd89),
      "9401a8637573746f6d3a7880a0"},
     {"grouped_gemm topk=8 mode=forward M=32768 N=1536 K=2048 experts=128 permute_x=true",
      "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", "a2ab90a87686bb08d7bad5c51c8e4b0d",
@@ -45,8 +43,7 @@ static const struct {
      "6e6f6e65a7726f7574696e67a87a6970663a312e32ab7363616c655f626c6f636ba46e6f6e65a4746f70"
      "6b06d9354e564944494120483230302f736d5f3930612f736d3133322f736d656d3233323434382f6d65"
      "6d3134302f6d69672d2f706c373030"},
-    {"gemm mode=forward M=1073741824 N=127 K=128",
-     "cpu", "88d7cf40e5eda06030f4574cf2aa9968",
+    {"gemm mode=forward M=1073741824 N=127 K=128", "cpu", "88d7cf40e5eda06030f4574cf2aa9968",
      UINT64_C(0x25effbf2b027f3ee),
      "9401ac67726f757065645f67656d6dde0011a14bcc80a14dce40000000a14e7faa616363756d756c6174"
      "65c2a964747970655f616363a466703332a864747970655f696ea462663136a964747970655f6f7574a4"
@@ -54,10 +51,11 @@ static const struct {
      "5f706f7374c2a46d6f6465a7666f7277617264a97065726d7574655f78c2a97065726d7574655f79c2a5"
      "7175616e74a46e6f6e65a7726f7574696e67a7756e69666f726dab7363616c655f626c6f636ba46e6f6e"
      "65a4746f706b01a3637075"},
-    {"custom:my.op-1 h=true g=\"h\xc3""\xa9""llo \\\"x\\\"\" f=\"\" e=-2.5 d=-0.0 c=9223372036854775807 "
+    {"custom:my.op-1 h=true g=\"h\xc3"
+     "\xa9"
+     "llo \\\"x\\\"\" f=\"\" e=-2.5 d=-0.0 c=9223372036854775807 "
      "b=-9223372036854775808 a=-33 _=255 Z=65536",
-     "c", "3d8a5f3e86fd7ed969c5c2ebe3380b6f",
-     UINT64_C(0x05f8eca978e22a0e),
+     "c", "3d8a5f3e86fd7ed969c5c2ebe3380b6f", UINT64_C(0x05f8eca978e22a0e),
      "9401ae637573746f6d3a6d792e6f702d318aa15ace00010000a15fccffa161d0dfa162d3800000000000"
      "0000a163cf7fffffffffffffffa164cb0000000000000000a165cbc004000000000000a166a0a167aa68"
      "c3a96c6c6f20227822a168c3a163"},
@@ -151,8 +149,8 @@ static void test_largest(void **state)
     class[sizeof(class) - 1] = 0;
     memset(longer, 'c', sizeof(longer) - 1);
     longer[sizeof(longer) - 1] = 0;
-    assert_ok(err, problem_parse(&problem, "custom:x23456789012345678901234567890123456789012345678",
-                                 &err));
+    assert_ok(err, problem_parse(&problem,
+                                 "custom:x23456789012345678901234567890123456789012345678", &err));
     memset(text, 't', sizeof(text) - 1);
     for (int i = 0; i < RECORD_FIELDS_MAX; i++) {
         snprintf(name, sizeof(name), "f%02d%028d", i, 0);
@@ -248,10 +246,13 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),  cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_golden),
+        cmocka_unit_test(test_decode),
         cmocka_unit_test(test_order_does_not_matter),
-        cmocka_unit_test(test_largest), cmocka_unit_test(test_not_a_key),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_hashes),
+        cmocka_unit_test(test_largest),
+        cmocka_unit_test(test_not_a_key),
+        cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_hashes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every allocation of proto/ fails once: the first, then the second, until a run needs no more. Each
- * time the call must say ERROR_NO_MEMORY and leave nothing behind (the leak checker looks). The
- * linker's --wrap brings allocations here; those of msgpack-c count as one each.
+ * Every allocation of proto/ fails once: the first, then the second, until a run needs no more.
+ * Each time the call must say ERROR_NO_MEMORY and leave nothing behind (the leak checker looks).
+ * The linker's --wrap brings allocations here; those of msgpack-c count as one each.
  */
 #include <stdlib.h>
 
@@ -143,7 +143,8 @@ static const char params[] =
     "{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8,\"routing\":[8]},"
     "\"restrict\":{\"a\":[\"x\",\"y\"],\"b\":1},\"configs\":[\"a=x b=1\",{\"a\":\"y\"}]}";
 static const char order_params[] =
-    "{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8},\"job\":1,\"key\":\"k\","
+    "{\"problem\":{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":8,\"N\":8,\"K\":8},\"job\":1,\"key\":"
+    "\"k\","
     "\"restrict\":{\"a\":\"x\"},\"stamp\":\"s\",\"done\":[{},{}],\"hints\":[\"a=x\"],"
     "\"avoid\":[\"v\"]}";
 

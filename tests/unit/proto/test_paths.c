@@ -159,7 +159,8 @@ static void test_dirs_refused(void **state)
     int fd = open(in_base("/file"), O_CREAT | O_WRONLY, 0600);
     assert_true(fd >= 0);
     close(fd);
-    assert_error(err, ERROR_DENIED, "is not a directory", paths_make_dir(in_base("/file"), 0700, &err));
+    assert_error(err, ERROR_DENIED, "is not a directory",
+                 paths_make_dir(in_base("/file"), 0700, &err));
     assert_error(err, ERROR_IO, "cannot create the directory",
                  paths_make_dir(in_base("/file/below"), 0700, &err));
 }
@@ -172,7 +173,8 @@ static void test_links(void **state)
     assert_int_equal(symlink("nowhere", in_base("/dangling")), 0);
     assert_ok(err, paths_make_dir(in_base("/link"), 0700, &err)); /* our own: a moved directory */
     assert_int_equal(chmod(in_base("/real"), 0777), 0);
-    assert_error(err, ERROR_DENIED, "written to by others", paths_make_dir(in_base("/link"), 0700, &err));
+    assert_error(err, ERROR_DENIED, "written to by others",
+                 paths_make_dir(in_base("/link"), 0700, &err));
     assert_error(err, ERROR_IO, "dangling", paths_make_dir(in_base("/dangling"), 0700, &err));
     if (geteuid() != 0) {
         return;
@@ -183,7 +185,8 @@ static void test_links(void **state)
                  paths_make_dir(in_base("/link/"), 0700, &err));
 }
 
-/* ---- /tmp/gemmd-$UID -------------------------------------------------------------------------- */
+/* ---- /tmp/gemmd-$UID --------------------------------------------------------------------------
+ */
 
 enum { NOBODY = 54321 }; /* a user that no machine has: the name in /tmp is ours to play with */
 
@@ -245,10 +248,11 @@ static void test_runtime_dir_missing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_system_mode), TEST(test_user_mode), TEST(test_defaults_of_home),
-        TEST(test_socket),      TEST(test_too_long),  TEST(test_make_dir),
-        TEST(test_dirs_refused), TEST(test_links),    TEST(test_tmp_dir),
-        TEST(test_runtime_dir_missing),
+        TEST(test_system_mode),      TEST(test_user_mode),
+        TEST(test_defaults_of_home), TEST(test_socket),
+        TEST(test_too_long),         TEST(test_make_dir),
+        TEST(test_dirs_refused),     TEST(test_links),
+        TEST(test_tmp_dir),          TEST(test_runtime_dir_missing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

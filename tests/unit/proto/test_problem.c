@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems: one canonical record whatever was sent, and sentences that tell how to mend the rest. */
+/* Problems: one canonical record whatever was sent, and sentences that tell how to mend the rest.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -52,7 +53,7 @@ static const char *format(void)
 }
 
 #define REFUSES(code, part, call) assert_error(fixture.err, code, part, call)
-#define ACCEPTS(call) assert_ok(fixture.err, call)
+#define ACCEPTS(call)             assert_ok(fixture.err, call)
 
 static const char canonical[] =
     "grouped_gemm K=2048 M=32768 N=1536 accumulate=false dtype_acc=fp32 dtype_in=bf16 "
@@ -64,11 +65,13 @@ static const char canonical[] =
 static void test_defaults_are_filled_in(void **state)
 {
     (void)state;
-    ACCEPTS(unpack("{\"op\":\"grouped_gemm\",\"mode\":\"forward\",\"M\":32768,\"N\":1536,\"K\":2048,"
-                   "\"experts\":128,\"topk\":8,\"permute_x\":true}"));
+    ACCEPTS(
+        unpack("{\"op\":\"grouped_gemm\",\"mode\":\"forward\",\"M\":32768,\"N\":1536,\"K\":2048,"
+               "\"experts\":128,\"topk\":8,\"permute_x\":true}"));
     assert_string_equal(format(), canonical);
     assert_ptr_equal(fixture.p.op, &test_op);
-    ACCEPTS(parse("grouped_gemm mode=forward, M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=True"));
+    ACCEPTS(parse(
+        "grouped_gemm mode=forward, M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=True"));
     assert_string_equal(format(), canonical);
     ACCEPTS(parse(canonical));
     assert_string_equal(format(), canonical);
@@ -80,8 +83,9 @@ static void test_any_order(void **state)
     (void)state;
     struct rng rng = {1};
     static const char *const given[] = {
-        "\"mode\":\"forward\"", "\"M\":32768", "\"N\":1536.0", "\"K\":2048", "\"experts\":128",
-        "\"topk\":8", "\"permute_x\":true", "\"op\":\"grouped_gemm\"", "\"routing\":null"};
+        "\"mode\":\"forward\"", "\"M\":32768", "\"N\":1536.0",       "\"K\":2048",
+        "\"experts\":128",      "\"topk\":8",  "\"permute_x\":true", "\"op\":\"grouped_gemm\"",
+        "\"routing\":null"};
     static const char *const implied[] = {"\"permute_y\":false", "\"quant\":\"none\"",
                                           "\"dtype_acc\":\"fp32\"", "\"dtype_in\":\"bf16\""};
     enum { GIVEN = 9, IMPLIED = 4 };
@@ -150,7 +154,8 @@ static void test_gemm(void **state)
     assert_string_equal(fixture.p.op_name, "grouped_gemm");
     assert_int_equal(record_int(&fixture.p.fields, "experts", 0), 1);
     assert_int_equal(record_int(&fixture.p.fields, "topk", 0), 1);
-    ACCEPTS(unpack("{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":1,\"N\":1,\"K\":1,\"experts\":1.0,\"topk\":1}"));
+    ACCEPTS(unpack(
+        "{\"op\":\"gemm\",\"mode\":\"dW\",\"M\":1,\"N\":1,\"K\":1,\"experts\":1.0,\"topk\":1}"));
     REFUSES(ERROR_CONFLICT, "experts is given otherwise; use op grouped_gemm",
             parse("gemm mode=forward M=64 N=64 K=64 experts=8"));
     REFUSES(ERROR_CONFLICT, "topk", parse("gemm mode=forward M=64 N=64 K=64 topk=true"));
@@ -169,7 +174,12 @@ static void test_custom(void **state)
     assert_string_equal(format(), "custom:x");
     assert_non_null(op_find("custom:x"));
     static const char *const bad[] = {
-        "custom:", "custom", "Custom:x", "custom:a b", "custom:a/b", "custom:\xc3\xa9",
+        "custom:",
+        "custom",
+        "Custom:x",
+        "custom:a b",
+        "custom:a/b",
+        "custom:\xc3\xa9",
         "custom:x234567890123456789012345678901234567890123456789" /* 49 */};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         struct record none;
@@ -209,7 +219,8 @@ static void test_field_errors(void **state)
         int code;
         const char *part;
     } bad[] = {
-        {"grouped_gemm M=1 N=1 K=1", ERROR_INVALID, "needs mode: forward, dX or dW (which product)"},
+        {"grouped_gemm M=1 N=1 K=1", ERROR_INVALID,
+         "needs mode: forward, dX or dW (which product)"},
         {"grouped_gemm mode=forward N=1 K=1", ERROR_INVALID,
          "grouped_gemm needs M: an integer 1..1073741824 (a size)"},
         {"grouped_gemm mode=fwd M=1 N=1 K=1", ERROR_INVALID,
@@ -360,10 +371,19 @@ static void test_long_lists(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults_are_filled_in), TEST(test_any_order),  TEST(test_make),
-        TEST(test_pack),                   TEST(test_format_is_cut), TEST(test_gemm),
-        TEST(test_custom),                 TEST(test_op_errors),  TEST(test_field_errors),
-        TEST(test_wire_errors),            TEST(test_names_on_the_wire), TEST(test_zero_in_text), TEST(test_list_for_text),
+        TEST(test_defaults_are_filled_in),
+        TEST(test_any_order),
+        TEST(test_make),
+        TEST(test_pack),
+        TEST(test_format_is_cut),
+        TEST(test_gemm),
+        TEST(test_custom),
+        TEST(test_op_errors),
+        TEST(test_field_errors),
+        TEST(test_wire_errors),
+        TEST(test_names_on_the_wire),
+        TEST(test_zero_in_text),
+        TEST(test_list_for_text),
         TEST(test_long_lists),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -30,7 +30,8 @@ static void test_sorted_and_typed(void **state)
     record_put_text(&r, "cache", ".ca");
     assert_ok(err, record_set(&r, "BLOCK_SIZE_M", VALUE_OF_INT(64), &err));
     assert_ok(err, record_set(&r, "num_warp", VALUE_OF_REAL(0.5), &err));
-    assert_string_equal(format(&r), "BLOCK_SIZE_M=64 cache=.ca flatten=true num_warp=0.5 num_warps=8");
+    assert_string_equal(format(&r),
+                        "BLOCK_SIZE_M=64 cache=.ca flatten=true num_warp=0.5 num_warps=8");
     assert_int_equal(record_int(&r, "num_warps", -1), 8);
     assert_int_equal(record_int(&r, "flatten", -1), -1);
     assert_int_equal(record_int(&r, "absent", -1), -1);
@@ -68,8 +69,8 @@ static void test_names(void **state)
     struct record r;
     record_init(&r);
     static const char *const good[] = {"a", "_", "A9_.:-", "x23456789012345678901234567890"};
-    static const char *const bad[] = {"", "9a", ".a", "a b", "a=", "\xc3\xa9", "a\n",
-                                      "x2345678901234567890123456789012"};
+    static const char *const bad[] = {"",   "9a",       ".a",  "a b",
+                                      "a=", "\xc3\xa9", "a\n", "x2345678901234567890123456789012"};
     for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
         assert_ok(err, record_set(&r, good[i], VALUE_OF_INT(1), &err));
     }
@@ -175,8 +176,9 @@ static void test_parse(void **state)
                                 " b=True,a=-5\tc=FALSE  d=1e3 e=.5 f=text g=\"two \\\"words\\\"\" "
                                 "h=\"64\"\n i=\"\\x0a\\\\\" j=2x1 k=- l=1e",
                                 &err));
-    assert_string_equal(format(&r), "a=-5 b=true c=false d=1000.0 e=0.5 f=text g=\"two \\\"words\\\"\" "
-                                    "h=\"64\" i=\"\\x0a\\\\\" j=2x1 k=- l=1e");
+    assert_string_equal(format(&r),
+                        "a=-5 b=true c=false d=1000.0 e=0.5 f=text g=\"two \\\"words\\\"\" "
+                        "h=\"64\" i=\"\\x0a\\\\\" j=2x1 k=- l=1e");
     assert_string_equal(record_text(&r, "i", ""), "\n\\");
     assert_ok(err, record_parse(&r, "", &err));
     assert_int_equal(r.n, 0);
@@ -266,11 +268,17 @@ static void test_json_errors(void **state)
     static const struct {
         const char *text, *part;
     } bad[] = {
-        {"{\"a\":[1]}", "'a' must be"}, {"{\"a\":{}}", "'a' must be"}, {"[]", "JSON object"},
-        {"5", "column 1"},              {"{\"a\":1,\"a\":2}", "duplicate"},
-        {"{\"a\":1", "line 1"},         {"{\"a b\":1}", "no field name"},
-        {"{\"a\":\"\\u0000\"}", "\\u0000"},                {"", "line 1"},
-        {"{\"a\":\"\xff\"}", "0xff"},  {"{\"a\":1e999}", "number"},
+        {"{\"a\":[1]}", "'a' must be"},
+        {"{\"a\":{}}", "'a' must be"},
+        {"[]", "JSON object"},
+        {"5", "column 1"},
+        {"{\"a\":1,\"a\":2}", "duplicate"},
+        {"{\"a\":1", "line 1"},
+        {"{\"a b\":1}", "no field name"},
+        {"{\"a\":\"\\u0000\"}", "\\u0000"},
+        {"", "line 1"},
+        {"{\"a\":\"\xff\"}", "0xff"},
+        {"{\"a\":1e999}", "number"},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_error(err, ERROR_INVALID, bad[i].part,
@@ -312,15 +320,29 @@ static void test_unpack_raw(void **state)
         {"\x82\xa1"
          "a\x01\xa1"
          "a\x02",
-         7, ERROR_CONFLICT},                         /* the same name twice */
-        {"\x81\xa1" "a\xc4\x01x", 6, ERROR_INVALID}, /* binary */
-        {"\x81\x01\x01", 3, ERROR_INVALID},          /* a name that is a number */
-        {"\x81\xa2" "a\0\x01", 5, ERROR_INVALID},    /* a zero in the name */
-        {"\x81\xa1" "a\xa1\0", 5, ERROR_INVALID},    /* a zero in the text */
-        {"\x81\xa1" "a\xa1\xff", 5, ERROR_INVALID},  /* not UTF-8 */
-        {"\x81\xa1" "a\xcb\x7f\xf8\0\0\0\0\0\0", 12, ERROR_INVALID},              /* NaN */
-        {"\x81\xa1" "a\xcf\x80\0\0\0\0\0\0\0", 12, ERROR_INVALID},                /* 2^63 */
-        {"\x81\xa1" "a\xca\x3f\x80\0\0", 8, 0},                                   /* float32 */
+         7, ERROR_CONFLICT}, /* the same name twice */
+        {"\x81\xa1"
+         "a\xc4\x01x",
+         6, ERROR_INVALID},                 /* binary */
+        {"\x81\x01\x01", 3, ERROR_INVALID}, /* a name that is a number */
+        {"\x81\xa2"
+         "a\0\x01",
+         5, ERROR_INVALID}, /* a zero in the name */
+        {"\x81\xa1"
+         "a\xa1\0",
+         5, ERROR_INVALID}, /* a zero in the text */
+        {"\x81\xa1"
+         "a\xa1\xff",
+         5, ERROR_INVALID}, /* not UTF-8 */
+        {"\x81\xa1"
+         "a\xcb\x7f\xf8\0\0\0\0\0\0",
+         12, ERROR_INVALID}, /* NaN */
+        {"\x81\xa1"
+         "a\xcf\x80\0\0\0\0\0\0\0",
+         12, ERROR_INVALID}, /* 2^63 */
+        {"\x81\xa1"
+         "a\xca\x3f\x80\0\0",
+         8, 0}, /* float32 */
     };
     struct wire_doc *doc = wire_doc_new();
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -332,13 +354,36 @@ static void test_unpack_raw(void **state)
     wire_doc_free(doc);
 }
 
-/* ---- all forms, random records ---------------------------------------------------------------- */
+/* ---- all forms, random records ----------------------------------------------------------------
+ */
 
 static void random_text(struct rng *rng, char *out, size_t max)
 {
     static const char *const pieces[] = {
-        "a", "Z", "7", " ", "\"", "\\", "=", ",", "\n", "\t", "\x01", "\x7f", "true", "1e5", "-",
-        ".", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "{", "'", "#", "\\x41", "nan",
+        "a",
+        "Z",
+        "7",
+        " ",
+        "\"",
+        "\\",
+        "=",
+        ",",
+        "\n",
+        "\t",
+        "\x01",
+        "\x7f",
+        "true",
+        "1e5",
+        "-",
+        ".",
+        "\xc3\xa9",
+        "\xe2\x82\xac",
+        "\xf0\x9f\x98\x80",
+        "{",
+        "'",
+        "#",
+        "\\x41",
+        "nan",
     };
     out[0] = 0;
     for (int64_t n = rng_in(rng, 0, 12); n > 0; n--) {
@@ -351,8 +396,8 @@ static void random_text(struct rng *rng, char *out, size_t max)
 
 static double random_real(struct rng *rng)
 {
-    static const double special[] = {0.0, -0.0, 1.0, 0.1, DBL_MAX, DBL_MIN, 0x1p-1074, 1e15, 1e16,
-                                     1e17, 123456789.0, 1e-5, 5e-324, -1.5};
+    static const double special[] = {0.0,  -0.0, 1.0,  0.1,         DBL_MAX, DBL_MIN, 0x1p-1074,
+                                     1e15, 1e16, 1e17, 123456789.0, 1e-5,    5e-324,  -1.5};
     double v;
     if (rng_next(rng) % 3 == 0) {
         return special[rng_in(rng, 0, sizeof(special) / sizeof(special[0]) - 1)];
@@ -440,9 +485,18 @@ static void test_reals_are_short(void **state)
     static const struct {
         double v;
         const char *text;
-    } cases[] = {{0.1, "0.1"}, {1, "1.0"}, {1e22, "1e+22"}, {1.0 / 3, "0.3333333333333333"},
-                 {-2.5, "-2.5"}, {5e-324, "5e-324"}, {DBL_MAX, "1.7976931348623157e+308"},
-                 {100, "100.0"}, {1e15, "1000000000000000.0"}, {123456789, "123456789.0"}, {1e-5, "1e-05"}, {0.30000000000000004, "0.30000000000000004"}};
+    } cases[] = {{0.1, "0.1"},
+                 {1, "1.0"},
+                 {1e22, "1e+22"},
+                 {1.0 / 3, "0.3333333333333333"},
+                 {-2.5, "-2.5"},
+                 {5e-324, "5e-324"},
+                 {DBL_MAX, "1.7976931348623157e+308"},
+                 {100, "100.0"},
+                 {1e15, "1000000000000000.0"},
+                 {123456789, "123456789.0"},
+                 {1e-5, "1e-05"},
+                 {0.30000000000000004, "0.30000000000000004"}};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         char out[40];
         struct value v = VALUE_OF_REAL(cases[i].v);
@@ -454,14 +508,22 @@ static void test_reals_are_short(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sorted_and_typed), cmocka_unit_test(test_replace),
-        cmocka_unit_test(test_names),            cmocka_unit_test(test_values_refused),
-        cmocka_unit_test(test_one_zero),         cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_arena_is_packed),  cmocka_unit_test(test_parse),
-        cmocka_unit_test(test_parse_errors),     cmocka_unit_test(test_format_is_cut),
-        cmocka_unit_test(test_locale),           cmocka_unit_test(test_json),
-        cmocka_unit_test(test_json_errors),      cmocka_unit_test(test_unpack),
-        cmocka_unit_test(test_unpack_raw),       cmocka_unit_test(test_round_trips),
+        cmocka_unit_test(test_sorted_and_typed),
+        cmocka_unit_test(test_replace),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_values_refused),
+        cmocka_unit_test(test_one_zero),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_arena_is_packed),
+        cmocka_unit_test(test_parse),
+        cmocka_unit_test(test_parse_errors),
+        cmocka_unit_test(test_format_is_cut),
+        cmocka_unit_test(test_locale),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_json_errors),
+        cmocka_unit_test(test_unpack),
+        cmocka_unit_test(test_unpack_raw),
+        cmocka_unit_test(test_round_trips),
         cmocka_unit_test(test_reals_are_short),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

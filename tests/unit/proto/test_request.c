@@ -49,7 +49,7 @@ static int unpack(const char *rest)
 }
 
 #define REFUSES(code, part, call) assert_error(fixture.err, code, part, call)
-#define ACCEPTS(call) assert_ok(fixture.err, call)
+#define ACCEPTS(call)             assert_ok(fixture.err, call)
 
 /* ---- query ----------------------------------------------------------------------------------- */
 
@@ -74,9 +74,10 @@ static void test_defaults(void **state)
 static void test_given(void **state)
 {
     (void)state;
-    ACCEPTS(unpack("\"wait\":\"now\",\"strategy\":\"random\",\"deadline_ms\":250,\"budget\":1000000,"
-                   "\"iters\":100000,\"warmup\":10000,\"atol\":1,\"rtol\":1e-9,\"seed\":-7,"
-                   "\"progress\":true,\"again\":true,\"budget_ms\":5e3"));
+    ACCEPTS(
+        unpack("\"wait\":\"now\",\"strategy\":\"random\",\"deadline_ms\":250,\"budget\":1000000,"
+               "\"iters\":100000,\"warmup\":10000,\"atol\":1,\"rtol\":1e-9,\"seed\":-7,"
+               "\"progress\":true,\"again\":true,\"budget_ms\":5e3"));
     const struct query *q = &fixture.r.query;
     assert_string_equal(q->wait, "now");
     assert_string_equal(q->strategy, "random");
@@ -87,7 +88,8 @@ static void test_given(void **state)
     assert_int_equal(q->warmup, 10000);
     assert_int_equal(q->seed, -7);
     assert_true(q->atol == 1 && q->rtol == 1e-9 && q->progress && q->again);
-    ACCEPTS(unpack("\"atol\":null,\"iters\":null,\"wait\":null,\"restrict\":null,\"configs\":null"));
+    ACCEPTS(
+        unpack("\"atol\":null,\"iters\":null,\"wait\":null,\"restrict\":null,\"configs\":null"));
     assert_true(q->atol == 1e-2);
     assert_int_equal(q->iters, 20);
     assert_string_equal(q->wait, "tuned");
@@ -104,7 +106,8 @@ static void test_query_errors(void **state)
         {"\"wait\":\"later\"", ERROR_INVALID, "wait is 'later', but takes tuned, now or cached"},
         {"\"strategy\":\"genetic\"", ERROR_INVALID, "takes ranked, exhaustive, random or given"},
         {"\"strategy\":\"given\"", ERROR_INVALID, "strategy 'given' needs configs"},
-        {"\"strategy\":\"exhaustive\",\"configs\":[\"a=1\"]", ERROR_CONFLICT, "use strategy 'given'"},
+        {"\"strategy\":\"exhaustive\",\"configs\":[\"a=1\"]", ERROR_CONFLICT,
+         "use strategy 'given'"},
         {"\"iters\":100001", ERROR_INVALID, "iters is 100001, but takes 0..100000"},
         {"\"iters\":-1", ERROR_INVALID, "iters is -1"},
         {"\"iters\":\"5\"", ERROR_INVALID, "query.iters must be an integer"},
@@ -226,8 +229,10 @@ static void test_configs(void **state)
     REFUSES(ERROR_INVALID, "configs must be an array", unpack("\"configs\":\"a=1\""));
     REFUSES(ERROR_INVALID, "configs[1]: 'warp': expected name=value",
             unpack("\"configs\":[{},\"warp 4\"]"));
-    REFUSES(ERROR_INVALID, "configs[0]: a config must be a map, or text", unpack("\"configs\":[5]"));
-    REFUSES(ERROR_CONFLICT, "configs[0]: field 'a' is given twice", unpack("\"configs\":[\"a=1 a=2\"]"));
+    REFUSES(ERROR_INVALID, "configs[0]: a config must be a map, or text",
+            unpack("\"configs\":[5]"));
+    REFUSES(ERROR_CONFLICT, "configs[0]: field 'a' is given twice",
+            unpack("\"configs\":[\"a=1 a=2\"]"));
     char many[16384] = "\"configs\":[{}";
     for (int i = 0; i < REQUEST_CONFIGS_MAX; i++) {
         strcat(many, ",{}");
@@ -325,7 +330,7 @@ static void test_order_errors(void **state)
 #define ORDER(rest)                                                                                \
     tune_order_unpack(&order,                                                                      \
                       wire_of(fixture.doc, &fixture.b,                                             \
-                              "{" PROBLEM ",\"job\":1,\"key\":\"k\",\"stamp\":\"\"" rest "}"),       \
+                              "{" PROBLEM ",\"job\":1,\"key\":\"k\",\"stamp\":\"\"" rest "}"),     \
                       &fixture.err)
     ACCEPTS(ORDER(""));
     tune_order_deinit(&order);
@@ -335,9 +340,9 @@ static void test_order_errors(void **state)
     REFUSES(ERROR_INVALID, "avoid[1] is no hash", ORDER(",\"avoid\":[\"a\",5]"));
     REFUSES(ERROR_INVALID, "strategy 'given'", ORDER(",\"strategy\":\"given\""));
     REFUSES(ERROR_UNKNOWN_FIELD, "did you mean 'hints'?", ORDER(",\"hint\":[]"));
-    REFUSES(ERROR_INVALID, "needs 'job'",
-            tune_order_unpack(&order, wire_of(fixture.doc, &fixture.b, "{" PROBLEM "}"),
-                              &fixture.err));
+    REFUSES(
+        ERROR_INVALID, "needs 'job'",
+        tune_order_unpack(&order, wire_of(fixture.doc, &fixture.b, "{" PROBLEM "}"), &fixture.err));
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -345,9 +350,9 @@ static void test_order_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_defaults),      TEST(test_given),           TEST(test_query_errors),
-        TEST(test_not_a_number),  TEST(test_restrict),        TEST(test_restrict_errors),
-        TEST(test_configs),       TEST(test_round_trip),      TEST(test_order),
+        TEST(test_defaults),     TEST(test_given),      TEST(test_query_errors),
+        TEST(test_not_a_number), TEST(test_restrict),   TEST(test_restrict_errors),
+        TEST(test_configs),      TEST(test_round_trip), TEST(test_order),
         TEST(test_order_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

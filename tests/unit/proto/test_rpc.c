@@ -74,20 +74,35 @@ static void test_bad_params_keep_the_id(void **state)
         assert_int_equal(f->m.type, RPC_REQUEST);
         assert_int_equal(f->m.id, 9);
     }
-    assert_error(f->err, ERROR_UNKNOWN_METHOD, "aaaaaaaaa",
-                 decode(f, "[0,9,\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",{}]"));
+    assert_error(
+        f->err, ERROR_UNKNOWN_METHOD, "aaaaaaaaa",
+        decode(f, "[0,9,\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\",{}]"));
     assert_int_equal(f->m.id, 9);
-    assert_error(f->err, ERROR_UNKNOWN_METHOD, "a?b", decode(f, "[0,9,\"a\\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\",{}]"));
+    assert_error(f->err, ERROR_UNKNOWN_METHOD, "a?b",
+                 decode(f, "[0,9,\"a\\nbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\",{}]"));
 }
 
 static void test_not_rpc(void **state)
 {
     struct fixture *f = *state;
     static const char *const bad[] = {
-        "5",        "{}",           "[]",           "[0]",           "[0,1,\"m\"]", "[3,1,\"m\",{}]",
-        "[-1,1,1]", "[2,\"m\"]",    "[1,1,null]",   "[\"0\",1,1,1]", "[0,-1,\"m\",{}]",
-        "[0,4294967296,\"m\",{}]",  "[0,1.5,\"m\",{}]",              "[0,1,5,{}]",  "[2,5,{}]",
-        "[1,\"1\",null,null]",      "[0,1,\"m\",{},1]",
+        "5",
+        "{}",
+        "[]",
+        "[0]",
+        "[0,1,\"m\"]",
+        "[3,1,\"m\",{}]",
+        "[-1,1,1]",
+        "[2,\"m\"]",
+        "[1,1,null]",
+        "[\"0\",1,1,1]",
+        "[0,-1,\"m\",{}]",
+        "[0,4294967296,\"m\",{}]",
+        "[0,1.5,\"m\",{}]",
+        "[0,1,5,{}]",
+        "[2,5,{}]",
+        "[1,\"1\",null,null]",
+        "[0,1,\"m\",{},1]",
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_error(f->err, ERROR_MALFORMED, "", decode(f, bad[i]));

@@ -277,14 +277,11 @@ static void test_huge_promises(void **state)
         const char *bytes;
         size_t n;
     } cases[] = {
-        {"\xdd\x20\x00\x00\x00", 5}, /* array32 of 2^29 */
-        {"\xdd\xff\xff\xff\xff", 5},
-        {"\xdf\xff\xff\xff\xff", 5}, /* map32: twice as many */
-        {"\xdf\x80\x00\x00\x00", 5},
-        {"\xdb\xff\xff\xff\xff", 5}, /* str32 */
-        {"\xc6\xff\xff\xff\xff", 5}, /* bin32 */
-        {"\xdc\xff\xff", 3},
-        {"\x92\xdc\x0f\xff", 4},
+        {"\xdd\x20\x00\x00\x00", 5},                              /* array32 of 2^29 */
+        {"\xdd\xff\xff\xff\xff", 5}, {"\xdf\xff\xff\xff\xff", 5}, /* map32: twice as many */
+        {"\xdf\x80\x00\x00\x00", 5}, {"\xdb\xff\xff\xff\xff", 5}, /* str32 */
+        {"\xc6\xff\xff\xff\xff", 5},                              /* bin32 */
+        {"\xdc\xff\xff", 3},         {"\x92\xdc\x0f\xff", 4},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct scan s;
@@ -324,8 +321,8 @@ static void test_depth(void **state)
     (void)state;
     static const uint8_t arrays[] = {0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x90};
     static const uint8_t deeper[] = {0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x91, 0x90};
-    static const uint8_t maps[] = {0x81, 1, 0x81, 1, 0x81, 1, 0x81, 1, 0x81, 1,
-                                   0x81, 1, 0x81, 1, 0x81, 1, 0x80};
+    static const uint8_t maps[] = {0x81, 1,    0x81, 1,    0x81, 1,    0x81, 1,   0x81,
+                                   1,    0x81, 1,    0x81, 1,    0x81, 1,    0x80};
     struct error err;
     assert_int_equal(scan_all(arrays, sizeof(arrays), LIMIT, NULL), SCAN_DONE);
     assert_error(err, ERROR_MALFORMED, "8 levels", scan_all(deeper, sizeof(deeper), LIMIT, &err));
@@ -356,14 +353,10 @@ static void test_nothing_is_more(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_split),
-        cmocka_unit_test(test_stream_of_messages),
-        cmocka_unit_test(test_mutations_agree),
-        cmocka_unit_test(test_decoder_agrees),
-        cmocka_unit_test(test_huge_promises),
-        cmocka_unit_test(test_limit_exact),
-        cmocka_unit_test(test_depth),
-        cmocka_unit_test(test_unused_types),
+        cmocka_unit_test(test_every_split),     cmocka_unit_test(test_stream_of_messages),
+        cmocka_unit_test(test_mutations_agree), cmocka_unit_test(test_decoder_agrees),
+        cmocka_unit_test(test_huge_promises),   cmocka_unit_test(test_limit_exact),
+        cmocka_unit_test(test_depth),           cmocka_unit_test(test_unused_types),
         cmocka_unit_test(test_nothing_is_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

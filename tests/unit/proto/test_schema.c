@@ -58,9 +58,10 @@ static void test_table(void **state)
     assert_int_equal(sample_schema.fields[3].size, 8);
     assert_int_equal(sample_schema.fields[5].offset, offsetof(struct sample, samples));
     static const struct schema *const all[] = {
-        &query_schema, &answer_schema, &progress_schema, &run_schema, &trial_schema, &module_schema,
-        &best_schema, &quarantine_schema, &event_schema, &runner_hello_schema, &attempt_schema,
-        &tune_result_schema, &device_info_schema};
+        &query_schema,      &answer_schema,       &progress_schema, &run_schema,
+        &trial_schema,      &module_schema,       &best_schema,     &quarantine_schema,
+        &event_schema,      &runner_hello_schema, &attempt_schema,  &tune_result_schema,
+        &device_info_schema};
     for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         assert_true(all[i]->n >= 1 && all[i]->n <= 64);
     }
@@ -109,8 +110,9 @@ static void test_absent_is_zero(void **state)
     memset(&f->s, 0xee, sizeof(f->s));
     assert_int_equal(schema_decode(&sample_schema, SCHEMA_STRICT, NULL, &f->s, &f->err), 0);
     expect_zero(&f->s);
-    assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":null,\"name\":null,\"config\":null,"
-                                              "\"samples\":null,\"saved\":null,\"time_us\":0}"),
+    assert_int_equal(decode(f, SCHEMA_STRICT,
+                            "{\"count\":null,\"name\":null,\"config\":null,"
+                            "\"samples\":null,\"saved\":null,\"time_us\":0}"),
                      0);
     expect_zero(&f->s);
 }
@@ -139,7 +141,8 @@ static void test_any_order(void **state)
 static void test_integers(void **state)
 {
     struct fixture *f = *state;
-    assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":-20.0}"), 0); /* from languages with one number */
+    assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":-20.0}"),
+                     0); /* from languages with one number */
     assert_int_equal(f->s.count, -20);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1.5}"), ERROR_INVALID);
     assert_int_equal(decode(f, SCHEMA_STRICT, "{\"count\":1e19}"), ERROR_INVALID);
@@ -177,13 +180,15 @@ static void test_unknown_fields(void **state)
     static const char json[] = "{\"newer\":[1,{}],\"count\":3}";
     assert_int_equal(decode(f, SCHEMA_LENIENT, json), 0);
     assert_int_equal(f->s.count, 3);
-    assert_error(f->err, ERROR_UNKNOWN_FIELD, "sample has no field 'newer'; it takes count, time_us",
+    assert_error(f->err, ERROR_UNKNOWN_FIELD,
+                 "sample has no field 'newer'; it takes count, time_us",
                  decode(f, SCHEMA_STRICT, json));
     assert_error(f->err, ERROR_UNKNOWN_FIELD, "'cuont'; did you mean 'count'?",
                  decode(f, SCHEMA_STRICT, "{\"cuont\":1}"));
     assert_error(f->err, ERROR_UNKNOWN_FIELD, "did you mean 'time_us'?",
                  decode(f, SCHEMA_STRICT, "{\"TIME_US\":1}"));
-    assert_error(f->err, ERROR_UNKNOWN_FIELD, "has no field ''", decode(f, SCHEMA_STRICT, "{\"\":1}"));
+    assert_error(f->err, ERROR_UNKNOWN_FIELD, "has no field ''",
+                 decode(f, SCHEMA_STRICT, "{\"\":1}"));
 }
 
 static void test_given_twice(void **state)
@@ -213,7 +218,8 @@ static void test_zero_in_name(void **state)
     static const struct {
         const char *name;
         size_t n;
-    } names[] = {{"count\0", 6}, {"\0", 1}, {"count\0xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 40}};
+    } names[] = {
+        {"count\0", 6}, {"\0", 1}, {"count\0xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx", 40}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         WIRE_BUF_AUTO b = WIRE_BUF_NULL;
         const struct wire_obj *o;
@@ -233,7 +239,8 @@ static void test_beside(void **state)
     struct fixture *f = *state;
     static const char *const others[] = {"problem", "keys", NULL};
     const struct wire_obj *o = wire_of(f->doc, &f->b, "{\"problem\":{},\"count\":1,\"keys\":2}");
-    assert_ok(f->err, schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
+    assert_ok(f->err,
+              schema_decode_beside(&sample_schema, SCHEMA_STRICT, o, others, &f->s, &f->err));
     assert_int_equal(f->s.count, 1);
     o = wire_of(f->doc, &f->b, "{\"problm\":{}}");
     assert_error(f->err, ERROR_UNKNOWN_FIELD, "did you mean 'problem'?",
@@ -272,8 +279,10 @@ static void test_trial_round_trip(void **state)
 static void test_device_class(void **state)
 {
     (void)state;
-    struct device_info info = {.sm_count = 132, .smem_optin = 232448,
-                               .memory_bytes = INT64_C(150754820096), .power_limit_w = 700};
+    struct device_info info = {.sm_count = 132,
+                               .smem_optin = 232448,
+                               .memory_bytes = INT64_C(150754820096),
+                               .power_limit_w = 700};
     strcpy(info.name, "NVIDIA H200");
     strcpy(info.arch, "sm_90a");
     device_class_format(&info);
@@ -290,10 +299,11 @@ static void test_device_class(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_table),       TEST(test_all_kinds),      TEST(test_absent_is_zero),
-        TEST(test_any_order),   TEST(test_not_known_is_nil), TEST(test_integers),
-        TEST(test_wrong_types), TEST(test_unknown_fields), TEST(test_given_twice),
-        TEST(test_zero_in_name), TEST(test_beside),      TEST(test_trial_round_trip), TEST(test_device_class),
+        TEST(test_table),        TEST(test_all_kinds),        TEST(test_absent_is_zero),
+        TEST(test_any_order),    TEST(test_not_known_is_nil), TEST(test_integers),
+        TEST(test_wrong_types),  TEST(test_unknown_fields),   TEST(test_given_twice),
+        TEST(test_zero_in_name), TEST(test_beside),           TEST(test_trial_round_trip),
+        TEST(test_device_class),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,12 +26,26 @@ static void test_integers_shortest(void **state)
         int64_t v;
         const char *hex;
     } cases[] = {
-        {0, "00"}, {127, "7f"}, {128, "cc80"}, {255, "ccff"}, {256, "cd0100"}, {65535, "cdffff"},
-        {65536, "ce00010000"}, {UINT32_MAX, "ceffffffff"},
-        {INT64_C(1) << 32, "cf0000000100000000"}, {INT64_MAX, "cf7fffffffffffffff"},
-        {-1, "ff"}, {-32, "e0"}, {-33, "d0df"}, {-128, "d080"}, {-129, "d1ff7f"},
-        {-32768, "d18000"}, {-32769, "d2ffff7fff"}, {INT32_MIN, "d280000000"},
-        {(int64_t)INT32_MIN - 1, "d3ffffffff7fffffff"}, {INT64_MIN, "d38000000000000000"},
+        {0, "00"},
+        {127, "7f"},
+        {128, "cc80"},
+        {255, "ccff"},
+        {256, "cd0100"},
+        {65535, "cdffff"},
+        {65536, "ce00010000"},
+        {UINT32_MAX, "ceffffffff"},
+        {INT64_C(1) << 32, "cf0000000100000000"},
+        {INT64_MAX, "cf7fffffffffffffff"},
+        {-1, "ff"},
+        {-32, "e0"},
+        {-33, "d0df"},
+        {-128, "d080"},
+        {-129, "d1ff7f"},
+        {-32768, "d18000"},
+        {-32769, "d2ffff7fff"},
+        {INT32_MIN, "d280000000"},
+        {(int64_t)INT32_MIN - 1, "d3ffffffff7fffffff"},
+        {INT64_MIN, "d38000000000000000"},
     };
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -114,8 +128,8 @@ static void test_types(void **state)
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *o =
         wire_of(doc, &b, "[null, true, 7, -7, 1.5, \"text\", [1], {\"k\": 2}]");
-    static const enum wire_type types[] = {WIRE_NIL, WIRE_BOOL, WIRE_INT, WIRE_INT,
-                                           WIRE_REAL, WIRE_STR, WIRE_ARRAY, WIRE_MAP};
+    static const enum wire_type types[] = {WIRE_NIL,  WIRE_BOOL, WIRE_INT,   WIRE_INT,
+                                           WIRE_REAL, WIRE_STR,  WIRE_ARRAY, WIRE_MAP};
     assert_int_equal(wire_count(o), 8);
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(wire_type_of(wire_at(o, i)), types[i]);
@@ -188,8 +202,9 @@ static void test_zero_byte_in_text(void **state)
     struct wire_doc *doc = wire_doc_new();
     const struct wire_obj *o;
     char out[8];
-    assert_int_equal(wire_decode(doc, "\xa3"
-                                      "a\0b",
+    assert_int_equal(wire_decode(doc,
+                                 "\xa3"
+                                 "a\0b",
                                  4, &o, NULL),
                      0);
     assert_false(wire_copy_str(o, out, sizeof(out)));
@@ -308,8 +323,17 @@ static void test_json(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "null", "true", "[]", "{}", "-9223372036854775808", "0.1", "1e-07", "1e+300", "3.0",
-        "{\"a\":[1,2.5,\"x\"],\"b\":{\"c\":null}}", "\"q\\\"b\\\\n\\n\\t\\u0001\xc3\xa9\"",
+        "null",
+        "true",
+        "[]",
+        "{}",
+        "-9223372036854775808",
+        "0.1",
+        "1e-07",
+        "1e+300",
+        "3.0",
+        "{\"a\":[1,2.5,\"x\"],\"b\":{\"c\":null}}",
+        "\"q\\\"b\\\\n\\n\\t\\u0001\xc3\xa9\"",
     };
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {

@@ -15,7 +15,7 @@
 #include "daemon/runner/runner.h"
 #include "kernels/family.h"
 
-/* ---- folders ------------------------------------------------------------------------------------- */
+/* ---- folders --------------------------------------------------------------------------------- */
 
 char *folder_make(void)
 {
@@ -49,13 +49,14 @@ const char *folder_file(const char *folder, const char *name, const char *conten
     return path;
 }
 
-/* ---- the child ----------------------------------------------------------------------------------- */
+/* ---- the child ------------------------------------------------------------------------------- */
 
 static void run_child(int fd, const char *device, const char *cache, const char *const args[])
 {
     char number[16];
-    char *argv[32] = {(char *)"gemmd-runner", (char *)"--fd", number, (char *)"--device",
-                      (char *)device, (char *)"--cache-dir", (char *)cache};
+    char *argv[32] = {(char *)"gemmd-runner", (char *)"--fd", number,
+                      (char *)"--device",     (char *)device, (char *)"--cache-dir",
+                      (char *)cache};
     int argc = 7;
     snprintf(number, sizeof(number), "%d", fd);
     for (; args && *args; args++) {
@@ -103,7 +104,7 @@ int child_end(struct child *c)
     return child_ended(c);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void decode(const struct schema *s, const struct wire_obj *map, void *out)
 {
@@ -213,7 +214,7 @@ void child_forget(struct child *c)
     memset(c->attempted, 0, sizeof(c->attempted));
 }
 
-/* ---- sending ------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 void child_send_cancel(struct child *c, int64_t job)
 {
@@ -249,7 +250,7 @@ void child_tune(struct child *c, const struct tune_order *o)
     child_wait(c);
 }
 
-/* ---- orders -------------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 struct tune_order *order_new(const char *problem)
 {
@@ -320,7 +321,7 @@ void order_done(struct tune_order *o, const struct trial *trials, uint32_t n)
     o->n_done = n;
 }
 
-/* ---- looking ------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 const struct trial *find_trial(const struct child *c, const struct record *config,
                                const char *stage)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd's part, for tests: starts the runner in a forked child, gives it orders, and keeps all that it
- * says. Both ends use channel.c; what is on the socket is checked against proto/ by decoding it.
+ * gemmd's part, for tests: starts the runner in a forked child, gives it orders, and keeps all that
+ * it says. Both ends use channel.c; what is on the socket is checked against proto/ by decoding it.
  */
 #ifndef GEMMD_TESTS_RUNNER_HARNESS_H
 #define GEMMD_TESTS_RUNNER_HARNESS_H
@@ -22,18 +22,18 @@ struct child {
     struct channel channel;
     /* What came, in order. */
     uint32_t n_trials, n_modules, n_attempts, n_progress;
-    struct trial *trials;      /* owned, SEEN_MAX */
-    struct module *modules;    /* owned, SEEN_MAX */
-    struct attempt last;       /* attempt */
-    bool attempted[5];         /* prepare compile load verify time */
-    struct progress progress;  /* the last */
+    struct trial *trials;     /* owned, SEEN_MAX */
+    struct module *modules;   /* owned, SEEN_MAX */
+    struct attempt last;      /* attempt */
+    bool attempted[5];        /* prepare compile load verify time */
+    struct progress progress; /* the last */
     struct runner_hello hello;
     struct device_info device;
     bool has_hello, has_device, bye;
     uint32_t module_before_trial; /* trials whose module had been sent before */
     /* The response. */
     bool answered;
-    struct error error;        /* code 0: result holds */
+    struct error error; /* code 0: result holds */
     struct tune_result result;
 };
 

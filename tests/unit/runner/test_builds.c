@@ -16,7 +16,7 @@ static void sleep_ms(long ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 struct count_task {
     struct task task;
@@ -110,8 +110,8 @@ static void test_abandon(void **state)
     (void)state;
     static atomic_int started, release;
     static struct count_task stuck, fine;
-    stuck = (struct count_task){.task = {.run = run_count, .lost = lose_count},
-                                .started = &started, .release = &release};
+    stuck = (struct count_task){
+        .task = {.run = run_count, .lost = lose_count}, .started = &started, .release = &release};
     fine = (struct count_task){.task.run = run_count};
     struct tasks *p = open_tasks(1);
     struct task *longest;
@@ -154,7 +154,7 @@ static void test_free_leaves_the_queue_alone(void **state)
     assert_int_equal(t[0].ran, 1);
 }
 
-/* ---- builds -------------------------------------------------------------------------------------- */
+/* ---- builds ---------------------------------------------------------------------------------- */
 
 struct counting {
     struct compiler base;
@@ -187,15 +187,18 @@ static int counting_compile(struct compiler *base, const struct variant *v, stru
 }
 
 static const struct compiler_ops counting_ops = {
-    .kind = "counting", .suffix = "txt", .version = counting_version, .compile = counting_compile,
+    .kind = "counting",
+    .suffix = "txt",
+    .version = counting_version,
+    .compile = counting_compile,
 };
 
 static struct builds *open_builds(struct counting *c, const char *cache)
 {
     struct builds *b;
     struct error err;
-    struct builds_setup setup = {.compiler = &c->base, .cache_dir = cache, .threads = 3,
-                                 .note_fd = -1};
+    struct builds_setup setup = {
+        .compiler = &c->base, .cache_dir = cache, .threads = 3, .note_fd = -1};
     assert_int_equal(builds_new(&setup, &b, &err), 0);
     return b;
 }

@@ -12,7 +12,7 @@
 
 #define HEADER                                                                                     \
     "{\"gemmd_landscape\": 1, \"note\": \"by hand\", \"device\": {\"kind\": \"cpu\", \"name\": "   \
-    "\"Test CPU\", \"uuid\": \"cpu\", \"arch\": \"x86_64\", \"sm_count\": 2, \"smem_optin\": "    \
+    "\"Test CPU\", \"uuid\": \"cpu\", \"arch\": \"x86_64\", \"sm_count\": 2, \"smem_optin\": "     \
     "1048576, \"memory_bytes\": 1073741824, \"peak_tflops\": 0.2, \"peak_gbps\": 20, "             \
     "\"compiler\": \"cc 12\"}}\n"
 #define PROBLEM "{\"problem\": \"grouped_gemm mode=forward M=64 N=64 K=64 experts=4\"}\n"
@@ -103,7 +103,7 @@ static int times(struct world *w, struct kernel *k, const char *text, double sto
     return w->device->ops->time(w->device, w->prepared, k, &config, &t, out, n, err);
 }
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 static void test_what_the_device_says_it_is(void **state)
 {
@@ -125,7 +125,9 @@ static void test_what_the_device_says_it_is(void **state)
 static void test_bad_files(void **state)
 {
     (void)state;
-    const struct { const char *content, *sentence; } cases[] = {
+    const struct {
+        const char *content, *sentence;
+    } cases[] = {
         {"", "is empty"},
         {"{}\n", "\"gemmd_landscape\": 1"},
         {"{\"gemmd_landscape\": 2}\n", "line 1: the first line"},
@@ -160,7 +162,7 @@ static void test_bad_files(void **state)
     folder_remove(w.folder);
 }
 
-/* ---- times --------------------------------------------------------------------------------------- */
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static void test_recorded_times(void **state)
 {
@@ -244,7 +246,7 @@ static void test_recorded_failures(void **state)
     close_world(&w);
 }
 
-/* ---- faults -------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static void test_fault_patterns(void **state)
 {
@@ -254,7 +256,8 @@ static void test_fault_patterns(void **state)
     struct kernel *k;
     struct rejection why = {0};
     struct record a, b;
-    open_world(&w, HEADER "{\"synthetic\": {}}\n"
+    open_world(&w, HEADER
+               "{\"synthetic\": {}}\n"
                "{\"fault\": \"compile\", \"config\": \"BLOCK_SIZE_M=16 GROUP_SIZE_M=99\"}\n"
                "{\"fault\": \"no_memory\", \"stage\": \"time\", \"config\": {\"GROUP_SIZE_M\": 1, "
                "\"BLOCK_SIZE_M\": 64}}\n"
@@ -288,8 +291,7 @@ static void test_overlay_and_once(void **state)
     char marker[512], overlay[1200];
     char *folder = folder_make();
     snprintf(marker, sizeof(marker), "%s/marker", folder);
-    snprintf(overlay, sizeof(overlay),
-             "{\"fault\": \"no_memory\", \"once\": \"%s\"}\n", marker);
+    snprintf(overlay, sizeof(overlay), "{\"fault\": \"no_memory\", \"once\": \"%s\"}\n", marker);
     setenv("GEMMD_REPLAY_FAULTS", folder_file(folder, "faults.jsonl", overlay), 1);
     open_world(&w, HEADER PROBLEM ENTRY_A);
     assert_int_equal(access(marker, F_OK), -1);

@@ -16,10 +16,10 @@
 
 #include "daemon/runner/runner.h"
 
-#define SMALL "grouped_gemm mode=forward M=64 N=64 K=64 experts=4"
-#define LARGE "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true"
-#define SYNTHETIC "replay:" TEST_DATA "/synthetic.jsonl"
-#define RECORDED "replay:" TEST_DATA "/cpu-small.jsonl"
+#define SMALL            "grouped_gemm mode=forward M=64 N=64 K=64 experts=4"
+#define LARGE            "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true"
+#define SYNTHETIC        "replay:" TEST_DATA "/synthetic.jsonl"
+#define RECORDED         "replay:" TEST_DATA "/cpu-small.jsonl"
 #define RECORDED_PROBLEM "grouped_gemm mode=forward M=128 N=128 K=128 experts=4"
 
 static char *cache; /* of all tests but those that need their own */
@@ -109,7 +109,7 @@ static uint32_t ranked_configs(struct record *out, uint32_t n)
     return found;
 }
 
-/* ---- what must hold of every stream -------------------------------------------------------------- */
+/* ---- what must hold of every stream ---------------------------------------------------------- */
 
 static void check_best(const struct child *c)
 {
@@ -149,7 +149,7 @@ static void check_trials(const struct child *c, const struct tune_order *o)
     }
 }
 
-/* ---- the cpu device ------------------------------------------------------------------------------ */
+/* ---- the cpu device -------------------------------------------------------------------------- */
 
 static void test_cpu_from_job_to_best(void **state)
 {
@@ -212,7 +212,8 @@ static void test_cpu_given(void **state)
     assert_non_null(refused);
     assert_string_equal(refused->status, "invalid");
     assert_non_null(strstr(refused->reason, "vector_width"));
-    assert_int_equal(count_trials(&c, "measure", NULL), 3); /* and the reference, as the yardstick */
+    assert_int_equal(count_trials(&c, "measure", NULL),
+                     3); /* and the reference, as the yardstick */
     order_free(o);
     o = order_new(SMALL);
     order_given(o, bad);
@@ -227,7 +228,7 @@ static void test_cpu_given(void **state)
     child_end(&c);
 }
 
-/* ---- the search ---------------------------------------------------------------------------------- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 static void test_same_seed_same_run(void **state)
 {
@@ -349,8 +350,7 @@ static void test_restricted(void **state)
     must_work(&c);
     assert_int_equal(record_int(&c.result.config, "num_stages", 0), 2);
     for (uint32_t i = 0; i < c.n_trials; i++) {
-        assert_true(c.trials[i].reference ||
-                    record_int(&c.trials[i].config, "num_stages", 0) == 2);
+        assert_true(c.trials[i].reference || record_int(&c.trials[i].config, "num_stages", 0) == 2);
     }
     order_free(o);
     o = order_new(LARGE);
@@ -407,7 +407,7 @@ static void test_ties_are_settled(void **state)
     folder_remove(folder);
 }
 
-/* ---- resuming ------------------------------------------------------------------------------------ */
+/* ---- resuming -------------------------------------------------------------------------------- */
 
 static void test_resume_measures_nothing_twice(void **state)
 {
@@ -446,6 +446,35 @@ static void test_resume_measures_nothing_twice(void **state)
     order_free(o);
     child_end(&first);
     child_end(&second);
+}
+
+/* What was measured outside a restriction does not use up its budget. */
+static void test_resume_restricted(void **state)
+{
+    (void)state;
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 6;
+    start(&c, SYNTHETIC);
+    child_tune(&c, o);
+    must_work(&c);
+    struct tune_order *p = order_new(LARGE);
+    p->request.query.budget = 6;
+    order_restrict(p, "num_stages", 2);
+    order_done(p, c.trials, c.n_trials);
+    uint32_t old = 0;
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        old += strcmp(c.trials[i].stage, "measure") == 0 &&
+               record_int(&c.trials[i].config, "num_stages", 0) == 2;
+    }
+    child_forget(&c);
+    child_tune(&c, p);
+    must_work(&c);
+    assert_int_equal(record_int(&c.result.config, "num_stages", 0), 2);
+    assert_int_equal(count_trials(&c, "measure", NULL), 6 - old);
+    order_free(o);
+    order_free(p);
+    child_end(&c);
 }
 
 static void test_failures_of_earlier_runs_are_done_too(void **state)
@@ -502,7 +531,7 @@ static void test_avoid(void **state)
     child_end(&c);
 }
 
-/* ---- the conversation ---------------------------------------------------------------------------- */
+/* ---- the conversation ------------------------------------------------------------------------ */
 
 static void wait_trials(struct child *c, uint32_t n)
 {
@@ -575,11 +604,15 @@ static void test_bad_requests(void **state)
     (void)state;
     struct child c;
     start(&c, SYNTHETIC);
-    const char unknown[] = "\x94\x00\x05\xa5" "dance" "\x80";
+    const char unknown[] = "\x94\x00\x05\xa5"
+                           "dance"
+                           "\x80";
     child_send_raw(&c, unknown, sizeof(unknown) - 1);
     child_wait(&c);
     must_fail(&c, ERROR_UNKNOWN_METHOD, "\"dance\"");
-    const char empty[] = "\x94\x00\x05\xa4" "tune" "\x80";
+    const char empty[] = "\x94\x00\x05\xa4"
+                         "tune"
+                         "\x80";
     child_send_raw(&c, empty, sizeof(empty) - 1);
     child_wait(&c);
     assert_true(c.error.code < 0 && c.error.text[0]);
@@ -613,7 +646,7 @@ static void test_usage(void **state)
     must_exit(child_ended(&c), RUNNER_EXIT_USAGE);
 }
 
-/* ---- faults -------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 /* The second candidate of LARGE faults; what the runner said is in c. */
 static void run_faulty(struct child *c, char **folder, const char *fault, const char *stage,
@@ -646,7 +679,8 @@ static void test_crashes_name_their_candidate(void **state)
         child_wait(&c);
         assert_false(c.answered);
         assert_string_equal(c.last.stage, stages[i]);
-        /* compile and load know no run-time parameters: another config of the variant may be first */
+        /* compile and load know no run-time parameters: another config of the variant may be first
+         */
         assert_int_equal(record_int(&c.last.config, "BLOCK_SIZE_N", 0),
                          record_int(&configs[1], "BLOCK_SIZE_N", 1));
         assert_int_equal(strlen(c.last.variant), HASH_HEX - 1);
@@ -720,7 +754,9 @@ static void test_lost_device_ends_the_process(void **state)
 static void test_bad_candidates_lose(void **state)
 {
     (void)state;
-    const struct { const char *fault, *stage, *status; } cases[] = {
+    const struct {
+        const char *fault, *stage, *status;
+    } cases[] = {
         {"wrong", "verify", "wrong_result"}, {"compile", "compile", "compile"},
         {"resource", "load", "resource"},    {"no_memory", "time", "no_memory"},
         {"no_memory", "load", "no_memory"},
@@ -799,6 +835,7 @@ int main(void)
         cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_ties_are_settled),
         cmocka_unit_test(test_resume_measures_nothing_twice),
+        cmocka_unit_test(test_resume_restricted),
         cmocka_unit_test(test_failures_of_earlier_runs_are_done_too),
         cmocka_unit_test(test_avoid),
         cmocka_unit_test(test_cancel_busy_ping),

@@ -16,8 +16,8 @@ static struct strategy *open_strategy(const char *name, uint32_t n, uint32_t bud
     for (uint32_t i = 0; i < N; i++) {
         predicted[i] = 10 + i;
     }
-    struct strategy_setup setup = {.n = n, .predicted_us = predicted, .budget = budget,
-                                   .seed = seed};
+    struct strategy_setup setup = {
+        .n = n, .predicted_us = predicted, .budget = budget, .seed = seed};
     struct strategy *s;
     struct error err;
     assert_int_equal(strategy_find(name)->open(&setup, &s, &err), 0);
@@ -50,9 +50,12 @@ static void test_names(void **state)
 static void test_never_twice_and_budget(void **state)
 {
     (void)state;
-    const struct { const char *name; uint32_t budget, expected; } cases[] = {
-        {"ranked", 7, 7}, {"ranked", 100, N}, {"random", 7, 7}, {"exhaustive", 0, N},
-        {"exhaustive", 5, 5}, {"given", 3, N},
+    const struct {
+        const char *name;
+        uint32_t budget, expected;
+    } cases[] = {
+        {"ranked", 7, 7},     {"ranked", 100, N},   {"random", 7, 7},
+        {"exhaustive", 0, N}, {"exhaustive", 5, 5}, {"given", 3, N},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct strategy *s = open_strategy(cases[i].name, N, cases[i].budget, 1);

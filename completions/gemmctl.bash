@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# bash completion of gemmctl
+
+_gemmctl() {
+    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
+    local commands="get tune bench pin unpin list show trials modules quarantine evict space check
+        export import backup status devices start stop version help"
+    local common="--socket --device --json --quiet --help"
+    local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
+        --fuse-mul-post --accumulate --dtype --out-dtype --routing --op --shapes --model --layer
+        --permutes"
+    local search="--budget --budget-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
+    local space="--restrict --space"
+    local given="--config --configs --atol --rtol"
+    local rows="--where --sort --top --offset"
+    local options=$common
+
+    case $prev in
+    --mode) COMPREPLY=($(compgen -W "forward dX dW" -- "$cur")); return ;;
+    --dtype|--out-dtype) COMPREPLY=($(compgen -W "bf16 fp16 fp32" -- "$cur")); return ;;
+    --wait) COMPREPLY=($(compgen -W "tuned now cached" -- "$cur")); return ;;
+    --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random given" -- "$cur")); return ;;
+    --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
+    --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
+    --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;
+    --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
+    --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
+    --what)
+        COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
+        return ;;
+    --socket|--shapes|--space|--configs|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    esac
+    if [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
+        COMPREPLY=($(compgen -W "$commands" -- "$cur"))
+        return
+    fi
+    case ${COMP_WORDS[1]} in
+    get|tune|bench) options="$problem $search $space $given $common" ;;
+    pin|check) options="$problem $given $common" ;;
+    unpin|evict|show) options="$problem $common" ;;
+    space) options="$problem $space $common" ;;
+    trials) options="$problem $rows --failed $common" ;;
+    list) options="--what $rows $common" ;;
+    quarantine) options="--clear $rows $common" ;;
+    modules|devices) options="$rows $common" ;;
+    export) options="--output $common" ;;
+    import|backup)
+        case $cur in
+        -*) ;;
+        *) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+        esac ;;
+    esac
+    COMPREPLY=($(compgen -W "$options" -- "$cur"))
+}
+
+complete -F _gemmctl gemmctl

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+# fish completion of gemmctl
+
+set -l commands get tune bench pin unpin list show trials modules quarantine evict space check \
+    export import backup status devices start stop version help
+set -l asking get tune bench
+set -l problems get tune bench pin unpin evict show space check trials
+set -l listing list trials modules devices quarantine
+
+complete -c gemmctl -f
+complete -c gemmctl -n "not __fish_seen_subcommand_from $commands" -a "$commands"
+complete -c gemmctl -n "__fish_seen_subcommand_from help" -a "$commands"
+complete -c gemmctl -n "__fish_seen_subcommand_from import backup" -F
+
+complete -c gemmctl -l socket -r -F -d "socket of the daemon"
+complete -c gemmctl -l device -x -a "cpu cuda:0" -d "whose daemon"
+complete -c gemmctl -l json -d "one JSON document instead of tables"
+complete -c gemmctl -s q -l quiet -d "no progress, no remarks"
+complete -c gemmctl -l help -d "options of the command"
+
+set -l p "__fish_seen_subcommand_from $problems"
+complete -c gemmctl -n $p -l mode -x -a "forward dX dW" -d "modes"
+complete -c gemmctl -n $p -l m -x -d "routed rows"
+complete -c gemmctl -n $p -l n -x -d "rows of W"
+complete -c gemmctl -n $p -l k -x -d "columns of W"
+complete -c gemmctl -n $p -l tokens -x -d "M is tokens times topk"
+complete -c gemmctl -n $p -l experts -x -d "experts"
+complete -c gemmctl -n $p -l topk -x -d "experts per token"
+complete -c gemmctl -n $p -l permute-x -d "X is in token order"
+complete -c gemmctl -n $p -l permute-y -d "Y is in token order"
+complete -c gemmctl -n $p -l fuse-mul-post -d "multiply by the routing weights"
+complete -c gemmctl -n $p -l accumulate -d "dW is added"
+complete -c gemmctl -n $p -l dtype -x -a "bf16 fp16 fp32" -d "type of the operands"
+complete -c gemmctl -n $p -l out-dtype -x -a "bf16 fp16 fp32" -d "type of the output"
+complete -c gemmctl -n $p -l routing -x -a "uniform zipf: rows:" -d "routing profile"
+complete -c gemmctl -n $p -l op -x -a "grouped_gemm gemm custom:" -d "op"
+complete -c gemmctl -n $p -l shapes -r -F -d "table of layers"
+complete -c gemmctl -n $p -l model -x -d "of --shapes"
+complete -c gemmctl -n $p -l layer -x -a "gate_up down" -d "of --shapes"
+complete -c gemmctl -n $p -l permutes -x -a "own none" -d "of --shapes"
+
+set -l a "__fish_seen_subcommand_from $asking"
+complete -c gemmctl -n $a -l budget -x -d "configs at most"
+complete -c gemmctl -n $a -l budget-ms -x -d "device time at most"
+complete -c gemmctl -n $a -l strategy -x -a "ranked exhaustive random given" -d "strategy"
+complete -c gemmctl -n $a -l iters -x -d "timed launches"
+complete -c gemmctl -n $a -l warmup -x -d "untimed launches"
+complete -c gemmctl -n $a -l seed -x -d "seed"
+complete -c gemmctl -n $a -l wait -x -a "tuned now cached" -d "how to wait"
+complete -c gemmctl -n $a -l deadline-ms -x -d "answer by then"
+complete -c gemmctl -n $a -l again -d "tune even when known"
+set -l s "__fish_seen_subcommand_from $asking space"
+complete -c gemmctl -n $s -l restrict -x -d "only these values"
+complete -c gemmctl -n $s -l space -r -F -d "the same as JSON"
+set -l g "__fish_seen_subcommand_from $asking pin check"
+complete -c gemmctl -n $g -l config -x -d "just this config"
+complete -c gemmctl -n $g -l configs -r -F -d "just these configs"
+complete -c gemmctl -n $g -l atol -x -d "absolute tolerance"
+complete -c gemmctl -n $g -l rtol -x -d "relative tolerance"
+
+set -l r "__fish_seen_subcommand_from $listing"
+complete -c gemmctl -n $r -l where -x -d "only these rows"
+complete -c gemmctl -n $r -l sort -x -d "column"
+complete -c gemmctl -n $r -l top -x -d "first rows"
+complete -c gemmctl -n $r -l offset -x -d "without the first rows"
+complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
+    -a "best history trials modules quarantine runs devices events" -d "list"
+complete -c gemmctl -n "__fish_seen_subcommand_from trials" -l failed -d "only failures"
+complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "let it run again"
+complete -c gemmctl -n "__fish_seen_subcommand_from export" -l output -r -F -d "instead of stdout"

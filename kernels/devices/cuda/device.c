@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A GPU, opened: a context and a stream of our own, the tools, and candidates as modules. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static int create_context(struct cuda_device *d, struct error *err)
+{
+    const struct cuda_driver *cu = d->cu;
+    int mode = CU_COMPUTEMODE_DEFAULT;
+    cu->device_attribute(&mode, CU_DEVICE_ATTRIBUTE_COMPUTE_MODE, d->device);
+    if (mode == CU_COMPUTEMODE_PROHIBITED) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "GPU %s is in compute mode PROHIBITED: nvidia-smi -c "
+                         "DEFAULT allows it",
+                         d->base.info.uuid);
+    }
+    /* Waiting yields: a runner must not burn a core beside a training job. */
+    int r = cuda_check(cu, cu->context_create(&d->context, CU_CTX_SCHED_BLOCKING_SYNC, d->device),
+                       err, "creating a context on %s", d->base.info.name);
+    r = r ? r
+          : cuda_check(cu, cu->stream_create(&d->stream, CU_STREAM_NON_BLOCKING), err,
+                       "creating a stream");
+    r = r ? r
+          : cuda_check(cu, cu->event_create(&d->begin, CU_EVENT_BLOCKING_SYNC), err,
+                       "creating an event");
+    r = r ? r
+          : cuda_check(cu, cu->event_create(&d->end, CU_EVENT_BLOCKING_SYNC), err,
+                       "creating an event");
+    return r ? r : cuda_allocate(d, sizeof(uint64_t), &d->count, err);
+}
+
+static int load_tools(struct cuda_device *d, struct error *err)
+{
+    struct variant v = {
+        .family = "tools", .kind = "cuda", .entry = "cuda_tools", .source = cuda_tools_source};
+    strcpy(v.arch, d->base.info.arch);
+    struct image image;
+    int r = cuda_nvrtc_compile(d->nvrtc, &v, &image, err);
+    r = r ? r : cuda_module_load(&d->tools, d->cu, image.data, "of tools", err);
+    image_deinit(&image);
+    return r;
+}
+
+static void device_close_cuda(struct device *base)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    if (!d) {
+        return;
+    }
+    if (d->context) {
+        cuda_module_unload(&d->reference);
+        cuda_module_unload(&d->tools);
+        cuda_release(d, &d->sweep);
+        cuda_release(d, &d->count);
+        if (d->end) {
+            d->cu->event_destroy(d->end);
+        }
+        if (d->begin) {
+            d->cu->event_destroy(d->begin);
+        }
+        if (d->stream) {
+            d->cu->stream_destroy(d->stream);
+        }
+        d->cu->context_destroy(d->context);
+    }
+    free(d);
+}
+
+static int device_open_cuda(const char *spec, struct device **out, struct error *err)
+{
+    *out = NULL;
+    struct cuda_device *d = calloc(1, sizeof(*d));
+    if (!d) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a device");
+    }
+    d->base.ops = &cuda_device_ops;
+    int r = cuda_driver_init(&d->cu, err);
+    r = r ? r : cuda_find(d->cu, spec, &d->device, err);
+    r = r ? r : cuda_describe(d->cu, d->device, &d->base.info, err);
+    r = r ? r : cuda_nvrtc_open(d->cu->version, &d->nvrtc, err);
+    r = r ? r : create_context(d, err);
+    r = r ? r : load_tools(d, err);
+    if (r) {
+        device_close_cuda(&d->base);
+        return r;
+    }
+    *out = &d->base;
+    return 0;
+}
+
+/* ---- candidates ----------------------------------------------------------------------------- */
+
+static int device_load_cuda(struct device *base, const struct image *image, const struct variant *v,
+                            struct kernel **out, struct rejection *why, struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    struct cuda_function *f;
+    *out = NULL;
+    *why = (struct rejection){0};
+    struct kernel *k = calloc(1, sizeof(*k));
+    if (!k) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
+    }
+    k->variant = *v;
+    int r = cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
+    r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
+    /* Threads and dynamic memory come with the launch, which checks them; what the kernel has by
+     * itself is known now. */
+    r = r ? r : cuda_module_fits(&k->module, f, 1, 0, why, err);
+    if (r) {
+        cuda_module_unload(&k->module);
+        free(k);
+        return r;
+    }
+    *out = k;
+    return 0;
+}
+
+static void device_unload_cuda(struct device *d, struct kernel *k)
+{
+    (void)d;
+    if (k) {
+        cuda_module_unload(&k->module);
+        free(k);
+    }
+}
+
+static double clock_ms(struct device *d)
+{
+    (void)d;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+const struct device_ops cuda_device_ops = {
+    .kind = "cuda",
+    .open = device_open_cuda,
+    .close = device_close_cuda,
+    .load = device_load_cuda,
+    .unload = device_unload_cuda,
+    .prepare = cuda_prepare,
+    .release = cuda_release_prepared,
+    .verify = cuda_verify,
+    .time = cuda_time,
+    .clock_ms = clock_ms,
+};

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libcuda as a table of function pointers, opened at run time: one gemmd runs with and without a
+ * GPU. Only the folder kernels/devices/cuda includes this.
+ *
+ * Symbols are named with their ABI version, never through the macros of cuda.h, so that it does not
+ * matter which toolkit's headers we were built with, nor which driver (12.0 or newer) is there.
+ */
+#ifndef GEMMD_KERNELS_DEVICES_CUDA_DRIVER_H
+#define GEMMD_KERNELS_DEVICES_CUDA_DRIVER_H
+
+#include <cuda.h>
+
+#include "proto/device.h"
+#include "proto/error.h"
+
+/* X(member, "symbol", parameters): without them there is no device. */
+#define CUDA_DRIVER_NEEDED(X)                                                                      \
+    X(init, "cuInit", (unsigned flags))                                                            \
+    X(driver_version, "cuDriverGetVersion", (int *version))                                        \
+    X(error_name, "cuGetErrorName", (CUresult r, const char **text))                               \
+    X(error_string, "cuGetErrorString", (CUresult r, const char **text))                           \
+    X(device_count, "cuDeviceGetCount", (int *n))                                                  \
+    X(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                 \
+    X(device_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                     \
+    X(device_uuid, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))                         \
+    X(device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, CUdevice device))                     \
+    X(device_attribute, "cuDeviceGetAttribute",                                                    \
+      (int *value, CUdevice_attribute which, CUdevice device))                                     \
+    X(device_pci, "cuDeviceGetPCIBusId", (char *id, int size, CUdevice device))                    \
+    X(context_create, "cuCtxCreate_v2", (CUcontext * context, unsigned flags, CUdevice device))    \
+    X(context_destroy, "cuCtxDestroy_v2", (CUcontext context))                                     \
+    X(context_get, "cuCtxGetCurrent", (CUcontext * context))                                       \
+    X(context_device, "cuCtxGetDevice", (CUdevice * device))                                       \
+    X(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                     \
+    X(module_unload, "cuModuleUnload", (CUmodule module))                                          \
+    X(module_function, "cuModuleGetFunction",                                                      \
+      (CUfunction * function, CUmodule module, const char *name))                                  \
+    X(function_get, "cuFuncGetAttribute",                                                          \
+      (int *value, CUfunction_attribute which, CUfunction function))                               \
+    X(function_set, "cuFuncSetAttribute",                                                          \
+      (CUfunction function, CUfunction_attribute which, int value))                                \
+    X(launch, "cuLaunchKernelEx",                                                                  \
+      (const CUlaunchConfig *config, CUfunction function, void **params, void **extra))            \
+    X(memory_allocate, "cuMemAlloc_v2", (CUdeviceptr * at, size_t bytes))                          \
+    X(memory_free, "cuMemFree_v2", (CUdeviceptr at))                                               \
+    X(memory_info, "cuMemGetInfo_v2", (size_t * available, size_t * total))                        \
+    X(memory_upload, "cuMemcpyHtoDAsync_v2",                                                       \
+      (CUdeviceptr to, const void *from, size_t bytes, CUstream stream))                           \
+    X(memory_download, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))              \
+    X(memory_copy, "cuMemcpyDtoDAsync_v2",                                                         \
+      (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                           \
+    X(memory_set, "cuMemsetD8Async",                                                               \
+      (CUdeviceptr at, unsigned char value, size_t bytes, CUstream stream))                        \
+    X(stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags))                        \
+    X(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                     \
+    X(stream_wait, "cuStreamSynchronize", (CUstream stream))                                       \
+    X(event_create, "cuEventCreate", (CUevent * event, unsigned flags))                            \
+    X(event_destroy, "cuEventDestroy_v2", (CUevent event))                                         \
+    X(event_record, "cuEventRecord", (CUevent event, CUstream stream))                             \
+    X(event_wait, "cuEventSynchronize", (CUevent event))                                           \
+    X(event_elapsed, "cuEventElapsedTime", (float *ms, CUevent begin, CUevent end))
+
+/* NULL where the driver has none. */
+#define CUDA_DRIVER_OPTIONAL(X)                                                                    \
+    X(event_elapsed_v2, "cuEventElapsedTime_v2", (float *ms, CUevent begin, CUevent end))          \
+    X(module_count, "cuModuleGetFunctionCount", (unsigned *count, CUmodule module))                \
+    X(module_functions, "cuModuleEnumerateFunctions",                                              \
+      (CUfunction * functions, unsigned n, CUmodule module))                                       \
+    X(function_load, "cuFuncLoad", (CUfunction function))
+
+struct cuda_driver {
+    int version; /* CUDA version that the driver supports, 12080 for 12.8 */
+#define X(member, symbol, parameters) CUresult(*member) parameters;
+    CUDA_DRIVER_NEEDED(X)
+    CUDA_DRIVER_OPTIONAL(X)
+#undef X
+};
+
+/* The driver's library, opened once per process and never closed; no cuInit. $GEMMD_LIBCUDA names
+ * another file. ERROR_NO_DEVICE says what is missing and what to do. Thread-safe. */
+int cuda_driver_open(const struct cuda_driver **out, struct error *err);
+/* The same, and cuInit: what a process with its own context needs (a training job has done it). */
+int cuda_driver_init(const struct cuda_driver **out, struct error *err);
+/* The CUDA version of the driver, or 0 when there is none. */
+int cuda_driver_version(void);
+
+/* Turns a CUresult into ours, with CUDA's own name and text and, where there is one, what to do:
+ * "<what>: CUDA_ERROR_... (...)". Forwards 0. */
+int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* NVML, opened for this call: power limit and driver version, where they can be known. */
+void cuda_nvml_read(const char *pci_bus_id, struct device_info *info);
+
+/* Everything that is known about a device without a context on it (probe.c). */
+int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_info *out,
+                  struct error *err);
+/* The device that a spec names: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
+int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err);
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The cuda device inside: what its files share.
+ *
+ *   driver.c   libcuda as function pointers; CUDA's errors as ours
+ *   nvml.c     power limit and driver version
+ *   nvrtc.c    libnvrtc; the compiler of this device
+ *   probe.c    what a GPU is, without a context on it
+ *   module.c   a loaded cubin and its launches
+ *   launch.c   the same for a training job's launcher
+ *   device.c   a context of our own; loading candidates
+ *   buffers.c  memory within our share; tools.cu's small kernels
+ *   prepare.c  a workload on the GPU, with the reference's result
+ *   verify.c   one launch, compared
+ *   time.c     single launches with a cold L2
+ *
+ * One thread calls a device. Its context is its own, not the primary one: when a candidate poisons
+ * it the process exits, and nothing else lives there.
+ */
+#ifndef GEMMD_KERNELS_DEVICES_CUDA_GPU_H
+#define GEMMD_KERNELS_DEVICES_CUDA_GPU_H
+
+#include "kernels/device.h"
+#include "kernels/devices/cuda/driver.h"
+#include "kernels/devices/cuda/module.h"
+#include "kernels/devices/cuda/nvrtc.h"
+
+extern const char cuda_tools_source[]; /* tools.cu */
+
+enum { CUDA_COPIES_MAX = 8, CUDA_GUARD_BYTES = 4096 };
+
+struct cuda_device {
+    struct device base;             /* first */
+    const struct cuda_driver *cu;   /* borrowed */
+    const struct cuda_nvrtc *nvrtc; /* borrowed */
+    CUdevice device;
+    CUcontext context;            /* owned */
+    CUstream stream;              /* owned: everything runs in it */
+    CUevent begin, end;           /* owned */
+    struct cuda_module tools;     /* owned */
+    struct cuda_module reference; /* owned: of reference_source */
+    const char *reference_source; /* borrowed, static; NULL: none is loaded */
+    CUdeviceptr count;            /* owned: one 64-bit counter */
+    CUdeviceptr sweep;            /* owned: what is read to empty L2; 0 until it is needed */
+};
+
+struct kernel {
+    struct variant variant;
+    struct cuda_module module;
+};
+
+struct prepared {
+    struct workload workload;
+    uint32_t n_copies;
+    /* buffers[copy][i]: copy 0 of all, further copies of those that rotate (else copy 0's again).
+     * The output's memory has a guard before and behind it. */
+    void *buffers[CUDA_COPIES_MAX][BUFFERS_MAX];
+    bool covers_l2;        /* the rotating copies together push one another out of L2 */
+    CUdeviceptr workspace; /* owned */
+    int64_t workspace_bytes;
+    CUdeviceptr check_at; /* owned: the workload's, on the GPU */
+    CUdeviceptr results;  /* owned: what was computed there, fp32 */
+    float *got;           /* owned: the same, here */
+    double *expected;     /* owned: the reference's */
+};
+
+/* ---- buffers.c ------------------------------------------------------------------------------ */
+
+/* Bytes that we may allocate now: a share of what is free, as we are a guest beside training jobs.
+ */
+int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err);
+double cuda_memory_share(void); /* 0.5, or $GEMMD_MEMORY_SHARE */
+int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
+void cuda_release(struct cuda_device *d, CUdeviceptr *at); /* 0 is fine; sets it to 0 */
+int cuda_wait(struct cuda_device *d, const char *what, struct error *err);
+/* Launches of tools.cu, asynchronous. */
+int cuda_fill(struct cuda_device *d, const struct buffer *b, uint64_t seed, void *to,
+              struct error *err);
+int cuda_collect(struct cuda_device *d, const struct prepared *w, struct error *err);
+int cuda_spin(struct cuda_device *d, double us, struct error *err);
+int cuda_sweep_l2(struct cuda_device *d, struct error *err);
+/* Waits. How many of `count` elements of `size` bytes are all ones. */
+int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, size_t size,
+                      int64_t *out, struct error *err);
+
+/* ---- prepare.c, verify.c, time.c ------------------------------------------------------------ */
+
+int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
+                 struct prepared **out, struct error *err);
+void cuda_release_prepared(struct device *d, struct prepared *w);
+int cuda_verify(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
+                const struct tolerance *tol, struct verdict *out, struct error *err);
+int cuda_time(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
+              const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
+/* The launches of a kernel over one copy of the buffers; grows the workspace as the plan asks. */
+int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
+              const struct record *config, uint32_t copy, struct launch_plan *out,
+              struct error *err);
+
+#endif

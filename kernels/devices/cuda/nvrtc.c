@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Finding an NVRTC that fits the driver, and compiling with it.
+ *
+ * Options are fixed here but for a variant's own: the real architecture (so the result is a cubin:
+ * nothing is left for the driver to compile), ptxas's figures in the log, and no cache of NVRTC's
+ * own, which since 12.9 may answer without a log. -Ofast-compile is never used: it ignores
+ * setmaxnreg and serialises wgmma.
+ */
+#include "kernels/devices/cuda/nvrtc.h"
+
+#include <ctype.h>
+#include <dlfcn.h>
+#include <nvrtc.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/devices/cuda/driver.h"
+
+#define NVRTC_FUNCTIONS(X)                                                                         \
+    X(version, nvrtcVersion)                                                                       \
+    X(error_string, nvrtcGetErrorString)                                                           \
+    X(create, nvrtcCreateProgram)                                                                  \
+    X(destroy, nvrtcDestroyProgram)                                                                \
+    X(compile, nvrtcCompileProgram)                                                                \
+    X(log_size, nvrtcGetProgramLogSize)                                                            \
+    X(log, nvrtcGetProgramLog)                                                                     \
+    X(cubin_size, nvrtcGetCUBINSize)                                                               \
+    X(cubin, nvrtcGetCUBIN)                                                                        \
+    X(arch_count, nvrtcGetNumSupportedArchs)                                                       \
+    X(archs, nvrtcGetSupportedArchs)
+
+struct cuda_nvrtc {
+    int major, minor;
+    char name[32];
+#define X(member, function) __typeof__(&function) member;
+    NVRTC_FUNCTIONS(X)
+#undef X
+};
+
+/* ---- finding it ----------------------------------------------------------------------------- */
+
+enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
+
+/* Opened so far; they stay. */
+static struct cuda_nvrtc libraries[LIBRARIES_MAX];
+static int n_libraries;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool load_symbols(void *library, struct cuda_nvrtc *n)
+{
+    bool all = true;
+#define X(member, function)                                                                        \
+    *(void **)&n->member = dlsym(library, #function);                                              \
+    all = all && n->member;
+    NVRTC_FUNCTIONS(X)
+#undef X
+    return all && n->version(&n->major, &n->minor) == NVRTC_SUCCESS;
+}
+
+/* NULL when the file cannot be opened or is no NVRTC of use; `why` says it. */
+static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t size)
+{
+    struct cuda_nvrtc n = {0};
+    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        snprintf(why, size, "%s", dlerror());
+        return NULL;
+    }
+    if (!load_symbols(library, &n) || n.major < MAJOR_OLDEST) {
+        snprintf(why, size, "%s is not NVRTC 12.0 or newer", file);
+        dlclose(library);
+        return NULL;
+    }
+    for (int i = 0; i < n_libraries; i++) {
+        if (libraries[i].compile == n.compile) {
+            dlclose(library); /* known under another name */
+            return &libraries[i];
+        }
+    }
+    if (n_libraries == LIBRARIES_MAX) {
+        snprintf(why, size, "too many versions of NVRTC");
+        dlclose(library);
+        return NULL;
+    }
+    snprintf(n.name, sizeof(n.name), "nvrtc %d.%d", n.major, n.minor);
+    libraries[n_libraries] = n;
+    return &libraries[n_libraries++];
+}
+
+static bool fits(const struct cuda_nvrtc *n, int driver_version)
+{
+    return driver_version == 0 || n->major <= driver_version / 1000;
+}
+
+/* By major version, the newest that the driver can take first; then names without a version, which
+ * may be anything. *newer: the last one found that the driver is too old for. */
+static const struct cuda_nvrtc *search(int driver_version, const struct cuda_nvrtc **newer)
+{
+    static const char *const folders[] = {
+        "", "/usr/local/cuda/lib64/", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/"};
+    char file[128], why[256];
+    for (int major = MAJOR_NEWEST; major >= MAJOR_OLDEST - 1; major--) {
+        for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
+            snprintf(file, sizeof(file), "%slibnvrtc.so", folders[i]);
+            if (major >= MAJOR_OLDEST) {
+                snprintf(file, sizeof(file), "%slibnvrtc.so.%d", folders[i], major);
+            }
+            const struct cuda_nvrtc *n = open_library(file, why, sizeof(why));
+            if (n && fits(n, driver_version)) {
+                return n;
+            }
+            *newer = n ? n : *newer;
+        }
+    }
+    return NULL;
+}
+
+static int find(int driver_version, const struct cuda_nvrtc **out, struct error *err)
+{
+    const char *named = getenv("GEMMD_NVRTC");
+    const struct cuda_nvrtc *newer = NULL;
+    if (named && *named) {
+        char why[256];
+        *out = open_library(named, why, sizeof(why));
+        if (!*out) {
+            return error_set(err, ERROR_NO_COMPILER, "GEMMD_NVRTC cannot be used: %s", why);
+        }
+        newer = *out;
+        *out = fits(newer, driver_version) ? newer : NULL;
+    } else {
+        *out = search(driver_version, &newer);
+    }
+    if (*out) {
+        return 0;
+    }
+    if (newer) {
+        return error_set(
+            err, ERROR_NO_COMPILER,
+            "%s is newer than the driver, which supports CUDA %d.%d and cannot load what "
+            "it compiles: update the driver, or install libnvrtc.so.%d (cuda-nvrtc-%d-%d) "
+            "or set GEMMD_NVRTC to it",
+            newer->name, driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000,
+            driver_version / 1000, driver_version % 1000 / 10);
+    }
+    return error_set(err, ERROR_NO_COMPILER,
+                     "NVRTC was not found: install it (cuda-nvrtc of the CUDA toolkit), or set "
+                     "GEMMD_NVRTC to a libnvrtc.so");
+}
+
+int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err)
+{
+    pthread_mutex_lock(&lock);
+    int r = find(driver_version, out, err);
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+const char *cuda_nvrtc_name(const struct cuda_nvrtc *n)
+{
+    return n->name;
+}
+
+void cuda_nvrtc_version(int driver_version, char *out, size_t size)
+{
+    const struct cuda_nvrtc *n;
+    snprintf(out, size, "%s", cuda_nvrtc_open(driver_version, &n, NULL) ? "" : n->name);
+}
+
+/* ---- what ptxas says ------------------------------------------------------------------------ */
+
+/* The number in front of `unit`, the greatest of all lines. */
+static int64_t greatest_before(const char *log, const char *unit)
+{
+    int64_t most = -1;
+    for (const char *at = strstr(log, unit); at; at = strstr(at + 1, unit)) {
+        const char *digit = at;
+        while (digit > log && isdigit((unsigned char)digit[-1])) {
+            digit--;
+        }
+        int64_t value = digit < at ? strtoll(digit, NULL, 10) : -1;
+        most = value > most ? value : most;
+    }
+    return most;
+}
+
+void cuda_ptxas_read(const char *log, struct module *m)
+{
+    int64_t spills = greatest_before(log, " bytes spill stores");
+    int64_t shared = greatest_before(log, " bytes smem");
+    m->registers = greatest_before(log, " registers");
+    m->spill_bytes = spills > 0 ? spills : 0;
+    m->smem_static = shared > 0 ? shared : 0;
+}
+
+/* A line with "(C75xx)": ptxas gave up an optimisation that such a kernel lives by. */
+static const char *find_advisory(const char *log)
+{
+    for (const char *at = strstr(log, "(C75"); at; at = strstr(at + 1, "(C75")) {
+        if (isdigit((unsigned char)at[4]) && isdigit((unsigned char)at[5]) && at[6] == ')') {
+            while (at > log && at[-1] != '\n') {
+                at--;
+            }
+            return at;
+        }
+    }
+    return NULL;
+}
+
+static int judge(const char *log, const struct module *m, struct error *err)
+{
+    const char *advisory = find_advisory(log);
+    if (advisory) {
+        return error_set(err, ERROR_RESOURCE, "ptxas cannot compile the variant well: %.*s",
+                         (int)strcspn(advisory, "\n"), advisory);
+    }
+    if (m->spill_bytes > CUDA_SPILL_BYTES_MAX) {
+        return error_set(err, ERROR_RESOURCE,
+                         "ptxas spills %lld bytes of registers (%lld per thread "
+                         "are not enough; %d bytes are tolerated)",
+                         (long long)m->spill_bytes, (long long)m->registers, CUDA_SPILL_BYTES_MAX);
+    }
+    return 0;
+}
+
+/* ---- compiling ------------------------------------------------------------------------------ */
+
+enum { OPTIONS_COUNT_MAX = 64 };
+
+struct compile_job {
+    const struct cuda_nvrtc *n;
+    nvrtcProgram program;
+    char arch[64];
+    char words[OPTIONS_MAX]; /* the variant's options, cut */
+    const char *options[OPTIONS_COUNT_MAX];
+    int n_options;
+    char *log; /* owned */
+};
+
+/* Cubins of one major version run on later minor ones: a GPU newer than NVRTC gets the nearest. */
+static int set_arch(struct compile_job *j, const char *arch, struct error *err)
+{
+    int n = 0, known[64], wanted = atoi(arch + (strncmp(arch, "sm_", 3) == 0 ? 3 : 0)), best = 0;
+    if (j->n->arch_count(&n) != NVRTC_SUCCESS || n > 64 || j->n->archs(known) != NVRTC_SUCCESS) {
+        n = 0;
+    }
+    for (int i = 0; i < n; i++) {
+        bool same_major = known[i] / 10 == wanted / 10;
+        best = same_major && known[i] <= wanted && known[i] > best ? known[i] : best;
+    }
+    if (n > 0 && best == 0) {
+        return error_set(err, ERROR_NO_COMPILER,
+                         "%s does not know %s: install a newer NVRTC, or set "
+                         "GEMMD_NVRTC to it",
+                         j->n->name, arch);
+    }
+    if (n == 0 || best == wanted) {
+        snprintf(j->arch, sizeof(j->arch), "--gpu-architecture=%.16s", arch);
+    } else {
+        snprintf(j->arch, sizeof(j->arch), "--gpu-architecture=sm_%d", best);
+    }
+    return 0;
+}
+
+static void add_option(struct compile_job *j, const char *option)
+{
+    if (j->n_options < OPTIONS_COUNT_MAX) {
+        j->options[j->n_options++] = option;
+    }
+}
+
+static void add_words(struct compile_job *j, const char *options)
+{
+    char *rest = NULL;
+    snprintf(j->words, sizeof(j->words), "%s", options);
+    for (char *word = strtok_r(j->words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+        add_option(j, word);
+    }
+}
+
+static int set_options(struct compile_job *j, const struct variant *v, struct error *err)
+{
+    int r = set_arch(j, v->arch, err);
+    add_option(j, j->arch);
+    add_option(j, "--std=c++17");
+    add_option(j, "-default-device");
+    add_option(j, "--diag-suppress=177"); /* a variant leaves functions unused */
+    add_option(j, "-Xptxas=-v");
+    if (j->n->major > 12 || j->n->minor >= 9) {
+        add_option(j, "--no-cache");
+    }
+    add_words(j, v->options);
+    return r;
+}
+
+static int fail(const struct compile_job *j, nvrtcResult r, int code, const char *what,
+                struct error *err)
+{
+    return error_set(err, r == NVRTC_ERROR_OUT_OF_MEMORY ? ERROR_NO_MEMORY : code, "%s: %s %s",
+                     what, j->n->name, j->n->error_string(r));
+}
+
+static int read_log(struct compile_job *j, struct image *out, struct error *err)
+{
+    size_t size = 0;
+    nvrtcResult r = j->n->log_size(j->program, &size);
+    j->log = r ? NULL : calloc(1, size + 1);
+    if (!r && !j->log) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the compiler's log of %zu bytes",
+                         size);
+    }
+    r = r ? r : j->n->log(j->program, j->log);
+    if (r) {
+        return fail(j, r, ERROR_COMPILE, "reading the compiler's log", err);
+    }
+    snprintf(out->log, sizeof(out->log), "%s", j->log);
+    return 0;
+}
+
+/* The first lines that name an error, on one line. */
+static int refuse(const struct compile_job *j, const struct variant *v, nvrtcResult r,
+                  struct error *err)
+{
+    char text[320];
+    size_t have = 0;
+    const char *at = j->log ? strstr(j->log, "error") : NULL;
+    while (at && at > j->log && at[-1] != '\n') {
+        at--;
+    }
+    for (int lines = 0; at && *at && lines < 3 && have + 1 < sizeof(text); at++) {
+        lines += *at == '\n';
+        text[have++] = *at == '\n' ? ' ' : *at;
+    }
+    text[have] = '\0';
+    int code = r == NVRTC_ERROR_OUT_OF_MEMORY ? ERROR_NO_MEMORY : ERROR_COMPILE;
+    return error_set(err, code, "%s refused the variant for %s (%s): %s", j->n->name, v->arch,
+                     j->n->error_string(r), have ? text : "no log");
+}
+
+static int read_cubin(struct compile_job *j, struct image *out, struct error *err)
+{
+    nvrtcResult r = j->n->cubin_size(j->program, &out->size);
+    if (r || out->size == 0) {
+        return fail(j, r, ERROR_COMPILE, "the compiler made no cubin", err);
+    }
+    out->data = malloc(out->size);
+    if (!out->data) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a cubin of %zu bytes", out->size);
+    }
+    r = j->n->cubin(j->program, out->data);
+    return r ? fail(j, r, ERROR_COMPILE, "reading the cubin", err) : 0;
+}
+
+static void describe(const struct compile_job *j, const struct variant *v, double ms,
+                     struct image *out)
+{
+    struct module *m = &out->meta;
+    hash128_hex(out->data, out->size, m->id);
+    variant_hash(v, j->n->name, m->variant);
+    snprintf(m->family, sizeof(m->family), "%s", v->family);
+    snprintf(m->target, sizeof(m->target), "%s", v->arch);
+    snprintf(m->compiler, sizeof(m->compiler), "%s", j->n->name);
+    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
+    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
+    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
+    m->size = (int64_t)out->size;
+    m->compile_ms = ms;
+    m->created_s = m->used_s = (int64_t)time(NULL);
+}
+
+static double now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static int run(struct compile_job *j, const struct variant *v, struct image *out, struct error *err)
+{
+    char name[80];
+    snprintf(name, sizeof(name), "%s.cu", v->entry);
+    double began = now_ms();
+    nvrtcResult made = j->n->create(&j->program, v->source, name, 0, NULL, NULL);
+    if (made) {
+        return fail(j, made, ERROR_COMPILE, "starting the compiler", err);
+    }
+    nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
+    int r = read_log(j, out, err);
+    if (compiled) {
+        return refuse(j, v, compiled, err);
+    }
+    r = r ? r : read_cubin(j, out, err);
+    if (r) {
+        return r;
+    }
+    describe(j, v, now_ms() - began, out);
+    cuda_ptxas_read(j->log, &out->meta);
+    return judge(j->log, &out->meta, err);
+}
+
+int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,
+                       struct error *err)
+{
+    *out = (struct image){0};
+    struct compile_job *j = calloc(1, sizeof(*j));
+    if (!j) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
+    }
+    j->n = n;
+    int r = set_options(j, v, err);
+    r = r ? r : run(j, v, out, err);
+    if (j->program) {
+        n->destroy(&j->program);
+    }
+    free(j->log);
+    free(j);
+    if (r) {
+        free(out->data);
+        out->data = NULL;
+        out->size = 0;
+    }
+    return r;
+}
+
+/* ---- the compiler of the cuda device -------------------------------------------------------- */
+
+struct cuda_compiler {
+    struct compiler base;           /* first */
+    const struct cuda_nvrtc *nvrtc; /* borrowed */
+};
+
+/* "cuda:sm_90a" compiles for machines that have the GPU, whatever driver is here. */
+static int compiler_open_cuda(const char *spec, struct compiler **out, struct error *err)
+{
+    *out = NULL;
+    int driver_version = strncmp(spec, "cuda:sm_", 8) == 0 ? 0 : cuda_driver_version();
+    const struct cuda_nvrtc *n;
+    int r = cuda_nvrtc_open(driver_version, &n, err);
+    if (r) {
+        return r;
+    }
+    struct cuda_compiler *c = calloc(1, sizeof(*c));
+    if (!c) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
+    }
+    c->base.ops = &cuda_compiler_ops;
+    c->nvrtc = n;
+    *out = &c->base;
+    return 0;
+}
+
+static void compiler_close_cuda(struct compiler *c)
+{
+    free(c);
+}
+
+static const char *compiler_version_cuda(const struct compiler *c)
+{
+    return cuda_nvrtc_name(((const struct cuda_compiler *)c)->nvrtc);
+}
+
+static int compiler_compile_cuda(struct compiler *c, const struct variant *v, struct image *out,
+                                 struct error *err)
+{
+    return cuda_nvrtc_compile(((const struct cuda_compiler *)c)->nvrtc, v, out, err);
+}
+
+const struct compiler_ops cuda_compiler_ops = {
+    .kind = "cuda",
+    .suffix = "cubin",
+    .open = compiler_open_cuda,
+    .close = compiler_close_cuda,
+    .version = compiler_version_cuda,
+    .compile = compiler_compile_cuda,
+};

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A workload on the GPU: operands filled there, as many copies of the rotating ones as it takes to
+ * find L2 cold at every launch, and the reference's result over the check rows.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+static int64_t buffer_bytes(const struct buffer *b)
+{
+    return b->count * (int64_t)dtype_size(b->dtype);
+}
+
+/* The output has a guard on both sides; the others need none, nobody writes there. */
+static int64_t guard_of(const struct buffer *b)
+{
+    return b->init == BUFFER_OUTPUT ? CUDA_GUARD_BYTES : 0;
+}
+
+/* ---- how much ------------------------------------------------------------------------------- */
+
+/* Two copies at least, where they fit: the one not in use is cold when all of it is larger than
+ * L2. ERROR_NO_MEMORY when not even one copy is allowed. */
+static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    int64_t fixed = (int64_t)load->n_checks * (8 + load->check_length * 12), rotating = 0, limit;
+    for (uint32_t i = 0; i < load->n_buffers; i++) {
+        const struct buffer *b = &load->buffers[i];
+        *(b->rotate ? &rotating : &fixed) += buffer_bytes(b) + 2 * guard_of(b);
+    }
+    int r = cuda_memory_limit(d, &limit, err);
+    if (r) {
+        return r;
+    }
+    if (fixed + rotating > limit) {
+        return error_set(
+            err, ERROR_NO_MEMORY,
+            "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's free "
+            "memory) may be used: free GPU memory, ask for a smaller problem, or set "
+            "GEMMD_MEMORY_SHARE",
+            (double)(fixed + rotating) / 0x1p20, (double)limit / 0x1p20, cuda_memory_share() * 100);
+    }
+    int64_t copies = 1;
+    if (rotating > 0) {
+        int64_t wanted = 1 + (2 * d->base.info.l2_bytes + rotating - 1) / rotating;
+        int64_t allowed = (limit - fixed) / rotating;
+        wanted = wanted < CUDA_COPIES_MAX ? wanted : CUDA_COPIES_MAX;
+        copies = wanted < allowed ? wanted : allowed;
+        copies = copies < 1 ? 1 : copies;
+    }
+    w->n_copies = (uint32_t)copies;
+    w->covers_l2 = (copies - 1) * rotating >= 2 * d->base.info.l2_bytes;
+    return 0;
+}
+
+/* ---- filling -------------------------------------------------------------------------------- */
+
+static int fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to,
+                       struct error *err)
+{
+    const struct buffer *b = &w->workload.buffers[i];
+    uint64_t state = w->workload.seed + i; /* as the cpu device: the same operands everywhere */
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)to;
+    size_t bytes = (size_t)buffer_bytes(b);
+    switch (b->init) {
+    case BUFFER_RANDOM:
+        return cuda_fill(d, b, random_next(&state), to, err);
+    case BUFFER_HOST:
+        return cuda_check(d->cu, d->cu->memory_upload(at, b->host, bytes, d->stream), err,
+                          "uploading %s", b->name);
+    case BUFFER_OUTPUT:
+    case BUFFER_SCRATCH:
+        break;
+    }
+    return cuda_check(d->cu, d->cu->memory_set(at, 0, bytes, d->stream), err, "clearing %s",
+                      b->name);
+}
+
+static int make_buffer(struct cuda_device *d, struct prepared *w, uint32_t copy, uint32_t i,
+                       struct error *err)
+{
+    const struct buffer *b = &w->workload.buffers[i];
+    int64_t bytes = buffer_bytes(b), guard = guard_of(b);
+    if (bytes == 0) {
+        return 0; /* a problem without this operand: NULL */
+    }
+    if (copy > 0 && !b->rotate) {
+        w->buffers[copy][i] = w->buffers[0][i];
+        return 0;
+    }
+    CUdeviceptr at;
+    int r = cuda_allocate(d, bytes + 2 * guard, &at, err);
+    if (r) {
+        return r;
+    }
+    w->buffers[copy][i] = (char *)(uintptr_t)at + guard;
+    if (copy == 0) {
+        return fill_buffer(d, w, i, w->buffers[copy][i], err);
+    }
+    return cuda_check(d->cu,
+                      d->cu->memory_copy(at + (CUdeviceptr)guard,
+                                         (CUdeviceptr)(uintptr_t)w->buffers[0][i], (size_t)bytes,
+                                         d->stream),
+                      err, "copying %s", b->name);
+}
+
+static int make_buffers(struct cuda_device *d, struct prepared *w, struct error *err)
+{
+    int r = 0;
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        for (uint32_t i = 0; i < w->workload.n_buffers && r == 0; i++) {
+            r = make_buffer(d, w, copy, i, err);
+        }
+    }
+    return r ? r : cuda_wait(d, "filling the operands", err);
+}
+
+/* ---- the reference -------------------------------------------------------------------------- */
+
+static int load_reference(struct cuda_device *d, const struct family_target *t, const char *entry,
+                          struct error *err)
+{
+    if (d->reference_source == t->reference_source) {
+        return 0;
+    }
+    cuda_module_unload(&d->reference);
+    d->reference_source = NULL;
+    struct variant v = {.family = "reference", .kind = "cuda", .source = t->reference_source};
+    strcpy(v.entry, entry);
+    strcpy(v.arch, d->base.info.arch);
+    struct image image;
+    int r = cuda_nvrtc_compile(d->nvrtc, &v, &image, err);
+    r = r ? r : cuda_module_load(&d->reference, d->cu, image.data, "of the reference", err);
+    image_deinit(&image);
+    d->reference_source = r ? NULL : t->reference_source;
+    return r;
+}
+
+static int launch_reference(struct cuda_device *d, struct prepared *w, CUdeviceptr out,
+                            size_t bytes, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct family_target *t = family_target_find(load->family, &d->base.info, NULL);
+    if (!t) {
+        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)",
+                         load->family->name, d->base.info.name, d->base.info.arch);
+    }
+    struct launch *l = calloc(1, sizeof(*l));
+    if (!l) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a launch");
+    }
+    int r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
+                         (double *)(uintptr_t)out, l, err);
+    r = r ? r : load_reference(d, t, l->entry, err);
+    r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
+    free(l);
+    r = r ? r : cuda_wait(d, "computing the reference", err);
+    return r ? r
+             : cuda_check(d->cu, d->cu->memory_download(w->expected, out, bytes), err,
+                          "reading the reference's result");
+}
+
+static int run_reference(struct cuda_device *d, struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    size_t n = (size_t)load->n_checks * (size_t)load->check_length;
+    if (n == 0) {
+        return 0;
+    }
+    w->expected = calloc(n, sizeof(*w->expected));
+    w->got = calloc(n, sizeof(*w->got));
+    if (!w->expected || !w->got) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the reference's result");
+    }
+    CUdeviceptr out = 0;
+    int r = cuda_allocate(d, (int64_t)load->n_checks * 8, &w->check_at, err);
+    r = r ? r : cuda_allocate(d, (int64_t)(n * sizeof(float)), &w->results, err);
+    r = r ? r : cuda_allocate(d, (int64_t)(n * sizeof(double)), &out, err);
+    r = r ? r
+          : cuda_check(d->cu,
+                       d->cu->memory_upload(w->check_at, load->check_at, (size_t)load->n_checks * 8,
+                                            d->stream),
+                       err, "uploading the check rows");
+    r = r ? r : launch_reference(d, w, out, n * sizeof(double), err);
+    cuda_release(d, &out);
+    return r;
+}
+
+/* ---- the ops --------------------------------------------------------------------------------- */
+
+int cuda_prepare(struct device *base, const struct family *f, const struct problem *p,
+                 uint64_t seed, struct prepared **out, struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    *out = NULL;
+    struct prepared *w = calloc(1, sizeof(*w));
+    if (!w) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
+    }
+    int r = f->workload_init(&w->workload, p, seed, err);
+    if (r) {
+        free(w);
+        return r;
+    }
+    r = plan_copies(d, w, err);
+    r = r ? r : make_buffers(d, w, err);
+    r = r ? r : run_reference(d, w, err);
+    if (r) {
+        cuda_release_prepared(base, w);
+        return r;
+    }
+    *out = w;
+    return 0;
+}
+
+void cuda_release_prepared(struct device *base, struct prepared *w)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    if (!w) {
+        return;
+    }
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
+            const struct buffer *b = &w->workload.buffers[i];
+            if (w->buffers[copy][i] && (copy == 0 || b->rotate)) {
+                CUdeviceptr at =
+                    (CUdeviceptr)(uintptr_t)w->buffers[copy][i] - (CUdeviceptr)guard_of(b);
+                cuda_release(d, &at);
+            }
+        }
+    }
+    cuda_release(d, &w->workspace);
+    cuda_release(d, &w->check_at);
+    cuda_release(d, &w->results);
+    free(w->got);
+    free(w->expected);
+    w->workload.family->workload_deinit(&w->workload);
+    free(w);
+}

@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a GPU is, without a context on it: gemmd asks this at start and then leaves the GPU alone.
+ *
+ * Peaks are what kernels reach, not data sheets: measured where somebody has, else estimated from
+ * attributes (see estimate_peaks).
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/device.h"
+#include "kernels/devices/cuda/driver.h"
+#include "kernels/devices/cuda/nvrtc.h"
+
+/* ---- which one ------------------------------------------------------------------------------ */
+
+static void format_uuid(const CUuuid *uuid, bool mig, char out[64])
+{
+    const unsigned char *b = (const unsigned char *)uuid->bytes;
+    snprintf(out, 64, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             mig ? "MIG" : "GPU", b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10],
+             b[11], b[12], b[13], b[14], b[15]);
+}
+
+static int find_uuid(const struct cuda_driver *cu, const char *text, int n, CUdevice *out,
+                     struct error *err)
+{
+    for (int i = 0; i < n; i++) {
+        CUuuid uuid;
+        char own[64];
+        int r = cuda_check(cu, cu->device_get(out, i), err, "asking for GPU %d", i);
+        r = r ? r : cuda_check(cu, cu->device_uuid(&uuid, *out), err, "asking GPU %d its UUID", i);
+        if (r) {
+            return r;
+        }
+        format_uuid(&uuid, strncmp(text, "MIG-", 4) == 0, own);
+        if (strcasecmp(own, text) == 0) {
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_NO_DEVICE,
+                     "no GPU here has UUID %s (%d looked at): check nvidia-smi -L "
+                     "and CUDA_VISIBLE_DEVICES",
+                     text, n);
+}
+
+int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err)
+{
+    const char *which = strncmp(spec, "cuda:", 5) == 0 ? spec + 5 : "0";
+    int n;
+    int r = cuda_check(cu, cu->device_count(&n), err, "counting GPUs");
+    if (r) {
+        return r;
+    }
+    if (n == 0) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "the driver sees no GPU: check nvidia-smi and "
+                         "CUDA_VISIBLE_DEVICES, or use --device cpu");
+    }
+    if (strncmp(which, "GPU-", 4) == 0 || strncmp(which, "MIG-", 4) == 0) {
+        return find_uuid(cu, which, n, out, err);
+    }
+    char *end;
+    errno = 0;
+    long index = strtol(which, &end, 10);
+    if (end == which || *end || errno || index < 0) {
+        return error_set(err, ERROR_INVALID,
+                         "unknown device \"%s\": use cuda:<index> or "
+                         "cuda:GPU-<uuid>",
+                         spec);
+    }
+    if (index >= n) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "there is no GPU %ld: the driver sees %d, counted from "
+                         "cuda:0; check nvidia-smi and CUDA_VISIBLE_DEVICES",
+                         index, n);
+    }
+    return cuda_check(cu, cu->device_get(out, (int)index), err, "asking for GPU %ld", index);
+}
+
+/* ---- what it is ----------------------------------------------------------------------------- */
+
+static int read_attributes(const struct cuda_driver *cu, CUdevice device, struct device_info *info,
+                           struct error *err)
+{
+    const struct {
+        CUdevice_attribute which;
+        int64_t *to;
+    } all[] = {
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info->sm_count},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &info->cc_major},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &info->cc_minor},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &info->smem_optin},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, &info->smem_per_sm},
+        {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, &info->regs_per_block},
+        {CU_DEVICE_ATTRIBUTE_WARP_SIZE, &info->warp_size},
+        {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &info->l2_bytes},
+        {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &info->clock_khz},
+    };
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        int value;
+        int r = cuda_check(cu, cu->device_attribute(&value, all[i].which, device), err,
+                           "asking the GPU for attribute %d", (int)all[i].which);
+        if (r) {
+            return r;
+        }
+        *all[i].to = value;
+    }
+    return 0;
+}
+
+/* 9.0 has instructions (wgmma, TMA) that only its own "a" target may use. */
+static void set_arch(struct device_info *info)
+{
+    snprintf(info->arch, sizeof(info->arch), "sm_%d%d%s", (int)info->cc_major, (int)info->cc_minor,
+             info->cc_major == 9 && info->cc_minor == 0 ? "a" : "");
+}
+
+/* "NVIDIA H100 80GB HBM3 MIG 1g.10gb": the profile is the end of the name. */
+static void set_mig(struct device_info *info)
+{
+    char *at = strstr(info->name, " MIG ");
+    if (at) {
+        snprintf(info->mig, sizeof(info->mig), "%.*s", (int)sizeof(info->mig) - 1, at + 5);
+    }
+}
+
+/* Measured with large bf16 products of random data and device-to-device copies. */
+static const struct {
+    const char *name;
+    int64_t sms;
+    double tflops, gbps;
+} measured[] = {
+    {"NVIDIA H200", 132, 788, 4300},
+};
+
+/* FLOP per SM and cycle of dense bf16 products with fp32 sums, by compute capability. Where
+ * consumer and data-centre chips share a number, the consumer's (half) rate is taken. */
+static double flops_per_cycle(const struct device_info *info)
+{
+    switch (info->cc_major * 10 + info->cc_minor) {
+    case 80:
+        return 2048;
+    case 87:
+        return 1024;
+    case 90:
+        return 4096;
+    case 100:
+    case 103:
+        return 8192;
+    default: /* 86, 89, 110, 120, 121 and what is not known yet */
+        return 512;
+    }
+}
+
+/* Reachable, from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x 0.8; memory = bus width x
+ * memory clock x 2 (double data rate) x 0.88. 0.8 and 0.88 are what the measured card reaches of
+ * its own product. */
+static void estimate_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
+{
+    int width = 0, khz = 0;
+    cu->device_attribute(&width, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
+    cu->device_attribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device);
+    info->peak_tflops =
+        flops_per_cycle(info) * (double)info->sm_count * (double)info->clock_khz * 1e-9 * 0.8;
+    info->peak_gbps = width / 8.0 * khz * 2e-6 * 0.88;
+}
+
+static void set_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
+{
+    for (size_t i = 0; i < sizeof(measured) / sizeof(measured[0]); i++) {
+        if (strcmp(info->name, measured[i].name) == 0 && info->sm_count == measured[i].sms) {
+            info->peak_tflops = measured[i].tflops;
+            info->peak_gbps = measured[i].gbps;
+            return;
+        }
+    }
+    estimate_peaks(cu, device, info);
+}
+
+int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_info *out,
+                  struct error *err)
+{
+    *out = (struct device_info){.kind = "cuda", .index = device};
+    CUuuid uuid;
+    size_t bytes;
+    char pci[32] = "";
+    int r = read_attributes(cu, device, out, err);
+    r = r ? r
+          : cuda_check(cu, cu->device_name(out->name, sizeof(out->name), device), err,
+                       "asking the GPU its name");
+    r = r ? r : cuda_check(cu, cu->device_uuid(&uuid, device), err, "asking the GPU its UUID");
+    r = r ? r : cuda_check(cu, cu->device_memory(&bytes, device), err, "asking the GPU its memory");
+    if (r) {
+        return r;
+    }
+    out->memory_bytes = (int64_t)bytes;
+    set_arch(out);
+    set_mig(out);
+    format_uuid(&uuid, out->mig[0] != '\0', out->uuid);
+    set_peaks(cu, device, out);
+    snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cu->version / 1000,
+             cu->version % 1000 / 10);
+    if (cu->device_pci(pci, sizeof(pci), device) == CUDA_SUCCESS) {
+        cuda_nvml_read(pci, out);
+    }
+    cuda_nvrtc_version(cu->version, out->compiler, sizeof(out->compiler));
+    device_class_format(out);
+    return 0;
+}
+
+/* ---- what an architecture is ---------------------------------------------------------------- */
+
+/* "cuda:sm_90a": not a device but what kernels are compiled for, with the limits that the
+ * architecture has everywhere and the size of its usual chip. Enough to list and compile variants.
+ */
+static const struct {
+    const char *arch;
+    int major, minor, sms, smem_optin, smem_per_sm, l2_mib;
+} archs[] = {
+    {"sm_80", 8, 0, 108, 166912, 167936, 40},   {"sm_86", 8, 6, 84, 101376, 102400, 6},
+    {"sm_87", 8, 7, 16, 166912, 167936, 4},     {"sm_89", 8, 9, 142, 101376, 102400, 96},
+    {"sm_90a", 9, 0, 132, 232448, 233472, 50},  {"sm_100", 10, 0, 148, 232448, 233472, 126},
+    {"sm_120", 12, 0, 170, 101376, 102400, 96},
+};
+
+static int describe_arch(const char *arch, struct device_info *out, struct error *err)
+{
+    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
+        if (strcmp(archs[i].arch, arch) != 0) {
+            continue;
+        }
+        *out = (struct device_info){.kind = "cuda",
+                                    .index = -1,
+                                    .sm_count = archs[i].sms,
+                                    .cc_major = archs[i].major,
+                                    .cc_minor = archs[i].minor,
+                                    .smem_optin = archs[i].smem_optin,
+                                    .smem_per_sm = archs[i].smem_per_sm,
+                                    .regs_per_block = 65536,
+                                    .warp_size = 32,
+                                    .l2_bytes = (int64_t)archs[i].l2_mib << 20};
+        snprintf(out->name, sizeof(out->name), "any %s", arch);
+        snprintf(out->arch, sizeof(out->arch), "%s", arch);
+        cuda_nvrtc_version(0, out->compiler, sizeof(out->compiler));
+        device_class_format(out);
+        return 0;
+    }
+    return error_set(err, ERROR_INVALID,
+                     "unknown architecture \"%s\": sm_80, sm_86, sm_87, sm_89, "
+                     "sm_90a, sm_100 and sm_120 are known",
+                     arch);
+}
+
+int cuda_probe(const char *spec, struct device_info *out, struct error *err)
+{
+    const struct cuda_driver *cu;
+    CUdevice device;
+    *out = (struct device_info){0};
+    if (strncmp(spec, "cuda:sm_", 8) == 0) {
+        return describe_arch(spec + 5, out, err);
+    }
+    int r = cuda_driver_init(&cu, err);
+    r = r ? r : cuda_find(cu, spec, &device, err);
+    return r ? r : cuda_describe(cu, device, out, err);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Timing single launches: idle for a while (so that every candidate meets the same power budget and
+ * none is charged for its neighbours), then a spin kernel, an event, the launch, an event, all
+ * queued while the GPU spins: the host's path is not in the time.
+ *
+ * L2 is cold: launches rotate over copies of the operands; where these are too small to push one
+ * another out, a sweep over other memory goes first.
+ */
+#include <stdlib.h>
+#include <time.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+static const double SPIN_US = 60; /* longer than queueing four launches and two events takes */
+
+static void idle(double ms)
+{
+    if (ms <= 0) {
+        return;
+    }
+    struct timespec t = {.tv_sec = (time_t)(ms / 1000)};
+    t.tv_nsec = (long)((ms - (double)t.tv_sec * 1000) * 1e6);
+    nanosleep(&t, NULL);
+}
+
+static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
+{
+    const struct cuda_driver *cu = d->cu;
+    float ms = 0;
+    int r = cuda_check(cu, cu->event_wait(d->end), err, "running the candidate");
+    r = r ? r
+          : cuda_check(cu,
+                       (cu->event_elapsed_v2 ? cu->event_elapsed_v2
+                                             : cu->event_elapsed)(&ms, d->begin, d->end),
+                       err, "reading the time");
+    *us = (double)ms * 1e3;
+    return r;
+}
+
+static int sample(struct cuda_device *d, const struct prepared *w, struct kernel *k,
+                  const struct launch_plan *plan, double gap_ms, double *us, struct error *err)
+{
+    const struct cuda_driver *cu = d->cu;
+    idle(gap_ms);
+    int r = w->covers_l2 ? 0 : cuda_sweep_l2(d, err);
+    r = r ? r : cuda_spin(d, SPIN_US, err);
+    r = r ? r : cuda_check(cu, cu->event_record(d->begin, d->stream), err, "recording an event");
+    for (uint32_t i = 0; i < plan->n && r == 0; i++) {
+        r = cuda_module_launch(&k->module, &plan->steps[i], d->stream, err);
+    }
+    r = r ? r : cuda_check(cu, cu->event_record(d->end, d->stream), err, "recording an event");
+    return r ? r : elapsed_us(d, us, err);
+}
+
+static int plan_copies(struct cuda_device *d, struct prepared *w, const struct kernel *k,
+                       const struct record *config, struct launch_plan *plans, struct error *err)
+{
+    int r = 0;
+    /* The workspace may grow with the first plan and is the same for all: plan that one again. */
+    for (uint32_t i = 0; i < w->n_copies + 1 && r == 0; i++) {
+        r = cuda_plan(d, w, k, config, i % w->n_copies, &plans[i % w->n_copies], err);
+    }
+    return r;
+}
+
+int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
+              const struct record *config, const struct timing *t, double *samples_us, uint32_t *n,
+              struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    *n = 0;
+    struct launch_plan *plans = calloc(w->n_copies, sizeof(*plans));
+    if (!plans) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
+    }
+    int r = plan_copies(d, w, k, config, plans, err);
+    double us = 0;
+    for (uint32_t i = 0; i < t->warmup + t->samples && r == 0; i++) {
+        bool warm = i < t->warmup;
+        r = sample(d, w, k, &plans[i % w->n_copies], warm ? 0 : t->gap_ms, &us, err);
+        if (r == 0 && !warm) {
+            samples_us[(*n)++] = us;
+        }
+        if (t->stop_after_us > 0 && i == t->warmup && us > t->stop_after_us) {
+            break;
+        }
+    }
+    free(plans);
+    return r;
+}

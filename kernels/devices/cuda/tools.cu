@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the cuda device needs beside the kernels that it measures: filling operands, counting what
+ * was not written, collecting check rows, keeping the GPU busy while a launch is queued, and
+ * sweeping L2. No headers (NVRTC).
+ */
+typedef unsigned long long u64;
+typedef unsigned u32;
+typedef unsigned short u16;
+
+#define GLOBAL extern "C" __global__ void __launch_bounds__(256)
+
+enum { BF16 = 1, FP16 = 2, FP32 = 3 }; /* enum dtype */
+
+static __device__ __forceinline__ u64 first_index(void)
+{
+    return (u64)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+static __device__ __forceinline__ u64 all_threads(void)
+{
+    return (u64)gridDim.x * blockDim.x;
+}
+
+/* As random_next() of kernels/family.c, and as the cpu device draws: about normal, mean 0,
+ * deviation 1, the sum of four 16-bit uniform numbers. It depends on seed and position only. */
+static __device__ __forceinline__ float random_value(u64 seed, u64 i)
+{
+    u64 z = seed + (i + 1) * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    const int sum = (int)(z & 0xffff) + (int)(z >> 16 & 0xffff) + (int)(z >> 32 & 0xffff) +
+                    (int)(z >> 48);
+    return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536.0f);
+}
+
+struct fill_params {
+    void *to;
+    u64 count, seed;
+    float scale;
+    int dtype;
+};
+
+GLOBAL cuda_fill(const struct fill_params p)
+{
+    for (u64 i = first_index(); i < p.count; i += all_threads()) {
+        const float v = random_value(p.seed, i) * p.scale;
+        if (p.dtype == FP32) {
+            ((float *)p.to)[i] = v;
+        } else if (p.dtype == BF16) {
+            u16 r;
+            asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+            ((u16 *)p.to)[i] = r;
+        } else {
+            u16 r;
+            asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+            ((u16 *)p.to)[i] = r;
+        }
+    }
+}
+
+/* How many elements of 1, 2 or 4 bytes are still all ones: added to *out. */
+struct count_params {
+    const void *data;
+    u64 count;
+    u64 *out;
+    int size, reserved;
+};
+
+GLOBAL cuda_count_poison(const struct count_params p)
+{
+    u32 n = 0;
+    for (u64 i = first_index(); i < p.count; i += all_threads()) {
+        if (p.size == 1)
+            n += ((const unsigned char *)p.data)[i] == 0xff;
+        else if (p.size == 2)
+            n += ((const u16 *)p.data)[i] == 0xffff;
+        else
+            n += ((const u32 *)p.data)[i] == 0xffffffffu;
+    }
+    for (int by = 16; by > 0; by >>= 1)
+        n += __shfl_xor_sync(~0u, n, by);
+    if (threadIdx.x % 32 == 0 && n)
+        atomicAdd(p.out, (u64)n);
+}
+
+/* The checks, `length` elements from at[check] on, as fp32 one after the other. */
+struct collect_params {
+    const void *data;
+    const long long *at;
+    float *out;
+    u64 length;
+    int dtype, reserved;
+};
+
+GLOBAL cuda_collect(const struct collect_params p)
+{
+    const u64 check = blockIdx.x;
+    for (u64 j = threadIdx.x; j < p.length; j += blockDim.x) {
+        const u64 i = (u64)p.at[check] + j;
+        float v;
+        if (p.dtype == FP32)
+            v = ((const float *)p.data)[i];
+        else if (p.dtype == BF16)
+            v = __uint_as_float((u32)((const u16 *)p.data)[i] << 16);
+        else
+            asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(((const u16 *)p.data)[i]));
+        p.out[check * p.length + j] = v;
+    }
+}
+
+/* Busy for some cycles: while it runs, what is to be timed is queued behind it, so that the host's
+ * path is not in the measurement. */
+struct spin_params {
+    long long cycles;
+};
+
+GLOBAL cuda_spin(const struct spin_params p)
+{
+    const long long begin = clock64();
+    while (clock64() - begin < p.cycles) {
+    }
+}
+
+/* Reads memory to push everything else out of L2; what it leaves is clean. */
+struct sweep_params {
+    const uint4 *data;
+    u64 count;
+    u32 *out;
+};
+
+GLOBAL cuda_sweep(const struct sweep_params p)
+{
+    u32 sum = 0;
+    for (u64 i = first_index(); i < p.count; i += all_threads()) {
+        const uint4 v = p.data[i];
+        sum ^= v.x ^ v.y ^ v.z ^ v.w;
+    }
+    if (sum == 0x12345678u) /* never, but the compiler cannot know */
+        *p.out = sum;
+}

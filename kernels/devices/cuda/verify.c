@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Verifying: the output and its guards are filled with 0xff bytes (a NaN that no computation
+ * makes), the kernel runs once, no element may still hold that pattern and every byte of the guards
+ * must, and the check rows must agree with the reference: each element within atol + rtol *
+ * |reference|, each row in its relative norm. An output that the kernel adds to begins as zeros
+ * instead.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+/* ---- planning ------------------------------------------------------------------------------- */
+
+static int plan_into(struct cuda_device *d, struct prepared *w, const struct family_target *t,
+                     const struct record *config, uint32_t copy, struct launch_plan *out,
+                     struct error *err)
+{
+    _Alignas(16) uint8_t args[ARGS_MAX] = {0};
+    const struct workload *load = &w->workload;
+    load->family->bind(load, w->buffers[copy], (void *)(uintptr_t)w->workspace, w->workspace_bytes,
+                       d->stream, args);
+    out->n = 0;
+    out->workspace_bytes = 0;
+    return t->plan(&load->problem, config, &d->base.info, args, out, err);
+}
+
+int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
+              const struct record *config, uint32_t copy, struct launch_plan *out,
+              struct error *err)
+{
+    const struct family_target *t = family_target_of_variant(w->workload.family, &k->variant);
+    if (!t) {
+        return error_set(err, ERROR_INTERNAL, "the kernel is not of family %s",
+                         w->workload.family->name);
+    }
+    int r = plan_into(d, w, t, config, copy, out, err);
+    if (out->workspace_bytes <= w->workspace_bytes) {
+        return r;
+    }
+    cuda_release(d, &w->workspace);
+    w->workspace_bytes = 0;
+    r = cuda_allocate(d, out->workspace_bytes, &w->workspace, err);
+    w->workspace_bytes = r ? 0 : out->workspace_bytes;
+    return r ? r : plan_into(d, w, t, config, copy, out, err);
+}
+
+/* ---- running
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static int poison(struct cuda_device *d, const struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct buffer *b = &load->buffers[load->output];
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)w->buffers[0][load->output];
+    size_t bytes = (size_t)b->count * dtype_size(b->dtype);
+    int r = cuda_check(
+        d->cu,
+        d->cu->memory_set(at - CUDA_GUARD_BYTES, 0xff, bytes + 2 * CUDA_GUARD_BYTES, d->stream),
+        err, "poisoning the output");
+    if (!r && b->accumulate) {
+        r = cuda_check(d->cu, d->cu->memory_set(at, 0, bytes, d->stream), err,
+                       "clearing the output");
+    }
+    return r;
+}
+
+static int run(struct cuda_device *d, struct prepared *w, struct kernel *k,
+               const struct record *config, struct error *err)
+{
+    struct launch_plan plan;
+    int r = cuda_plan(d, w, k, config, 0, &plan, err);
+    r = r ? r : poison(d, w, err);
+    for (uint32_t i = 0; i < plan.n && r == 0; i++) {
+        r = cuda_module_launch(&k->module, &plan.steps[i], d->stream, err);
+    }
+    return r ? r : cuda_wait(d, "running the candidate", err);
+}
+
+/* Elements not written, and bytes of the guards that were. */
+static int count(struct cuda_device *d, const struct prepared *w, int64_t *unwritten,
+                 int64_t *outside, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct buffer *b = &load->buffers[load->output];
+    const char *at = w->buffers[0][load->output];
+    int64_t bytes = b->count * (int64_t)dtype_size(b->dtype), before = 0, behind = 0;
+    *unwritten = 0;
+    int r = b->accumulate
+                ? 0
+                : cuda_count_poison(d, at, b->count, dtype_size(b->dtype), unwritten, err);
+    r = r ? r : cuda_count_poison(d, at - CUDA_GUARD_BYTES, CUDA_GUARD_BYTES, 1, &before, err);
+    r = r ? r : cuda_count_poison(d, at + bytes, CUDA_GUARD_BYTES, 1, &behind, err);
+    *outside = 2 * CUDA_GUARD_BYTES - before - behind;
+    return r;
+}
+
+static int collect(struct cuda_device *d, const struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    size_t bytes = (size_t)load->n_checks * (size_t)load->check_length * sizeof(float);
+    if (bytes == 0) {
+        return 0;
+    }
+    int r = cuda_collect(d, w, err);
+    r = r ? r : cuda_wait(d, "collecting the check rows", err);
+    return r ? r
+             : cuda_check(d->cu, d->cu->memory_download(w->got, w->results, bytes), err,
+                          "reading the check rows");
+}
+
+/* ---- comparing ------------------------------------------------------------------------------ */
+
+struct row_error {
+    double max_error, rel_norm;
+    double excess; /* by how much the worst element is over its tolerance; <= 0: none is */
+    int64_t worst;
+};
+
+static double not_nan(double v)
+{
+    return isnan(v) ? (double)INFINITY : v;
+}
+
+static struct row_error compare_row(const float *got, const double *expected, int64_t n,
+                                    const struct tolerance *tol)
+{
+    struct row_error e = {0};
+    double difference = 0, norm = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double x = not_nan(fabs((double)got[i] - expected[i]));
+        double over = not_nan(x - (tol->atol + tol->rtol * fabs(expected[i])));
+        if (over > e.excess) {
+            e.excess = over;
+            e.worst = i;
+        }
+        e.max_error = fmax(e.max_error, x);
+        difference += x * x;
+        norm += expected[i] * expected[i];
+    }
+    e.rel_norm = not_nan(norm > 0         ? sqrt(difference / norm)
+                         : difference > 0 ? (double)INFINITY
+                                          : 0);
+    return e;
+}
+
+static double default_rel_norm(enum dtype t)
+{
+    return t == DTYPE_FP32 ? 1e-5 : t == DTYPE_FP16 ? 1e-3 : 5e-3;
+}
+
+static void say_element(const struct prepared *w, const struct tolerance *tol, uint32_t check,
+                        int64_t column, struct verdict *out)
+{
+    const struct workload *load = &w->workload;
+    int64_t at = load->check_at[check], n = load->check_length;
+    snprintf(out->text, sizeof(out->text),
+             "output row %lld, column %lld is %g, the reference %g (atol %g, rtol %g)",
+             (long long)(at / n), (long long)column, (double)w->got[check * n + column],
+             w->expected[check * n + column], tol->atol, tol->rtol);
+}
+
+/* Names the worst element of all check rows; where all are within tolerance, the worst row. */
+static void judge_rows(const struct prepared *w, const struct tolerance *tol, struct verdict *out)
+{
+    const struct workload *load = &w->workload;
+    double limit =
+        tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(load->buffers[load->output].dtype);
+    double worst = 0;
+    uint32_t worst_row = 0;
+    for (uint32_t i = 0; i < load->n_checks; i++) {
+        int64_t n = load->check_length;
+        struct row_error e = compare_row(w->got + i * n, w->expected + i * n, n, tol);
+        worst_row = e.rel_norm > out->rel_norm ? i : worst_row;
+        out->max_error = fmax(out->max_error, e.max_error);
+        out->rel_norm = fmax(out->rel_norm, e.rel_norm);
+        if (e.excess > worst) {
+            worst = e.excess;
+            out->right = false;
+            say_element(w, tol, i, e.worst, out);
+        }
+    }
+    if (worst <= 0 && out->rel_norm > limit) {
+        out->right = false;
+        snprintf(out->text, sizeof(out->text),
+                 "output row %lld differs from the reference by %g of its norm (limit %g)",
+                 (long long)(load->check_at[worst_row] / load->check_length), out->rel_norm, limit);
+    }
+}
+
+static void judge(const struct prepared *w, const struct tolerance *tol, int64_t outside,
+                  struct verdict *out)
+{
+    const struct workload *load = &w->workload;
+    out->right = true;
+    judge_rows(w, tol, out);
+    if (out->unwritten > 0) {
+        out->right = false;
+        snprintf(out->text, sizeof(out->text),
+                 "%lld of %lld elements of the output were not written", (long long)out->unwritten,
+                 (long long)load->buffers[load->output].count);
+    }
+    if (outside > 0) {
+        out->right = false;
+        snprintf(out->text, sizeof(out->text),
+                 "%lld bytes before or behind the output were written", (long long)outside);
+    }
+}
+
+int cuda_verify(struct device *base, struct prepared *w, struct kernel *k,
+                const struct record *config, const struct tolerance *tol, struct verdict *out,
+                struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    int64_t outside = 0;
+    *out = (struct verdict){0};
+    int r = run(d, w, k, config, err);
+    r = r ? r : count(d, w, &out->unwritten, &outside, err);
+    r = r ? r : collect(d, w, err);
+    if (r == 0) {
+        judge(w, tol, outside, out);
+    }
+    return r;
+}

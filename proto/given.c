@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "proto/given.h"
+#include "proto/nearest.h"
+#include "proto/record_inner.h"
+
+void given_init(struct given *g, const struct op_index *index)
+{
+    g->index = index;
+    g->guess = 0;
+    g->list_n = 0;
+    for (size_t i = 0; i < index->op->n_fields; i++) {
+        g->slots[i].v.type = VALUE_NONE;
+    }
+}
+
+static int unknown_field(const struct op_index *x, const char *name, size_t n, struct error *err)
+{
+    struct nearest near;
+    char known[320];
+    struct text_out list = text_out_begin(known, sizeof(known));
+    nearest_begin(&near, name, n);
+    for (size_t i = 0; i < x->op->n_fields; i++) {
+        nearest_offer(&near, x->op->fields[i].name);
+        text_puts(&list, i > 0 ? ", " : "");
+        text_puts(&list, x->op->fields[i].name);
+    }
+    const char *best = nearest_end(&near);
+    if (best) {
+        return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; did you mean '%s'?",
+                         x->op->name, text_show(name, n).text, best);
+    }
+    return error_set(err, ERROR_UNKNOWN_FIELD, "%s has no field '%s'; it takes %s", x->op->name,
+                     text_show(name, n).text, known);
+}
+
+/* The slot of a name that has not been given before. */
+int given_slot(struct given *g, const char *name, size_t n, struct slot **out, struct error *err)
+{
+    int at = op_index_field(g->index, g->guess, name, n);
+    if (at < 0) {
+        return unknown_field(g->index, name, n, err);
+    }
+    g->guess = (size_t)at + 1;
+    *out = &g->slots[at];
+    if ((*out)->v.type != VALUE_NONE) {
+        return error_set(err, ERROR_CONFLICT, "field '%s' is given twice", g->index->names[at]);
+    }
+    return 0;
+}
+
+/* ---- checking and appending ---------------------------------------------------------------- */
+
+static void put_choices(struct text_out *o, const struct op_field *f)
+{
+    for (size_t i = 0; f->choices[i]; i++) {
+        text_puts(o, i == 0 ? "" : f->choices[i + 1] ? ", " : " or ");
+        text_puts(o, f->choices[i]);
+    }
+}
+
+/* What a field takes: "1..1024", "forward, dX or dW", "true or false", "text", "a number". */
+void given_put_accepted(struct text_out *o, const struct op_field *f)
+{
+    char range[64];
+    switch (f->type) {
+    case VALUE_INT:
+        snprintf(range, sizeof(range), "an integer %" PRId64 "..%" PRId64, f->min, f->max);
+        text_puts(o, range);
+        break;
+    case VALUE_TEXT:
+        if (f->choices) {
+            put_choices(o, f);
+        } else {
+            text_puts(o, "text");
+        }
+        break;
+    case VALUE_BOOL:
+        text_puts(o, "true or false");
+        break;
+    default:
+        text_puts(o, "a number");
+        break;
+    }
+}
+
+static int refuse(const struct op_field *f, const struct slot *s, struct error *err)
+{
+    char accepted[200];
+    char value[80];
+    struct text_out a = text_out_begin(accepted, sizeof(accepted));
+    struct text_out v = text_out_begin(value, sizeof(value));
+    given_put_accepted(&a, f);
+    if (s->v.type == VALUE_TEXT) {
+        text_putc(&v, '\'');
+        text_puts(&v, text_show(s->v.text, s->text_n).text);
+        text_putc(&v, '\'');
+    } else {
+        value_put(&v, &s->v);
+    }
+    return error_set(err, ERROR_INVALID, "%s is %s, but takes %s%s%s%s", f->name, value, accepted,
+                     f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
+}
+
+static int missing(const struct op_index *x, const struct op_field *f, struct error *err)
+{
+    char accepted[200];
+    struct text_out a = text_out_begin(accepted, sizeof(accepted));
+    given_put_accepted(&a, f);
+    return error_set(err, ERROR_INVALID, "%s needs %s: %s%s%s%s", x->op->name, f->name, accepted,
+                     f->help ? " (" : "", f->help ? f->help : "", f->help ? ")" : "");
+}
+
+static bool check_int(const struct op_field *f, struct slot *s)
+{
+    if (s->v.type == VALUE_REAL) {
+        int64_t integer;
+        if (!text_real_is_int(s->v.real, &integer)) {
+            return false;
+        }
+        s->v = VALUE_OF_INT(integer);
+    }
+    return s->v.type == VALUE_INT && s->v.integer >= f->min && s->v.integer <= f->max;
+}
+
+static bool check_real(struct slot *s)
+{
+    if (s->v.type == VALUE_INT) {
+        s->v = VALUE_OF_REAL((double)s->v.integer);
+    }
+    return s->v.type == VALUE_REAL && s->v.real - s->v.real == 0; /* finite */
+}
+
+static bool check_text(const struct op_field *f, const struct slot *s)
+{
+    if (s->v.type != VALUE_TEXT) {
+        return false;
+    }
+    if (!f->choices) {
+        return !memchr(s->v.text, 0, s->text_n) && text_utf8(s->v.text, s->text_n);
+    }
+    char first = s->text_n > 0 ? s->v.text[0] : 0;
+    for (const char *const *c = f->choices; *c; c++) {
+        if ((*c)[0] == first && text_is(*c, s->v.text, s->text_n)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool check_slot(const struct op_field *f, struct slot *s)
+{
+    switch (f->type) {
+    case VALUE_INT:
+        return check_int(f, s);
+    case VALUE_REAL:
+        return check_real(s);
+    case VALUE_TEXT:
+        return check_text(f, s);
+    default:
+        return s->v.type == f->type;
+    }
+}
+
+static void fall_back(const struct op_field *f, struct slot *s)
+{
+    s->v = f->fallback;
+    s->text_n = f->fallback.type == VALUE_TEXT ? strlen(f->fallback.text) : 0;
+}
+
+static int append(struct problem *p, struct given *g, struct error *err)
+{
+    record_init(&p->fields);
+    for (size_t i = 0; i < g->index->op->n_fields; i++) {
+        const struct op_field *f = op_index_field_at(g->index, i);
+        struct slot *s = &g->slots[i];
+        if (s->v.type == VALUE_NONE) {
+            if (f->required) {
+                return missing(g->index, f, err);
+            }
+            fall_back(f, s);
+            if (s->v.type == VALUE_NONE) {
+                continue;
+            }
+        } else if (!check_slot(f, s)) {
+            return refuse(f, s, err);
+        }
+        if (!record_push(&p->fields, g->index->names[i], &s->v, s->text_n)) {
+            return error_set(err, ERROR_TOO_LARGE,
+                             "%s is too long: all text of a problem is at most %d bytes", f->name,
+                             RECORD_TEXT_MAX);
+        }
+    }
+    return 0;
+}
+
+/* "gemm" is one expert, one choice per token; who says otherwise means grouped_gemm. */
+static int set_to_one(struct given *g, const char *name, struct error *err)
+{
+    int at = op_index_field(g->index, 0, name, strlen(name));
+    if (at < 0) {
+        return 0;
+    }
+    struct slot *s = &g->slots[at];
+    bool one = (s->v.type == VALUE_INT && s->v.integer == 1) ||
+               (s->v.type == VALUE_REAL && s->v.real == 1);
+    if (s->v.type != VALUE_NONE && !one) {
+        return error_set(
+            err, ERROR_CONFLICT,
+            "gemm has one expert and topk 1, but %s is given otherwise; use op grouped_gemm", name);
+    }
+    s->v = VALUE_OF_INT(1);
+    return 0;
+}
+
+int given_finish(struct problem *p, struct given *g, bool gemm, struct error *err)
+{
+    if (gemm) {
+        int r = set_to_one(g, "experts", err);
+        r = r < 0 ? r : set_to_one(g, "topk", err);
+        if (r < 0) {
+            return r;
+        }
+    }
+    int r = append(p, g, err);
+    if (r < 0) {
+        return r;
+    }
+    return p->op->check ? p->op->check(p, err) : 0;
+}

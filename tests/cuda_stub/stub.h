@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stubs of libcuda, libnvrtc and libnvidia-ml, to reach the error paths of the cuda device without a
+ * GPU. They keep the books (contexts, modules, memory), and compute nothing: a launch does nothing.
+ *
+ *   GEMMD_STUB_FAIL=<function>:<n>:<code>[,...]  the n-th call of a function fails with this code;
+ *                    "*" counts the calls of all functions that can fail
+ *   GEMMD_STUB_DRIVER=<n>     what cuDriverGetVersion says (default 13000)
+ *   GEMMD_STUB_DEVICES=<n>    how many GPUs there are (default 1)
+ *   GEMMD_STUB_MODE=<n>       their compute mode
+ *   GEMMD_STUB_SMEM=<n>       static shared memory of every function
+ *   GEMMD_STUB_FREE=<n>       free GPU memory, bytes (default 1 GiB)
+ *   GEMMD_STUB_NO_CONTEXT=1   no context is current until one is created
+ *   GEMMD_STUB_NVRTC=<n>      version of NVRTC, 1000 * major + 10 * minor (default 13000)
+ *   GEMMD_STUB_LOG=<text>     the log of every compile
+ *
+ * stub_live() says how many contexts, streams, events, modules and allocations are not freed.
+ */
+#ifndef GEMMD_TESTS_CUDA_STUB_H
+#define GEMMD_TESTS_CUDA_STUB_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STUB_EXPORT __attribute__((visibility("default")))
+
+static inline long stub_number(const char *name, long fallback)
+{
+    const char *text = getenv(name);
+    return text ? strtol(text, NULL, 0) : fallback;
+}
+
+/* The code that this call must fail with, or 0. `calls` counts those of the function. */
+static inline int stub_fails(const char *function, int *calls, int *all_calls)
+{
+    const char *at = getenv("GEMMD_STUB_FAIL");
+    ++*calls;
+    ++*all_calls;
+    for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
+        char name[64];
+        int n, code;
+        if (sscanf(at, "%63[^:]:%d:%d", name, &n, &code) != 3) {
+            continue;
+        }
+        if ((strcmp(name, "*") == 0 && *all_calls == n) ||
+            (strcmp(name, function) == 0 && *calls == n)) {
+            return code;
+        }
+    }
+    return 0;
+}
+
+#define STUB_MAY_FAIL(type)                                                                        \
+    do {                                                                                           \
+        static int calls;                                                                          \
+        int code = stub_fails(__func__, &calls, &stub_calls);                                      \
+        if (code) {                                                                                \
+            return (type)code;                                                                     \
+        }                                                                                          \
+    } while (0)
+
+#endif

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A kernel of the CPU, compiled here, served by the fake daemon, loaded and launched by gemmd.h. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/gemmd.h"
+#include "kernels/device.h"
+#include "kernels/launcher.h"
+#include "tests/unit/client/fake.h"
+
+enum { M = 32, N = 16, K = 64 };
+
+static struct image image;
+static struct gemmd_answer answer = GEMMD_ANSWER_INIT;
+
+static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
+{
+    (void)f;
+    int64_t offset = 0;
+    wire_get_int(wire_find(m->params, "offset"), &offset);
+    size_t n = image.size - (size_t)offset;
+    n = n > MODULE_CHUNK_BYTES ? MODULE_CHUNK_BYTES : n;
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_result(&b, m->id);
+    wire_put_map(&b, 2);
+    wire_put_kv_int(&b, "size", (int64_t)image.size);
+    wire_put_str(&b, "data");
+    wire_put_bin(&b, (char *)image.data + offset, n);
+    fake_send(fd, &b);
+}
+
+static struct gemmd_problem problem(void)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    p.dtype_in = "fp32";
+    p.m = M;
+    p.n = N;
+    p.k = K;
+    return p;
+}
+
+/* The kernel that the analytic default would run. */
+static void compile_default(void)
+{
+    struct error e;
+    struct problem p;
+    struct device_info info;
+    struct record config;
+    struct variant v;
+    struct compiler *c;
+    families_register();
+    assert_int_equal(problem_parse(&p, "gemm mode=forward M=32 N=16 K=64 dtype_in=fp32", &e), 0);
+    const struct family *family = family_of_problem(&p);
+    assert_int_equal(cpu_launch_backend.info(&info, &e), 0);
+    const struct family_target *t = family_target_find(family, &info, NULL);
+    assert_non_null(t);
+    assert_int_equal(t->choose(&p, &info, &config, &e), 0);
+    assert_int_equal(t->variant(&p, &config, info.arch, &v, &e), 0);
+    if (compiler_open("cpu", &c, &e) || c->ops->compile(c, &v, &image, &e)) {
+        fail_msg("%s", e.text);
+    }
+    c->ops->close(c);
+    snprintf(answer.tier, sizeof(answer.tier), "exact");
+    snprintf(answer.module, sizeof(answer.module), "%s", image.meta.id);
+    record_format(&config, answer.config, sizeof(answer.config));
+}
+
+static struct fake fake;
+static struct gemmd *g;
+
+static int setup(void **state)
+{
+    (void)state;
+    compile_default();
+    fake_path(fake.path);
+    fake.handler = serve_module;
+    fake_start(&fake);
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    o.socket = fake.path;
+    return gemmd_connect(&g, &o, NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    g = gemmd_close(g);
+    fake_stop(&fake);
+    fake_path_remove(fake.path);
+    image_deinit(&image);
+    return 0;
+}
+
+static float x[M * K], w[N * K], out[M * N];
+
+static struct gemmd_kernel *load(void)
+{
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = NULL;
+    struct gemmd_error e;
+    if (gemmd_kernel_load(g, &p, &answer, &k, &e)) {
+        fail_msg("%s", e.text);
+    }
+    return k;
+}
+
+static void test_launch(void **state)
+{
+    (void)state;
+    struct gemmd_kernel *k = load();
+    for (int i = 0; i < M * K; i++) {
+        x[i] = (float)(i % 7) - 3;
+    }
+    for (int i = 0; i < N * K; i++) {
+        w[i] = (float)(i % 5) - 2;
+    }
+    struct gemmd_grouped_gemm_args args = GEMMD_GROUPED_GEMM_ARGS_INIT;
+    struct gemmd_error e;
+    int64_t bytes = -1;
+    args.x = x;
+    args.w = w;
+    args.out = out;
+    args.rows = M;
+    assert_int_equal(gemmd_kernel_workspace(k, &args, &bytes, &e), 0);
+    assert_true(bytes >= 0);
+    void *workspace = bytes > 0 ? aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256) : NULL;
+    args.workspace = workspace;
+    args.workspace_bytes = bytes;
+    if (gemmd_kernel_launch(k, &args, &e)) {
+        fail_msg("%s", e.text);
+    }
+    for (int m = 0; m < M; m++) {
+        for (int n = 0; n < N; n++) {
+            float sum = 0; /* small whole numbers: exact in any order */
+            for (int i = 0; i < K; i++) {
+                sum += x[m * K + i] * w[n * K + i];
+            }
+            assert_true(out[m * N + n] == sum);
+        }
+    }
+    args.out = NULL;
+    assert_int_equal(gemmd_kernel_launch(k, &args, &e), GEMMD_INVALID);
+    args.out = out;
+    args.size = 4;
+    assert_int_equal(gemmd_kernel_launch(k, &args, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_kernel_launch(k, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_kernel_launch(NULL, &args, &e), GEMMD_INVALID);
+    free(workspace);
+    assert_null(gemmd_kernel_free(k));
+    assert_null(gemmd_kernel_free(NULL));
+}
+
+static void test_kernel_outlives_the_handle(void **state)
+{
+    (void)state;
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd *other = NULL;
+    struct gemmd_kernel *k = NULL;
+    struct gemmd_problem p = problem();
+    o.socket = fake.path;
+    assert_int_equal(gemmd_connect(&other, &o, NULL), 0);
+    assert_int_equal(gemmd_kernel_load(other, &p, &answer, &k, NULL), 0);
+    gemmd_close(other);
+    struct gemmd_grouped_gemm_args args = GEMMD_GROUPED_GEMM_ARGS_INIT;
+    int64_t bytes;
+    args.x = x;
+    args.w = w;
+    args.out = out;
+    args.rows = M;
+    assert_int_equal(gemmd_kernel_workspace(k, &args, &bytes, NULL), 0);
+    gemmd_kernel_free(k);
+}
+
+static void test_what_cannot_be_loaded(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = (struct gemmd_kernel *)&p;
+    struct gemmd_answer bad = answer;
+    struct gemmd_error e;
+    bad.module[0] = '\0'; /* as the analytic default has it */
+    assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
+    assert_null(k);
+    bad = answer;
+    bad.module[0] = bad.module[0] == '0' ? '1' : '0';
+    assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_STORE);
+    bad = answer;
+    snprintf(bad.config, sizeof(bad.config), "BLOCK_SIZE_M=3");
+    assert_true(gemmd_kernel_load(g, &p, &bad, &k, &e) < 0);
+    assert_null(k);
+    p.text = "custom:sort n=1";
+    assert_int_equal(gemmd_kernel_load(g, &p, &answer, &k, &e), GEMMD_UNKNOWN_OP);
+    assert_int_equal(gemmd_kernel_load(g, NULL, &answer, &k, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_kernel_load(NULL, &p, &answer, &k, &e), GEMMD_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_kernel_outlives_the_handle),
+        cmocka_unit_test(test_what_cannot_be_loaded),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A seeded sample of legal variants through the real NVRTC, for every architecture that we support:
+ * each mode with each of its flags and types. None may spill more than a few bytes, and none may need
+ * more registers than its launch bounds leave. Needs no GPU and no driver.
+ *
+ * GEMMD_TEST_VARIANTS says how many per architecture (default 24); 0 means all there are.
+ * GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/device.h"
+
+enum { JOBS_MAX = 200000, THREADS_MAX = 64 };
+
+struct job {
+    struct variant *variant; /* owned */
+    int code;
+    char text[ERROR_TEXT_MAX];
+    int64_t registers, spills;
+};
+
+static struct job *jobs;
+static int n_jobs, next_job;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct compiler *compiler;
+
+/* ---- what to compile ------------------------------------------------------------------------- */
+
+static const char *const flags[] = {
+    "mode=forward",
+    "mode=forward permute_x=true",
+    "mode=forward permute_y=true",
+    "mode=forward permute_y=true fuse_mul_post=true",
+    "mode=dX",
+    "mode=dX permute_x=true",
+    "mode=dX permute_y=true",
+    "mode=dW",
+    "mode=dW permute_x=true",
+    "mode=dW permute_y=true",
+    "mode=dW dtype_out=fp32",
+    "mode=dW permute_x=true dtype_out=fp32",
+    "mode=dW permute_y=true dtype_out=fp32",
+};
+enum { N_FLAGS = sizeof(flags) / sizeof(flags[0]) };
+
+static void make_problem(struct problem *p, uint32_t which, const char *dtype)
+{
+    char text[256];
+    struct error err = ERROR_NULL;
+    snprintf(text, sizeof(text),
+             "grouped_gemm M=4096 N=1536 K=2048 experts=128 topk=8 dtype_in=%s %s", dtype,
+             flags[which]);
+    if (problem_parse(p, text, &err)) {
+        fail_msg("%s", err.text);
+    }
+}
+
+static bool known(const struct variant *v, int from)
+{
+    for (int i = from; i < n_jobs; i++) {
+        if (strcmp(jobs[i].variant->options, v->options) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void add_point(const struct family_target *t, const struct problem *p,
+                      const struct space *s, uint32_t point, const char *arch, int from)
+{
+    struct record config;
+    struct error err = ERROR_NULL;
+    struct variant *v = calloc(1, sizeof(*v));
+    space_config(s, point, &config);
+    assert_int_equal(t->variant(p, &config, arch, v, &err), 0);
+    if (known(v, from)) { /* points that differ at run time only */
+        free(v);
+        return;
+    }
+    assert_true(n_jobs < JOBS_MAX);
+    jobs[n_jobs++] = (struct job){.variant = v};
+}
+
+static void add_jobs(const char *arch, long wanted, uint64_t *random)
+{
+    char spec[32];
+    struct device_info info;
+    struct error err = ERROR_NULL;
+    snprintf(spec, sizeof(spec), "cuda:%s", arch);
+    if (device_probe(spec, &info, &err)) {
+        fail_msg("%s", err.text);
+    }
+    const struct family *f = family_find("grouped_gemm");
+    const struct family_target *t = family_target_find(f, &info, "portable");
+    assert_non_null(t);
+    for (uint32_t i = 0; i < 2 * N_FLAGS; i++) {
+        struct problem p;
+        struct space s;
+        make_problem(&p, i / 2, i % 2 ? "fp16" : "bf16");
+        assert_int_equal(space_build(&s, t, &p, &info, NULL, NULL, &err), 0);
+        assert_true(s.n > 0);
+        int from = n_jobs;
+        if (wanted == 0) {
+            for (uint32_t j = 0; j < s.n; j++) {
+                add_point(t, &p, &s, j, arch, from);
+            }
+        }
+        for (long j = (wanted + i) / (2 * N_FLAGS); j > 0; j--) {
+            add_point(t, &p, &s, (uint32_t)(random_next(random) % s.n), arch, from);
+        }
+        space_deinit(&s);
+    }
+}
+
+/* ---- compiling it ---------------------------------------------------------------------------- */
+
+static void *work(void *arg)
+{
+    (void)arg;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        int i = next_job++;
+        pthread_mutex_unlock(&lock);
+        if (i >= n_jobs) {
+            return NULL;
+        }
+        struct job *j = &jobs[i];
+        struct image image;
+        struct error err = ERROR_NULL;
+        j->code = compiler->ops->compile(compiler, j->variant, &image, &err);
+        j->registers = image.meta.registers;
+        j->spills = image.meta.spill_bytes;
+        snprintf(j->text, sizeof(j->text), "%s", err.text);
+        image_deinit(&image);
+    }
+}
+
+static void compile_all(void)
+{
+    pthread_t threads[THREADS_MAX];
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    n = n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : n;
+    for (long i = 0; i < n; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, work, NULL), 0);
+    }
+    for (long i = 0; i < n; i++) {
+        pthread_join(threads[i], NULL);
+    }
+}
+
+/* Registers that __launch_bounds__ leaves a thread. */
+static int64_t register_limit(const struct variant *v)
+{
+    int rows, cols, blocks;
+    assert_int_equal(sscanf(strstr(v->options, "-DWARPS_R="), "-DWARPS_R=%d -DWARPS_C=%d", &rows,
+                            &cols), 2);
+    assert_int_equal(sscanf(strstr(v->options, "-DMIN_BLOCKS="), "-DMIN_BLOCKS=%d", &blocks), 1);
+    int64_t limit = 65536 / (rows * cols * 32 * blocks) / 8 * 8;
+    return limit < 255 ? limit : 255;
+}
+
+static void test_variants(void **state)
+{
+    (void)state;
+    int bad = 0, spilling = 0;
+    compile_all();
+    for (int i = 0; i < n_jobs; i++) {
+        const struct job *j = &jobs[i];
+        spilling += j->spills > 0;
+        if (j->code || j->registers < 0 || j->registers > register_limit(j->variant)) {
+            bad++;
+            print_error("%s %s: %d registers, %d bytes spilled, %s\n", j->variant->arch,
+                        j->variant->options, (int)j->registers, (int)j->spills, j->text);
+        }
+    }
+    print_message("%d variants, %d spill a little\n", n_jobs, spilling);
+    assert_int_equal(bad, 0);
+}
+
+static void test_reproducible(void **state)
+{
+    (void)state;
+    struct image a, b;
+    struct error err = ERROR_NULL;
+    assert_int_equal(compiler->ops->compile(compiler, jobs[0].variant, &a, &err), 0);
+    assert_int_equal(compiler->ops->compile(compiler, jobs[0].variant, &b, &err), 0);
+    assert_string_equal(a.meta.id, b.meta.id);
+    assert_string_equal(a.meta.compiler, compiler->ops->version(compiler));
+    assert_int_equal(a.meta.size, a.size);
+    image_deinit(&a);
+    image_deinit(&b);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    struct image image;
+    struct error err = ERROR_NULL;
+    struct variant v = {.family = "test", .kind = "cuda", .entry = "f", .arch = "sm_90a",
+                        .source = "extern \"C\" __global__ void f(int *p) { *p = oops; }"};
+    assert_int_equal(compiler->ops->compile(compiler, &v, &image, &err), ERROR_COMPILE);
+    assert_non_null(strstr(err.text, "oops"));
+    assert_null(image.data);
+    v.source = "extern \"C\" __global__ void f(int *p) { *p = 1; }";
+    strcpy(v.options, "--no-such-option");
+    assert_int_equal(compiler->ops->compile(compiler, &v, &image, &err), ERROR_COMPILE);
+    assert_non_null(strstr(err.text, "no-such-option"));
+    v.options[0] = '\0';
+    strcpy(v.arch, "sm_10");
+    assert_int_equal(compiler->ops->compile(compiler, &v, &image, &err), ERROR_NO_COMPILER);
+    assert_non_null(strstr(err.text, "sm_10"));
+}
+
+/* A kernel that keeps more than fits into registers. */
+static void test_spills(void **state)
+{
+    (void)state;
+    struct image image;
+    struct error err = ERROR_NULL;
+    struct variant v = {
+        .family = "test", .kind = "cuda", .entry = "f", .arch = "sm_90a",
+        .source = "extern \"C\" __global__ void __launch_bounds__(1024, 2) f(float *p) {\n"
+                  "  float v[64];\n"
+                  "  #pragma unroll\n"
+                  "  for (int i = 0; i < 64; i++) v[i] = p[i * 1024 + threadIdx.x];\n"
+                  "  __syncthreads();\n"
+                  "  #pragma unroll\n"
+                  "  for (int i = 0; i < 64; i++) p[threadIdx.x * 64 + i] = v[i] * v[63 - i];\n"
+                  "}\n"};
+    assert_int_equal(compiler->ops->compile(compiler, &v, &image, &err), ERROR_RESOURCE);
+    assert_non_null(strstr(err.text, "spills"));
+    assert_null(image.data);
+}
+
+static void free_jobs(void)
+{
+    for (int i = 0; i < n_jobs; i++) {
+        free(jobs[i].variant);
+    }
+    free(jobs);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_variants),
+        cmocka_unit_test(test_reproducible),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_spills),
+    };
+    const char *wanted = getenv("GEMMD_TEST_VARIANTS"), *archs = getenv("GEMMD_TEST_ARCHS");
+    const char *seed = getenv("GEMMD_TEST_SEED");
+    struct error err = ERROR_NULL;
+    if (compiler_open("cuda:sm_90a", &compiler, &err)) {
+        printf("SKIP: %s\n", err.text);
+        return 77;
+    }
+    families_register();
+    jobs = calloc(JOBS_MAX, sizeof(*jobs));
+    uint64_t random = seed ? strtoull(seed, NULL, 10) : 1;
+    char list[256], *rest = NULL;
+    snprintf(list, sizeof(list), "%s", archs ? archs : "sm_80 sm_86 sm_89 sm_90a sm_120");
+    for (char *arch = strtok_r(list, " ", &rest); arch; arch = strtok_r(NULL, " ", &rest)) {
+        add_jobs(arch, wanted ? atol(wanted) : 24, &random);
+    }
+    int r = cmocka_run_group_tests(tests, NULL, NULL);
+    free_jobs();
+    compiler->ops->close(compiler);
+    return r;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The hot cache: found again, replaced, removed, ranked, near, compact. */
+#include <malloc.h>
+#include <math.h>
+
+#include "common.h"
+#include "daemon/answer.h"
+#include "daemon/cache.h"
+#include "proto/scan.h"
+
+static const char CLASS[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700";
+
+struct fixture {
+    struct cache cache;
+    struct problem p, q;
+    struct key k;
+    struct answer a, b;
+};
+
+static int setup(void **state)
+{
+    struct fixture *f = calloc(1, sizeof(*f));
+    struct error err = ERROR_NULL;
+    families_register();
+    assert_ok(cache_init(&f->cache, CLASS, &err), &err);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    struct fixture *f = *state;
+    cache_deinit(&f->cache);
+    free(f);
+    return 0;
+}
+
+static void fill(struct answer *a, int64_t generation)
+{
+    answer_init(a);
+    strcpy(a->key, "0123456789abcdef0123456789abcdef");
+    strcpy(a->tier, "exact");
+    strcpy(a->source, "tuned");
+    strcpy(a->family, "grouped_gemm");
+    strcpy(a->stamp, "src=0123456789ab abi=1 target=portable compiler=nvrtc 13.0");
+    strcpy(a->module, "00112233445566778899aabbccddeeff");
+    static const char *const names[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
+                                        "GROUP_SIZE_M", "num_warps", "num_stages", "NUM_KSPLIT"};
+    for (size_t i = 0; i < 7; i++) {
+        record_put_int(&a->config, names[i], 16 << (generation + (int64_t)i) % 5);
+    }
+    record_put_bool(&a->config, "use_tma_store", false);
+    record_put_bool(&a->config, "flatten", true);
+    a->time_us = 100.5 + (double)generation;
+    a->spread = 0.01;
+    a->reference_us = 222.25;
+    a->tflops = 500.5;
+    a->gbps = 1000.25;
+    a->floor_us = 80.125;
+    a->generation = generation;
+    a->measured = 48;
+    a->created_s = 1795225315;
+    a->saved = true;
+}
+
+static void put(struct fixture *f, const char *text, int64_t generation, enum cache_rank rank)
+{
+    struct error err = ERROR_NULL;
+    make_problem(&f->p, text);
+    assert_ok(key_make(&f->k, &f->p, CLASS, &err), &err);
+    key_id(&f->k);
+    fill(&f->a, generation);
+    memcpy(f->a.key, f->k.id, sizeof(f->a.key));
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, rank, 1e-2, 1e-2, &err), &err);
+}
+
+static struct cache_entry *find(struct fixture *f, const char *text)
+{
+    struct error err = ERROR_NULL;
+    make_problem(&f->p, text);
+    assert_ok(key_make(&f->k, &f->p, CLASS, &err), &err);
+    return cache_find(&f->cache, &f->k);
+}
+
+#define GEMM "grouped_gemm mode=forward experts=8 topk=2 N=1024 K=1024 "
+
+static void found_with_the_answer_that_was_put(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    assert_null(find(f, GEMM "M=1024"));
+    put(f, GEMM "M=1024", 7, CACHE_SERVES);
+    struct cache_entry *e = find(f, GEMM "M=1024");
+    assert_non_null(e);
+    assert_ok(cache_answer(&f->cache, e, &f->b, &err), &err);
+    assert_string_equal(f->b.key, f->a.key);
+    assert_string_equal(f->b.stamp, f->a.stamp);
+    assert_true(record_equal(&f->b.config, &f->a.config));
+    assert_true(f->b.time_us == f->a.time_us && f->b.floor_us == f->a.floor_us);
+    assert_int_equal(f->b.generation, 7);
+    assert_true(f->b.saved);
+    assert_ok(cache_problem(&f->cache, e, CLASS, &f->q, &err), &err);
+    assert_true(record_equal(&f->q.fields, &f->p.fields));
+    assert_null(find(f, GEMM "M=1026"));
+}
+
+static void a_reply_is_one_message_with_all_fields(void **state)
+{
+    struct fixture *f = *state;
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    put(f, GEMM "M=1024", 7, CACHE_SERVES);
+    cache_reply(find(f, GEMM "M=1024"), &b);
+    struct wire_doc *doc = wire_doc_new();
+    assert_ok(wire_decode(doc, b.data, b.len, &map, &err), &err);
+    assert_int_equal(wire_count(map), answer_schema.n);
+    for (size_t i = 0; i < answer_schema.n; i++) {
+        assert_non_null(wire_find(map, answer_schema.fields[i].name));
+    }
+    wire_doc_free(doc);
+}
+
+static void unknown_times_stay_unknown(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    make_problem(&f->p, GEMM "M=64");
+    assert_ok(key_make(&f->k, &f->p, CLASS, &err), &err);
+    answer_init(&f->a);
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_ok(cache_answer(&f->cache, cache_find(&f->cache, &f->k), &f->b, &err), &err);
+    assert_true(isnan(f->b.time_us) && isnan(f->b.tflops));
+}
+
+static void replaced_not_doubled(void **state)
+{
+    struct fixture *f = *state;
+    put(f, GEMM "M=1024", 1, CACHE_HINT);
+    put(f, GEMM "M=1024", 2, CACHE_PINNED);
+    assert_int_equal(f->cache.n, 1);
+    assert_int_equal(find(f, GEMM "M=1024")->generation, 2);
+    assert_int_equal(find(f, GEMM "M=1024")->rank, CACHE_PINNED);
+}
+
+/* Against an array that does the same: thousands of puts and removes at random. */
+static void many_keys_come_and_go(void **state)
+{
+    enum { KEYS = 700, STEPS = 20000 };
+    struct fixture *f = *state;
+    static int64_t known[KEYS];
+    uint64_t seed = 20261121;
+    size_t n = 0;
+    memset(known, 0, sizeof(known));
+    for (int step = 1; step <= STEPS; step++) {
+        uint64_t r = random_next(&seed);
+        size_t i = (r >> 8) % KEYS;
+        char text[64];
+        snprintf(text, sizeof(text), "custom:x i=%zu", i);
+        if (r % 3) {
+            put(f, text, step, CACHE_SERVES);
+            n += known[i] == 0;
+            known[i] = step;
+        } else {
+            find(f, text);
+            assert_int_equal(cache_remove(&f->cache, &f->k), known[i] != 0);
+            n -= known[i] != 0;
+            known[i] = 0;
+        }
+        assert_int_equal(f->cache.n, n);
+    }
+    for (size_t i = 0; i < KEYS; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "custom:x i=%zu", i);
+        struct cache_entry *e = find(f, text);
+        assert_int_equal(e ? e->generation : 0, known[i]);
+    }
+}
+
+static void by_the_beginning_of_an_id(void **state)
+{
+    struct fixture *f = *state;
+    bool many;
+    char id[HASH_HEX], prefix[HASH_HEX];
+    for (int i = 0; i < 300; i++) {
+        char text[64];
+        snprintf(text, sizeof(text), "custom:x i=%d", i);
+        put(f, text, i + 1, CACHE_SERVES);
+    }
+    struct cache_entry *e = find(f, "custom:x i=17");
+    key_id(&f->k);
+    cache_entry_id(e, id);
+    assert_string_equal(id, f->k.id);
+    snprintf(prefix, sizeof(prefix), "%.10s", id);
+    assert_ptr_equal(cache_find_id(&f->cache, prefix, &many), e);
+    assert_null(cache_find_id(&f->cache, "", &many));
+    assert_true(many);
+    assert_null(cache_find_id(&f->cache, "zz", &many));
+    assert_false(many);
+    assert_true(cache_remove_id(&f->cache, id));
+    assert_false(cache_remove_id(&f->cache, id));
+    assert_null(find(f, "custom:x i=17"));
+}
+
+static void near_is_nearest_of_the_same_kind(void **state)
+{
+    struct fixture *f = *state;
+    struct cache_entry *near[4];
+    put(f, GEMM "M=256", 1, CACHE_SERVES);
+    put(f, GEMM "M=4096", 2, CACHE_SERVES);
+    put(f, GEMM "M=2048", 3, CACHE_HINT); /* not an answer: no neighbour */
+    put(f, GEMM "M=1024 permute_x=true", 4, CACHE_SERVES);
+    put(f, "grouped_gemm mode=dX experts=8 topk=2 N=1024 K=1024 M=1024", 5, CACHE_SERVES);
+    assert_null(find(f, GEMM "M=1024"));
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 2);
+    assert_int_equal(near[0]->generation + near[1]->generation, 3); /* at equal distances */
+    assert_null(find(f, GEMM "M=8192"));
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 1, near), 1);
+    assert_int_equal(near[0]->generation, 2);
+    find(f, GEMM "M=256");
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 1); /* never itself */
+    assert_int_equal(near[0]->generation, 2);
+}
+
+static void tolerances(void **state)
+{
+    struct fixture *f = *state;
+    put(f, GEMM "M=256", 1, CACHE_SERVES);
+    struct cache_entry *e = find(f, GEMM "M=256");
+    assert_true(cache_verified(e, 1e-2, 1e-2));
+    assert_true(cache_verified(e, 0.5, 1e-2));
+    assert_false(cache_verified(e, 1e-3, 1e-2));
+    assert_false(cache_verified(e, 1e-2, 1e-3));
+}
+
+static void unsaved_answers_become_saved(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    put(f, GEMM "M=256", 1, CACHE_SERVES);
+    assert_int_equal(f->cache.unsaved, 0);
+    f->a.saved = false;
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, &err), &err);
+    assert_int_equal(f->cache.unsaved, 1);
+    assert_ok(cache_all_saved(&f->cache, &err), &err);
+    assert_int_equal(f->cache.unsaved, 0);
+    assert_ok(cache_answer(&f->cache, find(f, GEMM "M=256"), &f->b, &err), &err);
+    assert_true(f->b.saved);
+    assert_string_equal(f->b.stamp, f->a.stamp);
+}
+
+/* Ten thousand keys of a real op must leave room for everything else in 16 MiB. */
+static void compact(void **state)
+{
+    enum { KEYS = 10000 };
+    struct fixture *f = *state;
+    size_t before = mallinfo2().uordblks;
+    for (int i = 1; i <= KEYS; i++) {
+        char text[160];
+        snprintf(text, sizeof(text),
+                 "grouped_gemm mode=forward experts=128 topk=8 N=1536 K=2048 permute_x=true M=%d",
+                 8 * i);
+        put(f, text, i, CACHE_SERVES);
+    }
+    size_t bytes = mallinfo2().uordblks - before;
+    print_message("%zu bytes per key\n", bytes / KEYS);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    assert_true(bytes / KEYS < 900);
+#endif
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(found_with_the_answer_that_was_put, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_reply_is_one_message_with_all_fields, setup, teardown),
+        cmocka_unit_test_setup_teardown(unknown_times_stay_unknown, setup, teardown),
+        cmocka_unit_test_setup_teardown(replaced_not_doubled, setup, teardown),
+        cmocka_unit_test_setup_teardown(many_keys_come_and_go, setup, teardown),
+        cmocka_unit_test_setup_teardown(by_the_beginning_of_an_id, setup, teardown),
+        cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
+        cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
+        cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
+        cmocka_unit_test_setup_teardown(compact, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

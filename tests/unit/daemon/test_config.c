@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings: read, refused with file and line, shown with their sources. */
+#include "common.h"
+#include "daemon/config.h"
+
+static struct config config;
+static struct config_sources from;
+static struct folder folder;
+static char path[128];
+
+static int setup(void **state)
+{
+    (void)state;
+    folder = folder_make();
+    snprintf(path, sizeof(path), "%s/gemmd.conf", folder.path);
+    config_init(&config, &from);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    folder_remove(&folder);
+    return 0;
+}
+
+static int read_text(const char *text, struct error *err)
+{
+    FILE *f = fopen(path, "w");
+    fputs(text, f);
+    fclose(f);
+    *err = ERROR_NULL;
+    return config_read(&config, &from, path, true, err);
+}
+
+static const char *source_of(const char *name)
+{
+    for (int i = 0; i < CONFIG_KEYS; i++) {
+        if (strcmp(config_keys[i].name, name) == 0) {
+            return from.of[i];
+        }
+    }
+    fail_msg("no key %s", name);
+    return NULL;
+}
+
+static void defaults_hold(void **state)
+{
+    (void)state;
+    assert_string_equal(config.log_level, "info");
+    assert_int_equal(config.linger_ms, 5000);
+    assert_false(config.offline);
+    assert_string_equal(source_of("linger-ms"), "default");
+}
+
+static void a_file_is_read_and_remembered_by_line(void **state)
+{
+    struct error err;
+    char line[160];
+    (void)state;
+    assert_ok(read_text("# ops\n[gemmd]\nbucket = pow2 ; as ever\n\nlinger-ms=250\noffline = yes\n", &err),
+              &err);
+    assert_string_equal(config.bucket, "pow2");
+    assert_int_equal(config.linger_ms, 250);
+    assert_true(config.offline);
+    snprintf(line, sizeof(line), "%s:5", path);
+    assert_string_equal(source_of("linger-ms"), line);
+    assert_ok(config_set(&config, &from, "linger-ms", "7", "command line", &err), &err);
+    assert_int_equal(config.linger_ms, 7);
+    assert_string_equal(source_of("linger-ms"), "command line");
+}
+
+static void refused(const char *text, int code, const char *word, int line)
+{
+    struct error err;
+    char place[160];
+    assert_int_equal(read_text(text, &err), code);
+    snprintf(place, sizeof(place), "%s:%d", path, line);
+    if (!strstr(err.text, word) || !strstr(err.text, place)) {
+        fail_msg("'%s' and '%s' are not in: %s", word, place, err.text);
+    }
+}
+
+static void what_is_not_understood_is_refused_with_its_line(void **state)
+{
+    (void)state;
+    char text[512] = "[gemmd]\nbucket=";
+    memset(text + strlen(text), 'x', 300);
+    refused("[gemmd]\nbucket = pow2\ncolour = red\n", ERROR_UNKNOWN_FIELD, "colour", 3);
+    refused("[gemmd]\nlinger-ms = soon\n", ERROR_INVALID, "soon", 2);
+    refused("[gemmd]\nmax-connections = 0\n", ERROR_INVALID, "from 1", 2);
+    refused("[gemmd]\noffline = perhaps\n", ERROR_INVALID, "true or false", 2);
+    refused("[other]\nbucket = pow2\n", ERROR_UNKNOWN_FIELD, "[other]", 2);
+    refused("[gemmd]\nthis is nothing\n", ERROR_INVALID, "key = value", 2);
+    refused(text, ERROR_TOO_LARGE, "longer", 2);
+}
+
+static void a_missing_file_matters_only_when_it_was_named(void **state)
+{
+    (void)state;
+    struct error err = ERROR_NULL;
+    assert_int_equal(config_read(&config, &from, "/nonexistent/x.conf", false, &err), 0);
+    assert_int_equal(config_read(&config, &from, "/nonexistent/x.conf", true, &err), ERROR_IO);
+    assert_non_null(strstr(err.text, "/nonexistent/x.conf"));
+}
+
+static void text_that_does_not_fit_is_refused(void **state)
+{
+    struct error err = ERROR_NULL;
+    char group[100];
+    (void)state;
+    memset(group, 'g', sizeof(group) - 1);
+    group[sizeof(group) - 1] = 0;
+    assert_int_equal(config_set(&config, &from, "group", group, "x", &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "63 bytes"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(defaults_hold, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_file_is_read_and_remembered_by_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_not_understood_is_refused_with_its_line, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(a_missing_file_matters_only_when_it_was_named, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(text_that_does_not_fit_is_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

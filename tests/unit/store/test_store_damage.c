@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Damaged files. Whatever happened to the bytes, a row that comes out is one that went in; and what
+ * can still be read is not thrown away.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "proto/limits.h"
+#include "store/inner.h"
+#include "tests/unit/store/fixture.h"
+
+enum { BESTS = 13, TRIALS = 96, PAGE = 4096 }; /* of fixture_fill */
+
+/* What fixture_fill put in, as it is read from an undamaged file. */
+struct originals {
+    struct best *bests; /* by generation, from 1 */
+    struct trial *trials; /* by id, from 1 */
+    uint8_t *bytes;       /* of the file */
+    size_t n;
+};
+
+static void read_file(const char *path, uint8_t **bytes, size_t *n)
+{
+    struct stat st;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_int_equal(fstat(fileno(f), &st), 0);
+    *n = (size_t)st.st_size;
+    *bytes = malloc(*n);
+    assert_int_equal(fread(*bytes, 1, *n, f), *n);
+    fclose(f);
+}
+
+static void write_file(const char *path, const void *bytes, size_t n)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void originals_make(struct fixture *f, struct originals *o)
+{
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    o->bests = calloc(BESTS + 1, sizeof(*o->bests));
+    o->trials = calloc(TRIALS + 1, sizeof(*o->trials));
+    fixture_fill(s);
+    for (int i = 1; i <= BESTS; i++) {
+        assert_ok(rows_first(s, TABLE_BEST, &o->bests[i], &err, NULL, "WHERE generation = ?1", "i",
+                             (int64_t)i));
+    }
+    for (int i = 1; i <= TRIALS; i++) {
+        assert_ok(rows_first(s, TABLE_TRIAL, &o->trials[i], &err, NULL, "WHERE id = ?1", "i",
+                             (int64_t)i));
+    }
+    store_close(s);
+    read_file(f->path, &o->bytes, &o->n);
+}
+
+static void originals_free(struct originals *o)
+{
+    free(o->bests);
+    free(o->trials);
+    free(o->bytes);
+}
+
+static void remove_all(struct fixture *f)
+{
+    DIR *d = opendir(f->dir);
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[400];
+        snprintf(path, sizeof(path), "%s/%s", f->dir, e->d_name);
+        unlink(path);
+    }
+    closedir(d);
+}
+
+static int files_like(struct fixture *f, const char *part)
+{
+    int n = 0;
+    DIR *d = opendir(f->dir);
+    for (struct dirent *e; (e = readdir(d));) {
+        n += strstr(e->d_name, part) != NULL;
+    }
+    closedir(d);
+    return n;
+}
+
+struct reading {
+    const struct originals *o;
+    int bests, trials;
+};
+
+/* A reference to a row that was lost is dropped; all else must be as it was. */
+static void assert_best(const struct originals *o, const struct best *b)
+{
+    assert_in_range(b->generation, 1, BESTS);
+    struct best *original = &o->bests[b->generation];
+    int64_t trial = original->trial;
+    original->trial = b->trial ? trial : 0;
+    assert_true(fixture_equal(&best_schema, b, original));
+    original->trial = trial;
+}
+
+static void assert_trial(const struct originals *o, const struct trial *t)
+{
+    assert_in_range(t->id, 1, TRIALS);
+    struct trial *original = &o->trials[t->id];
+    int64_t run = original->run;
+    original->run = t->run ? run : 0;
+    assert_true(fixture_equal(&trial_schema, t, original));
+    original->run = run;
+}
+
+static int see_best(void *ctx, const struct best *b)
+{
+    struct reading *r = ctx;
+    assert_best(r->o, b);
+    r->bests++;
+    return 0;
+}
+
+static void see_trials(struct store *s, struct reading *r)
+{
+    for (int key = 0; key < 12; key++) {
+        struct trial *rows;
+        uint32_t n;
+        const struct trial *first = &r->o->trials[1];
+        char id[HASH_HEX];
+        fixture_key(key, id);
+        store_trials_of(s, id, first->stamp, &rows, &n, NULL);
+        for (uint32_t i = 0; i < n; i++) {
+            assert_trial(r->o, &rows[i]);
+        }
+        r->trials += (int)n;
+        free(rows);
+    }
+}
+
+/* Listings carry the rows, too: every number and text of them must be an original's. */
+static void see_list(struct store *s, const struct originals *o)
+{
+    WIRE_BUF_AUTO page = WIRE_BUF_NULL;
+    struct wire_doc *doc = wire_doc_new();
+    const struct wire_obj *rows;
+    struct best *b = malloc(sizeof(*b));
+    int64_t total;
+    if (store_list(s, "history", NULL, RESPONSE_BYTES_MAX, &page, &total, NULL) == 0) {
+        assert_int_equal(wire_decode(doc, page.data, page.len, &rows, NULL), 0);
+        for (size_t i = 0; i < wire_count(rows); i++) {
+            assert_int_equal(schema_decode(&best_schema, SCHEMA_LENIENT, wire_at(rows, i), b, NULL),
+                             0);
+            assert_best(o, b);
+        }
+    }
+    free(b);
+    wire_doc_free(doc);
+}
+
+static int try_open(struct fixture *f, struct store **s, struct error *err)
+{
+    struct store_options options = fixture_options(f);
+    *err = ERROR_NULL;
+    return store_open(&options, s, err);
+}
+
+static void read_all(struct fixture *f, const struct originals *o, struct reading *r)
+{
+    struct store *s;
+    struct error err;
+    *r = (struct reading){.o = o};
+    if (try_open(f, &s, &err)) {
+        return;
+    }
+    store_each_best(s, see_best, r, NULL);
+    see_trials(s, r);
+    see_list(s, o);
+    store_close(s);
+}
+
+static void flipped_bits(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    originals_make(f, &o);
+    struct reading all, r;
+    read_all(f, &o, &all);
+    assert_int_equal(all.bests, 12);
+    int changed = 0, refused = 0;
+    uint64_t seed = 20251121;
+    for (int i = 0; i < 300; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        size_t bit = (size_t)((seed >> 16) % (o.n * 8));
+        remove_all(f);
+        o.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_file(f->path, o.bytes, o.n);
+        o.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        read_all(f, &o, &r);
+        assert_true(r.bests <= all.bests && r.trials <= all.trials);
+        refused += r.bests == 0;
+        changed += r.bests < all.bests || r.trials < all.trials;
+    }
+    /* most flips hit free space; those that hit a row cost that row, hardly ever the file */
+    assert_in_range(changed, 20, 280);
+    assert_in_range(refused, 0, 5);
+    originals_free(&o);
+}
+
+/* The same in the WAL of a daemon that was killed. */
+static void flipped_bits_in_the_wal(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o, w = {0};
+    originals_make(f, &o);
+    remove_all(f);
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    char wal[128];
+    fixture_path(f, "-wal", wal);
+    read_file(wal, &w.bytes, &w.n);
+    free(o.bytes);
+    read_file(f->path, &o.bytes, &o.n);
+    store_close(s);
+    uint64_t seed = 7;
+    struct reading r;
+    for (int i = 0; i < 100; i++) {
+        seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407;
+        size_t bit = (size_t)((seed >> 16) % (w.n * 8));
+        remove_all(f);
+        write_file(f->path, o.bytes, o.n);
+        w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        write_file(wal, w.bytes, w.n);
+        w.bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        /* times of creation differ between the two fills by a second at most */
+        struct store *t;
+        struct error err;
+        if (try_open(f, &t, &err) == 0) {
+            int64_t bad;
+            assert_int_equal(store_check(t, &bad, &err), 0);
+            assert_int_equal(bad, 0); /* SQLite's own checksums cut the WAL before the flip */
+            store_close(t);
+        }
+    }
+    (void)r;
+    free(w.bytes);
+    originals_free(&o);
+}
+
+static void garbage_is_set_aside(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t sizes[] = {5, 100, 600, 5000, 20000};
+    char garbage[20000];
+    memset(garbage, 'g', sizeof(garbage));
+    for (size_t i = 0; i < 5; i++) {
+        remove_all(f);
+        write_file(f->path, garbage, sizes[i]);
+        struct store *s = fixture_open(f);
+        assert_string_equal(f->kind, "corrupt_file");
+        assert_non_null(strstr(f->text, ".corrupt-"));
+        assert_non_null(strstr(f->text, "the 0 rows that could be read"));
+        assert_int_equal(files_like(f, ".corrupt-"), 1);
+        fixture_fill(s);
+        store_close(s);
+    }
+}
+
+static void a_damaged_header_costs_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    originals_make(f, &o);
+    memset(o.bytes, 0xaa, 64); /* magic, page size, counters */
+    write_file(f->path, o.bytes, o.n);
+    read_all(f, &o, &r);
+    assert_string_equal(f->kind, "corrupt_file");
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(r.trials, TRIALS);
+    assert_int_equal(files_like(f, ".corrupt-"), 3); /* with its -wal and -shm */
+    assert_int_equal(files_like(f, "mended"), 0);
+    assert_int_equal(files_like(f, "rebui"), 0);
+    f->notices = 0;
+    read_all(f, &o, &r); /* and from now on it opens as ever */
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(f->notices, 0);
+    originals_free(&o);
+}
+
+static void numbers_go_on_after_a_rebuild(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    originals_make(f, &o);
+    memset(o.bytes, 0, 16);
+    write_file(f->path, o.bytes, o.n);
+    struct store *s = fixture_open(f);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, BESTS + STORE_GENERATION_GAP + 1);
+    store_close(s);
+    free(b);
+    originals_free(&o);
+}
+
+/* One page after the other made unreadable: the rows on the others are kept. */
+static void lost_pages(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    struct error err;
+    originals_make(f, &o);
+    int rebuilt = 0, least = 1000;
+    for (size_t page = 1; page < o.n / PAGE; page++) {
+        uint8_t kept[PAGE];
+        remove_all(f);
+        memcpy(kept, o.bytes + page * PAGE, PAGE);
+        memset(o.bytes + page * PAGE, 0xff, PAGE);
+        write_file(f->path, o.bytes, o.n);
+        memcpy(o.bytes + page * PAGE, kept, PAGE);
+        struct store *s;
+        int64_t bad;
+        f->kind[0] = 0;
+        assert_int_equal(try_open(f, &s, &err), 0);
+        if (store_check(s, &bad, &err) < 0) {
+            assert_true(store_damaged(s));
+            assert_says(err, "damaged");
+            assert_ok(store_repair(s, &err));
+            assert_false(store_damaged(s));
+        }
+        rebuilt += strcmp(f->kind, "corrupt_file") == 0;
+        assert_ok(store_check(s, &bad, &err));
+        assert_int_equal(bad, 0);
+        store_close(s);
+        read_all(f, &o, &r);
+        int rows = r.bests + r.trials;
+        least = rows < least ? rows : least;
+    }
+    assert_true(rebuilt >= (int)(o.n / PAGE) - 3); /* free pages may go unnoticed */
+    /* the worst page to lose is the root of the trials */
+    assert_in_range(least, 12, 107);
+    originals_free(&o);
+}
+
+static void a_file_cut_short(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    originals_make(f, &o);
+    for (size_t n = o.n - 1; n > 3 * PAGE; n -= 7 * PAGE / 2) {
+        remove_all(f);
+        write_file(f->path, o.bytes, n);
+        read_all(f, &o, &r);
+    }
+    originals_free(&o);
+}
+
+/* SQLite meets the damage in the middle of work; the store is repaired and goes on. */
+static void damage_met_at_work(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t));
+    int64_t root;
+    originals_make(f, &o);
+    struct store *s = fixture_open(f);
+    assert_ok(db_int(&s->db, "SELECT rootpage FROM sqlite_schema WHERE name = 'trial_key'", &root,
+                     &err));
+    store_close(s);
+    memset(o.bytes + (root - 1) * PAGE, 0xff, PAGE);
+    write_file(f->path, o.bytes, o.n);
+    s = fixture_open(f); /* an index: opening does not look at it */
+    fixture_trial(t, 0, 1, 1);
+    assert_int_equal(store_add_trial(s, t, &err), ERROR_STORE);
+    assert_says(err, "the file is damaged");
+    assert_true(store_damaged(s));
+    assert_ok(store_repair(s, &err));
+    assert_ok(store_add_trial(s, t, &err));
+    assert_int_equal(t->id, TRIALS + 1); /* no row was lost */
+    struct store_stats stats;
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.trials, TRIALS + 1);
+    assert_int_equal(stats.bests, 12);
+    store_close(s);
+    free(t);
+    originals_free(&o);
+}
+
+static void a_damaged_description(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    originals_make(f, &o);
+    /* a letter of a column's name in the text of the schema, then a word SQLite cannot read */
+    static const char *const from[] = {"max_error REAL", "CREATE TABLE trial"};
+    static const char *const to[] = {"mxx_error REAL", "CREXTE TABLE trial"};
+    for (int i = 0; i < 2; i++) {
+        remove_all(f);
+        uint8_t *at = memmem(o.bytes, o.n, from[i], strlen(from[i]));
+        assert_non_null(at);
+        memcpy(at, to[i], strlen(to[i]));
+        write_file(f->path, o.bytes, o.n);
+        memcpy(at, from[i], strlen(from[i]));
+        f->kind[0] = 0;
+        read_all(f, &o, &r);
+        assert_string_equal(f->kind, "corrupt_file");
+        assert_int_equal(r.bests, 12);
+        assert_int_equal(r.trials, TRIALS);
+    }
+    originals_free(&o);
+}
+
+static void an_interrupted_rebuild(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct reading r;
+    char path[128];
+    originals_make(f, &o);
+    fixture_path(f, ".rebuild", path); /* killed while it was filled */
+    write_file(path, o.bytes, o.n / 2);
+    read_all(f, &o, &r);
+    assert_int_equal(r.bests, 12);
+    assert_int_equal(access(path, F_OK), -1);
+    for (int step = 0; step < 3; step++) { /* killed after 0, 1, 2 renames */
+        remove_all(f);
+        fixture_path(f, ".rebuilt", path);
+        write_file(path, o.bytes, o.n);
+        if (step < 2) {
+            write_file(f->path, "damaged", 7);
+        }
+        if (step < 1) {
+            fixture_path(f, "-wal", path);
+            write_file(path, "of the damaged one", 18);
+        }
+        read_all(f, &o, &r);
+        assert_int_equal(r.bests, 12);
+        assert_int_equal(r.trials, TRIALS);
+        assert_int_equal(files_like(f, "rebui"), 0);
+        assert_int_equal(files_like(f, ".corrupt-"), step == 0 ? 2 : step == 1);
+    }
+    originals_free(&o);
+}
+
+static void a_failed_rebuild_leaves_all_in_place(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o;
+    struct store *s;
+    struct error err;
+    struct reading r;
+    char path[128];
+    originals_make(f, &o);
+    memset(o.bytes, 0xaa, 64);
+    write_file(f->path, o.bytes, o.n);
+    fixture_path(f, ".rebuild", path);
+    assert_int_equal(mkdir(path, 0700), 0); /* in the way */
+    assert_int_equal(try_open(f, &s, &err), ERROR_STORE);
+    assert_says(err, "rebuilding damaged database");
+    assert_int_equal(files_like(f, ".corrupt-"), 0);
+    assert_int_equal(rmdir(path), 0);
+    read_all(f, &o, &r);
+    assert_int_equal(r.bests, 12);
+    originals_free(&o);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        T(flipped_bits), T(flipped_bits_in_the_wal), T(garbage_is_set_aside),
+        T(a_damaged_header_costs_nothing), T(numbers_go_on_after_a_rebuild), T(lost_pages),
+        T(a_file_cut_short), T(damage_met_at_work), T(a_damaged_description),
+        T(an_interrupted_rebuild), T(a_failed_rebuild_leaves_all_in_place),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,400 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening: places that will not do, locks, versions, and a disk that is full. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/inner.h"
+#include "store/place.h"
+#include "tests/unit/store/fixture.h"
+
+static int open_path(struct fixture *f, const char *path, unsigned flags, struct store **out,
+                     struct error *err)
+{
+    struct store_options o = fixture_options(f);
+    o.path = path;
+    o.flags = flags;
+    *err = ERROR_NULL;
+    return store_open(&o, out, err);
+}
+
+static void write_file(const char *path, const void *data, size_t n)
+{
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(data, 1, n, file), n);
+    fclose(file);
+}
+
+static void places_that_will_not_do(void **state)
+{
+    struct fixture *f = *state;
+    char inside[160];
+    write_file(f->path, "", 0);
+    snprintf(inside, sizeof(inside), "%s/x.db", f->path);
+    const struct {
+        const char *path, *says;
+    } rows[] = {
+        {"", "needs a path"},
+        {f->dir, "it is a folder, not a plain file"},
+        {"/dev/null", "it is a device, pipe or socket"},
+        {"/no/such/folder/x.db", "folder /no/such/folder: No such file or directory"},
+        {inside, "not a folder"},
+        {"/proc/x.db", "cannot make its lock file /proc/x.db.lock"},
+    };
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        struct store *s;
+        struct error err;
+        assert_int_equal(open_path(f, rows[i].path, 0, &s, &err), ERROR_STORE);
+        assert_says(err, rows[i].says);
+    }
+}
+
+/* As a user who may not: permissions do not bind root. */
+static int as_nobody(struct fixture *f, int status, const char *says)
+{
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct store *s;
+        struct error err;
+        if (geteuid() == 0 && setresuid(65534, 65534, 65534)) {
+            _exit(3);
+        }
+        int r = open_path(f, f->path, 0, &s, &err);
+        if (r != status || !strstr(err.text, says)) {
+            fprintf(stderr, "%d: %s\n", r, err.text);
+            _exit(1);
+        }
+        _exit(0);
+    }
+    int code = -1;
+    waitpid(pid, &code, 0);
+    return code;
+}
+
+static void files_without_permission(void **state)
+{
+    struct fixture *f = *state;
+    char lock[128];
+    store_close(fixture_open(f));
+    chmod(f->dir, 0555);
+    assert_int_equal(as_nobody(f, ERROR_STORE, "Permission denied"), 0);
+    chmod(f->dir, 0777);
+    fixture_path(f, ".lock", lock);
+    chmod(lock, 0666);
+    chmod(f->path, 0444);
+    assert_int_equal(as_nobody(f, ERROR_STORE, "it is read-only"), 0);
+    chmod(f->path, 0000);
+    assert_int_equal(as_nobody(f, ERROR_STORE, "it cannot be opened (Permission denied)"), 0);
+}
+
+static unsigned long pretended;
+
+static int pretend(int fd, struct statfs *out)
+{
+    int r = fstatfs(fd, out);
+    out->f_type = (__typeof__(out->f_type))pretended;
+    return r;
+}
+
+static void network_file_systems_are_refused(void **state)
+{
+    static const struct {
+        unsigned long magic;
+        const char *name;
+    } rows[] = {
+        {0x6969, "NFS"},        {0xff534d42, "CIFS"},   {0x517b, "SMB"},     {0xfe534d42, "SMB2"},
+        {0x0bd00bd0, "Lustre"}, {0x65735546, "FUSE"},   {0x47504653, "GPFS"},
+        {0x19830326, "BeeGFS"}, {0x00c36400, "CephFS"}, {0x01021997, "9p"},  {0x5346414f, "AFS"},
+    };
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    place_fstatfs = pretend;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        pretended = rows[i].magic;
+        int r = open_path(f, f->path, 0, &s, &err);
+        if (r != ERROR_STORE) {
+            fail_msg("%s: %d", rows[i].name, r);
+        }
+        assert_says(err, rows[i].name);
+        assert_says(err, "give --database on a local disk");
+        assert_int_equal(access(f->path, F_OK), -1);
+    }
+    assert_int_equal(open_path(f, f->path, STORE_FORCE_NETWORK_FS, &s, &err), 0);
+    store_close(s);
+    pretended = 0xef53; /* ext4 */
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    store_close(s);
+    place_fstatfs = fstatfs;
+}
+
+static void one_writer_at_a_time(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f), *second;
+    struct error err;
+    char link[128], says[64];
+    snprintf(says, sizeof(says), "in use by gemmd with pid %ld:", (long)getpid());
+    assert_int_equal(open_path(f, f->path, 0, &second, &err), ERROR_BUSY);
+    assert_says(err, says);
+    fixture_path(f, ".other-name", link);
+    assert_int_equal(symlink(f->path, link), 0);
+    assert_int_equal(open_path(f, link, 0, &second, &err), ERROR_BUSY);
+    assert_says(err, says);
+    pid_t pid = fork();
+    if (pid == 0) { /* another process; the lock is the open file's, so it must open anew */
+        int r = open_path(f, f->path, 0, &second, &err);
+        _exit(r == ERROR_BUSY && strstr(err.text, says) ? 0 : 1);
+    }
+    int code = -1;
+    waitpid(pid, &code, 0);
+    assert_int_equal(code, 0);
+    store_close(s);
+    s = fixture_open(f);
+    store_close(s);
+}
+
+static void relative_and_odd_names(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    char here[4096];
+    assert_non_null(getcwd(here, sizeof(here)));
+    assert_int_equal(chdir(f->dir), 0);
+    static const char *const names[] = {"cache.db", ":memory:", "file:x.db?mode=ro", "it's"};
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(open_path(f, names[i], 0, &s, &err), 0);
+        store_close(s);
+        assert_int_equal(access(names[i], F_OK), 0);
+    }
+    assert_int_equal(chdir(here), 0);
+}
+
+static void sql(const char *path, const char *text)
+{
+    sqlite3 *h;
+    assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
+    char *why = NULL;
+    if (sqlite3_exec(h, text, NULL, NULL, &why) != SQLITE_OK) {
+        fail_msg("%s: %s", text, why);
+    }
+    sqlite3_close(h);
+}
+
+static int64_t sql_int(const char *path, const char *text)
+{
+    sqlite3 *h;
+    sqlite3_stmt *st;
+    assert_int_equal(sqlite3_open(path, &h), SQLITE_OK);
+    assert_int_equal(sqlite3_prepare_v2(h, text, -1, &st, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_step(st), SQLITE_ROW);
+    int64_t v = sqlite3_column_int64(st, 0);
+    sqlite3_finalize(st);
+    sqlite3_close(h);
+    return v;
+}
+
+static void newer_versions_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err;
+    fixture_fill(s);
+    store_close(s);
+    sql(f->path, "PRAGMA user_version = 9");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 1): upgrade gemmd or "
+                     "use another --database");
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
+    assert_int_equal(f->notices, 0);
+    sql(f->path, "PRAGMA user_version = 1");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    store_close(s);
+}
+
+static void other_programs_files_are_refused(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    sql(f->path, "CREATE TABLE mail(body); PRAGMA application_id = 77");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
+    assert_says(err, "belongs to another program (application id 77)");
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM mail"), 0);
+}
+
+/* An artificial file of version 0: ours by its id, with a table that version 1 knows nothing of. */
+static void old_versions_are_migrated(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    char backup[128];
+    fixture_path(f, ".v0.bak", backup);
+    sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
+                 "INSERT INTO note VALUES ('kept')");
+    assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
+    assert_says(err, "has schema 0, this gemmd reads 1: start gemmd on it once");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    assert_string_equal(f->kind, "migrated");
+    assert_non_null(strstr(f->text, ".v0.bak"));
+    fixture_fill(s);
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 1);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM note"), 1);
+    assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
+    assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
+    f->notices = 0;
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0); /* and only once */
+    assert_int_equal(f->notices, 0);
+    store_close(s);
+}
+
+static void a_failed_migration_changes_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE trial(x)");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
+    assert_says(err, "migrating to version 1 (nothing was changed)");
+    assert_says(err, "trial");
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 0);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
+}
+
+/* ---- no room ------------------------------------------------------------------------------- */
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static int64_t wal_size(const struct fixture *f)
+{
+    struct stat st;
+    char path[128];
+    fixture_path(f, "-wal", path);
+    return stat(path, &st) == 0 ? st.st_size : 0;
+}
+
+static int count_best(void *ctx, const struct best *b)
+{
+    (void)b;
+    ++*(int *)ctx;
+    return 0;
+}
+
+static void a_full_disk(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    int r = 0, saved = 0, n = 0;
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files((rlim_t)wal_size(f) + 60000);
+    while (r == 0 && saved < 1000) {
+        fixture_best(b, saved, saved);
+        r = store_publish(s, b, &err);
+        saved += r == 0;
+    }
+    assert_says(err, "no room on its disk");
+    assert_int_equal(r, ERROR_DISK_FULL);
+    assert_in_range(saved, 1, 999);
+    int64_t number = b->generation;
+    assert_int_equal(number, saved + 1);
+    assert_int_equal(store_publish_again(s, b, &err), ERROR_DISK_FULL);
+    assert_ok(store_each_best(s, count_best, &n, &err)); /* reading goes on */
+    assert_int_equal(n, saved);
+    char path[128];
+    fixture_path(f, ".copy", path);
+    limit_files(8192);
+    assert_int_equal(store_backup(s, path, &err), ERROR_DISK_FULL);
+    assert_int_equal(access(path, F_OK), -1);
+    limit_files(0);
+    assert_false(store_damaged(s));
+    assert_ok(store_publish_again(s, b, &err));
+    assert_int_equal(b->generation, number);
+    fixture_best(b, 2000, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, number + 1);
+    store_close(s);
+    s = fixture_open(f);
+    n = 0;
+    assert_ok(store_each_best(s, count_best, &n, &err));
+    assert_int_equal(n, saved + 2);
+    free(b);
+    store_close(s);
+}
+
+/* The same from SQLite's own side: here it undoes the transaction, also a group around it. */
+static void a_full_database(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t));
+    struct store_stats stats;
+    int64_t pages;
+    char limit[64];
+    assert_ok(db_int(&s->db, "PRAGMA page_count", &pages, &err));
+    snprintf(limit, sizeof(limit), "PRAGMA max_page_count=%d", (int)pages + 6);
+    assert_ok(db_exec(&s->db, limit, &err));
+    int r = store_begin(s, &err);
+    assert_int_equal(r, 0);
+    for (int i = 0; r == 0 && i < 1000; i++) {
+        fixture_trial(t, 0, i, i);
+        r = store_add_trial(s, t, &err);
+    }
+    assert_int_equal(r, ERROR_DISK_FULL);
+    if (store_commit(s, &err) == 0) { /* whether SQLite undid the group is its own choice */
+        assert_ok(store_stats(s, &stats, &err));
+        assert_true(stats.trials > 0);
+    }
+    assert_int_equal(s->db.depth, 0);
+    assert_ok(db_exec(&s->db, "PRAGMA max_page_count=100000", &err));
+    fixture_trial(t, 0, 1, 1);
+    assert_ok(store_add_trial(s, t, &err));
+    free(t);
+    store_close(s);
+}
+
+static void no_room_to_begin(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    signal(SIGXFSZ, SIG_IGN);
+    limit_files(20000);
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_DISK_FULL);
+    assert_says(err, "no room on its disk");
+    limit_files(0);
+    s = fixture_open(f);
+    fixture_fill(s);
+    store_close(s);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        T(places_that_will_not_do), T(files_without_permission),
+        T(network_file_systems_are_refused), T(one_writer_at_a_time), T(relative_and_odd_names),
+        T(newer_versions_are_refused), T(other_programs_files_are_refused),
+        T(old_versions_are_migrated), T(a_failed_migration_changes_nothing), T(a_full_disk),
+        T(a_full_database), T(no_room_to_begin),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
