@@ -30,8 +30,10 @@ enum {
     ACCUMULATORS_MANY = 160, /* from here on a consumer needs all it can get */
 };
 
-/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168). A
- * gathering producer needs 56, more than a consumer with many accumulators would leave by itself. */
+/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
+ * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
+ * gathers rows of A keeps an offset for each, a consumer with many accumulators that also scatters
+ * has a row for each. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > ACCUMULATORS_MANY;
@@ -40,7 +42,7 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     } else if (t->gather && (v->mode != GEMM_DW || t->r > 128)) {
         t->consumer_registers = 224;
         t->producer_registers = 56;
-    } else if (many && !t->gather) {
+    } else if (many && !t->tma_store && !t->gather && v->mode != GEMM_DX) {
         t->consumer_registers = 240;
         t->producer_registers = 24;
     } else {

@@ -187,7 +187,7 @@ static const struct {
     {128, 256, 12, "cooperative", 4, 2},
     {128, 256, 12, "cooperative", 3, 4},
     {256, 192, 12, "cooperative", 3, 1},
-    {256, 128, 12, "cooperative", 4, 2},
+    {256, 128, 12, "cooperative", 4, 1},
     {64, 256, 12, "pingpong", 4, 2},
     {64, 256, 8, "cooperative", 5, 2},
     {64, 128, 8, "cooperative", 8, 2},

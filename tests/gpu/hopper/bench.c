@@ -531,7 +531,7 @@ static void time_kind(struct bench *b, const struct layer *l, int k, bool more, 
 {
     struct data d;
     struct problem p;
-    best->us = 0;
+    *best = (struct timed){0};
     if (layer_problem(l, &kinds[k], &p) || data_make(&d, b->tools, &p, false, false, false)) {
         return;
     }

@@ -209,7 +209,7 @@ static void encode(const struct tensor_map *m, void *to)
                                      : m->dtype == DTYPE_FP16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint32_t step[5] = {1, 1, 1, 1, 1};
-    _Alignas(64) CUtensorMap map;
+    CUtensorMap map;
     check(encode_tiled(&map, type, m->rank, (void *)(uintptr_t)m->base, (const cuuint64_t *)m->size,
                        (const cuuint64_t *)m->stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
