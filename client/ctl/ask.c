@@ -97,9 +97,13 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     return row;
 }
 
-static void ask_named(struct asking *a, const json_t *item)
+/* config: the one that was asked for, if one was. */
+static void ask_named(struct asking *a, const json_t *item, json_t *config)
 {
     json_t *row = ask_one(a, json_object_get(item, "problem"));
+    if (config && !json_object_get(row, "config")) {
+        json_object_set(row, "config", config);
+    }
     json_t *name = json_object_get(item, "name");
     if (name) {
         json_object_set(row, "name", name);
@@ -125,7 +129,7 @@ static void ask_configs(struct asking *a, const json_t *item)
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
         a->search.query.configs_json = text;
         if (goes_on(a)) {
-            ask_named(a, item);
+            ask_named(a, item, config);
         }
         free(text);
         json_decref(alone);
@@ -154,7 +158,11 @@ static int show(struct asking *a)
     size_t good = 0, i;
     json_t *row;
     json_array_foreach(a->rows, i, row) {
-        good += !json_object_get(row, "error");
+        bool failed = json_object_get(row, "error");
+        good += !failed;
+        if (failed && !a->ctl.json) { /* where the table says how good the answer is */
+            json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
+        }
     }
     if (a->ctl.json) {
         int r = ctl_print_json(json_incref(a->rows));
@@ -186,7 +194,7 @@ static int run(struct asking *a)
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
-            ask_named(a, item);
+            ask_named(a, item, NULL);
         }
     }
     return show(a);

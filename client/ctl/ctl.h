@@ -132,6 +132,8 @@ char *show_age(const json_t *v);     /* from Unix seconds: "3m" */
 char *show_id(const json_t *v);      /* the first 8 digits */
 char *show_bytes(const json_t *v);   /* "1.2 MiB" */
 char *show_config(const json_t *v);  /* one line */
+char *show_values(const json_t *v);  /* of an array: "64,128" */
+char *show_known(const json_t *v);   /* -1 says that it is not */
 
 /* ---- results.c ------------------------------------------------------------------------------ */
 

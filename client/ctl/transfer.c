@@ -13,7 +13,7 @@
 
 #include "client/ctl/ctl.h"
 
-enum { KEY_OUTPUT = 0x5000, FORMAT_VERSION = 1, CHUNK_BYTES = 40 * 1024 };
+enum { KEY_OUTPUT = 0x5000, FORMAT_VERSION = 1, CHUNK_BYTES = 40 * 1024, CHUNK_ROWS = 256 };
 
 struct transfer {
     struct ctl ctl;
@@ -156,7 +156,8 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
     int code = DONE;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         size_t n = json_bytes(row);
-        if (code == DONE && bytes + n > CHUNK_BYTES && bytes > 0) {
+        bool full = bytes + n > CHUNK_BYTES || json_array_size(chunk) == CHUNK_ROWS;
+        if (code == DONE && full && bytes > 0) {
             code = send_rows(t, chunk, i - json_array_size(chunk), total);
             json_array_clear(chunk);
             bytes = 0;
