@@ -27,6 +27,7 @@ enum { LINK_TIMEOUT = 1 };
 /* ERROR_UNREACHABLE (nobody listens), ERROR_DENIED, ERROR_DEADLINE (the listener's queue stayed
  * full), ERROR_INVALID (path too long), ERROR_IO. */
 int link_open(struct link *l, const char *path, int64_t deadline, struct error *err);
+bool link_listens(const char *path); /* whether somebody does, now */
 void link_close(struct link *l); /* keeps the memory; may be called twice */
 void link_deinit(struct link *l);
 

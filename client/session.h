@@ -31,7 +31,9 @@ struct session {
     bool autostart;
 
     struct places places;  /* found at the first connect */
-    bool found, known;     /* places, device_info are filled in */
+    bool found;            /* places are filled in */
+    bool known;            /* a daemon was greeted once: welcome is filled in */
+    bool has_device;       /* device_info, too */
     struct welcome welcome;
     struct device_info device_info; /* the daemon's, from hello */
     int64_t retry_at;      /* while no daemon answers: do not try again before (if one need not) */

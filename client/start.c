@@ -134,14 +134,6 @@ static int take_lock(const struct start *s, struct error *err)
     return fd;
 }
 
-static bool listens(const struct start_order *o)
-{
-    struct link l = LINK_NULL;
-    int r = link_open(&l, o->socket, clock_earlier(o->deadline, clock_after_ms(POLL_MS)), NULL);
-    link_deinit(&l);
-    return r == 0 || r == ERROR_DEADLINE; /* a full queue is somebody's */
-}
-
 /* The last line that the daemon wrote, or "". */
 static void last_words(const struct start *s, char out[LAST_WORDS_MAX])
 {
@@ -258,7 +250,7 @@ static bool has_ended(pid_t pid)
 static int wait_until_it_listens(const struct start *s, struct error *err)
 {
     char words[LAST_WORDS_MAX];
-    while (!listens(s->order)) {
+    while (!link_listens(s->order->socket)) {
         if (has_ended(s->pid)) {
             last_words(s, words);
             return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
@@ -285,7 +277,7 @@ int start_daemon(const struct start_order *o, struct error *err)
     if (lock < 0) {
         return lock;
     }
-    if (!listens(o)) { /* else whoever held the lock has started it */
+    if (!link_listens(o->socket)) { /* else whoever held the lock has started it */
         r = launch(&s, err);
         r = r ? r : wait_until_it_listens(&s, err);
     }
