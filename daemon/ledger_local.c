@@ -164,7 +164,8 @@ void answer_batch(struct local *l, struct request *r)
 {
     r->cb.load(r->ctx, 0, r->batch.bests, r->batch.n, NULL);
     uv_mutex_lock(&l->mutex);
-    l->ahead--;
+    l->spare[--l->ahead] = r->batch.bests; /* at most LOAD_AHEAD are about: there is room */
+    r->batch.bests = NULL;
     uv_cond_signal(&l->more);
     uv_mutex_unlock(&l->mutex);
 }
@@ -376,6 +377,9 @@ static void local_free(struct local *l)
 {
     for (struct request *r; (r = queue_pop(&l->done));) {
         request_free(r);
+    }
+    for (int i = 0; i < LOAD_AHEAD; i++) {
+        free(l->spare[i]);
     }
     store_close(l->store);
     wire_doc_free(l->loop_doc);

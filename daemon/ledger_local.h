@@ -14,7 +14,7 @@
 #include "store/store.h"
 
 enum {
-    LOAD_BATCH = 32,  /* rows of one load callback */
+    LOAD_BATCH = 64,  /* rows of one load callback */
     LOAD_AHEAD = 2,   /* batches that the loop has not yet taken */
     GROUP_MAX = 256,  /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
@@ -108,6 +108,7 @@ struct local {
     uv_cond_t more; /* todo grew, a batch was taken, or stopping */
     struct queue todo, done;
     uint32_t ahead;  /* batches of a load not yet taken */
+    struct best *spare[LOAD_AHEAD]; /* owned: memory of batches that were, for the next ones */
     uint32_t trials; /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;

@@ -273,33 +273,44 @@ static void copy_best(struct best *to, const struct best *from)
 static void batch_send(struct loading *x)
 {
     struct local *l = x->l;
-    uv_mutex_lock(&l->mutex);
-    while (l->ahead >= LOAD_AHEAD) { /* the loop takes them also while stopping */
-        uv_cond_wait(&l->more, &l->mutex);
-    }
-    l->ahead++;
-    if (l->stopping) {
-        x->status = error_set(x->err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
-    }
-    uv_mutex_unlock(&l->mutex);
     local_respond(l, x->batch);
     x->batch = NULL;
 }
 
+/* Waits until the loop has taken enough of those before. */
 static bool batch_begin(struct loading *x)
 {
-    struct request *b = calloc(1, sizeof(*b));
-    struct best *bests = b ? malloc(LOAD_BATCH * sizeof(*bests)) : NULL;
-    if (!bests) {
-        free(b);
+    struct local *l = x->l;
+    struct best *bests = NULL;
+    uv_mutex_lock(&l->mutex);
+    while (l->ahead >= LOAD_AHEAD) { /* the loop takes them also while stopping */
+        uv_cond_wait(&l->more, &l->mutex);
+    }
+    bool stopping = l->stopping;
+    if (!stopping) {
+        bests = l->spare[l->ahead];
+        l->spare[l->ahead++] = NULL;
+    }
+    uv_mutex_unlock(&l->mutex);
+    if (stopping) {
+        x->status = error_set(x->err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+        return false;
+    }
+    x->batch = calloc(1, sizeof(*x->batch));
+    bests = bests ? bests : malloc(LOAD_BATCH * sizeof(*bests));
+    if (!x->batch || !bests) {
+        uv_mutex_lock(&l->mutex);
+        l->spare[--l->ahead] = bests;
+        uv_mutex_unlock(&l->mutex);
+        free(x->batch);
+        x->batch = NULL;
         x->status = error_set(x->err, ERROR_NO_MEMORY, "no memory to load the database");
         return false;
     }
-    b->verb = &verb_batch;
-    b->cb = x->load->cb;
-    b->ctx = x->load->ctx;
-    b->batch.bests = bests;
-    x->batch = b;
+    x->batch->verb = &verb_batch;
+    x->batch->cb = x->load->cb;
+    x->batch->ctx = x->load->ctx;
+    x->batch->batch.bests = bests;
     return true;
 }
 
@@ -325,6 +336,21 @@ static int work_load(struct local *l, struct request *r, struct error *err)
     }
     l->check_due = true;
     return status ? status : x.status;
+}
+
+/* A load's memory goes with its last answer. */
+static void settle_load(struct local *l, struct request *r)
+{
+    (void)r;
+    uv_mutex_lock(&l->mutex);
+    while (l->ahead > 0) {
+        uv_cond_wait(&l->more, &l->mutex);
+    }
+    for (int i = 0; i < LOAD_AHEAD; i++) {
+        free(l->spare[i]);
+        l->spare[i] = NULL;
+    }
+    uv_mutex_unlock(&l->mutex);
 }
 
 static int work_history(struct local *l, struct request *r, struct error *err)
@@ -363,7 +389,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-const struct verb verb_load = {VERB_READ, NULL, work_load, NULL, answer_load};
+const struct verb verb_load = {VERB_READ, NULL, work_load, settle_load, answer_load};
 const struct verb verb_batch = {0, NULL, NULL, NULL, answer_batch};
 const struct verb verb_history = {VERB_READ, NULL, work_history, NULL, answer_history};
 const struct verb verb_list = {VERB_READ, NULL, work_list, NULL, answer_list};
