@@ -84,10 +84,12 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     if (get_may_fall_back(g, &a->query) && session_is_cold(&g->session)) {
         return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
     }
-    const struct session_request q = {
-        .method = method, .params = &params, .deadline = deadline,
-        .repeatable = strcmp(method, "get") == 0,
-        .progress = a->query.progress, .ctx = a->query.ctx};
+    const struct session_request q = {.method = method,
+                                      .params = &params,
+                                      .deadline = deadline,
+                                      .repeatable = strcmp(method, "get") == 0,
+                                      .progress = a->query.progress,
+                                      .ctx = a->query.ctx};
     const struct wire_obj *result;
     r = session_call(&g->session, &q, &result, err);
     return r ? r : answer_unpack(result, out, err);

@@ -16,8 +16,8 @@
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
-    COLD_MS = 1000,    /* between attempts to reach a daemon that does not answer */
-    SILENCE_MS = 100,  /* a daemon that let this pass without a byte is taken as hanging */
+    COLD_MS = 1000,   /* between attempts to reach a daemon that does not answer */
+    SILENCE_MS = 100, /* a daemon that let this pass without a byte is taken as hanging */
 };
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
@@ -93,10 +93,16 @@ static void report(const struct rpc_message *m, uint32_t id, const struct sessio
         p.request != (int64_t)id) {
         return;
     }
-    struct gemmd_progress out = {
-        .size = sizeof(out), .phase = p.phase, .done = p.done, .total = p.total,
-        .failed = p.failed, .best_us = p.best_us, .reference_us = p.reference_us,
-        .elapsed_ms = p.elapsed_ms, .eta_ms = p.eta_ms, .config = p.config};
+    struct gemmd_progress out = {.size = sizeof(out),
+                                 .phase = p.phase,
+                                 .done = p.done,
+                                 .total = p.total,
+                                 .failed = p.failed,
+                                 .best_us = p.best_us,
+                                 .reference_us = p.reference_us,
+                                 .elapsed_ms = p.elapsed_ms,
+                                 .eta_ms = p.eta_ms,
+                                 .config = p.config};
     q->progress(q->ctx, &out);
 }
 
@@ -268,8 +274,8 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
                          (long long)s->welcome.version, PROTOCOL_VERSION);
     }
     s->known = true;
-    s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT,
-                                  wire_find(result, "device"), &s->device_info, err) == 0 &&
+    s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
+                                  &s->device_info, err) == 0 &&
                     s->device_info.kind[0];
     return 0;
 }
@@ -294,8 +300,8 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
     return 0;
 }
 
-int session_call(struct session *s, const struct session_request *q,
-                 const struct wire_obj **result, struct error *err)
+int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
+                 struct error *err)
 {
     for (;;) {
         bool fresh = s->link.fd < 0;

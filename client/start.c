@@ -78,8 +78,10 @@ static int find_program(char out[PATHS_MAX], struct error *err)
     const char *named = getenv("GEMMD_DAEMON");
     if (named && *named) {
         if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !is_program(out)) {
-            return error_set(err, ERROR_UNREACHABLE, "GEMMD_DAEMON=%s is not a program that can be "
-                             "run", named);
+            return error_set(err, ERROR_UNREACHABLE,
+                             "GEMMD_DAEMON=%s is not a program that can be "
+                             "run",
+                             named);
         }
         return 0;
     }
@@ -126,8 +128,10 @@ static int take_lock(const struct start *s, struct error *err)
         }
         if (clock_ns() >= s->order->deadline) {
             close(fd);
-            return error_set(err, ERROR_DEADLINE, "another process has been starting gemmd for too "
-                             "long (it holds %s)", s->lock);
+            return error_set(err, ERROR_DEADLINE,
+                             "another process has been starting gemmd for too "
+                             "long (it holds %s)",
+                             s->lock);
         }
         pause_ms(POLL_MS);
     }
@@ -177,8 +181,8 @@ static void prepare_attributes(posix_spawnattr_t *attributes)
     posix_spawnattr_init(attributes);
     posix_spawnattr_setsigmask(attributes, &none);
     posix_spawnattr_setsigdefault(attributes, &all);
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-                                             POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
 static int run_shell(struct start *s, int pid_pipe)
@@ -257,8 +261,10 @@ static int wait_until_it_listens(const struct start *s, struct error *err)
                              words[0] ? ": " : "", words, s->log);
         }
         if (clock_ns() >= s->order->deadline) {
-            return error_set(err, ERROR_DEADLINE, "gemmd (pid %d) was started but does not answer "
-                             "yet (its log is %s)", (int)s->pid, s->log);
+            return error_set(err, ERROR_DEADLINE,
+                             "gemmd (pid %d) was started but does not answer "
+                             "yet (its log is %s)",
+                             (int)s->pid, s->log);
         }
         pause_ms(POLL_MS);
     }

@@ -10,16 +10,16 @@ struct asking {
     struct ctl ctl;
     struct problems problems;
     struct search search;
-    bool tune;     /* gemmd_tune; else gemmd_get */
-    bool each;     /* every config by itself (bench) */
-    json_t *rows;  /* owned */
+    bool tune;    /* gemmd_tune; else gemmd_get */
+    bool each;    /* every config by itself (bench) */
+    json_t *rows; /* owned */
     size_t n, done;
-    int code;      /* of the first failure */
+    int code; /* of the first failure */
 };
 
 static const struct argp_child children[] = {
     {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0},
-    {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    {&given_argp, 0, NULL, 0},    {&ctl_argp, 0, NULL, 0},    {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -202,8 +202,8 @@ static int run(struct asking *a)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {.parser = parse, .args_doc = "[PROBLEM]", .doc = doc,
-                              .children = children};
+    const struct argp argp = {
+        .parser = parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
     search_init(&a->search);
     argp_parse(&argp, argc, argv, 0, NULL, a);
     int code = run(a);
@@ -217,8 +217,10 @@ static int ask(struct asking *a, const char *doc, int argc, char **argv)
 int cmd_get(int argc, char **argv)
 {
     struct asking a = {.tune = false};
-    return ask(&a, "Asks for the best config of each problem. What is not known is tuned, with "
-               "progress on stderr, unless --wait says otherwise.", argc, argv);
+    return ask(&a,
+               "Asks for the best config of each problem. What is not known is tuned, with "
+               "progress on stderr, unless --wait says otherwise.",
+               argc, argv);
 }
 
 int cmd_tune(int argc, char **argv)

@@ -53,7 +53,7 @@ const struct argp ctl_argp = {.options = options, .parser = parse};
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-static void say(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     fputs("gemmctl: ", stderr);
     vfprintf(stderr, format, args);

@@ -175,7 +175,7 @@ int cmd_start(int argc, char **argv)
         "Starts a daemon for --device in the background and waits until it answers. Its "
         "log is in the state directory. The program is $GEMMD_DAEMON, else gemmd beside "
         "gemmctl, else in PATH. If one runs already, that is said. The default "
-                     "device is the CPU.",
+        "device is the CPU.",
         start, argc, argv);
 }
 

@@ -118,8 +118,8 @@ int cmd_space(int argc, char **argv)
 static int judge_one(struct asking *a, const json_t *problem, json_t *config, json_t *verdicts)
 {
     int code = DONE;
-    json_t *verdict = ctl_call(&a->ctl, "check", json_pack("{sO, sO}", "problem", problem, "config",
-                                                           config), &code);
+    json_t *verdict = ctl_call(&a->ctl, "check",
+                               json_pack("{sO, sO}", "problem", problem, "config", config), &code);
     if (!verdict) {
         return code;
     }

@@ -73,11 +73,11 @@ static int export(struct transfer *t)
         return code;
     }
     size_t n = json_array_size(rows);
-    json_t *document = json_pack("{si, sO*, sO*, sO*, sI, so}", "gemmd_export", FORMAT_VERSION,
-                                 "build", json_object_get(status, "build"), "device",
-                                 json_object_get(status, "device"), "bucket_scheme",
-                                 json_object_get(status, "bucket_scheme"), "exported_s",
-                                 (json_int_t)time(NULL), "rows", rows);
+    json_t *document =
+        json_pack("{si, sO*, sO*, sO*, sI, so}", "gemmd_export", FORMAT_VERSION, "build",
+                  json_object_get(status, "build"), "device", json_object_get(status, "device"),
+                  "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
+                  (json_int_t)time(NULL), "rows", rows);
     json_decref(status);
     code = write_document(document, t->path);
     json_decref(document);
@@ -93,7 +93,9 @@ int cmd_export(int argc, char **argv)
     static const struct argp_option options[] = {
         {"output", KEY_OUTPUT, "FILE", 0, "instead of stdout", 1}, {0}};
     static const struct argp argp = {
-        .options = options, .parser = parse, .children = children,
+        .options = options,
+        .parser = parse,
+        .children = children,
         .doc = "Writes all current answers as one JSON document, which `gemmctl import` reads."};
     struct transfer t = {.path_is_option = true, .path = standard};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
@@ -245,8 +247,8 @@ static int backup(struct transfer *t)
 {
     char *path = absolute(t->path);
     int code = ctl_connect(&t->ctl);
-    json_t *result = code ? NULL : ctl_call(&t->ctl, "backup", json_pack("{ss}", "path", path),
-                                            &code);
+    json_t *result =
+        code ? NULL : ctl_call(&t->ctl, "backup", json_pack("{ss}", "path", path), &code);
     free(path);
     if (!result || t->ctl.json) {
         return result ? ctl_print_json(result) : code;
@@ -259,7 +261,9 @@ static int backup(struct transfer *t)
 int cmd_backup(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse, .args_doc = "FILE", .children = children,
+        .parser = parse,
+        .args_doc = "FILE",
+        .children = children,
         .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon "
                "runs and serves."};
     struct transfer t = {.path = NULL};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A training job in miniature, and nothing but gemmd.h: asks for one MoE GEMM (first of its layer,
- * with its permute), waits for the tuning if there has to be one, loads the kernel, launches it twice
- * and checks every element. Prints tier, source, whether the answer was local, and the key.
+ * with its permute), waits for the tuning if there has to be one, loads the kernel, launches it
+ * twice and checks every element. Prints tier, source, whether the answer was local, and the key.
  */
 #include <math.h>
 #include <stdio.h>

@@ -399,13 +399,13 @@ static void send_bytes(struct fake *f, int fd, const struct rpc_message *m)
 static void test_broken_answers(void **state)
 {
     static const struct bytes cases[] = {
-        {"\xc1", 1, GEMMD_MALFORMED, false},                     /* the reserved byte */
-        {"\xdd\x20\x00\x00\x00", 5, GEMMD_TOO_LARGE, false},     /* array of 2^29 */
-        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false},     /* a text of 2 GiB */
+        {"\xc1", 1, GEMMD_MALFORMED, false},                 /* the reserved byte */
+        {"\xdd\x20\x00\x00\x00", 5, GEMMD_TOO_LARGE, false}, /* array of 2^29 */
+        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false}, /* a text of 2 GiB */
         {"\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91", 10, GEMMD_MALFORMED, false}, /* too deep */
-        {"\xc7\x01\x05z", 4, GEMMD_MALFORMED, false},            /* an extension type */
+        {"\xc7\x01\x05z", 4, GEMMD_MALFORMED, false}, /* an extension type */
         {"HTTP/1.1 400 Bad Request\r\n", 26, GEMMD_MALFORMED, false},
-        {"\x94\x01", 2, GEMMD_DISCONNECTED, true},               /* cut short */
+        {"\x94\x01", 2, GEMMD_DISCONNECTED, true}, /* cut short */
         {"", 0, GEMMD_DISCONNECTED, true},
     };
     struct fake *f = *state;
