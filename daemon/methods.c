@@ -260,18 +260,28 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
         free(p);
         return status;
     }
+    c->s->n_pending++;
     *out = p;
     return 0;
 }
 
+static void no_longer(struct pending *p)
+{
+    if (p->ticket.session) {
+        p->ticket.session->n_pending--;
+    }
+}
+
 void pending_drop(struct pending *p)
 {
+    no_longer(p);
     ticket_close(&p->ticket);
     free(p);
 }
 
 void pending_fail(struct pending *p, const struct error *e)
 {
+    no_longer(p);
     ticket_fail(&p->ticket, e);
     free(p);
 }
