@@ -65,11 +65,17 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     if (r) {
         return error_prefix(err, "gemmd's answer cannot be read");
     }
-    *out = (struct gemmd_answer){
-        .size = sizeof(*out), .time_us = a.time_us, .spread = a.spread,
-        .reference_us = a.reference_us, .tflops = a.tflops, .gbps = a.gbps, .floor_us = a.floor_us,
-        .measured = a.measured, .generation = a.generation, .created_s = a.created_s,
-        .saved = a.saved};
+    *out = (struct gemmd_answer){.size = sizeof(*out),
+                                 .time_us = a.time_us,
+                                 .spread = a.spread,
+                                 .reference_us = a.reference_us,
+                                 .tflops = a.tflops,
+                                 .gbps = a.gbps,
+                                 .floor_us = a.floor_us,
+                                 .measured = a.measured,
+                                 .generation = a.generation,
+                                 .created_s = a.created_s,
+                                 .saved = a.saved};
     COPY_TEXT(out->key, a.key);
     COPY_TEXT(out->tier, a.tier);
     COPY_TEXT(out->source, a.source);

@@ -33,13 +33,17 @@ static int read_struct(void *ours, size_t size, const void *theirs, size_t their
                        const char *name, struct error *err)
 {
     if (their_size < min) {
-        return error_set(err, ERROR_INVALID, "struct gemmd_%s has size %zu: begin with its _INIT "
-                         "macro", name, their_size);
+        return error_set(err, ERROR_INVALID,
+                         "struct gemmd_%s has size %zu: begin with its _INIT "
+                         "macro",
+                         name, their_size);
     }
     size_t known = their_size < size ? their_size : size;
     if (!all_zero((const char *)theirs + known, their_size - known)) {
-        return error_set(err, ERROR_INVALID, "struct gemmd_%s uses a field that this libgemmd (%s) "
-                         "does not know: update it", name, gemmd_version());
+        return error_set(err, ERROR_INVALID,
+                         "struct gemmd_%s uses a field that this libgemmd (%s) "
+                         "does not know: update it",
+                         name, gemmd_version());
     }
     memcpy(ours, theirs, known);
     return 0;
@@ -76,7 +80,11 @@ static void make_key(struct ask *a)
     if (p->text) {
         put_text(&w, p->text, "");
     } else {
-        int64_t head[] = {p->m, p->n, p->k, p->experts ? p->experts : 1, p->topk ? p->topk : 1,
+        int64_t head[] = {p->m,
+                          p->n,
+                          p->k,
+                          p->experts ? p->experts : 1,
+                          p->topk ? p->topk : 1,
                           p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
                               p->accumulate << 3};
         put_bytes(&w, head, sizeof(head));
@@ -196,8 +204,10 @@ static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fie
     text += strspn(text, " \t\n");
     size_t n = strcspn(text, " \t\n,");
     if (n == 0 || n >= OP_WORD_MAX || memchr(text, '=', n)) {
-        return error_set(err, ERROR_INVALID, "a problem's text begins with its op, as in "
-                         "\"grouped_gemm M=4096 N=1024 K=1024\": \"%.80s\"", text);
+        return error_set(err, ERROR_INVALID,
+                         "a problem's text begins with its op, as in "
+                         "\"grouped_gemm M=4096 N=1024 K=1024\": \"%.80s\"",
+                         text);
     }
     memcpy(op, text, n);
     op[n] = '\0';

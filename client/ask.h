@@ -16,7 +16,7 @@ enum { ASK_KEY_MAX = 1024 };
 struct ask {
     struct gemmd_problem problem; /* texts are the caller's */
     struct gemmd_query query;
-    size_t key_len;               /* 0: not to be kept in the table */
+    size_t key_len; /* 0: not to be kept in the table */
     uint8_t key[ASK_KEY_MAX];
 };
 

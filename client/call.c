@@ -22,7 +22,7 @@ static bool takes_long(const char *method)
 
 static bool changes_something(const char *method)
 {
-    static const char *const readers[] = {"hello", "get",   "get_many", "list", "show",
+    static const char *const readers[] = {"hello",  "get",   "get_many", "list",  "show",
                                           "module", "check", "space",    "status"};
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
         if (strcmp(method, readers[i]) == 0) {
@@ -69,10 +69,13 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
         error_prefix(&e, "params");
     }
     if (r == 0) {
-        const struct session_request q = {
-            .method = method, .params = params_json ? &params : NULL,
-            .deadline = handle_deadline(g, deadline_ms, takes_long(method)),
-            .repeatable = !changes_something(method), .progress = progress, .ctx = ctx};
+        const struct session_request q = {.method = method,
+                                          .params = params_json ? &params : NULL,
+                                          .deadline =
+                                              handle_deadline(g, deadline_ms, takes_long(method)),
+                                          .repeatable = !changes_something(method),
+                                          .progress = progress,
+                                          .ctx = ctx};
         r = call_locked(g, &q, result_json, &e);
     }
     return handle_result(r, &e, err);
@@ -83,10 +86,10 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
 struct listing {
     struct gemmd *g;
     const char *what;
-    json_t *filter;       /* owned */
-    int64_t want;         /* rows, by the caller's limit; -1: all */
+    json_t *filter; /* owned */
+    int64_t want;   /* rows, by the caller's limit; -1: all */
     int64_t got, offset;
-    char *text;           /* owned: "[row,row" */
+    char *text; /* owned: "[row,row" */
     size_t length;
 };
 
@@ -115,8 +118,8 @@ static int read_filter(struct listing *l, const char *filter_json, struct error 
 
 static int pack_page(struct listing *l, struct wire_buf *b, struct error *err)
 {
-    int64_t rows = l->want < 0 || l->want - l->got > PAGE_ROWS_MAX ? PAGE_ROWS_MAX
-                                                                    : l->want - l->got;
+    int64_t rows =
+        l->want < 0 || l->want - l->got > PAGE_ROWS_MAX ? PAGE_ROWS_MAX : l->want - l->got;
     json_object_set_new(l->filter, "limit", json_integer(rows));
     json_object_set_new(l->filter, "offset", json_integer(l->offset));
     char *filter = json_dumps(l->filter, JSON_REAL_PRECISION(17));
@@ -183,7 +186,9 @@ static int fetch_page(struct listing *l, bool *more, struct error *err)
     if (r) {
         return r;
     }
-    const struct session_request q = {.method = "list", .params = &params, .repeatable = true,
+    const struct session_request q = {.method = "list",
+                                      .params = &params,
+                                      .repeatable = true,
                                       .deadline = handle_deadline(l->g, 0, false)};
     r = handle_enter(l->g, q.deadline, err);
     if (r) {

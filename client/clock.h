@@ -10,7 +10,7 @@
 #include <time.h>
 
 #define CLOCK_NEVER INT64_MAX
-#define CLOCK_MS INT64_C(1000000)
+#define CLOCK_MS    INT64_C(1000000)
 
 static inline int64_t clock_ns(void)
 {

@@ -4,12 +4,14 @@
  * among the libraries that are loaded already, unless the caller names a CUDA device.
  */
 #include <ctype.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/find.h"
+#include "client/link.h"
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
@@ -81,6 +83,68 @@ static int one_place(struct places *p, const char *path, struct error *err)
     return 0;
 }
 
+/* ---- any ------------------------------------------------------------------------------------ */
+
+enum { ANY_MAX = 16 };
+
+struct any {
+    uint32_t n;
+    char paths[ANY_MAX][PATHS_MAX]; /* sockets on which somebody listens */
+};
+
+static void look_into(struct any *a, const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *entry;
+    while (d && (entry = readdir(d))) {
+        size_t n = strlen(entry->d_name);
+        char *path = a->paths[a->n];
+        bool named = n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 && a->n < ANY_MAX - 1 &&
+                     snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;
+        a->n += named && link_listens(path);
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+static int several(const struct any *a, struct error *err)
+{
+    char list[256] = "";
+    for (uint32_t i = 0; i < a->n; i++) {
+        const char *name = strrchr(a->paths[i], '/') + 1;
+        int length = (int)strlen(name) - (int)strlen(".sock");
+        size_t at = strlen(list);
+        snprintf(list + at, sizeof(list) - at, "%s%.*s", i ? ", " : "", length, name);
+    }
+    return error_set(err, ERROR_INVALID, "several daemons run here (%s): say which device is meant",
+                     list);
+}
+
+/* The only daemon there is. With none, the CPU's place is what the error will name. */
+static int find_any(struct places *p, struct error *err)
+{
+    char dir[PATHS_MAX];
+    int r = paths_runtime_dir(dir, err);
+    struct any *a = r ? NULL : calloc(1, sizeof(*a));
+    if (!a) {
+        return r ? r : error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+    }
+    look_into(a, dir);
+    if (strcmp(dir, SYSTEM_RUNTIME_DIR) != 0) {
+        look_into(a, SYSTEM_RUNTIME_DIR);
+    }
+    if (a->n == 1) {
+        r = one_place(p, a->paths[0], err);
+    } else {
+        r = a->n == 0 ? find_places(p, NULL, "cpu", err) : several(a, err);
+    }
+    free(a);
+    return r;
+}
+
+/* ---- the places ----------------------------------------------------------------------------- */
+
 int find_places(struct places *p, const char *socket, const char *device, struct error *err)
 {
     p->n = 0;
@@ -88,6 +152,9 @@ int find_places(struct places *p, const char *socket, const char *device, struct
     const char *named = socket ? socket : getenv("GEMMD_SOCKET");
     if (named && *named) {
         return one_place(p, named, err);
+    }
+    if (device && strcmp(device, "any") == 0) {
+        return find_any(p, err);
     }
     int r = name_socket(p, device, err);
     if (r) {

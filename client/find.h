@@ -12,7 +12,7 @@
 enum { FIND_PLACES_MAX = 2 };
 
 struct places {
-    char device[64];  /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was named */
+    char device[64]; /* socket name: GPU UUID, "cpu", "replay-<name>"; "" when a path was named */
     uint32_t n;
     char paths[FIND_PLACES_MAX][PATHS_MAX];
 };

@@ -49,7 +49,7 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
 {
     const struct session *s = &g->session;
     struct gemmd_answer answer;
-    int r = model_answer(&a->problem, s->known ? &s->device_info : NULL, s->device, why->text,
+    int r = model_answer(&a->problem, s->has_device ? &s->device_info : NULL, s->device, why->text,
                          &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
         *err = *why;
@@ -84,10 +84,12 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     if (get_may_fall_back(g, &a->query) && session_is_cold(&g->session)) {
         return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
     }
-    const struct session_request q = {
-        .method = method, .params = &params, .deadline = deadline,
-        .repeatable = strcmp(method, "get") == 0,
-        .progress = a->query.progress, .ctx = a->query.ctx};
+    const struct session_request q = {.method = method,
+                                      .params = &params,
+                                      .deadline = deadline,
+                                      .repeatable = strcmp(method, "get") == 0,
+                                      .progress = a->query.progress,
+                                      .ctx = a->query.ctx};
     const struct wire_obj *result;
     r = session_call(&g->session, &q, &result, err);
     return r ? r : answer_unpack(result, out, err);

@@ -106,8 +106,10 @@ static int read_options(struct gemmd_options *o, const struct gemmd_options *giv
         return 0;
     }
     if (given->size < OPTIONS_SIZE_MIN) {
-        return error_set(err, ERROR_INVALID, "struct gemmd_options has size %zu: begin with "
-                         "GEMMD_OPTIONS_INIT", given->size);
+        return error_set(err, ERROR_INVALID,
+                         "struct gemmd_options has size %zu: begin with "
+                         "GEMMD_OPTIONS_INIT",
+                         given->size);
     }
     memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
     if (o->deadline_ms < 0) {
@@ -203,7 +205,8 @@ static int lock_until(pthread_mutex_t *m, int64_t deadline)
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
 {
     if (!g) {
-        return error_set(err, ERROR_INVALID, "there is no handle (NULL): see gemmd_connect and "
+        return error_set(err, ERROR_INVALID,
+                         "there is no handle (NULL): see gemmd_connect and "
                          "gemmd_open_lazy");
     }
     int r = lock_until(&g->lock, deadline);

@@ -82,6 +82,15 @@ int link_open(struct link *l, const char *path, int64_t deadline, struct error *
     return 0;
 }
 
+bool link_listens(const char *path)
+{
+    struct link l = LINK_NULL;
+    struct error e;
+    int r = link_open(&l, path, 0, &e);
+    link_deinit(&l);
+    return r == 0 || r == ERROR_DEADLINE; /* a full queue is somebody's */
+}
+
 void link_close(struct link *l)
 {
     if (l->fd >= 0) {

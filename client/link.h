@@ -13,7 +13,7 @@
 #include "proto/scan.h"
 
 struct link {
-    int fd; /* -1: closed */
+    int fd;      /* -1: closed */
     uint8_t *rx; /* owned */
     size_t rx_len, rx_cap;
     size_t taken;   /* bytes of the message handed out last, dropped by the next link_recv */
@@ -27,7 +27,8 @@ enum { LINK_TIMEOUT = 1 };
 /* ERROR_UNREACHABLE (nobody listens), ERROR_DENIED, ERROR_DEADLINE (the listener's queue stayed
  * full), ERROR_INVALID (path too long), ERROR_IO. */
 int link_open(struct link *l, const char *path, int64_t deadline, struct error *err);
-void link_close(struct link *l); /* keeps the memory; may be called twice */
+bool link_listens(const char *path); /* whether somebody does, now */
+void link_close(struct link *l);     /* keeps the memory; may be called twice */
 void link_deinit(struct link *l);
 
 /* ERROR_DISCONNECTED, ERROR_DEADLINE: closed. *sent: whether all of it left. */

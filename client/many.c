@@ -21,9 +21,9 @@ struct many {
     struct gemmd *g;
     const char *problems; /* the caller's */
     size_t n, problem_size;
-    char *answers;        /* the caller's */
+    char *answers; /* the caller's */
     size_t answer_size;
-    int *statuses;        /* the caller's; MANY_OPEN: not answered yet */
+    int *statuses; /* the caller's; MANY_OPEN: not answered yet */
     struct gemmd_query query;
     int64_t deadline;
 };
@@ -180,8 +180,8 @@ static int ask_chunk(struct many *m, const struct chunk *c, struct error *err)
     if (get_may_fall_back(m->g, &m->query) && session_is_cold(&m->g->session)) {
         return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
     }
-    const struct session_request q = {.method = "get_many", .params = &params,
-                                      .deadline = m->deadline, .repeatable = true};
+    const struct session_request q = {
+        .method = "get_many", .params = &params, .deadline = m->deadline, .repeatable = true};
     const struct wire_obj *result;
     int r = session_call(&m->g->session, &q, &result, err);
     return r ? r : take_answers(m, c, result, err);
@@ -259,8 +259,11 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
 {
     struct error e;
     struct ask a;
-    struct many m = {.g = g, .problems = (const char *)problems, .n = n,
-                     .answers = (char *)answers, .statuses = statuses};
+    struct many m = {.g = g,
+                     .problems = (const char *)problems,
+                     .n = n,
+                     .answers = (char *)answers,
+                     .statuses = statuses};
     int r = check(&m, &e);
     r = r || n == 0 ? r : ask_problem(&a, problems, &e);
     r = r ? r : ask_query(&a, query, &e);

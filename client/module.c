@@ -29,8 +29,9 @@ static int learn_size(struct image_read *m, const struct wire_obj *result, struc
         m->data = malloc((size_t)size);
         m->size = size;
     }
-    return m->data ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",
-                                   (long long)size);
+    return m->data ? 0
+                   : error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",
+                               (long long)size);
 }
 
 static int take_chunk(struct image_read *m, const struct wire_obj *result, struct error *err)
@@ -59,7 +60,9 @@ static int fetch_chunk(struct gemmd *g, struct image_read *m, struct error *err)
     wire_put_map(&params, 2);
     wire_put_kv_str(&params, "id", m->id);
     wire_put_kv_int(&params, "offset", m->have);
-    const struct session_request q = {.method = "module", .params = &params, .repeatable = true,
+    const struct session_request q = {.method = "module",
+                                      .params = &params,
+                                      .repeatable = true,
                                       .deadline = handle_deadline(g, 0, false)};
     int r = handle_enter(g, q.deadline, err);
     if (r) {
@@ -77,8 +80,10 @@ static int check_hash(const struct image_read *m, struct error *err)
     char hex[HASH_HEX];
     hash128_hex(m->data, (size_t)m->size, hex);
     if (strcmp(hex, m->id) != 0) {
-        return error_set(err, ERROR_STORE, "module %s arrived with the content of %s: the daemon's "
-                         "cache is damaged; evict its answers", m->id, hex);
+        return error_set(err, ERROR_STORE,
+                         "module %s arrived with the content of %s: the daemon's "
+                         "cache is damaged; evict its answers",
+                         m->id, hex);
     }
     return 0;
 }

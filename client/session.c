@@ -5,6 +5,7 @@
  * tuning that may take minutes), silence is probed with `hello`, which a daemon answers from its
  * event loop at any time: a daemon that hangs is noticed within two default deadlines.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
-    COLD_MS = 1000,    /* between attempts to reach a daemon that does not answer */
-    SILENCE_MS = 100,  /* a daemon that let this pass without a byte is taken as hanging */
+    COLD_MS = 1000,   /* between attempts to reach a daemon that does not answer */
+    SILENCE_MS = 100, /* a daemon that let this pass without a byte is taken as hanging */
 };
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
@@ -92,10 +93,16 @@ static void report(const struct rpc_message *m, uint32_t id, const struct sessio
         p.request != (int64_t)id) {
         return;
     }
-    struct gemmd_progress out = {
-        .size = sizeof(out), .phase = p.phase, .done = p.done, .total = p.total,
-        .failed = p.failed, .best_us = p.best_us, .reference_us = p.reference_us,
-        .elapsed_ms = p.elapsed_ms, .eta_ms = p.eta_ms, .config = p.config};
+    struct gemmd_progress out = {.size = sizeof(out),
+                                 .phase = p.phase,
+                                 .done = p.done,
+                                 .total = p.total,
+                                 .failed = p.failed,
+                                 .best_us = p.best_us,
+                                 .reference_us = p.reference_us,
+                                 .elapsed_ms = p.elapsed_ms,
+                                 .eta_ms = p.eta_ms,
+                                 .config = p.config};
     q->progress(q->ctx, &out);
 }
 
@@ -224,8 +231,14 @@ static int reach(struct session *s, int64_t deadline, struct error *err)
     if (r != ERROR_UNREACHABLE || !s->autostart) {
         return r;
     }
+    /* gemmd takes "cuda:GPU-..." where the socket is called "GPU-...". */
+    const char *name = s->places.device;
+    bool gpu = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
+    char spec[80];
+    snprintf(spec, sizeof(spec), "%s%s", gpu ? "cuda:" : "", name);
+    bool named = s->device && strcmp(s->device, "any") != 0;
     struct start_order order = {
-        .device = s->device ? s->device : s->places.device,
+        .device = named ? s->device : spec,
         .socket = s->places.paths[0],
         .pass_socket = s->places.device[0] == '\0',
         .deadline = deadline,
@@ -260,8 +273,10 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
         return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
                          (long long)s->welcome.version, PROTOCOL_VERSION);
     }
-    s->known = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
-                             &s->device_info, NULL) == 0 && s->device_info.kind[0];
+    s->known = true;
+    s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
+                                  &s->device_info, err) == 0 &&
+                    s->device_info.kind[0];
     return 0;
 }
 
@@ -276,14 +291,17 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
     if (r) {
         link_close(&s->link);
         s->retry_at = clock_after_ms(COLD_MS);
+        /* Nobody yet where the current device says: there may be another one next time. Once a
+         * daemon has been found, it stays that one. */
+        s->found = s->known || (s->device && strcmp(s->device, "any") != 0);
         return r;
     }
     s->retry_at = 0;
     return 0;
 }
 
-int session_call(struct session *s, const struct session_request *q,
-                 const struct wire_obj **result, struct error *err)
+int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
+                 struct error *err)
 {
     for (;;) {
         bool fresh = s->link.fd < 0;

@@ -22,19 +22,21 @@ SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 
 struct session {
     struct link link;
-    struct wire_doc *doc;  /* owned: the message received last */
-    struct wire_buf tx;    /* the request being sent */
+    struct wire_doc *doc; /* owned: the message received last */
+    struct wire_buf tx;   /* the request being sent */
     uint32_t next_id;
 
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of what has none of its own */
     bool autostart;
 
-    struct places places;  /* found at the first connect */
-    bool found, known;     /* places, device_info are filled in */
+    struct places places; /* found at the first connect */
+    bool found;           /* places are filled in */
+    bool known;           /* a daemon was greeted once: welcome is filled in */
+    bool has_device;      /* device_info, too */
     struct welcome welcome;
     struct device_info device_info; /* the daemon's, from hello */
-    int64_t retry_at;      /* while no daemon answers: do not try again before (if one need not) */
+    int64_t retry_at; /* while no daemon answers: do not try again before (if one need not) */
 };
 
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err);
@@ -51,8 +53,8 @@ struct session_request {
 
 /* Connects and greets when needed. *result stays valid until the next call. The daemon's own errors
  * come through as they are. */
-int session_call(struct session *s, const struct session_request *q,
-                 const struct wire_obj **result, struct error *err);
+int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
+                 struct error *err);
 int session_connect(struct session *s, int64_t deadline, struct error *err);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */

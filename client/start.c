@@ -78,8 +78,10 @@ static int find_program(char out[PATHS_MAX], struct error *err)
     const char *named = getenv("GEMMD_DAEMON");
     if (named && *named) {
         if (snprintf(out, PATHS_MAX, "%s", named) >= PATHS_MAX || !is_program(out)) {
-            return error_set(err, ERROR_UNREACHABLE, "GEMMD_DAEMON=%s is not a program that can be "
-                             "run", named);
+            return error_set(err, ERROR_UNREACHABLE,
+                             "GEMMD_DAEMON=%s is not a program that can be "
+                             "run",
+                             named);
         }
         return 0;
     }
@@ -126,20 +128,14 @@ static int take_lock(const struct start *s, struct error *err)
         }
         if (clock_ns() >= s->order->deadline) {
             close(fd);
-            return error_set(err, ERROR_DEADLINE, "another process has been starting gemmd for too "
-                             "long (it holds %s)", s->lock);
+            return error_set(err, ERROR_DEADLINE,
+                             "another process has been starting gemmd for too "
+                             "long (it holds %s)",
+                             s->lock);
         }
         pause_ms(POLL_MS);
     }
     return fd;
-}
-
-static bool listens(const struct start_order *o)
-{
-    struct link l = LINK_NULL;
-    int r = link_open(&l, o->socket, clock_earlier(o->deadline, clock_after_ms(POLL_MS)), NULL);
-    link_deinit(&l);
-    return r == 0 || r == ERROR_DEADLINE; /* a full queue is somebody's */
 }
 
 /* The last line that the daemon wrote, or "". */
@@ -185,8 +181,8 @@ static void prepare_attributes(posix_spawnattr_t *attributes)
     posix_spawnattr_init(attributes);
     posix_spawnattr_setsigmask(attributes, &none);
     posix_spawnattr_setsigdefault(attributes, &all);
-    posix_spawnattr_setflags(attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK |
-                                             POSIX_SPAWN_SETSIGDEF);
+    posix_spawnattr_setflags(attributes,
+                             POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
 static int run_shell(struct start *s, int pid_pipe)
@@ -258,15 +254,17 @@ static bool has_ended(pid_t pid)
 static int wait_until_it_listens(const struct start *s, struct error *err)
 {
     char words[LAST_WORDS_MAX];
-    while (!listens(s->order)) {
+    while (!link_listens(s->order->socket)) {
         if (has_ended(s->pid)) {
             last_words(s, words);
             return error_set(err, ERROR_UNREACHABLE, "gemmd ended at once%s%s (its log is %s)",
                              words[0] ? ": " : "", words, s->log);
         }
         if (clock_ns() >= s->order->deadline) {
-            return error_set(err, ERROR_DEADLINE, "gemmd (pid %d) was started but does not answer "
-                             "yet (its log is %s)", (int)s->pid, s->log);
+            return error_set(err, ERROR_DEADLINE,
+                             "gemmd (pid %d) was started but does not answer "
+                             "yet (its log is %s)",
+                             (int)s->pid, s->log);
         }
         pause_ms(POLL_MS);
     }
@@ -285,7 +283,7 @@ int start_daemon(const struct start_order *o, struct error *err)
     if (lock < 0) {
         return lock;
     }
-    if (!listens(o)) { /* else whoever held the lock has started it */
+    if (!link_listens(o->socket)) { /* else whoever held the lock has started it */
         r = launch(&s, err);
         r = r ? r : wait_until_it_listens(&s, err);
     }

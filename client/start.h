@@ -11,9 +11,9 @@
 #include "proto/error.h"
 
 struct start_order {
-    const char *device;  /* for gemmd --device; "" or NULL: gemmd's own default */
-    const char *socket;  /* where it will listen */
-    bool pass_socket;    /* tell it so, with --socket */
+    const char *device; /* for gemmd --device; "" or NULL: gemmd's own default */
+    const char *socket; /* where it will listen */
+    bool pass_socket;   /* tell it so, with --socket */
     int64_t deadline;
 };
 

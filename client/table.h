@@ -23,7 +23,7 @@ struct table_entry;
 struct table_set {
     uint64_t hash[TABLE_WAYS]; /* beside each other, so that a miss looks at one cache line */
     struct table_entry *entry[TABLE_WAYS]; /* owned */
-    uint32_t next; /* the way that is replaced next */
+    uint32_t next;                         /* the way that is replaced next */
 };
 
 struct table {

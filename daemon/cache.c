@@ -98,6 +98,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->atol = (float)atol;
     e->rtol = (float)rtol;
     c->unsaved += !e->saved;
+    c->version++;
     size_t i = probe(c, k);
     if (c->slots[i]) {
         entry_free(c, c->slots[i]);
@@ -112,6 +113,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
+    c->version++;
     entry_free(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {

@@ -46,6 +46,7 @@ struct cache_entry {
 struct cache {
     struct cache_entry **slots; /* owned; linear probing */
     size_t n, capacity;         /* a power of two, or 0 */
+    uint64_t version;           /* grows with every change: entries of an older one may be gone */
     size_t unsaved;             /* entries not durable yet */
     size_t class_len;           /* packed bytes of the device class at a key's end */
     struct shared *shared;      /* owned list */

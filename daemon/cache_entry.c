@@ -251,6 +251,7 @@ int cache_all_saved(struct cache *c, struct error *err)
         unshare(c, e->shared);
         e->shared = s;
         e->saved = true;
+        c->version++;
         c->unsaved--;
     }
     return 0;

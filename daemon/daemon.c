@@ -296,6 +296,7 @@ void daemon_stop(struct daemon *d, const char *why)
 static void release(struct daemon *d)
 {
     server_deinit(&d->server);
+    memo_deinit(&d->memo);
     cache_deinit(&d->cache);
     wire_doc_free(d->doc);
     free(d->scratch);

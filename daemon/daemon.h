@@ -5,6 +5,7 @@
  *   server, session   connections, messages            session.h, server.h
  *   methods           what can be asked                 methods.h
  *   cache             what is known, ready to be sent   cache.h
+ *   memo              the same question again          memo.h
  *   tiers             the best answer short of exact    tiers.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
  *   supervisor        the runner process                supervisor.h
@@ -18,6 +19,7 @@
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/ledger.h"
+#include "daemon/memo.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
 #include "daemon/supervisor.h"
@@ -50,6 +52,7 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct server server;
     struct cache cache;
+    struct memo memo;
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct ledger *ledger;       /* owned; NULL before its start and after its end */

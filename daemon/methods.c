@@ -90,12 +90,30 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
     s->ending = s->ending || !error_survives(e->code);
 }
 
+/* A hit that was asked for in these very bytes before. */
+static bool answer_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
+{
+    struct daemon *d = s->server->daemon;
+    const struct cache_entry *e = d->stopping ? NULL : memo_find(&d->memo, &d->cache, tail, n);
+    if (e) {
+        d->hits++;
+        rpc_put_result(&s->out, id);
+        cache_reply(e, &s->out);
+    }
+    return e != NULL;
+}
+
 void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
 {
     struct daemon *d = s->server->daemon;
     struct rpc_message m = {0};
     struct error err = ERROR_NULL;
+    uint32_t id = 0;
+    size_t split = memo_split(data, n, &id);
     s->server->requests++;
+    if (split && answer_again(s, id, data + split, n - split)) {
+        return;
+    }
     int status = rpc_decode(d->doc, data, n, &m, &err);
     if (status == 0 && m.type == RPC_NOTIFY) {
         return; /* no notification to us has a meaning */
@@ -105,7 +123,8 @@ void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
         status = error_set(&err, ERROR_MALFORMED, "a response to nothing: gemmd asks clients nothing");
     }
     if (status == 0) {
-        struct call c = {.d = d, .s = s, .id = m.id, .params = m.params};
+        struct call c = {.d = d, .s = s, .id = m.id, .params = m.params,
+                         .tail = split ? data + split : NULL, .tail_len = n - split};
         status = call(&c, m.method, &err);
         request_deinit(&d->scratch->request);
     }
@@ -241,18 +260,28 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
         free(p);
         return status;
     }
+    c->s->n_pending++;
     *out = p;
     return 0;
 }
 
+static void no_longer(struct pending *p)
+{
+    if (p->ticket.session) {
+        p->ticket.session->n_pending--;
+    }
+}
+
 void pending_drop(struct pending *p)
 {
+    no_longer(p);
     ticket_close(&p->ticket);
     free(p);
 }
 
 void pending_fail(struct pending *p, const struct error *e)
 {
+    no_longer(p);
     ticket_fail(&p->ticket, e);
     free(p);
 }

@@ -24,6 +24,8 @@ struct call {
     struct session *s;
     uint32_t id;
     const struct wire_obj *params; /* NULL: none */
+    const uint8_t *tail;           /* method and params as they came; NULL: an unusual form */
+    size_t tail_len;
 };
 
 typedef int method(struct call *c, struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Asking. The hit path is method_get down to `cache_reply`: no allocation, no SQLite, no copy of an
- * answer but into the session's output.
+ * answer but into the session's output. The same question again does not even come here (memo.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -111,6 +111,9 @@ static int get(struct call *c, bool again, struct error *err)
         d->hits++;
         rpc_put_result(&c->s->out, c->id);
         cache_reply(e, &c->s->out);
+        if (c->tail) {
+            memo_put(&d->memo, &d->cache, c->tail, c->tail_len, e);
+        }
         return 0;
     }
     return miss(c, err);

@@ -109,7 +109,7 @@ static void put_space(struct wire_buf *b, const struct space *s)
 int method_space(struct call *c, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    const struct family_target *t;
+    const struct family_target *t = NULL;
     int status = request_unpack(&x->request, c->params, err);
     status = status ? status : target_of(c, &t, err);
     struct space *s = status ? NULL : calloc(1, sizeof(*s));

@@ -69,9 +69,15 @@ static void break_off(struct session *s, uint32_t id, const struct error *e)
     s->ending = true;
 }
 
+/* It has enough to do: answers that the client does not take, or questions at the ledger. */
+static bool is_full(const struct session *s)
+{
+    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES || s->n_pending >= PENDING_MAX;
+}
+
 static bool may_take(const struct session *s)
 {
-    return !s->ending && !s->closing && s->out.len + s->sending.len < OUT_PAUSE_BYTES;
+    return !s->ending && !s->closing && !is_full(s);
 }
 
 /*
@@ -139,13 +145,13 @@ static void settle(struct session *s)
     }
     /* Bytes that the scan has not seen: there may be a whole message among them. */
     bool more = s->in_len > s->scanned && !s->ending;
-    bool blocked = s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
+    bool full = is_full(s);
     list_remove(&s->ready);
-    if (more && !blocked) {
+    if (more && !full) {
         server_ready(s->server, s);
     }
     s->begun_ms = s->in_len == 0 || more ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
-    reading_set(s, s->hung_up_ms || (!more && !blocked && !s->ending));
+    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending));
     if (s->begun_ms) {
         server_watch(s->server);
     }

@@ -35,6 +35,7 @@
 enum {
     TURN_REQUESTS = 20,
     TICKETS_MAX = 256,              /* unanswered requests of one client; more are `busy` */
+    PENDING_MAX = 64,               /* of these, at the ledger; above: requests are not taken */
     OUT_PAUSE_BYTES = 256 * 1024,   /* above: requests are not taken */
     OUT_BYTES_MAX = 8 * 1024 * 1024,
     MESSAGE_DEADLINE_MS = 10 * 1000,
@@ -64,6 +65,7 @@ struct session {
 
     struct list tickets;
     unsigned n_tickets;
+    unsigned n_pending; /* methods.h */
 
     uid_t uid;
     gid_t gid;

@@ -77,7 +77,7 @@ int place_refuse_network(const char *path, struct error *err)
             return error_set(err, ERROR_STORE,
                              "database %s is on a network file system, %s, where SQLite's WAL is "
                              "not safe: give --database on a local disk (or "
-                             "--force-network-database)",
+                             "--force-network-fs)",
                              path, network_file_systems[i].name);
         }
     }

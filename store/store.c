@@ -206,6 +206,12 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     return 0;
 }
 
+void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *), void *ctx)
+{
+    s->notice = notice;
+    s->ctx = ctx;
+}
+
 struct store *store_close(struct store *s)
 {
     if (!s) {
@@ -245,7 +251,9 @@ void store_rollback(struct store *s)
 
 void store_interrupt(struct store *s)
 {
-    sqlite3_interrupt(s->db.h);
+    if (s->db.h) {
+        sqlite3_interrupt(s->db.h);
+    }
 }
 
 static int check_pages(struct store *s, struct error *err)

@@ -38,6 +38,9 @@ struct store_options {
  * what is readable. ERROR_STORE: newer schema, unreadable, read-only place, network file system
  * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds "<path>.lock". */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
+/* Whom to tell from now on: the opener and the thread that goes on may be two. */
+void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
+                      void *ctx);
 struct store *store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
 
 /* Several of the calls below as one transaction, durable when commit has returned 0. After a fault

@@ -72,8 +72,11 @@ int store_add_event(struct store *s, struct event *e, struct error *err)
     int r = db_begin(&s->db, err);
     r = r ? r : add(s, TABLE_EVENT, e, err);
     if (r == 0 && e->id % 256 == 0) {
-        r = db_run(&s->db, NULL, err, "DELETE FROM event WHERE id <= ?1", "i",
-                   e->id - STORE_EVENTS_MAX);
+        /* the newest of each kind stays: some kinds are written once (bucket_scheme) */
+        r = db_run(&s->db, NULL, err,
+                   "DELETE FROM event WHERE id <= ?1 AND id NOT IN (SELECT max(id) FROM event GROUP"
+                   " BY kind)",
+                   "i", e->id - STORE_EVENTS_MAX);
     }
     return db_end(&s->db, r, err);
 }

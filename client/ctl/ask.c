@@ -10,16 +10,16 @@ struct asking {
     struct ctl ctl;
     struct problems problems;
     struct search search;
-    bool tune;     /* gemmd_tune; else gemmd_get */
-    bool each;     /* every config by itself (bench) */
-    json_t *rows;  /* owned */
+    bool tune;    /* gemmd_tune; else gemmd_get */
+    bool each;    /* every config by itself (bench) */
+    json_t *rows; /* owned */
     size_t n, done;
-    int code;      /* of the first failure */
+    int code; /* of the first failure */
 };
 
 static const struct argp_child children[] = {
     {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0},
-    {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    {&given_argp, 0, NULL, 0},    {&ctl_argp, 0, NULL, 0},    {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -97,9 +97,13 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     return row;
 }
 
-static void ask_named(struct asking *a, const json_t *item)
+/* config: the one that was asked for, if one was. */
+static void ask_named(struct asking *a, const json_t *item, json_t *config)
 {
     json_t *row = ask_one(a, json_object_get(item, "problem"));
+    if (config && !json_object_get(row, "config")) {
+        json_object_set(row, "config", config);
+    }
     json_t *name = json_object_get(item, "name");
     if (name) {
         json_object_set(row, "name", name);
@@ -125,7 +129,7 @@ static void ask_configs(struct asking *a, const json_t *item)
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
         a->search.query.configs_json = text;
         if (goes_on(a)) {
-            ask_named(a, item);
+            ask_named(a, item, config);
         }
         free(text);
         json_decref(alone);
@@ -154,7 +158,11 @@ static int show(struct asking *a)
     size_t good = 0, i;
     json_t *row;
     json_array_foreach(a->rows, i, row) {
-        good += !json_object_get(row, "error");
+        bool failed = json_object_get(row, "error");
+        good += !failed;
+        if (failed && !a->ctl.json) { /* where the table says how good the answer is */
+            json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
+        }
     }
     if (a->ctl.json) {
         int r = ctl_print_json(json_incref(a->rows));
@@ -186,7 +194,7 @@ static int run(struct asking *a)
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
-            ask_named(a, item);
+            ask_named(a, item, NULL);
         }
     }
     return show(a);
@@ -194,8 +202,8 @@ static int run(struct asking *a)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {.parser = parse, .args_doc = "[PROBLEM]", .doc = doc,
-                              .children = children};
+    const struct argp argp = {
+        .parser = parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
     search_init(&a->search);
     argp_parse(&argp, argc, argv, 0, NULL, a);
     int code = run(a);
@@ -209,8 +217,10 @@ static int ask(struct asking *a, const char *doc, int argc, char **argv)
 int cmd_get(int argc, char **argv)
 {
     struct asking a = {.tune = false};
-    return ask(&a, "Asks for the best config of each problem. What is not known is tuned, with "
-               "progress on stderr, unless --wait says otherwise.", argc, argv);
+    return ask(&a,
+               "Asks for the best config of each problem. What is not known is tuned, with "
+               "progress on stderr, unless --wait says otherwise.",
+               argc, argv);
 }
 
 int cmd_tune(int argc, char **argv)

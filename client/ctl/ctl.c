@@ -16,7 +16,8 @@ static const struct argp_option options[] = {
     {"socket", KEY_SOCKET, "PATH", 0,
      "the daemon's socket (default: $GEMMD_SOCKET, else by device)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
-     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay-<name> (default: $GEMMD_DEVICE, else cpu)",
+     "whose daemon: cuda:0, cuda:GPU-<uuid>, cpu, replay-<name> (default: $GEMMD_DEVICE, else the "
+     "only one that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
@@ -52,7 +53,7 @@ const struct argp ctl_argp = {.options = options, .parser = parse};
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
-static void say(const char *format, va_list args)
+__attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
     fputs("gemmctl: ", stderr);
     vfprintf(stderr, format, args);
@@ -102,7 +103,7 @@ int ctl_connect(struct ctl *c)
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     struct gemmd_error e;
     o.socket = c->socket;
-    o.device = c->device;
+    o.device = c->device ? c->device : "any";
     return gemmd_connect(&c->g, &o, &e) ? ctl_fail(&e) : DONE;
 }
 

@@ -10,7 +10,8 @@
  *   table.c      rows for people, or the same rows as JSON
  *   results.c    an answer as a row
  *   progress.c   the line on stderr
- *   ask.c pin.c listing.c space.c transfer.c daemon.c   the commands, by theme
+ *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c daemon.c   the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -45,7 +46,7 @@ void ctl_deinit(struct ctl *c);
 
 /* Prints "gemmctl: <sentence>" and returns the exit code. */
 int ctl_fail(const struct gemmd_error *e);
-int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2))); /* USAGE */
+int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* USAGE */
 int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* FAILED */
 
 /* A call whose params and result are JSON; takes over params. NULL and *code on failure. */
@@ -100,9 +101,9 @@ bool list_has(const char *list, const char *word);
 /* ---- search.c ------------------------------------------------------------------------------- */
 
 struct search {
-    struct gemmd_query query; /* its JSON texts are filled in by search_finish */
-    json_t *restrict_;        /* owned: {"BLOCK_SIZE_M": [64, 128]} */
-    json_t *configs;          /* owned: ["BLOCK_SIZE_M=64 ..."] */
+    struct gemmd_query query;           /* its JSON texts are filled in by search_finish */
+    json_t *restrict_;                  /* owned: {"BLOCK_SIZE_M": [64, 128]} */
+    json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
     char *restrict_text, *configs_text; /* owned */
 };
 /* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, tolerances.
@@ -116,22 +117,24 @@ void search_deinit(struct search *s);
 
 struct column {
     const char *title;
-    const char *key;                       /* of the row; dots go into objects */
-    char *(*show)(const json_t *value);    /* malloc'ed text; NULL: as it is */
+    const char *key;                    /* of the row; dots go into objects */
+    char *(*show)(const json_t *value); /* malloc'ed text; NULL: as it is */
     bool right, wrap;
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
 const json_t *table_value(const json_t *row, const char *path);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
-char *show_time(const json_t *v);    /* microseconds, four digits */
+char *show_time(const json_t *v); /* microseconds, four digits */
 char *show_rate(const json_t *v);
 char *show_percent(const json_t *v);
-char *show_ratio(const json_t *v);   /* "1.32x" */
-char *show_age(const json_t *v);     /* from Unix seconds: "3m" */
-char *show_id(const json_t *v);      /* the first 8 digits */
-char *show_bytes(const json_t *v);   /* "1.2 MiB" */
-char *show_config(const json_t *v);  /* one line */
+char *show_ratio(const json_t *v);  /* "1.32x" */
+char *show_age(const json_t *v);    /* from Unix seconds: "3m" */
+char *show_id(const json_t *v);     /* the first 8 digits */
+char *show_bytes(const json_t *v);  /* "1.2 MiB" */
+char *show_config(const json_t *v); /* one line */
+char *show_values(const json_t *v); /* of an array: "64,128" */
+char *show_known(const json_t *v);  /* -1 says that it is not */
 
 /* ---- results.c ------------------------------------------------------------------------------ */
 
@@ -146,10 +149,10 @@ void results_print(const json_t *rows);
 /* ---- progress.c ----------------------------------------------------------------------------- */
 
 struct progress_line {
-    char label[96];  /* which problem */
+    char label[96]; /* which problem */
     bool quiet, terminal;
-    bool seen;       /* the daemon reported something: it was tuned */
-    bool drawn;      /* a line stands on the terminal */
+    bool seen;  /* the daemon reported something: it was tuned */
+    bool drawn; /* a line stands on the terminal */
     double last_ms;
 };
 void progress_begin(struct progress_line *p, bool quiet, const char *label);

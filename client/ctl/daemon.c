@@ -174,39 +174,49 @@ int cmd_start(int argc, char **argv)
     return run_plain(
         "Starts a daemon for --device in the background and waits until it answers. Its "
         "log is in the state directory. The program is $GEMMD_DAEMON, else gemmd beside "
-        "gemmctl, else in PATH. If one runs already, that is said.",
+        "gemmctl, else in PATH. If one runs already, that is said. The default "
+        "device is the CPU.",
         start, argc, argv);
 }
 
 /* ---- stop ----------------------------------------------------------------------------------- */
 
-static bool is_gone(const struct ctl *c)
+static bool is_gone(const char *socket)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
-    o.socket = c->socket;
-    o.device = c->device;
+    o.socket = socket;
     struct gemmd *g = NULL;
     int r = gemmd_connect(&g, &o, NULL);
     gemmd_close(g);
     return r == GEMMD_UNREACHABLE;
 }
 
-static int stop(struct ctl *c)
+static int wait_until_gone(const char *socket)
 {
-    int code = ctl_connect(c);
-    json_t *j = code ? NULL : ctl_call(c, "shutdown", NULL, &code);
-    if (!j) {
-        return code;
-    }
-    json_decref(j);
     double began = ctl_now_ms();
-    while (!is_gone(c)) {
+    while (!is_gone(socket)) {
         if (ctl_now_ms() - began > STOP_DEADLINE_MS) {
             return ctl_failed("gemmd has been asked to stop, but still answers after %d s",
                               STOP_DEADLINE_MS / 1000);
         }
         struct timespec t = {.tv_nsec = POLL_MS * 1000000L};
         nanosleep(&t, NULL);
+    }
+    return DONE;
+}
+
+static int stop(struct ctl *c)
+{
+    int code = ctl_connect(c);
+    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
+    if (stopping) {
+        code = wait_until_gone(json_string_value(json_object_get(status, "socket")));
+    }
+    json_decref(stopping);
+    json_decref(status);
+    if (code) {
+        return code;
     }
     if (c->json) {
         return ctl_print_json(json_pack("{sb}", "stopped", 1));
@@ -230,7 +240,7 @@ static int version(struct ctl *c)
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     struct gemmd_error e;
     o.socket = c->socket;
-    o.device = c->device;
+    o.device = c->device ? c->device : "any";
     json_t *hello = NULL;
     int code = DONE;
     if (gemmd_connect(&c->g, &o, &e) == 0) {

@@ -45,7 +45,8 @@ static int help(void)
     printf("  %-12s this list; `gemmctl COMMAND --help` has the options\n\n", "help");
     printf(
         "The daemon is the one of --socket or $GEMMD_SOCKET, else of --device or $GEMMD_DEVICE,\n"
-        "else of the CPU. Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 75 busy.\n");
+        "else the only one that runs.\n"
+        "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 75 busy.\n");
     return fflush(stdout) == 0 ? DONE : FAILED;
 }
 

@@ -62,8 +62,8 @@ static int show_answer(const struct deciding *d, const json_t *problem, json_t *
 
 static json_t *pin_params(struct deciding *d, const json_t *problem)
 {
-    json_t *params = json_pack("{sO, sO}", "problem", problem, "config",
-                               json_array_get(d->search.configs, 0));
+    json_t *params =
+        json_pack("{sO, sO}", "problem", problem, "config", json_array_get(d->search.configs, 0));
     if (d->search.query.atol > 0) {
         json_object_set_new(params, "atol", json_real(d->search.query.atol));
     }
@@ -90,7 +90,9 @@ static int pin(struct deciding *d)
 int cmd_pin(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_pin, .args_doc = "[PROBLEM]", .children = with_search,
+        .parser = parse_pin,
+        .args_doc = "[PROBLEM]",
+        .children = with_search,
         .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
                "measured first; a wrong one is refused."};
     struct deciding d = {.ctl = {0}};
@@ -147,8 +149,8 @@ static int show_removed(struct deciding *d, json_t *result)
 static int run_key(const char *method, int (*show)(struct deciding *d, json_t *result),
                    const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {.parser = parse_key, .args_doc = "KEY|PROBLEM",
-                              .children = without_search, .doc = doc};
+    const struct argp argp = {
+        .parser = parse_key, .args_doc = "KEY|PROBLEM", .children = without_search, .doc = doc};
     struct deciding d = {.ctl = {0}};
     argp_parse(&argp, argc, argv, 0, NULL, &d);
     int code = DONE;
@@ -174,5 +176,6 @@ int cmd_evict(int argc, char **argv)
 {
     return run_key("evict", show_removed,
                    "Forgets a problem's answer and all its trials. KEY is an id, or its first 6 "
-                   "digits or more.", argc, argv);
+                   "digits or more.",
+                   argc, argv);
 }

@@ -13,8 +13,16 @@
 
 enum {
     KEY_LIST = 0x2000, /* + index of the dimension */
-    KEY_OP = 0x2100, KEY_PERMUTE_X, KEY_PERMUTE_Y, KEY_FUSE, KEY_ACCUMULATE, KEY_ROUTING,
-    KEY_SHAPES, KEY_MODEL, KEY_LAYER, KEY_PERMUTES
+    KEY_OP = 0x2100,
+    KEY_PERMUTE_X,
+    KEY_PERMUTE_Y,
+    KEY_FUSE,
+    KEY_ACCUMULATE,
+    KEY_ROUTING,
+    KEY_SHAPES,
+    KEY_MODEL,
+    KEY_LAYER,
+    KEY_PERMUTES
 };
 
 enum { WORDS_MAX = 16 * 1024, PROBLEMS_MAX = 100000 };
@@ -290,9 +298,12 @@ static int add_text(struct problems *p)
 
 static int add_shapes(struct problems *p)
 {
-    const struct shapes_filter f = {
-        .model = p->model, .layer = p->layer, .modes = p->lists[MODE], .tokens = p->lists[TOKENS],
-        .own_permutes = !p->permutes || strcmp(p->permutes, "own") == 0};
+    const struct shapes_filter f = {.model = p->model,
+                                    .layer = p->layer,
+                                    .modes = p->lists[MODE],
+                                    .tokens = p->lists[TOKENS],
+                                    .own_permutes =
+                                        !p->permutes || strcmp(p->permutes, "own") == 0};
     json_t *rows = shapes_read(p->shapes, &f);
     if (!rows) {
         return USAGE;

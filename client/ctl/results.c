@@ -27,9 +27,8 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
     const struct {
         const char *name;
         double value;
-    } reals[] = {{"time_us", a->time_us},           {"spread", a->spread},
-                 {"reference_us", a->reference_us}, {"tflops", a->tflops},
-                 {"gbps", a->gbps},                 {"floor_us", a->floor_us}};
+    } reals[] = {{"time_us", a->time_us}, {"spread", a->spread}, {"reference_us", a->reference_us},
+                 {"tflops", a->tflops},   {"gbps", a->gbps},     {"floor_us", a->floor_us}};
     for (size_t i = 0; i < sizeof(reals) / sizeof(reals[0]); i++) {
         json_object_set_new(row, reals[i].name, real(reals[i].value));
     }
@@ -89,8 +88,9 @@ static void set_ratio(json_t *row, const char *name, const char *above, double s
     const json_t *a = json_object_get(row, above), *time = json_object_get(row, "time_us");
     bool known = json_is_number(a) && json_is_number(time) && json_number_value(time) > 0 &&
                  json_number_value(a) > 0;
-    json_object_set_new(row, name, known ? real(scale * json_number_value(a) /
-                                                json_number_value(time)) : json_null());
+    json_object_set_new(row, name,
+                        known ? real(scale * json_number_value(a) / json_number_value(time))
+                              : json_null());
 }
 
 void result_derive(json_t *row)

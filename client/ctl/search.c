@@ -8,8 +8,21 @@
 #include "client/ctl/ctl.h"
 
 enum {
-    KEY_WAIT = 0x3000, KEY_DEADLINE, KEY_STRATEGY, KEY_BUDGET, KEY_BUDGET_MS, KEY_ITERS, KEY_WARMUP,
-    KEY_ATOL, KEY_RTOL, KEY_SEED, KEY_RESTRICT, KEY_SPACE, KEY_CONFIG, KEY_CONFIGS, KEY_AGAIN
+    KEY_WAIT = 0x3000,
+    KEY_DEADLINE,
+    KEY_STRATEGY,
+    KEY_BUDGET,
+    KEY_BUDGET_MS,
+    KEY_ITERS,
+    KEY_WARMUP,
+    KEY_ATOL,
+    KEY_RTOL,
+    KEY_SEED,
+    KEY_RESTRICT,
+    KEY_SPACE,
+    KEY_CONFIG,
+    KEY_CONFIGS,
+    KEY_AGAIN
 };
 
 static const struct argp_option search_options[] = {

@@ -10,8 +10,8 @@
 #include "client/ctl/ctl.h"
 
 enum { MODEL, LAYER, TOKENS, MODE, EXPERTS, TOPK, M, N, K, COLUMNS };
-static const char *const names[COLUMNS] = {"model",   "layer", "tokens", "mode", "experts",
-                                           "topk",    "M",     "N",      "K"};
+static const char *const names[COLUMNS] = {"model", "layer", "tokens", "mode", "experts",
+                                           "topk",  "M",     "N",      "K"};
 enum { NOT_THERE = -1 };
 
 struct reader {

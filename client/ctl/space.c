@@ -39,24 +39,6 @@ static int ask(const struct argp *argp, int (*run)(struct asking *a), int argc, 
 
 /* ---- space ---------------------------------------------------------------------------------- */
 
-static char *show_values(const json_t *values)
-{
-    char *text = NULL;
-    size_t length, i;
-    FILE *f = open_memstream(&text, &length);
-    const json_t *v;
-    if (!f) {
-        return NULL;
-    }
-    json_array_foreach((json_t *)(uintptr_t)values, i, v) {
-        char *one = show_plain(v);
-        fprintf(f, "%s%s", i > 0 ? "," : "", one ? one : "");
-        free(one);
-    }
-    fclose(f);
-    return text;
-}
-
 static char *show_when(const json_t *run_time)
 {
     return strdup(json_is_true(run_time) ? "run" : "compile");
@@ -136,8 +118,8 @@ int cmd_space(int argc, char **argv)
 static int judge_one(struct asking *a, const json_t *problem, json_t *config, json_t *verdicts)
 {
     int code = DONE;
-    json_t *verdict = ctl_call(&a->ctl, "check", json_pack("{sO, sO}", "problem", problem, "config",
-                                                           config), &code);
+    json_t *verdict = ctl_call(&a->ctl, "check",
+                               json_pack("{sO, sO}", "problem", problem, "config", config), &code);
     if (!verdict) {
         return code;
     }

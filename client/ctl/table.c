@@ -112,9 +112,36 @@ char *show_bytes(const json_t *v)
     if (!json_is_number(v)) {
         return unknown();
     }
-    return d < 10240         ? format("%.0f B", d)
-           : d < 10240 * 1024.0 ? format("%.1f KiB", d / 1024)
-                             : format("%.1f MiB", d / (1024 * 1024));
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB"};
+    size_t unit = 0;
+    for (; d >= 10 * 1024 && unit < 3; unit++) {
+        d /= 1024;
+    }
+    return format("%.*f %s", unit > 0, d, units[unit]);
+}
+
+char *show_known(const json_t *v)
+{
+    return json_is_number(v) && json_number_value(v) < 0 ? unknown() : show_plain(v);
+}
+
+char *show_values(const json_t *values)
+{
+    char *text = NULL;
+    size_t length, i;
+    const json_t *v;
+    FILE *f = open_memstream(&text, &length);
+    if (!f) {
+        return NULL;
+    }
+    json_array_foreach((json_t *)(uintptr_t)values, i, v) {
+        char *one = json_is_string(v) ? strdup(json_string_value(v))
+                                      : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
+        fprintf(f, "%s%s", i > 0 ? "," : "", one ? one : "");
+        free(one);
+    }
+    fclose(f);
+    return text;
 }
 
 char *show_config(const json_t *v)

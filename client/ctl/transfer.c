@@ -13,7 +13,7 @@
 
 #include "client/ctl/ctl.h"
 
-enum { KEY_OUTPUT = 0x5000, FORMAT_VERSION = 1, CHUNK_BYTES = 40 * 1024 };
+enum { KEY_OUTPUT = 0x5000, FORMAT_VERSION = 1, CHUNK_BYTES = 40 * 1024, CHUNK_ROWS = 256 };
 
 struct transfer {
     struct ctl ctl;
@@ -73,11 +73,11 @@ static int export(struct transfer *t)
         return code;
     }
     size_t n = json_array_size(rows);
-    json_t *document = json_pack("{si, sO*, sO*, sO*, sI, so}", "gemmd_export", FORMAT_VERSION,
-                                 "build", json_object_get(status, "build"), "device",
-                                 json_object_get(status, "device"), "bucket_scheme",
-                                 json_object_get(status, "bucket_scheme"), "exported_s",
-                                 (json_int_t)time(NULL), "rows", rows);
+    json_t *document =
+        json_pack("{si, sO*, sO*, sO*, sI, so}", "gemmd_export", FORMAT_VERSION, "build",
+                  json_object_get(status, "build"), "device", json_object_get(status, "device"),
+                  "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
+                  (json_int_t)time(NULL), "rows", rows);
     json_decref(status);
     code = write_document(document, t->path);
     json_decref(document);
@@ -93,7 +93,9 @@ int cmd_export(int argc, char **argv)
     static const struct argp_option options[] = {
         {"output", KEY_OUTPUT, "FILE", 0, "instead of stdout", 1}, {0}};
     static const struct argp argp = {
-        .options = options, .parser = parse, .children = children,
+        .options = options,
+        .parser = parse,
+        .children = children,
         .doc = "Writes all current answers as one JSON document, which `gemmctl import` reads."};
     struct transfer t = {.path_is_option = true, .path = standard};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
@@ -156,7 +158,8 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
     int code = DONE;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         size_t n = json_bytes(row);
-        if (code == DONE && bytes + n > CHUNK_BYTES && bytes > 0) {
+        bool full = bytes + n > CHUNK_BYTES || json_array_size(chunk) == CHUNK_ROWS;
+        if (code == DONE && full && bytes > 0) {
             code = send_rows(t, chunk, i - json_array_size(chunk), total);
             json_array_clear(chunk);
             bytes = 0;
@@ -244,8 +247,8 @@ static int backup(struct transfer *t)
 {
     char *path = absolute(t->path);
     int code = ctl_connect(&t->ctl);
-    json_t *result = code ? NULL : ctl_call(&t->ctl, "backup", json_pack("{ss}", "path", path),
-                                            &code);
+    json_t *result =
+        code ? NULL : ctl_call(&t->ctl, "backup", json_pack("{ss}", "path", path), &code);
     free(path);
     if (!result || t->ctl.json) {
         return result ? ctl_print_json(result) : code;
@@ -258,7 +261,9 @@ static int backup(struct transfer *t)
 int cmd_backup(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse, .args_doc = "FILE", .children = children,
+        .parser = parse,
+        .args_doc = "FILE",
+        .children = children,
         .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon "
                "runs and serves."};
     struct transfer t = {.path = NULL};

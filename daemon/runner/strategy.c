@@ -115,7 +115,7 @@ static int given_open(const struct strategy_setup *s, struct strategy **out, str
 
 static int random_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
-    struct walk *w;
+    struct walk *w = NULL;
     int r = walk_open(strategy_find("random"), s, s->budget, &w, err);
     if (r) {
         return r;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libcuda (stub.h). GPU memory is host memory, so that copies really copy. */
+/* The stub of libcuda (stub.h, emulate.h). GPU memory is host memory, so that copies really copy.
+ */
+#include "tests/cuda_stub/emulate.h"
 #include "tests/cuda_stub/stub.h"
 
 /* Symbols with their ABI version, as they are in the library; prototypes are our own. */
@@ -11,8 +13,21 @@ struct config { /* of CUlaunchConfig, what is looked at */
     unsigned grid[3], block[3], smem;
 };
 
+enum { FUNCTIONS_MAX = 16 };
+
+struct module;
+struct function {
+    struct module *module; /* borrowed */
+    char name[64];
+};
+struct module {
+    struct emulated *emulated; /* owned; NULL: launches do nothing */
+    int n;
+    struct function functions[FUNCTIONS_MAX];
+};
+
 static int stub_calls, live;
-static char context_of_stub, stream_of_stub, event_of_stub, module_of_stub;
+static char context_of_stub, stream_of_stub, event_of_stub;
 static void *current;
 
 #define MAY_FAIL() STUB_MAY_FAIL(result)
@@ -23,17 +38,24 @@ STUB_EXPORT int stub_live(void)
     return live;
 }
 
-/* ---- errors and versions --------------------------------------------------------------------- */
+/* ---- errors and versions -------------------------------------------------------------------- */
 
 STUB_EXPORT result cuGetErrorName(int code, const char **text);
 STUB_EXPORT result cuGetErrorName(int code, const char **text)
 {
-    static const struct { int code; const char *name; } names[] = {
-        {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"},
-        {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"}, {100, "CUDA_ERROR_NO_DEVICE"},
-        {201, "CUDA_ERROR_INVALID_CONTEXT"}, {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
-        {500, "CUDA_ERROR_NOT_FOUND"}, {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
-        {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}, {719, "CUDA_ERROR_LAUNCH_FAILED"}};
+    static const struct {
+        int code;
+        const char *name;
+    } names[] = {{1, "CUDA_ERROR_INVALID_VALUE"},
+                 {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                 {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"},
+                 {100, "CUDA_ERROR_NO_DEVICE"},
+                 {201, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {209, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                 {500, "CUDA_ERROR_NOT_FOUND"},
+                 {700, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                 {701, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"},
+                 {719, "CUDA_ERROR_LAUNCH_FAILED"}};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         if (names[i].code == code) {
             *text = names[i].name;
@@ -67,7 +89,8 @@ STUB_EXPORT result cuInit(unsigned flags)
     return SUCCESS;
 }
 
-/* ---- devices ----------------------------------------------------------------------------------- */
+/* ---- devices -----------------------------------------------------------------------------------
+ */
 
 STUB_EXPORT result cuDeviceGetCount(int *n);
 STUB_EXPORT result cuDeviceGetCount(int *n)
@@ -116,9 +139,10 @@ STUB_EXPORT result cuDeviceTotalMem_v2(size_t *bytes, int device)
 STUB_EXPORT result cuDeviceGetAttribute(int *value, int which, int device);
 STUB_EXPORT result cuDeviceGetAttribute(int *value, int which, int device)
 {
-    static const struct { int which, value; } known[] = {
-        {10, 32}, {12, 65536}, {13, 1000000}, {16, 4}, {36, 2000000}, {37, 4096}, {38, 1 << 16},
-        {75, 9}, {76, 0}, {81, 233472}, {97, 232448}};
+    static const struct {
+        int which, value;
+    } known[] = {{10, 32},      {12, 65536}, {13, 1000000}, {16, 4},      {36, 2000000}, {37, 4096},
+                 {38, 1 << 16}, {75, 9},     {76, 0},       {81, 233472}, {97, 232448}};
     (void)device;
     MAY_FAIL();
     if (which == 20) {
@@ -142,7 +166,8 @@ STUB_EXPORT result cuDeviceGetPCIBusId(char *id, int size, int device)
     return SUCCESS;
 }
 
-/* ---- contexts, streams, events ----------------------------------------------------------------- */
+/* ---- contexts, streams, events -----------------------------------------------------------------
+ */
 
 STUB_EXPORT result cuCtxCreate_v2(void **context, unsigned flags, int device);
 STUB_EXPORT result cuCtxCreate_v2(void **context, unsigned flags, int device)
@@ -253,32 +278,41 @@ STUB_EXPORT result cuEventElapsedTime(float *ms, void *begin, void *end)
     return SUCCESS;
 }
 
-/* ---- modules ------------------------------------------------------------------------------------- */
+/* ---- modules -------------------------------------------------------------------------------- */
 
-STUB_EXPORT result cuModuleLoadData(void **module, const void *image);
-STUB_EXPORT result cuModuleLoadData(void **module, const void *image)
+STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image);
+STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image)
 {
-    (void)image;
     MAY_FAIL();
-    *module = &module_of_stub;
+    *module = calloc(1, sizeof(**module));
+    (*module)->emulated = emulated_load(image);
     live++;
     return SUCCESS;
 }
 
-STUB_EXPORT result cuModuleUnload(void *module);
-STUB_EXPORT result cuModuleUnload(void *module)
+STUB_EXPORT result cuModuleUnload(struct module *module);
+STUB_EXPORT result cuModuleUnload(struct module *module)
 {
-    (void)module;
+    emulated_unload(module->emulated);
+    free(module);
     live--;
     return SUCCESS;
 }
 
-STUB_EXPORT result cuModuleGetFunction(void **function, void *module, const char *name);
-STUB_EXPORT result cuModuleGetFunction(void **function, void *module, const char *name)
+STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
+                                       const char *name);
+STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
+                                       const char *name)
 {
     MAY_FAIL();
-    *function = module;
-    return strcmp(name, "absent") == 0 ? NOT_FOUND : SUCCESS;
+    if (strcmp(name, "absent") == 0 || module->n == FUNCTIONS_MAX) {
+        return NOT_FOUND;
+    }
+    struct function *f = &module->functions[module->n++];
+    f->module = module;
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    *function = f;
+    return SUCCESS;
 }
 
 STUB_EXPORT result cuModuleGetFunctionCount(unsigned *n, void *module);
@@ -326,17 +360,23 @@ STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
     return SUCCESS;
 }
 
-STUB_EXPORT result cuLaunchKernelEx(const struct config *c, void *function, void **params,
+STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
                                     void **extra);
-STUB_EXPORT result cuLaunchKernelEx(const struct config *c, void *function, void **params,
+STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
                                     void **extra)
 {
-    (void)function, (void)params, (void)extra;
+    (void)extra;
     MAY_FAIL();
-    return c->grid[0] && c->block[0] ? SUCCESS : INVALID_VALUE;
+    if (!c->grid[0] || !c->grid[1] || !c->grid[2] || !c->block[0] || !c->block[1] || !c->block[2]) {
+        return INVALID_VALUE;
+    }
+    if (!getenv("GEMMD_STUB_EMULATE")) {
+        return SUCCESS;
+    }
+    return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
 }
 
-/* ---- memory ----------------------------------------------------------------------------------------- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes);
 STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
@@ -396,5 +436,90 @@ STUB_EXPORT result cuMemsetD8Async(pointer at, unsigned char value, size_t bytes
     (void)stream;
     MAY_FAIL();
     memset((void *)(size_t)at, value, bytes);
+    return SUCCESS;
+}
+
+/* ---- what only tests/gpu asks for ----------------------------------------------------------- */
+
+struct copy_2d { /* CUDA_MEMCPY2D */
+    size_t from_x, from_y;
+    unsigned from_type;
+    const void *from_host;
+    pointer from;
+    void *from_array;
+    size_t from_pitch;
+    size_t to_x, to_y;
+    unsigned to_type;
+    void *to_host;
+    pointer to;
+    void *to_array;
+    size_t to_pitch;
+    size_t width, height;
+};
+
+STUB_EXPORT result cuMemcpy2DUnaligned_v2(const struct copy_2d *c);
+STUB_EXPORT result cuMemcpy2DUnaligned_v2(const struct copy_2d *c)
+{
+    for (size_t i = 0; i < c->height; i++) {
+        memcpy((char *)(size_t)c->to + i * c->to_pitch,
+               (const char *)(size_t)c->from + i * c->from_pitch, c->width);
+    }
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuMemcpyHtoD_v2(pointer to, const void *from, size_t bytes);
+STUB_EXPORT result cuMemcpyHtoD_v2(pointer to, const void *from, size_t bytes)
+{
+    memcpy((void *)(size_t)to, from, bytes);
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuCtxSynchronize(void);
+STUB_EXPORT result cuCtxSynchronize(void)
+{
+    return SUCCESS;
+}
+
+/* Captures are not recorded: work is done at once, and the graph is empty. */
+STUB_EXPORT result cuStreamBeginCapture_v2(void *stream, int mode);
+STUB_EXPORT result cuStreamBeginCapture_v2(void *stream, int mode)
+{
+    (void)stream, (void)mode;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuStreamEndCapture(void *stream, void **graph);
+STUB_EXPORT result cuStreamEndCapture(void *stream, void **graph)
+{
+    *graph = stream;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long flags);
+STUB_EXPORT result cuGraphInstantiateWithFlags(void **ready, void *graph, unsigned long long flags)
+{
+    (void)flags;
+    *ready = graph;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuGraphLaunch(void *ready, void *stream);
+STUB_EXPORT result cuGraphLaunch(void *ready, void *stream)
+{
+    (void)ready, (void)stream;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuGraphDestroy(void *graph);
+STUB_EXPORT result cuGraphDestroy(void *graph)
+{
+    (void)graph;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuGraphExecDestroy(void *ready);
+STUB_EXPORT result cuGraphExecDestroy(void *ready)
+{
+    (void)ready;
     return SUCCESS;
 }

@@ -1,12 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libnvrtc (stub.h): every program compiles to the same small ELF file. */
+/* The stub of libnvrtc (stub.h): every program compiles to the same small ELF file; with
+ * GEMMD_STUB_EMULATE (emulate.h) the kernels of grouped_gemm to shared objects for the CPU. */
 #include <elf.h>
+#include <unistd.h>
 
 #include "tests/cuda_stub/stub.h"
 
 typedef int result;
 static int stub_calls;
-static char program_of_stub;
+
+struct program {
+    char name[64];
+    char *image;
+    size_t size;
+};
+
+static void set_head(struct program *p)
+{
+    Elf64_Ehdr head = {.e_ident = ELFMAG};
+    if (p->image) {
+        memcpy(&head, p->image, sizeof(head));
+    } else {
+        p->size = sizeof(head);
+        p->image = malloc(p->size);
+        head.e_ident[EI_CLASS] = ELFCLASS64;
+    }
+    head.e_machine = EM_CUDA;
+    memcpy(p->image, &head, sizeof(head));
+}
+
+static int read_image(struct program *p, const char *path)
+{
+    FILE *f = fopen(path, "r");
+    if (!f || fseek(f, 0, SEEK_END)) {
+        return -1;
+    }
+    p->size = (size_t)ftell(f);
+    rewind(f);
+    p->image = malloc(p->size);
+    int r = fread(p->image, p->size, 1, f) == 1 ? 0 : -1;
+    fclose(f);
+    return r;
+}
+
+/* The source is taken from the tree, not from the program: it must be the same. */
+static int emulate(struct program *p, const char *root, int n, const char *const *options)
+{
+    const char *file = strstr(p->name, "portable")    ? "emulate_portable.c"
+                       : strstr(p->name, "reference") ? "emulate_reference.c"
+                                                      : NULL;
+    char path[] = "/tmp/gemmd-stub-XXXXXX", command[4096];
+    int fd = file ? mkstemp(path) : -1;
+    if (fd < 0) {
+        return file ? -1 : 0;
+    }
+    size_t used = (size_t)snprintf(command, sizeof(command),
+                                   "cc -O1 -s -w -shared -fPIC -Wl,--build-id=none -I%s "
+                                   "%s/tests/unit/cuda/%s -o %s",
+                                   root, root, file, path);
+    for (int i = 0; i < n && used < sizeof(command); i++) {
+        if (strncmp(options[i], "-D", 2) == 0) {
+            used += (size_t)snprintf(command + used, sizeof(command) - used, " %s", options[i]);
+        }
+    }
+    int r = system(command) == 0 ? read_image(p, path) : -1;
+    close(fd);
+    unlink(path);
+    return r;
+}
 
 #define MAY_FAIL() STUB_MAY_FAIL(result)
 
@@ -28,32 +89,44 @@ STUB_EXPORT result nvrtcVersion(int *major, int *minor)
 STUB_EXPORT const char *nvrtcGetErrorString(result r);
 STUB_EXPORT const char *nvrtcGetErrorString(result r)
 {
-    return r == 6 ? "NVRTC_ERROR_COMPILATION" : r == 1 ? "NVRTC_ERROR_OUT_OF_MEMORY" : "NVRTC_ERROR";
+    return r == 6   ? "NVRTC_ERROR_COMPILATION"
+           : r == 1 ? "NVRTC_ERROR_OUT_OF_MEMORY"
+                    : "NVRTC_ERROR";
 }
 
-STUB_EXPORT result nvrtcCreateProgram(void **program, const char *source, const char *name, int n,
-                                      const char *const *headers, const char *const *names);
-STUB_EXPORT result nvrtcCreateProgram(void **program, const char *source, const char *name, int n,
-                                      const char *const *headers, const char *const *names)
+STUB_EXPORT result nvrtcCreateProgram(struct program **program, const char *source,
+                                      const char *name, int n, const char *const *headers,
+                                      const char *const *names);
+STUB_EXPORT result nvrtcCreateProgram(struct program **program, const char *source,
+                                      const char *name, int n, const char *const *headers,
+                                      const char *const *names)
 {
-    (void)source, (void)name, (void)n, (void)headers, (void)names;
+    (void)source, (void)n, (void)headers, (void)names;
     MAY_FAIL();
-    *program = &program_of_stub;
+    *program = calloc(1, sizeof(**program));
+    snprintf((*program)->name, sizeof((*program)->name), "%s", name);
     return 0;
 }
 
-STUB_EXPORT result nvrtcDestroyProgram(void **program);
-STUB_EXPORT result nvrtcDestroyProgram(void **program)
+STUB_EXPORT result nvrtcDestroyProgram(struct program **program);
+STUB_EXPORT result nvrtcDestroyProgram(struct program **program)
 {
+    free((*program)->image);
+    free(*program);
     *program = NULL;
     return 0;
 }
 
-STUB_EXPORT result nvrtcCompileProgram(void *program, int n, const char *const *options);
-STUB_EXPORT result nvrtcCompileProgram(void *program, int n, const char *const *options)
+STUB_EXPORT result nvrtcCompileProgram(struct program *program, int n, const char *const *options);
+STUB_EXPORT result nvrtcCompileProgram(struct program *program, int n, const char *const *options)
 {
-    (void)program, (void)n, (void)options;
+    enum { COMPILATION = 6 };
+    const char *root = getenv("GEMMD_STUB_EMULATE");
     MAY_FAIL();
+    if (root && emulate(program, root, n, options)) {
+        return COMPILATION;
+    }
+    set_head(program);
     return 0;
 }
 
@@ -75,23 +148,19 @@ STUB_EXPORT result nvrtcGetProgramLog(void *program, char *text)
     return 0;
 }
 
-STUB_EXPORT result nvrtcGetCUBINSize(void *program, size_t *size);
-STUB_EXPORT result nvrtcGetCUBINSize(void *program, size_t *size)
+STUB_EXPORT result nvrtcGetCUBINSize(struct program *program, size_t *size);
+STUB_EXPORT result nvrtcGetCUBINSize(struct program *program, size_t *size)
 {
-    (void)program;
     MAY_FAIL();
-    *size = sizeof(Elf64_Ehdr);
+    *size = program->size;
     return 0;
 }
 
-STUB_EXPORT result nvrtcGetCUBIN(void *program, char *out);
-STUB_EXPORT result nvrtcGetCUBIN(void *program, char *out)
+STUB_EXPORT result nvrtcGetCUBIN(struct program *program, char *out);
+STUB_EXPORT result nvrtcGetCUBIN(struct program *program, char *out)
 {
-    Elf64_Ehdr head = {.e_ident = ELFMAG, .e_machine = EM_CUDA};
-    (void)program;
     MAY_FAIL();
-    head.e_ident[EI_CLASS] = ELFCLASS64;
-    memcpy(out, &head, sizeof(head));
+    memcpy(out, program->image, program->size);
     return 0;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stubs of libcuda, libnvrtc and libnvidia-ml, to reach the error paths of the cuda device without a
- * GPU. They keep the books (contexts, modules, memory), and compute nothing: a launch does nothing.
+ * Stubs of libcuda, libnvrtc and libnvidia-ml, to reach the error paths of the cuda device without
+ * a GPU. They keep the books (contexts, modules, memory), and compute nothing: a launch does
+ * nothing, unless GEMMD_STUB_EMULATE says otherwise (emulate.h).
  *
  *   GEMMD_STUB_FAIL=<function>:<n>:<code>[,...]  the n-th call of a function fails with this code;
  *                    "*" counts the calls of all functions that can fail

@@ -213,7 +213,8 @@ time.sleep(30)
     d.start()
     with pytest.raises(RpcError) as e:
         d.call("get", problem=gemm(), budget=4)
-    assert "build" in e.value.message
+    assert "0.0.0-other" in e.value.message and "build" in e.value.message
+    eventually(lambda: d.status()["runner"]["state"] == "none")
 
 
 def test_ready_in_time_with_many_keys(daemon):

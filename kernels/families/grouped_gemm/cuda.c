@@ -15,7 +15,7 @@
 
 /* Warps as rows x columns: each part a multiple of 16 x 32 (one A fragment; four B fragments, which
  * a quad of threads turns into whole rows). The least sum of sides reads the least shared memory;
- * among equals wide parts write longer pieces of rows. */
+ * among equals wide parts write longer pieces of rows. Sides over 64 cost too many registers. */
 static bool arrange_warps(struct portable_tile *t)
 {
     int best = 0;
@@ -35,7 +35,7 @@ static bool arrange_warps(struct portable_tile *t)
 }
 
 /* Beside accumulators and two steps' fragments: addresses, cursor, loop state. */
-enum { REGISTERS_OTHER = 56 };
+enum { REGISTERS_OTHER = 48 };
 
 /* What a thread copies of each block also wants registers, more where each row has its own index.
  * ptxas can do without, so it does not decide what is legal, but how many blocks an SM is asked to

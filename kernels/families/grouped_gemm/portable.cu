@@ -66,8 +66,8 @@
 #define A_COPIES ((A_ROWS * A_CHUNKS + THREADS - 1) / THREADS)
 #define B_COPIES ((B_ROWS * B_CHUNKS + THREADS - 1) / THREADS)
 
-#if WR % 16 || WC % 32 || TD % 32
-#error "a warp's part must be a multiple of 16 x 32, the reduction block of 32"
+#if WR % 16 || WC % 32 || TD % 32 || WR > 64 || WC > 64
+#error "a warp's part must be 16, 32 or 64 x 32 or 64, the reduction block a multiple of 32"
 #endif
 #if NUM_STAGES < 2
 #error "NUM_STAGES must be at least 2"
@@ -361,19 +361,29 @@ INLINE int token_of(const struct portable_params *p, int g)
     return (int)((u64)(u32)g * p->topk_mul >> p->topk_shift);
 }
 
+/* The same for row + passed rows, from the offset of the row: passed is a multiple of a power of
+ * two above row, so the swizzle of the sum is the xor of both. */
+INLINE int chunk_below(int at, int passed, int chunks)
+{
+    const int rows_per_line = chunks < 8 ? 8 / chunks : 1, mask = chunks < 8 ? chunks - 1 : 7;
+    return (at ^ (passed / rows_per_line & mask) * 16) + passed * chunks * 16;
+}
+
 /* A thread copies chunk THREAD % chunks of rows THREAD / chunks + j * (THREADS / chunks). `from` is
  * where the first of them begins, `step` the bytes to the next, `rows_left` how many rows of the
  * tile exist; others, and columns that do not exist, become zeros. */
 INLINE void copy_tile(u32 to, const char *from, i64 step, int rows_left, int column_exists,
                       int rows, int chunks)
 {
-    const int row = THREAD / chunks, chunk = THREAD % chunks, pass = THREADS / chunks;
+    const int row = THREAD / chunks, pass = THREADS / chunks;
+    int at = chunk_at(row, THREAD % chunks, chunks);
+    HIDE32(at);
     HIDE64(step);
 #pragma unroll
     for (int j = 0; j * pass < rows; j++) {
         const int r = row + j * pass;
         if (rows % pass == 0 || r < rows)
-            copy16(to + chunk_at(r, chunk, chunks), from,
+            copy16(to + chunk_below(at, j * pass, chunks), from,
                    column_exists && r < rows_left ? 16 : 0);
         from += step;
     }
@@ -384,13 +394,15 @@ INLINE void copy_gathered(const struct portable_params *p, u32 to, const char *f
                           const int index[], int tokens, int rows_left, int column_exists,
                           int rows, int chunks)
 {
-    const int row = THREAD / chunks, chunk = THREAD % chunks, pass = THREADS / chunks;
+    const int row = THREAD / chunks, pass = THREADS / chunks;
+    int at = chunk_at(row, THREAD % chunks, chunks);
+    HIDE32(at);
 #pragma unroll
     for (int j = 0; j * pass < rows; j++) {
         const int r = row + j * pass;
-        const i64 at = tokens ? token_of(p, index[j]) : index[j];
+        const i64 source = tokens ? token_of(p, index[j]) : index[j];
         if (rows % pass == 0 || r < rows)
-            copy16(to + chunk_at(r, chunk, chunks), from + at * stride,
+            copy16(to + chunk_below(at, j * pass, chunks), from + source * stride,
                    column_exists && r < rows_left ? 16 : 0);
     }
 }
@@ -515,34 +527,45 @@ struct fragments {
 
 /* The four 8 x 8 matrices of one ldmatrix are (r low, d low), (r high, d low), (r low, d high),
  * (r high, d high) for A, and (c low, d low), (c low, d high), (c high, d low), (c high, d high)
- * for B; lane l gives the address of row l % 8 of matrix l / 8. */
-INLINE void load_a(u32 a[FR][4], u32 stage, int warp_r, int step)
+ * for B; lane l gives the address of row l % 8 of matrix l / 8. Here for the warp's first fragment
+ * and the first step; sizes are powers of two, so the chunks of others are an xor away. */
+INLINE int first_a(int warp_r)
 {
     const int lane = THREAD & 31, r_high = lane >> 3 & 1, d_high = lane >> 4;
+    if (A_TRANSPOSED)
+        return chunk_at(d_high * 8 + (lane & 7), warp_r * (WR / 8) + r_high, A_CHUNKS);
+    return chunk_at(warp_r * WR + r_high * 8 + (lane & 7), d_high, A_CHUNKS);
+}
+
+INLINE int first_b(int warp_c)
+{
+    const int lane = THREAD & 31, d_high = lane >> 3 & 1, c_high = lane >> 4;
+    if (B_TRANSPOSED)
+        return A_BYTES + chunk_at(d_high * 8 + (lane & 7), warp_c * (WC / 8) + c_high, B_CHUNKS);
+    return A_BYTES + chunk_at(warp_c * WC + c_high * 8 + (lane & 7), d_high, B_CHUNKS);
+}
+
+INLINE void load_a(u32 a[FR][4], u32 stage, int first, int step)
+{
+    HIDE32(first); /* a few more instructions for many fewer registers */
 #pragma unroll
     for (int i = 0; i < FR; i++) {
         if (A_TRANSPOSED)
-            load_matrix_transposed(a[i], stage + chunk_at(step * 16 + d_high * 8 + (lane & 7),
-                                   warp_r * (WR / 8) + i * 2 + r_high, A_CHUNKS));
+            load_matrix_transposed(a[i], stage + (first ^ i * 32) + step * 16 * A_CHUNKS * 16);
         else
-            load_matrix(a[i], stage + chunk_at(warp_r * WR + i * 16 + r_high * 8 + (lane & 7),
-                        step * 2 + d_high, A_CHUNKS));
+            load_matrix(a[i], stage + (first ^ step * 32) + i * 16 * A_CHUNKS * 16);
     }
 }
 
-INLINE void load_b(u32 b[FC / 2][4], u32 stage, int warp_c, int step)
+INLINE void load_b(u32 b[FC / 2][4], u32 stage, int first, int step)
 {
-    const int lane = THREAD & 31, d_high = lane >> 3 & 1, c_high = lane >> 4;
+    HIDE32(first);
 #pragma unroll
     for (int i = 0; i < FC / 2; i++) {
         if (B_TRANSPOSED)
-            load_matrix_transposed(b[i], stage + A_BYTES +
-                                   chunk_at(step * 16 + d_high * 8 + (lane & 7),
-                                            warp_c * (WC / 8) + i * 2 + c_high, B_CHUNKS));
+            load_matrix_transposed(b[i], stage + (first ^ i * 32) + step * 16 * B_CHUNKS * 16);
         else
-            load_matrix(b[i], stage + A_BYTES +
-                        chunk_at(warp_c * WC + i * 16 + c_high * 8 + (lane & 7),
-                                 step * 2 + d_high, B_CHUNKS));
+            load_matrix(b[i], stage + (first ^ step * 32) + i * 16 * B_CHUNKS * 16);
     }
 }
 
@@ -671,6 +694,7 @@ KERNEL grouped_gemm_portable(PARAMS p)
     int *start = (int *)(shared_memory + NUM_STAGES * STAGE_BYTES);
     int *ends = start + p.experts + 1;
     const int warp = THREAD / 32, warp_r = warp / WARPS_C, warp_c = warp % WARPS_C;
+    const int a = first_a(warp_r), b = first_b(warp_c);
 
     if (warp == 0)
         scan_experts(&p, start, ends);
@@ -700,8 +724,8 @@ KERNEL grouped_gemm_portable(PARAMS p)
     u32 reading = ring;
     const u32 ring_end = ring + NUM_STAGES * STAGE_BYTES;
     struct fragments f[2];
-    load_a(f[0].a, reading, warp_r, 0);
-    load_b(f[0].b, reading, warp_c, 0);
+    load_a(f[0].a, reading, a, 0);
+    load_b(f[0].b, reading, b, 0);
 
 #pragma unroll 1
     for (int id = BLOCK; id < tiles; id += BLOCKS) {
@@ -732,8 +756,8 @@ KERNEL grouped_gemm_portable(PARAMS p)
                     }
                     copy_commit();
                 }
-                load_a(f[(step + 1) % 2].a, reading, warp_r, (step + 1) % STEPS);
-                load_b(f[(step + 1) % 2].b, reading, warp_c, (step + 1) % STEPS);
+                load_a(f[(step + 1) % 2].a, reading, a, (step + 1) % STEPS);
+                load_b(f[(step + 1) % 2].b, reading, b, (step + 1) % STEPS);
                 multiply_all(acc, &f[step % 2]);
             }
         }

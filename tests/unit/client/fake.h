@@ -17,8 +17,8 @@ typedef void (*fake_handler)(struct fake *f, int fd, const struct rpc_message *m
 struct fake {
     char path[108];
     fake_handler handler;
-    void *ctx;             /* the test's */
-    bool mute;             /* `hello` goes to the handler, too */
+    void *ctx; /* the test's */
+    bool mute; /* `hello` goes to the handler, too */
     int backlog;
     atomic_int connections, hellos, requests;
     atomic_int stopping;

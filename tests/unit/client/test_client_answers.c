@@ -185,7 +185,8 @@ static void test_full_query(void **state)
         "\"fp32\",\"M\":64,\"N\":128,\"K\":128,\"experts\":8,\"topk\":2,\"permute_y\":true,"
         "\"accumulate\":true,\"routing\":\"zipf:1.2\"},\"wait\":\"now\",\"progress\":true,"
         "\"again\":true,\"strategy\":\"random\",\"budget\":7,\"budget_ms\":900,\"iters\":11,"
-        "\"warmup\":2,\"atol\":0.25,\"rtol\":0.5,\"seed\":42,\"restrict\":{\"BLOCK_SIZE_M\":[64,128]},"
+        "\"warmup\":2,\"atol\":0.25,\"rtol\":0.5,\"seed\":42,\"restrict\":{\"BLOCK_SIZE_M\":[64,"
+        "128]},"
         "\"configs\":[\"BLOCK_SIZE_M=64\"]}");
     q.restrict_json = "{\"BLOCK_SIZE_M\":";
     assert_int_equal(gemmd_tune(g, &p, &q, &a, &e), GEMMD_INVALID);

@@ -147,6 +147,51 @@ static void test_found_by_device(void **state)
     snprintf(f->path, sizeof(f->path), "%s", path);
 }
 
+/* Other daemons beside the test's own: sockets of a device each. */
+static void test_any_daemon(void **state)
+{
+    struct fake *f = *state;
+    struct fake other = {.handler = answer_seven};
+    char dir[108];
+    snprintf(dir, sizeof(dir), "%s", f->path);
+    *strrchr(dir, '/') = '\0';
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+    unsetenv("GEMMD_SOCKET");
+    char sub[128], stale[160], path[108];
+    snprintf(sub, sizeof(sub), "%s/gemmd", dir);
+    assert_int_equal(mkdir(sub, 0700), 0);
+    snprintf(path, sizeof(path), "%s", f->path);
+    snprintf(f->path, sizeof(f->path), "%.80s/gemmd/GPU-1.sock", dir);
+    snprintf(other.path, sizeof(other.path), "%.80s/gemmd/GPU-2.sock", dir);
+    snprintf(stale, sizeof(stale), "%s/GPU-3.sock", sub);
+    fclose(fopen(stale, "w")); /* a daemon that is gone */
+    f->handler = answer_seven;
+
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    o.device = "any";
+    assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_UNREACHABLE);
+    assert_non_null(strstr(e.text, "cpu.sock"));
+    assert_int_equal(gemmd_open_lazy(&g, &o, &e), 0);
+    assert_int_equal(call(g, "status", 0, &e), GEMMD_UNREACHABLE);
+    fake_start(f);
+    assert_int_equal(call(g, "status", 0, &e), 0); /* it looks again */
+    fake_start(&other);
+    assert_int_equal(call(g, "status", 0, &e), 0); /* and stays with it */
+    gemmd_close(g);
+    assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "GPU-1"));
+    assert_non_null(strstr(e.text, "GPU-2"));
+    assert_null(strstr(e.text, "GPU-3"));
+    fake_stop(&other);
+    fake_stop(f);
+    unlink(stale);
+    rmdir(sub);
+    snprintf(f->path, sizeof(f->path), "%s", path);
+}
+
 static void test_silent_hello(void **state)
 {
     struct fake *f = *state;
@@ -354,13 +399,13 @@ static void send_bytes(struct fake *f, int fd, const struct rpc_message *m)
 static void test_broken_answers(void **state)
 {
     static const struct bytes cases[] = {
-        {"\xc1", 1, GEMMD_MALFORMED, false},                     /* the reserved byte */
-        {"\xdd\x20\x00\x00\x00", 5, GEMMD_TOO_LARGE, false},     /* array of 2^29 */
-        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false},     /* a text of 2 GiB */
+        {"\xc1", 1, GEMMD_MALFORMED, false},                 /* the reserved byte */
+        {"\xdd\x20\x00\x00\x00", 5, GEMMD_TOO_LARGE, false}, /* array of 2^29 */
+        {"\xdb\x7f\xff\xff\xff", 5, GEMMD_TOO_LARGE, false}, /* a text of 2 GiB */
         {"\x91\x91\x91\x91\x91\x91\x91\x91\x91\x91", 10, GEMMD_MALFORMED, false}, /* too deep */
-        {"\xc7\x01\x05z", 4, GEMMD_MALFORMED, false},            /* an extension type */
+        {"\xc7\x01\x05z", 4, GEMMD_MALFORMED, false}, /* an extension type */
         {"HTTP/1.1 400 Bad Request\r\n", 26, GEMMD_MALFORMED, false},
-        {"\x94\x01", 2, GEMMD_DISCONNECTED, true},               /* cut short */
+        {"\x94\x01", 2, GEMMD_DISCONNECTED, true}, /* cut short */
         {"", 0, GEMMD_DISCONNECTED, true},
     };
     struct fake *f = *state;
@@ -596,6 +641,7 @@ int main(void)
         TEST(test_nobody_listens),
         TEST(test_path_too_long),
         TEST(test_found_by_device),
+        TEST(test_any_daemon),
         TEST(test_silent_hello),
         TEST(test_other_version),
         TEST(test_full_queue),

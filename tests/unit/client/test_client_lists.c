@@ -16,9 +16,9 @@
 enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 
 static struct {
-    int64_t rows;      /* of the listing */
-    bool stuck;        /* its pages do not advance */
-    int64_t lie;       /* added to its size, from the second chunk on */
+    int64_t rows; /* of the listing */
+    bool stuck;   /* its pages do not advance */
+    int64_t lie;  /* added to its size, from the second chunk on */
     uint8_t image[IMAGE_BYTES];
     char id[HASH_HEX];
     char *seen;

@@ -662,6 +662,15 @@ def test_manual_and_completions_know_every_command_and_option():
             assert re.search(form, text), (shell, option)
 
 
+def test_the_daemons_manual_knows_every_option():
+    gemmd = pathlib.Path(os.environ["GEMMD"])
+    text = subprocess.run([gemmd, "--help"], capture_output=True, text=True, check=True).stdout
+    options = set(re.findall(r"--([a-z][a-z-]*)", text)) - {"help", "usage"}
+    manual = (ROOT / "docs" / "man" / "gemmd.8.scd").read_text()
+    documented = set(re.findall(r"\*--([a-z][a-z-]*)\*", manual))
+    assert options == documented
+
+
 def test_help_of_each_command():
     for command in commands():
         if command != "help":

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A seeded sample of legal variants through the real NVRTC, for every architecture that we support:
- * each mode with each of its flags and types. None may spill more than a few bytes, and none may need
- * more registers than its launch bounds leave. Needs no GPU and no driver.
+ * each mode with each of its flags and types. None may spill more than a few bytes, and none may
+ * need more registers than its launch bounds leave. Needs no GPU and no driver.
  *
  * GEMMD_TEST_VARIANTS says how many per architecture (default 24); 0 means all there are.
  * GEMMD_TEST_ARCHS names the architectures, GEMMD_TEST_SEED draws another sample.
@@ -35,7 +35,7 @@ static int n_jobs, next_job;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct compiler *compiler;
 
-/* ---- what to compile ------------------------------------------------------------------------- */
+/* ---- what to compile ------------------------------------------------------------------------ */
 
 static const char *const flags[] = {
     "mode=forward",
@@ -76,8 +76,8 @@ static bool known(const struct variant *v, int from)
     return false;
 }
 
-static void add_point(const struct family_target *t, const struct problem *p,
-                      const struct space *s, uint32_t point, const char *arch, int from)
+static void add_point(const struct family_target *t, const struct problem *p, const struct space *s,
+                      uint32_t point, const char *arch, int from)
 {
     struct record config;
     struct error err = ERROR_NULL;
@@ -123,7 +123,7 @@ static void add_jobs(const char *arch, long wanted, uint64_t *random)
     }
 }
 
-/* ---- compiling it ---------------------------------------------------------------------------- */
+/* ---- compiling it --------------------------------------------------------------------------- */
 
 static void *work(void *arg)
 {
@@ -163,8 +163,8 @@ static void compile_all(void)
 static int64_t register_limit(const struct variant *v)
 {
     int rows, cols, blocks;
-    assert_int_equal(sscanf(strstr(v->options, "-DWARPS_R="), "-DWARPS_R=%d -DWARPS_C=%d", &rows,
-                            &cols), 2);
+    assert_int_equal(
+        sscanf(strstr(v->options, "-DWARPS_R="), "-DWARPS_R=%d -DWARPS_C=%d", &rows, &cols), 2);
     assert_int_equal(sscanf(strstr(v->options, "-DMIN_BLOCKS="), "-DMIN_BLOCKS=%d", &blocks), 1);
     int64_t limit = 65536 / (rows * cols * 32 * blocks) / 8 * 8;
     return limit < 255 ? limit : 255;
@@ -207,7 +207,10 @@ static void test_errors(void **state)
     (void)state;
     struct image image;
     struct error err = ERROR_NULL;
-    struct variant v = {.family = "test", .kind = "cuda", .entry = "f", .arch = "sm_90a",
+    struct variant v = {.family = "test",
+                        .kind = "cuda",
+                        .entry = "f",
+                        .arch = "sm_90a",
                         .source = "extern \"C\" __global__ void f(int *p) { *p = oops; }"};
     assert_int_equal(compiler->ops->compile(compiler, &v, &image, &err), ERROR_COMPILE);
     assert_non_null(strstr(err.text, "oops"));
@@ -229,7 +232,10 @@ static void test_spills(void **state)
     struct image image;
     struct error err = ERROR_NULL;
     struct variant v = {
-        .family = "test", .kind = "cuda", .entry = "f", .arch = "sm_90a",
+        .family = "test",
+        .kind = "cuda",
+        .entry = "f",
+        .arch = "sm_90a",
         .source = "extern \"C\" __global__ void __launch_bounds__(1024, 2) f(float *p) {\n"
                   "  float v[64];\n"
                   "  #pragma unroll\n"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cuda device over stubs of its libraries: what is said when something is missing, too old, taken
- * or broken, and that nothing is left behind. Each case runs in a process of its own, since the
- * libraries are opened once per process.
+ * The cuda device over stubs of its libraries: what is said when something is missing, too old,
+ * taken or broken, and that nothing is left behind. Each case runs in a process of its own, since
+ * the libraries are opened once per process.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@
 
 #define UUID_0 "MIG-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
-/* ---- cases in children ----------------------------------------------------------------------- */
+/* ---- cases in children ---------------------------------------------------------------------- */
 
 static void stubs(void)
 {
@@ -80,7 +80,7 @@ static int live(void)
     return ask ? ask() : 0;
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* ---- opening -------------------------------------------------------------------------------- */
 
 struct opening {
     const char *name, *value; /* of the environment */
@@ -161,7 +161,8 @@ static void probe_info(const void *arg)
     CHECK(info.power_limit_w == (known ? 700 : 0));
     CHECK(strcmp(info.driver, known ? "580.99.01" : "CUDA 13.0") == 0);
     CHECK(strcmp(info.compiler, "nvrtc 13.0") == 0);
-    CHECK(info.sm_count == 4 && info.smem_optin == 232448 && info.memory_bytes == INT64_C(80) << 30);
+    CHECK(info.sm_count == 4 && info.smem_optin == 232448 &&
+          info.memory_bytes == INT64_C(80) << 30);
     CHECK(info.peak_gbps > 1800 && info.peak_gbps < 1803); /* 4096 bits x 2 GHz x 2 x 0.88 */
     CHECK(info.peak_tflops > 13 && info.peak_tflops < 13.2);
     CHECK(strstr(info.class, "sm_90a") && strstr(info.class, "1g.10gb"));
@@ -196,7 +197,7 @@ static void test_open(void **state)
     }
 }
 
-/* ---- compiling ------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------ */
 
 struct compiling {
     const char *fail, *log;
@@ -211,8 +212,12 @@ static void compile_once(const void *arg)
     struct compiler *compiler;
     struct error err = ERROR_NULL;
     struct image image;
-    struct variant v = {.family = "f", .kind = "cuda", .arch = "sm_90a", .entry = "f",
-                        .source = "", .options = "-DA=1 -DB=2"};
+    struct variant v = {.family = "f",
+                        .kind = "cuda",
+                        .arch = "sm_90a",
+                        .entry = "f",
+                        .source = "",
+                        .options = "-DA=1 -DB=2"};
     setenv("GEMMD_LIBCUDA", "/no/such/libcuda.so", 1); /* none is needed */
     expect(compiler_open("cuda:sm_90a", &compiler, &err), 0, &err, NULL);
     CHECK(strcmp(compiler->ops->version(compiler), "nvrtc 13.0") == 0);
@@ -233,12 +238,16 @@ static void test_compile(void **state)
     (void)state;
     static const struct compiling cases[] = {
         {NULL, NULL, 0, NULL, 64},
-        {NULL, "ptxas info : Used 40 registers\nptxas info : Used 90 registers, 16 bytes smem\n"
-               "8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n", 0, NULL, 90},
+        {NULL,
+         "ptxas info : Used 40 registers\nptxas info : Used 90 registers, 16 bytes smem\n"
+         "8 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n",
+         0, NULL, 90},
         {NULL, "", 0, NULL, -1},
-        {NULL, "0 bytes stack frame, 24 bytes spill stores, 4 bytes spill loads\nUsed 255 registers",
+        {NULL,
+         "0 bytes stack frame, 24 bytes spill stores, 4 bytes spill loads\nUsed 255 registers",
          ERROR_RESOURCE, "spills 24 bytes", 0},
-        {NULL, "ptxas info : (C7510) Potential Performance Loss: wgmma is serialized\nUsed 9 registers",
+        {NULL,
+         "ptxas info : (C7510) Potential Performance Loss: wgmma is serialized\nUsed 9 registers",
          ERROR_RESOURCE, "(C7510) Potential", 0},
         {"nvrtcCompileProgram:1:6", "f.cu(1): error: identifier \"x\" is undefined\n\n1 error\n",
          ERROR_COMPILE, "identifier \"x\" is undefined", 0},
@@ -274,7 +283,8 @@ static void test_choose_library(void **state)
     in_child(choose_library, NULL);
 }
 
-/* ---- a whole life ------------------------------------------------------------------------------ */
+/* ---- a whole life ------------------------------------------------------------------------------
+ */
 
 static void make_problem(struct problem *p)
 {
@@ -318,8 +328,9 @@ static int live_once(struct life *l, struct error *err)
     r = r ? r : ops->load(l->device, &l->image, &l->variant, &l->kernel, &why, err);
     r = r ? r : ops->prepare(l->device, f, &l->problem, 1, &l->prepared, err);
     r = r ? r : ops->verify(l->device, l->prepared, l->kernel, &l->config, &tol, &l->verdict, err);
-    r = r ? r : ops->time(l->device, l->prepared, l->kernel, &l->config, &timing, l->samples, &l->n,
-                          err);
+    r = r ? r
+          : ops->time(l->device, l->prepared, l->kernel, &l->config, &timing, l->samples, &l->n,
+                      err);
     return r;
 }
 
@@ -347,6 +358,39 @@ static void live_well(const void *arg)
     CHECK(l->n == 5 && l->samples[0] == 250);
     end_life(l);
     CHECK(live() == 0);
+}
+
+/* The stubs compute (tests/cuda_stub/emulate.h): a right candidate is found right, and one that is
+ * off by more than is asked for is not. */
+static void live_emulated(const void *arg)
+{
+    (void)arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    const struct tolerance exact = {1e-9, 1e-9, 0}, norm = {1, 1, 1e-9};
+    setenv("GEMMD_STUB_EMULATE", SOURCE_ROOT, 1);
+    expect(live_once(l, &err), 0, &err, NULL);
+    CHECK(l->verdict.right && l->verdict.unwritten == 0);
+    CHECK(l->verdict.max_error > 0 && l->verdict.max_error < 0.05);
+    CHECK(l->verdict.rel_norm > 1e-4 && l->verdict.rel_norm < 4e-3);
+    const struct device_ops *ops = l->device->ops;
+    CHECK(ops->verify(l->device, l->prepared, l->kernel, &l->config, &exact, &l->verdict, &err) ==
+          0);
+    CHECK(!l->verdict.right && strstr(l->verdict.text, "the reference"));
+    CHECK(ops->verify(l->device, l->prepared, l->kernel, &l->config, &norm, &l->verdict, &err) ==
+          0);
+    CHECK(!l->verdict.right && strstr(l->verdict.text, "of its norm"));
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+static void test_emulated_life(void **state)
+{
+    (void)state;
+    if (system("cc --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    in_child(live_emulated, NULL);
 }
 
 struct fault {
@@ -463,13 +507,17 @@ static void test_limits(void **state)
     in_child(memory_share, NULL);
 }
 
-/* ---- a training job's launcher ------------------------------------------------------------------- */
+/* ---- a training job's launcher -------------------------------------------------------------- */
 
 static struct grouped_gemm_args job_args(void)
 {
-    return (struct grouped_gemm_args){
-        .size = sizeof(struct grouped_gemm_args), .x = (void *)0x1000, .w = (void *)0x2000,
-        .out = (void *)0x3000, .m_sizes = (void *)0x4000, .m_sizes_dtype = DTYPE_INT32, .rows = 96};
+    return (struct grouped_gemm_args){.size = sizeof(struct grouped_gemm_args),
+                                      .x = (void *)0x1000,
+                                      .w = (void *)0x2000,
+                                      .out = (void *)0x3000,
+                                      .m_sizes = (void *)0x4000,
+                                      .m_sizes_dtype = DTYPE_INT32,
+                                      .rows = 96};
 }
 
 static void launch_job(const void *arg)
@@ -525,8 +573,9 @@ int main(void)
         cmocka_unit_test(test_probe),          cmocka_unit_test(test_info),
         cmocka_unit_test(test_open),           cmocka_unit_test(test_compile),
         cmocka_unit_test(test_choose_library), cmocka_unit_test(test_life),
-        cmocka_unit_test(test_faults),         cmocka_unit_test(test_every_call),
-        cmocka_unit_test(test_limits),         cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_emulated_life),  cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_faults),         cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_launcher),
     };
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,6 +6,7 @@
 #include "common.h"
 #include "daemon/answer.h"
 #include "daemon/cache.h"
+#include "daemon/memo.h"
 #include "proto/scan.h"
 
 static const char CLASS[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700";
@@ -249,6 +250,44 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
+static void the_memo_knows_the_same_bytes_until_the_cache_changes(void **state)
+{
+    struct fixture *f = *state;
+    struct memo memo = {0};
+    const uint8_t *one = (const uint8_t *)"\xa3get one", *two = (const uint8_t *)"\xa3get two";
+    put(f, GEMM "M=256", 1, CACHE_SERVES);
+    const struct cache_entry *e = find(f, GEMM "M=256");
+    assert_null(memo_find(&memo, &f->cache, one, 8));
+    memo_put(&memo, &f->cache, one, 8, e);
+    assert_ptr_equal(memo_find(&memo, &f->cache, one, 8), e);
+    assert_null(memo_find(&memo, &f->cache, two, 8));
+    assert_null(memo_find(&memo, &f->cache, one, 7));
+    put(f, GEMM "M=512", 2, CACHE_SERVES);
+    assert_null(memo_find(&memo, &f->cache, one, 8));
+    memo_put(&memo, &f->cache, one, 8, e);
+    find(f, GEMM "M=256");
+    assert_true(cache_remove(&f->cache, &f->k));
+    assert_null(memo_find(&memo, &f->cache, one, 8));
+    memo_deinit(&memo);
+}
+
+static void ids_of_all_widths(void **state)
+{
+    (void)state;
+    uint32_t id = 0;
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\x07\xa3getx", 8, &id), 3);
+    assert_int_equal(id, 7);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xcc\xff\xa3get", 8, &id), 4);
+    assert_int_equal(id, 255);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xcd\x01\x02\xa3get", 9, &id), 5);
+    assert_int_equal(id, 0x102);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xce\x01\x02\x03\x04\xa3get", 11, &id), 7);
+    assert_int_equal(id, 0x1020304);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xa1x\xa3get", 8, &id), 0);
+    assert_int_equal(memo_split((const uint8_t *)"\x93\x02\x07\xa3getx", 8, &id), 0);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\x07", 3, &id), 0);
+}
+
 /* Ten thousand keys of a real op must leave room for everything else in 16 MiB. */
 static void compact(void **state)
 {
@@ -281,6 +320,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            the_memo_knows_the_same_bytes_until_the_cache_changes, setup, teardown),
+        cmocka_unit_test(ids_of_all_widths),
         cmocka_unit_test_setup_teardown(compact, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

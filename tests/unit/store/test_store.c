@@ -352,10 +352,15 @@ static void events_are_capped(void **state)
     assert_ok(store_begin(s, &err));
     for (int i = 0; i < 11000; i++) {
         fixture_event(&e, i);
+        if (i == 0) {
+            strcpy(e.kind, "bucket_scheme");
+        }
         assert_ok(store_add_event(s, &e, &err));
     }
     assert_ok(store_commit(s, &err));
     assert_int_equal(e.id, 11000);
+    assert_ok(db_int(&s->db, "SELECT min(id) FROM event", &n, &err));
+    assert_int_equal(n, 1); /* the only one of its kind */
     assert_ok(db_int(&s->db, "SELECT count(*) FROM event", &n, &err));
     assert_in_range(n, STORE_EVENTS_MAX, STORE_EVENTS_MAX + 256);
     store_close(s);

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* show, trials: one answer, and the evidence behind it. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/listing.h"
+
+enum { KEY_FAILED = 0x6000 };
+
+/* ---- show ----------------------------------------------------------------------------------- */
+
+static error_t parse_show(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct listing *l = state->input;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    state->child_inputs[0] = &l->problems;
+    state->child_inputs[1] = &l->ctl;
+    return 0;
+}
+
+static json_t *fetch_show(struct listing *l, int *code)
+{
+    json_t *which = problems_key_or_one(&l->problems, code);
+    if (which) {
+        *code = ctl_connect(&l->ctl);
+    }
+    if (*code) {
+        json_decref(which);
+        return NULL;
+    }
+    return ctl_call(&l->ctl, "show", which, code);
+}
+
+static void print_line(const char *name, char *value)
+{
+    printf("%-14s %s\n", name, value);
+    free(value);
+}
+
+static void print_pairs(const struct column *columns, size_t n, const json_t *row)
+{
+    for (size_t i = 0; i < n; i++) {
+        const json_t *v = table_value(row, columns[i].key);
+        print_line(columns[i].title, columns[i].show ? columns[i].show(v) : show_plain(v));
+    }
+}
+
+static int print_show(struct listing *l, json_t *result)
+{
+    static const struct column columns[] = {
+        {"key", "answer.key", NULL, false, false},
+        {"problem", "problem", show_config, false, false},
+        {"tier", "answer.tier", NULL, false, false},
+        {"source", "answer.source", NULL, false, false},
+        {"config", "answer.config", show_config, false, false},
+        {"time us", "best.time_us", show_time, false, false},
+        {"spread", "best.spread", NULL, false, false},
+        {"reference us", "best.reference_us", show_time, false, false},
+        {"vs reference", "best.speedup", show_ratio, false, false},
+        {"TFLOP/s", "best.tflops", show_rate, false, false},
+        {"GB/s", "best.gbps", show_rate, false, false},
+        {"floor us", "best.floor_us", show_time, false, false},
+        {"% of floor", "best.percent_of_floor", show_percent, false, false},
+        {"tolerance", "best.atol", NULL, false, false},
+        {"measured", "best.measured", NULL, false, false},
+        {"trials", "trials", NULL, false, false},
+        {"failed", "failed", NULL, false, false},
+        {"module", "best.module", NULL, false, false},
+        {"generation", "best.generation", NULL, false, false},
+        {"age", "best.created_s", show_age, false, false},
+        {"asked by uid", "best.uid", NULL, false, false},
+        {"stamp", "best.stamp", NULL, false, false},
+        {"device class", "best.class", NULL, false, false},
+        {"note", "answer.note", NULL, false, false},
+    };
+    json_t *best = json_object_get(result, "best");
+    if (json_is_object(best)) {
+        rows_derive_best(best);
+    }
+    if (l->ctl.json) {
+        return ctl_print_json(result);
+    }
+    print_pairs(columns, COUNT(columns), result);
+    json_decref(result);
+    return DONE;
+}
+
+int cmd_show(int argc, char **argv)
+{
+    static const struct argp_child children[] = {
+        {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        .parser = parse_show,
+        .args_doc = "KEY|PROBLEM",
+        .children = children,
+        .doc =
+            "Shows all about one problem's answer. KEY is an id, or its first 6 digits or more."};
+    struct listing l = {.what = "best", .filter = json_object()};
+    argp_parse(&argp, argc, argv, 0, NULL, &l);
+    int code = DONE;
+    json_t *result = fetch_show(&l, &code);
+    return listing_end(&l, result ? print_show(&l, result) : code);
+}
+
+/* ---- trials --------------------------------------------------------------------------------- */
+
+static const struct argp_child problem_children[] = {
+    {&problems_argp, 0, NULL, 0}, {&filter_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+
+static error_t parse_problem(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct listing *l = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &l->problems;
+        state->child_inputs[1] = l;
+        state->child_inputs[2] = &l->ctl;
+        return 0;
+    case KEY_FAILED:
+        l->failed = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static bool has_failed(const json_t *row)
+{
+    const char *status = json_string_value(json_object_get(row, "status"));
+    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0;
+}
+
+static json_t *only_failed(json_t *rows, int64_t limit)
+{
+    json_t *failed = json_array();
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row) {
+        if (has_failed(row) && (limit < 0 || (int64_t)json_array_size(failed) < limit)) {
+            json_array_append(failed, row);
+        }
+    }
+    json_decref(rows);
+    return failed;
+}
+
+static bool names_a_problem(const struct problems *p)
+{
+    for (size_t i = 0; i < PROBLEM_LISTS; i++) {
+        if (p->lists[i]) {
+            return true;
+        }
+    }
+    return p->words != NULL;
+}
+
+/* Restricts the filter to the key of the problem that was named, if one was. */
+static int find_key(struct listing *l)
+{
+    if (!names_a_problem(&l->problems)) {
+        return ctl_connect(&l->ctl);
+    }
+    int code = DONE;
+    json_t *shown = fetch_show(l, &code);
+    if (!shown) {
+        return code;
+    }
+    const json_t *key = table_value(shown, "best.key");
+    key = json_is_string(key) ? key : table_value(shown, "answer.key");
+    json_object_set(l->filter, "key", (json_t *)(uintptr_t)key);
+    json_decref(shown);
+    return DONE;
+}
+
+static int run_trials(struct listing *l)
+{
+    int code = find_key(l);
+    if (code) {
+        return code;
+    }
+    int64_t limit = -1;
+    if (l->failed) { /* two kinds of success: the choice is made here, and then the limit too */
+        const json_t *top = json_object_get(l->filter, "limit");
+        limit = top ? json_integer_value(top) : -1;
+        json_object_del(l->filter, "limit");
+    } else if (!json_object_get(l->filter, "sort")) {
+        listing_sort(l, "speedup");
+    }
+    json_t *rows = ctl_list(&l->ctl, "trials", json_incref(l->filter), &code);
+    if (!rows) {
+        return code;
+    }
+    return rows_show(l, l->failed ? only_failed(rows, limit) : rows);
+}
+
+int cmd_trials(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"failed", KEY_FAILED, 0, 0, "only those that failed, with the reason", 1}, {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse_problem,
+        .args_doc = "[KEY|PROBLEM]",
+        .children = problem_children,
+        .doc = "Lists what was measured, of one problem or of all, from the best speedup down. The "
+               "baseline is the reference kernel (the analytic default) of the same run."};
+    struct listing l = {.what = "trials", .filter = json_object()};
+    argp_parse(&argp, argc, argv, 0, NULL, &l);
+    return listing_end(&l, run_trials(&l));
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the commands share that show rows of the database. */
+#ifndef GEMMD_CLIENT_CTL_LISTING_H
+#define GEMMD_CLIENT_CTL_LISTING_H
+
+#include "client/ctl/ctl.h"
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+struct listing {
+    struct ctl ctl;
+    struct problems problems;
+    const char *what;  /* borrowed: the list's name */
+    json_t *filter;    /* owned */
+    bool failed;       /* trials: only those */
+    const char *clear; /* quarantine: this variant */
+};
+
+/* ---- listing.c ------------------------------------------------------------------------------ */
+
+extern const struct argp filter_argp; /* --where, --sort ...; input: struct listing */
+/* As --sort does: what is better when larger comes from the best down. */
+void listing_sort(struct listing *l, const char *column);
+/* Frees what it owns, and returns code. */
+int listing_end(struct listing *l, int code);
+
+/* ---- rows.c --------------------------------------------------------------------------------- */
+
+bool rows_known(const char *what);
+/* Adds the derived columns, shows the rows, and takes them over. */
+int rows_show(const struct listing *l, json_t *rows);
+void rows_derive_best(json_t *row);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The local ledger from the inside: ledger_local.c is its loop side, ledger_writer.c its thread.
+ *
+ * A request is one heap object that one thread owns at a time: made on the loop, moved to `todo`
+ * under the mutex, worked on by the writer, moved to `done`, answered and freed on the loop, which
+ * one uv_async_t wakes. Rows travel in it as MessagePack, so a waiting trial costs its own few
+ * hundred bytes and not the 12 KiB of a struct trial.
+ */
+#ifndef GEMMD_DAEMON_LEDGER_LOCAL_H
+#define GEMMD_DAEMON_LEDGER_LOCAL_H
+
+#include "daemon/ledger.h"
+#include "store/store.h"
+
+enum {
+    LOAD_BATCH = 64,  /* rows of one load callback */
+    LOAD_AHEAD = 2,   /* batches that the loop has not yet taken */
+    GROUP_MAX = 256,  /* writes of one transaction */
+    TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
+    RETRY_MS = 2000,  /* between attempts to save what is unsaved, or to repair the file */
+    IDLE_MS = 5000,   /* quiet, before the file is tidied and checked */
+};
+
+struct local;
+struct request;
+
+enum verb_flags {
+    VERB_READ = 1 << 0,  /* may be refused once stopping */
+    VERB_GROUP = 1 << 1, /* a write that can share a transaction */
+    VERB_TRIAL = 1 << 2, /* counted: queued, and lost */
+};
+
+/* What a request asks for. */
+struct verb {
+    unsigned flags;
+    const struct schema *row; /* of request.row; NULL: none */
+    /* Writer thread. Calls the store and fills the request's results; no other effect, since it may
+     * be undone with its group and called again. Returns the status. */
+    int (*work)(struct local *l, struct request *r, struct error *err);
+    /* Writer thread, once, when the status is final. May be NULL. */
+    void (*settle)(struct local *l, struct request *r);
+    void (*answer)(struct local *l, struct request *r); /* loop thread; NULL: nobody waits */
+};
+
+struct request {
+    struct request *next;
+    const struct verb *verb;
+    union {
+        ledger_done_cb done;
+        ledger_load_cb load;
+        ledger_best_cb best;
+        ledger_id_cb id;
+        ledger_history_cb history;
+        ledger_list_cb list;
+        void (*status)(void *ctx, const struct ledger_status *s);
+    } cb;
+    void *ctx; /* borrowed, the caller's */
+    int status;
+    struct error *err; /* owned; NULL: none */
+    struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
+    int64_t argument; /* ttl_ms, max_bytes */
+    int64_t number;   /* coming back: id, rows, total */
+    bool saved;
+    union { /* results and large arguments; owned */
+        struct {
+            struct trial *trials;
+            char (*avoid)[HASH_HEX];
+            uint32_t n, n_avoid;
+        } history;
+        struct {
+            struct best *bests;
+            uint32_t n;
+        } batch;
+        struct record *filter;
+        struct ledger_status *counts;
+    };
+    const char *text[4]; /* in `tail`; "" when not given */
+    char tail[];
+};
+
+struct queue {
+    struct request *first, **last;
+};
+
+/* A best that the store would not take. */
+struct unsaved {
+    struct unsaved *next;
+    char key[HASH_HEX];
+    struct wire_buf row; /* owned; its generation is reserved by the store */
+};
+
+struct local {
+    struct ledger base; /* first: a struct ledger * is this */
+    void (*notice)(void *ctx, const char *kind, const char *text);
+    void *notice_ctx; /* borrowed */
+
+    /* loop thread */
+    uv_async_t wake;
+    uv_thread_t thread;
+    struct best *answered;    /* owned: the best that a callback is given */
+    struct wire_doc *loop_doc; /* owned */
+    void (*stopped)(void *ctx);
+    void *stopped_ctx;
+
+    /* both, under the mutex */
+    uv_mutex_t mutex;
+    uv_cond_t more; /* todo grew, a batch was taken, or stopping */
+    struct queue todo, done;
+    uint32_t ahead;  /* batches of a load not yet taken */
+    struct best *spare[LOAD_AHEAD]; /* owned: memory of batches that were, for the next ones */
+    uint32_t trials; /* in todo */
+    int64_t lost_trials;
+    bool stopping, ended, checking;
+
+    /* writer thread */
+    struct store *store; /* owned */
+    void *object;        /* owned: a row, decoded */
+    struct wire_doc *doc; /* owned */
+    struct unsaved *unsaved, **unsaved_last;
+    int64_t n_unsaved;
+    bool disk_full, dirty, check_due;
+    uint64_t retry_at, idle_at; /* uv_hrtime() / 1e6 */
+};
+
+void queue_init(struct queue *q);
+void queue_push(struct queue *q, struct request *r);
+struct request *queue_pop(struct queue *q);
+void request_free(struct request *r);
+
+/* Any thread: hands an answer (or a notice) to the loop. */
+void local_respond(struct local *l, struct request *r);
+/* Any thread: to be told to the notice callback, on the loop. */
+void local_notice(void *local, const char *kind, const char *text);
+
+/* The thread. Ends when `stopping` is set and all is done. */
+void writer_run(void *local);
+
+/* The verbs' work, on the writer thread (ledger_writer.c). */
+extern const struct verb verb_load, verb_batch, verb_history, verb_publish, verb_unpin, verb_lease,
+    verb_unlease, verb_add_run, verb_list, verb_evict, verb_unquarantine, verb_backup, verb_status,
+    verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event, verb_put_device,
+    verb_end_run;
+
+/* The verbs' answers, on the loop thread (ledger_local.c). */
+void answer_load(struct local *l, struct request *r);
+void answer_batch(struct local *l, struct request *r);
+void answer_history(struct local *l, struct request *r);
+void answer_best(struct local *l, struct request *r);
+void answer_done(struct local *l, struct request *r);
+void answer_id(struct local *l, struct request *r);
+void answer_list(struct local *l, struct request *r);
+void answer_status(struct local *l, struct request *r);
+
+#endif

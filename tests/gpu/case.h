@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A grouped_gemm problem on the GPU with random operands, and what must come out: every row of the
+ * output by the reference kernel. Launches may use the operands as they are (dense, int32), or
+ * "wide": the same values with gaps between rows (NaN), int64 indices, and weights of the input
+ * type, which must give the same bits.
+ */
+#ifndef GEMMD_TESTS_GPU_CASE_H
+#define GEMMD_TESTS_GPU_CASE_H
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/launcher.h"
+#include "tests/gpu/gpu.h"
+#include "tests/gpu/batch.h"
+
+enum { CASE_GUARD = 4096, CASE_TEXT_MAX = 4096 };
+
+struct gpu_case {
+    char text[CASE_TEXT_MAX]; /* the problem, for messages */
+    struct problem problem;
+    struct grouped_gemm_problem v;
+    struct workload w;
+    const struct grouped_gemm_state *state; /* of w */
+    void *buffers[BUFFERS_MAX];             /* on the GPU, dense; the output is `out` */
+    void *host[BUFFERS_MAX];                /* the same here, but the output's */
+    void *wide_x, *wide_w, *wide_dy, *wide_m_sizes, *wide_gather, *wide_weights;
+    int64_t x_stride, w_stride, dy_stride, out_stride; /* of the wide forms */
+    char *out, *wide_out;                              /* between guards */
+    size_t out_bytes, wide_out_bytes;
+    double *expected; /* [out_rows, out_cols] */
+    char *got;        /* out, downloaded with its guards */
+};
+
+/* Which sizes a case has. */
+struct case_shape {
+    int64_t experts, topk, n, k;
+    const int64_t *rows; /* [experts]; the last is raised so that the sum is a multiple of topk */
+};
+
+/* `fields` as "mode=dX permute_x=true dtype_in=bf16". */
+void case_make(struct gpu_case *c, const char *fields, const struct case_shape *shape,
+               uint64_t seed);
+void case_free(struct gpu_case *c);
+/* Adds the reference to the batch / computes the expected output with it. */
+int case_reference_add(struct batch *p, const char *arch);
+void case_reference_run(struct gpu_case *c, const struct image *reference);
+
+struct grouped_gemm_args case_args(const struct gpu_case *c, bool wide);
+/* Poisons the output of the next launch (or clears it). */
+void case_poison(const struct gpu_case *c, bool wide, gpu_stream stream);
+/* Downloads the output; NULL when its guards or gaps were written. Rows lie dense in what comes. */
+const void *case_fetch(struct gpu_case *c, bool wide);
+/* Compares with `factor` times what is expected. Prints where it is wrong. */
+bool case_check(const struct gpu_case *c, const void *out, double factor, const char *what);
+
+double case_decode(enum dtype t, const void *data, int64_t at);
+
+#endif

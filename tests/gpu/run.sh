@@ -1,0 +1,57 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# run.sh OUTDIR BUILD_DIR: every GPU test in one go, logs into OUTDIR, a short summary last.
+# Exit 0 when all passed, 77 without a GPU. Set GEMMD_TEST_ALL=1 for every variant of the space
+# (minutes more), GEMMD_BENCH_SECONDS to change how long the landscape may take (default 75).
+set -u
+out=$1 build=$2
+here=$(cd "$(dirname "$0")" && pwd)
+test=$build/tests/gpu/test_gpu_grouped_gemm
+bench=$build/tests/gpu/bench_gpu_portable
+mkdir -p "$out"
+dump=$(mktemp -d)
+trap 'rm -rf "$dump"' EXIT
+summary=$out/summary.txt
+: > "$summary"
+failed=0
+
+step() { # NAME LIMIT_SECONDS COMMAND...
+    name=$1 limit=$2
+    shift 2
+    began=$(date +%s)
+    timeout -k 5 "$limit" "$@" > "$out/$name.log" 2>&1
+    code=$?
+    took=$(($(date +%s) - began))
+    case $code in
+    0) word=PASS ;;
+    77) word=SKIP ;;
+    124 | 137) word="FAIL (over $limit s)" ;;
+    *) word="FAIL ($code)" ;;
+    esac
+    [ $code = 0 ] || [ $code = 77 ] || failed=1
+    echo "$word $name ${took}s: $(tail -n 1 "$out/$name.log")" >> "$summary"
+    return $code
+}
+
+step gemm 300 "$test"
+if [ $? = 77 ]; then
+    cat "$out/gemm.log"
+    exit 77
+fi
+step dump 60 "$test" --dump "$dump" &&
+    step reference 60 python3 "$here/check_reference.py" "$dump"
+step bench 150 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-75}"
+if command -v compute-sanitizer > /dev/null; then
+    for tool in memcheck racecheck; do
+        # 86 is what the sanitizer answers when it found something.
+        step "$tool" 60 compute-sanitizer --tool "$tool" --error-exitcode 86 "$test" --small
+    done
+else
+    echo "SKIP sanitizer: compute-sanitizer is not installed" >> "$summary"
+fi
+grep -h -E '^(PASS|FAIL)' "$out/gemm.log" | head -n 40
+grep -h -A 2 '^grouped_gemm' "$out/bench.log" | head -n 60
+grep -h -E '^FAIL' "$out"/*.log | sort | uniq -c | sort -rn | head -n 20
+echo "---- summary"
+cat "$summary"
+exit $failed

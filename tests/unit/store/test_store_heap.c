@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Want of memory inside SQLite: its Nth allocation fails (once, and from then on), for every N until
+ * a run passes clean. Whatever was reported as done is there afterwards; nothing else is damaged.
+ */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "proto/limits.h"
+#include "store/inner.h"
+#include "tests/unit/store/fixture.h"
+
+static sqlite3_mem_methods real;
+static long countdown = -1; /* allocations until one fails; below 0: none will */
+static bool for_good;       /* all after it fail, too */
+
+static bool fails(void)
+{
+    if (countdown < 0) {
+        return false;
+    }
+    if (countdown == 0) {
+        countdown = for_good ? 0 : -1;
+        return true;
+    }
+    countdown--;
+    return false;
+}
+
+static void *failing_malloc(int n)
+{
+    return fails() ? NULL : real.xMalloc(n);
+}
+
+static void *failing_realloc(void *p, int n)
+{
+    return fails() ? NULL : real.xRealloc(p, n);
+}
+
+static int count_best(void *ctx, const struct best *b)
+{
+    (void)b;
+    ++*(int *)ctx;
+    return 0;
+}
+
+/* What one run did, as its calls reported it. */
+struct outcome {
+    int64_t generation; /* published, 0: no */
+    bool evicted;
+    int faults;
+};
+
+static int met(struct outcome *o, int status, const struct error *err)
+{
+    if (status < 0) {
+        o->faults++;
+        if (status != ERROR_NO_MEMORY && status != ERROR_STORE) {
+            fail_msg("%d (%s)", status, err->text);
+        }
+    }
+    return status;
+}
+
+static void use(struct fixture *f, struct outcome *o, struct best *b, struct trial *t)
+{
+    struct store_options options = fixture_options(f);
+    struct error err = ERROR_NULL;
+    struct store *s;
+    struct trial *trials;
+    struct quarantine q;
+    struct module m;
+    uint32_t n;
+    int64_t total;
+    int bests = 0;
+    char key[HASH_HEX];
+    WIRE_BUF_AUTO page = WIRE_BUF_NULL;
+    if (met(o, store_open(&options, &s, &err), &err)) {
+        return;
+    }
+    fixture_trial(t, 1, 40, 1);
+    met(o, store_add_trial(s, t, &err), &err);
+    fixture_best(b, 40, 1);
+    if (met(o, store_publish(s, b, &err), &err) == 0) {
+        o->generation = b->generation;
+    }
+    fixture_quarantine(&q, 1);
+    met(o, store_add_quarantine(s, &q, &err), &err);
+    fixture_module(&m, 1);
+    met(o, store_add_module(s, &m, &err), &err);
+    met(o, store_trials_of(s, t->key, t->stamp, &trials, &n, &err), &err);
+    free(trials);
+    met(o, store_list(s, "trials", NULL, RESPONSE_BYTES_MAX, &page, &total, &err), &err);
+    met(o, store_each_best(s, count_best, &bests, &err), &err);
+    fixture_key(5, key);
+    o->evicted = met(o, store_evict(s, key, NULL, &err), &err) == 0;
+    store_close(s);
+}
+
+/* Opens it again, with all memory there is, and compares. */
+static void verify(struct fixture *f, const struct outcome *o, struct best *b)
+{
+    struct error err = ERROR_NULL;
+    int64_t bad;
+    int n = 0;
+    f->notices = 0;
+    struct store *s = fixture_open(f);
+    assert_ok(store_check(s, &bad, &err));
+    assert_int_equal(bad, 0);
+    assert_int_equal(f->notices, 0); /* nothing was set aside, nothing was bad */
+    assert_ok(store_each_best(s, count_best, &n, &err));
+    if (o->generation) {
+        assert_ok(rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i",
+                             o->generation));
+        assert_int_equal(record_int(&b->config, "serial", -1), 1);
+    }
+    assert_true(n >= 11);
+    if (o->evicted) {
+        assert_int_equal(n, o->generation ? 12 : 11);
+    }
+    store_close(s);
+}
+
+static void copy(const char *from, const char *to)
+{
+    char buffer[65536];
+    FILE *in = fopen(from, "r"), *out = fopen(to, "w");
+    assert_true(in && out);
+    for (size_t n; (n = fread(buffer, 1, sizeof(buffer), in)) > 0;) {
+        assert_int_equal(fwrite(buffer, 1, n, out), n);
+    }
+    fclose(in);
+    fclose(out);
+}
+
+static void every_allocation_fails_once(void **state)
+{
+    struct fixture *f = *state;
+    struct best *b = calloc(1, sizeof(*b));
+    struct trial *t = calloc(1, sizeof(*t));
+    char kept[128], name[128];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    store_close(s);
+    fixture_path(f, ".kept", kept);
+    copy(f->path, kept);
+    for (int mode = 0; mode < 2; mode++) {
+        long failing = 0;
+        for (bool clean = false; !clean; failing += 1 + failing / 40) {
+            struct outcome o = {0};
+            copy(kept, f->path);
+            fixture_path(f, "-wal", name);
+            unlink(name);
+            fixture_path(f, "-shm", name);
+            unlink(name);
+            for_good = mode;
+            countdown = failing;
+            use(f, &o, b, t);
+            clean = countdown > 0;
+            countdown = -1;
+            assert_true(!clean || o.faults == 0);
+            verify(f, &o, b);
+        }
+        print_message("mode %d: clean after %ld allocations\n", mode, failing);
+        assert_true(failing > 100);
+    }
+    free(b);
+    free(t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_allocation_fails_once, fixture_setup,
+                                        fixture_teardown),
+    };
+    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real);
+    sqlite3_mem_methods failing = real;
+    failing.xMalloc = failing_malloc;
+    failing.xRealloc = failing_realloc;
+    sqlite3_config(SQLITE_CONFIG_MALLOC, &failing);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
