@@ -192,7 +192,8 @@ int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3
     if (!e || !e->launch) {
         return 0;
     }
-    struct emulate_launch l = {.grid = {grid[0], grid[1], grid[2]},
+    struct emulate_launch l = {.entry = entry,
+                               .grid = {grid[0], grid[1], grid[2]},
                                .threads = threads,
                                .shared_bytes = shared_bytes,
                                .params = params,

@@ -4,6 +4,10 @@
 #include "tests/cuda_stub/emulate.h"
 #include "tests/cuda_stub/stub.h"
 
+#include <stdbool.h>
+
+#include "tests/unit/cuda/emulate_launch.h"
+
 /* Symbols with their ABI version, as they are in the library; prototypes are our own. */
 typedef int result;
 typedef unsigned long long pointer;
@@ -374,6 +378,37 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
         return SUCCESS;
     }
     return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
+}
+
+/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does. */
+STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
+                                          const uint64_t *size, const uint64_t *stride,
+                                          const unsigned *box, const unsigned *step, int interleave,
+                                          int swizzle, int promotion, int fill);
+STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
+                                          const uint64_t *size, const uint64_t *stride,
+                                          const unsigned *box, const unsigned *step, int interleave,
+                                          int swizzle, int promotion, int fill)
+{
+    enum { FLOAT32 = 7 };
+    struct emulate_map m = {.base = base, .rank = rank, .element = type == FLOAT32 ? 4 : 2};
+    (void)step, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    MAY_FAIL();
+    for (unsigned i = 0; i < rank; i++) {
+        bool fits = size[i] > 0 && size[i] <= (uint64_t)1 << 32 && box[i] > 0 && box[i] <= 256;
+        if (!fits || (i && (stride[i - 1] % 16 || stride[i - 1] >> 40))) {
+            return INVALID_VALUE;
+        }
+        m.size[i] = size[i];
+        m.box[i] = box[i];
+        m.stride[i ? i - 1 : 0] = i ? stride[i - 1] : 0;
+    }
+    if ((uintptr_t)base % 16 || (uintptr_t)map % 64) {
+        return INVALID_VALUE;
+    }
+    memset(map, 0, 128);
+    memcpy(map, &m, sizeof(m));
+    return SUCCESS;
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */

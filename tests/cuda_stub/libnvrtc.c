@@ -47,6 +47,7 @@ static int read_image(struct program *p, const char *path)
 static int emulate(struct program *p, const char *root, int n, const char *const *options)
 {
     const char *file = strstr(p->name, "portable")    ? "emulate_portable.c"
+                       : strstr(p->name, "hopper")    ? "emulate_hopper.c"
                        : strstr(p->name, "reference") ? "emulate_reference.c"
                                                       : NULL;
     char path[] = "/tmp/gemmd-stub-XXXXXX", command[4096];
@@ -55,7 +56,7 @@ static int emulate(struct program *p, const char *root, int n, const char *const
         return file ? -1 : 0;
     }
     size_t used = (size_t)snprintf(command, sizeof(command),
-                                   "cc -O1 -s -w -shared -fPIC -Wl,--build-id=none -I%s "
+                                   "cc -O1 -s -w -Wno-psabi -shared -fPIC -Wl,--build-id=none -I%s "
                                    "%s/tests/unit/cuda/%s -o %s",
                                    root, root, file, path);
     for (int i = 0; i < n && used < sizeof(command); i++) {

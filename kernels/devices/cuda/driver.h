@@ -64,6 +64,11 @@
 /* NULL where the driver has none. */
 #define CUDA_DRIVER_OPTIONAL(X)                                                                    \
     X(event_elapsed_v2, "cuEventElapsedTime_v2", (float *ms, CUevent begin, CUevent end))          \
+    X(map_encode, "cuTensorMapEncodeTiled",                                                        \
+      (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *base,                   \
+       const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,                    \
+       const cuuint32_t *step, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,       \
+       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill))                            \
     X(module_count, "cuModuleGetFunctionCount", (unsigned *count, CUmodule module))                \
     X(module_functions, "cuModuleEnumerateFunctions",                                              \
       (CUfunction * functions, unsigned n, CUmodule module))                                       \

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/devices/cuda/maps.h"
+
 /* With lazy loading (the driver's default) a function's code is copied at its first launch, which
  * would synchronise there. Drivers before 12.4 cannot be asked to do it earlier. */
 static int load_functions(struct cuda_module *m, struct error *err)
@@ -180,6 +182,9 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
           : cuda_module_fits(m, f, l->block[0] * l->block[1] * l->block[2], l->smem_bytes, NULL,
                              err);
     r = r ? r : allow_smem(m, f, l->smem_bytes, err);
+    struct cuda_params encoded;
+    const uint8_t *bytes = l->n_maps ? encoded.bytes : l->params;
+    r = r || !l->n_maps ? r : cuda_maps_encode(m->cu, l, &encoded, err);
     if (r) {
         return r;
     }
@@ -199,7 +204,7 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
         .attrs = &cluster,
         .numAttrs = l->cluster[0] > 0,
     };
-    void *params[] = {(void *)(uintptr_t)l->params};
+    void *params[] = {(void *)(uintptr_t)bytes};
     return cuda_check(m->cu, m->cu->launch(&config, f->function, params, NULL), err,
                       "launching %s (%u x %u blocks of %u threads, %u bytes of shared memory)",
                       l->entry, l->grid[0], l->grid[1], l->block[0], l->smem_bytes);

@@ -34,9 +34,9 @@
 enum { EMULATE_OPS_MAX = 65536, EMULATE_BARRIERS_MAX = 64,
        EMULATE_PIECES = EMULATE_SHARED_MAX / 16 };
 
-struct EMULATE_ALIGN(64) tensor_map { /* the test puts a pointer to the description here */
-    const struct emulate_map *map;
-    char rest[120];
+struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here */
+    struct emulate_map map;
+    char rest[128 - sizeof(struct emulate_map)];
 };
 
 enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
@@ -46,7 +46,7 @@ struct emulate_op {
     int actor;    /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
     uint32_t group;
     uint32_t shared, bar;
-    const struct emulate_map *map;
+    struct emulate_map map;
     int at[5];
     uint64_t a, b;
     int scale;
@@ -210,7 +210,7 @@ static uint32_t swizzle_128(uint32_t at)
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {
-    const struct emulate_map *m = op->map;
+    const struct emulate_map *m = &op->map;
     uint32_t n = box_bytes(m) / m->element, index[5] = {0};
     for (uint32_t i = 0; i < n; i++) {
         uint64_t address = (uint64_t)(uintptr_t)m->base;
@@ -231,13 +231,13 @@ static void each_element(const struct emulate_op *op,
 static void load_element(const struct emulate_op *op, char *global, uint32_t shared)
 {
     if (!global) {
-        memset(shared_memory + shared, 0, op->map->element);
-    } else if (!async_allowed(global, op->map->element)) {
+        memset(shared_memory + shared, 0, op->map.element);
+    } else if (!async_allowed(global, op->map.element)) {
         async_fail("TMA load outside the operands", (uintptr_t)global);
     } else {
-        memcpy(shared_memory + shared, global, op->map->element);
+        memcpy(shared_memory + shared, global, op->map.element);
     }
-    memcpy(async_.memory + shared, shared_memory + shared, op->map->element);
+    memcpy(async_.memory + shared, shared_memory + shared, op->map.element);
 }
 
 static void store_element(const struct emulate_op *op, char *global, uint32_t shared)
@@ -245,7 +245,7 @@ static void store_element(const struct emulate_op *op, char *global, uint32_t sh
     if (!global) {
         return;
     }
-    if (!async_allowed(global, op->map->element)) {
+    if (!async_allowed(global, op->map.element)) {
         async_fail("TMA store outside the output", (uintptr_t)global);
     } else if (op->kind == OP_ADD) {
         float old, more;
@@ -254,7 +254,7 @@ static void store_element(const struct emulate_op *op, char *global, uint32_t sh
         old += more;
         memcpy(global, &old, 4);
     } else {
-        memcpy(global, async_.memory + shared, op->map->element);
+        memcpy(global, async_.memory + shared, op->map.element);
     }
 }
 
@@ -330,7 +330,7 @@ static void run_op(const struct emulate_op *op)
     switch (op->kind) {
     case OP_LOAD:
         each_element(op, load_element);
-        mbarrier_bytes(mbarrier_at(op->bar), box_bytes(op->map));
+        mbarrier_bytes(mbarrier_at(op->bar), box_bytes(&op->map));
         break;
     case OP_STORE:
     case OP_ADD:
@@ -466,7 +466,7 @@ static void registers_take(void) {}
 
 static void map_prefetch(const struct tensor_map *map)
 {
-    if (!map->map) {
+    if (!map->map.base) {
         emulate_fail("a tensor map that the plan did not ask for");
     }
 }
@@ -484,8 +484,8 @@ static uint64_t policy_evict_first(void)
 static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_map *map,
                   const int at[5], uint32_t bar)
 {
-    if (!map->map || shared % 1024) {
-        emulate_fail("TMA with map %p, shared memory at %u", (const void *)map->map, shared);
+    if (!map->map.base || shared % 1024) {
+        emulate_fail("TMA with a map of %p, shared memory at %u", map->map.base, shared);
     }
     const int thread = emulate.current;
     struct emulate_op *op = new_op(kind, kind == OP_LOAD ? -1 : thread,
@@ -494,12 +494,12 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
     op->bar = bar;
     op->map = map->map;
     memcpy(op->at, at, sizeof(op->at));
-    if (shared + box_bytes(op->map) > emulate.l.shared_bytes) {
+    if (shared + box_bytes(&op->map) > emulate.l.shared_bytes) {
         emulate_fail("TMA past the end of shared memory, at %u", shared);
     }
     if (kind == OP_LOAD) {
-        memset(shared_memory + shared, 0xff, box_bytes(op->map));
-        memset(async_.memory + shared, 0xff, box_bytes(op->map));
+        memset(shared_memory + shared, 0xff, box_bytes(&op->map));
+        memset(async_.memory + shared, 0xff, box_bytes(&op->map));
     }
 }
 

@@ -11,7 +11,7 @@ struct emulate_range {
     const char *begin, *end;
 };
 
-/* A tensor map as the launch asks for it, with the size of an element. */
+/* A tensor map as a launch asks for it, in the place of the encoded one, which is 128 bytes. */
 struct emulate_map {
     const void *base;
     uint32_t rank, element;

@@ -76,35 +76,33 @@ static void *compile(const char *source, const char *options)
     return so;
 }
 
-/* In the place of an encoded map the params get a pointer to its description. */
-static void encode_maps(struct launch *l, struct emulate_map out[TENSOR_MAPS_MAX])
+/* In the place of an encoded map the params get its description. */
+static void encode_maps(struct launch *l)
 {
     for (uint32_t i = 0; i < l->n_maps; i++) {
         const struct tensor_map *m = &l->maps[i];
         assert_true(m->base && (uintptr_t)m->base % 16 == 0 && m->offset % TENSOR_MAP_ALIGN == 0 &&
                     m->offset + TENSOR_MAP_BYTES <= l->params_bytes && m->swizzle == 128);
-        out[i] = (struct emulate_map){.base = m->base, .rank = m->rank,
-                                      .element = (uint32_t)dtype_size(m->dtype)};
-        memcpy(out[i].size, m->size, sizeof(m->size));
-        memcpy(out[i].stride, m->stride, sizeof(m->stride));
-        memcpy(out[i].box, m->box, sizeof(m->box));
+        struct emulate_map map = {.base = m->base, .rank = m->rank,
+                                  .element = (uint32_t)dtype_size(m->dtype)};
+        memcpy(map.size, m->size, sizeof(m->size));
+        memcpy(map.stride, m->stride, sizeof(m->stride));
+        memcpy(map.box, m->box, sizeof(m->box));
         for (uint32_t d = 0; d < m->rank; d++) {
             assert_true(m->size[d] > 0 && m->size[d] <= UINT64_C(1) << 32 && m->box[d] > 0 &&
                         m->box[d] <= 256);
             assert_true(d == 0 || (m->stride[d - 1] % 16 == 0 && m->stride[d - 1] >> 40 == 0));
         }
-        assert_true(m->box[0] * out[i].element <= 128);
-        const struct emulate_map *pointer = &out[i];
-        memcpy(l->params + m->offset, &pointer, sizeof(pointer));
+        assert_true(m->box[0] * map.element <= 128);
+        memcpy(l->params + m->offset, &map, sizeof(map));
     }
 }
 
 static void run(void *so, struct launch *l, struct emulate_launch *e)
 {
-    struct emulate_map maps[TENSOR_MAPS_MAX];
     int (*launch)(const struct emulate_launch *);
     *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for it */
-    encode_maps(l, maps);
+    encode_maps(l);
     e->entry = l->entry;
     e->grid[0] = l->grid[0];
     e->grid[1] = l->grid[1];
