@@ -14,12 +14,12 @@
 #include "store/store.h"
 
 enum {
-    LOAD_BATCH = 64,  /* rows of one load callback */
-    LOAD_AHEAD = 2,   /* batches that the loop has not yet taken */
-    GROUP_MAX = 256,  /* writes of one transaction */
+    LOAD_BATCH = 64,    /* rows of one load callback */
+    LOAD_AHEAD = 2,     /* batches that the loop has not yet taken */
+    GROUP_MAX = 256,    /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
-    RETRY_MS = 2000,  /* between attempts to save what is unsaved, or to repair the file */
-    IDLE_MS = 5000,   /* quiet, before the file is tidied and checked */
+    RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
+    IDLE_MS = 5000,     /* quiet, before the file is tidied and checked */
 };
 
 struct local;
@@ -57,10 +57,10 @@ struct request {
     } cb;
     void *ctx; /* borrowed, the caller's */
     int status;
-    struct error *err; /* owned; NULL: none */
+    struct error *err;   /* owned; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument; /* ttl_ms, max_bytes */
-    int64_t number;   /* coming back: id, rows, total */
+    int64_t argument;    /* ttl_ms, max_bytes */
+    int64_t number;      /* coming back: id, rows, total */
     bool saved;
     union { /* results and large arguments; owned */
         struct {
@@ -98,7 +98,7 @@ struct local {
     /* loop thread */
     uv_async_t wake;
     uv_thread_t thread;
-    struct best *answered;    /* owned: the best that a callback is given */
+    struct best *answered;     /* owned: the best that a callback is given */
     struct wire_doc *loop_doc; /* owned */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
@@ -107,15 +107,15 @@ struct local {
     uv_mutex_t mutex;
     uv_cond_t more; /* todo grew, a batch was taken, or stopping */
     struct queue todo, done;
-    uint32_t ahead;  /* batches of a load not yet taken */
+    uint32_t ahead;                 /* batches of a load not yet taken */
     struct best *spare[LOAD_AHEAD]; /* owned: memory of batches that were, for the next ones */
-    uint32_t trials; /* in todo */
+    uint32_t trials;                /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
 
     /* writer thread */
-    struct store *store; /* owned */
-    void *object;        /* owned: a row, decoded */
+    struct store *store;  /* owned */
+    void *object;         /* owned: a row, decoded */
     struct wire_doc *doc; /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;

@@ -54,7 +54,8 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
     return row->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a row") : 0;
 }
 
-/* ---- what is not saved ------------------------------------------------------------------------ */
+/* ---- what is not saved ------------------------------------------------------------------------
+ */
 
 /* A row was written, or not. */
 static void note_disk(struct local *l, int status, const char *text)
@@ -127,7 +128,8 @@ static int save_unsaved(struct local *l, struct error *err)
     return 0;
 }
 
-/* ---- verbs that write ---------------------------------------------------------------------------- */
+/* ---- verbs that write
+ * ---------------------------------------------------------------------------- */
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
@@ -246,7 +248,8 @@ static void settle_evidence(struct local *l, struct request *r)
     }
 }
 
-/* ---- verbs that read ------------------------------------------------------------------------------ */
+/* ---- verbs that read
+ * ------------------------------------------------------------------------------ */
 
 struct loading {
     struct local *l;
@@ -355,8 +358,8 @@ static void settle_load(struct local *l, struct request *r)
 
 static int work_history(struct local *l, struct request *r, struct error *err)
 {
-    int status = store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials,
-                                 &r->history.n, err);
+    int status =
+        store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
     return status ? status
                   : store_avoid(l->store, r->text[2], r->text[3], &r->history.avoid,
                                 &r->history.n_avoid, err);
@@ -382,9 +385,16 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     int64_t lost = l->lost_trials;
     uv_mutex_unlock(&l->mutex);
     *r->counts = (struct ledger_status){
-        .unsaved = l->n_unsaved, .lost_trials = lost, .disk_full = l->disk_full,
-        .bests = s.bests, .trials = s.trials, .modules = s.modules, .quarantined = s.quarantined,
-        .generation = s.generation, .file_bytes = s.file_bytes, .wal_bytes = s.wal_bytes,
+        .unsaved = l->n_unsaved,
+        .lost_trials = lost,
+        .disk_full = l->disk_full,
+        .bests = s.bests,
+        .trials = s.trials,
+        .modules = s.modules,
+        .quarantined = s.quarantined,
+        .generation = s.generation,
+        .file_bytes = s.file_bytes,
+        .wal_bytes = s.wal_bytes,
     };
     return status;
 }
@@ -415,7 +425,8 @@ const struct verb verb_put_device = {VERB_GROUP, &device_info_schema, work_put_d
                                      settle_evidence, NULL};
 const struct verb verb_end_run = {VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL};
 
-/* ---- carrying out --------------------------------------------------------------------------------- */
+/* ---- carrying out
+ * --------------------------------------------------------------------------------- */
 
 static int work(struct local *l, struct request *r, struct error *err)
 {
@@ -539,7 +550,8 @@ static void carry_out(struct local *l, struct queue *q, bool stopping)
     }
 }
 
-/* ---- upkeep, and the thread ------------------------------------------------------------------------ */
+/* ---- upkeep, and the thread
+ * ------------------------------------------------------------------------ */
 
 /* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
 static void check(struct local *l)
