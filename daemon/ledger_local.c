@@ -12,8 +12,7 @@
 
 #include "daemon/ledger_local.h"
 
-/* ---- requests -----------------------------------------------------------------------------------
- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 void queue_init(struct queue *q)
 {
@@ -133,8 +132,7 @@ void local_respond(struct local *l, struct request *r)
     uv_async_send(&l->wake);
 }
 
-/* ---- notices ------------------------------------------------------------------------------------
- */
+/* ---- notices --------------------------------------------------------------------------------- */
 
 static void answer_notice(struct local *l, struct request *r)
 {
@@ -154,8 +152,7 @@ void local_notice(void *local, const char *kind, const char *text)
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------
- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 void answer_load(struct local *l, struct request *r)
 {
@@ -218,8 +215,7 @@ void answer_status(struct local *l, struct request *r)
     r->cb.status(r->ctx, r->counts);
 }
 
-/* ---- calls --------------------------------------------------------------------------------------
- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static int local_load(struct ledger *l, ledger_load_cb cb, void *ctx)
 {
@@ -375,8 +371,7 @@ static void local_end_run(struct ledger *l, const struct run *r)
     submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void local_free(struct local *l)
 {

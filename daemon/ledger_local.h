@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local ledger from the inside: ledger_local.c is its loop side, ledger_writer.c its thread.
+ * The local ledger from the inside: ledger_local.c is its loop side,
+ * ledger_writer.c its thread, ledger_verbs.c what each request does there.
  *
  * A request is one heap object that one thread owns at a time: made on the loop, moved to `todo`
  * under the mutex, worked on by the writer, moved to `done`, answered and freed on the loop, which
@@ -133,10 +134,27 @@ void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. */
 void local_notice(void *local, const char *kind, const char *text);
 
+/* On the writer thread, for the verbs (ledger_writer.c). */
+uint64_t writer_now_ms(void);
+__attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
+                                                         const char *format, ...);
+/* A packed row into l->object. */
+int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+                  struct error *err);
+const char *request_sentence(const struct request *r); /* of its fault */
+/* A row was written, or not: what `disk_full` says, and its notices. */
+void writer_note_disk(struct local *l, int status, const char *text);
+
+/* Bests that the store would not take. drop: those of a key, or (NULL) the first; returns how many.
+ */
+void unsaved_keep(struct local *l, struct request *r);
+int64_t unsaved_drop(struct local *l, const char *key);
+int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
+
 /* The thread. Ends when `stopping` is set and all is done. */
 void writer_run(void *local);
 
-/* The verbs' work, on the writer thread (ledger_writer.c). */
+/* ledger_verbs.c */
 extern const struct verb verb_load, verb_batch, verb_history, verb_publish, verb_unpin, verb_lease,
     verb_unlease, verb_add_run, verb_list, verb_evict, verb_unquarantine, verb_backup, verb_status,
     verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event, verb_put_device,

@@ -122,7 +122,7 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
     return r < 0 ? r : 0;
 }
 
-/* ---- statements ---------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static int cache_grow(struct db *db)
 {
@@ -230,7 +230,7 @@ void db_stmt_finalize(sqlite3_stmt **st)
     sqlite3_finalize(*st);
 }
 
-/* ---- transactions -------------------------------------------------------------------------- */
+/* ---- transactions ---------------------------------------------------------------------------- */
 
 static int lost_transaction(struct db *db, struct error *err)
 {

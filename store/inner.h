@@ -39,7 +39,7 @@ __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const c
 int store_attach(struct store *s, struct error *err);
 void store_detach(struct store *s);
 
-/* ---- rows (rows.c) ------------------------------------------------------------------------- */
+/* ---- rows (rows.c) --------------------------------------------------------------------------- */
 
 /* Rows of a table: "SELECT ... FROM <from or table> <tail>". Bad ones are reported and skipped. */
 struct rows {

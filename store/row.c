@@ -100,7 +100,7 @@ void row_scratch_deinit(struct row_scratch *x)
     *x = (struct row_scratch){0};
 }
 
-/* ---- cells --------------------------------------------------------------------------------- */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 enum cell_type { CELL_NULL, CELL_INT, CELL_REAL, CELL_TEXT, CELL_WRONG };
 
@@ -271,7 +271,7 @@ static int64_t checksum_end(const struct wire_buf *b)
     return column;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void *object,
              struct row_scratch *x, struct error *err)

@@ -42,7 +42,7 @@ struct salvage {
     int64_t n_pristine;
 };
 
-/* ---- file names ---------------------------------------------------------------------------- */
+/* ---- file names ------------------------------------------------------------------------------ */
 
 static void suffixed(const char *path, const char *suffix, char out[NAME_MAX_])
 {
@@ -114,8 +114,7 @@ int salvage_resume(const char *path, struct error *err)
     return access(name, F_OK) == 0 ? swap(path, aside, err) : 0;
 }
 
-/* ---- reading what can be read -----------------------------------------------------------------
- */
+/* ---- reading what can be read ---------------------------------------------------------------- */
 
 /* Takes over the row that the statement stands on: 0, or a fault of the new file. */
 static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
@@ -265,8 +264,7 @@ static int open_damaged(struct db *db, const char *path, struct error *err)
     return r;
 }
 
-/* ---- mending the file's description of itself ---------------------------------------------------
- */
+/* ---- mending the file's description of itself ------------------------------------------------ */
 
 enum { NOT_OURS = 0xff }; /* first byte of a kept page that is a root; no page begins so */
 
@@ -380,7 +378,7 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
     return r < 0 ? r : 0;
 }
 
-/* ---- the new file -------------------------------------------------------------------------- */
+/* ---- the new file ---------------------------------------------------------------------------- */
 
 static int make_new(struct salvage *v, const char *path, struct error *err)
 {

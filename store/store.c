@@ -33,7 +33,7 @@ void store_notice(struct store *s, const char *kind, const char *format, ...)
     }
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"
@@ -232,7 +232,7 @@ struct store *store_close(struct store *s)
     return NULL;
 }
 
-/* ---- groups, checks, copies ---------------------------------------------------------------- */
+/* ---- groups, checks, copies ------------------------------------------------------------------ */
 
 int store_begin(struct store *s, struct error *err)
 {

@@ -190,8 +190,7 @@ static struct ledger_status counts(struct bench *b)
     return b->counts;
 }
 
-/* ---- tests --------------------------------------------------------------------------------------
- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void starts_and_stops(void **state)
 {

@@ -271,7 +271,7 @@ static void a_failed_migration_changes_nothing(void **state)
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
 }
 
-/* ---- no room ------------------------------------------------------------------------------- */
+/* ---- no room --------------------------------------------------------------------------------- */
 
 static void limit_files(rlim_t bytes)
 {
