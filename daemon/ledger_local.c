@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger at home: SQLite (store/) on one writer thread of its own, never libuv's pool. This is
- * the loop's side: it makes requests, and answers them when the thread (ledger_writer.c) has carried
- * them out. ledger_local.h has the whole picture.
+ * the loop's side: it makes requests, and answers them when the thread (ledger_writer.c) has
+ * carried them out. ledger_local.h has the whole picture.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -12,7 +12,7 @@
 
 #include "daemon/ledger_local.h"
 
-/* ---- requests ----------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 void queue_init(struct queue *q)
 {
@@ -61,7 +61,7 @@ static struct request *request_new(const struct verb *verb, void *ctx, const cha
 }
 
 #define TEXTS(...) ((const char *const[4]){__VA_ARGS__})
-#define NO_TEXT TEXTS(NULL)
+#define NO_TEXT    TEXTS(NULL)
 
 void request_free(struct request *r)
 {
@@ -132,7 +132,7 @@ void local_respond(struct local *l, struct request *r)
     uv_async_send(&l->wake);
 }
 
-/* ---- notices ------------------------------------------------------------------------------------ */
+/* ---- notices --------------------------------------------------------------------------------- */
 
 static void answer_notice(struct local *l, struct request *r)
 {
@@ -152,7 +152,7 @@ void local_notice(void *local, const char *kind, const char *text)
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 void answer_load(struct local *l, struct request *r)
 {
@@ -184,8 +184,8 @@ void answer_best(struct local *l, struct request *r)
     int status = r->status;
     if (status == 0) {
         status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
-        status = status ? status
-                        : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
+        status =
+            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
     }
     r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
                status < 0 && !r->err ? &err : r->err);
@@ -215,7 +215,7 @@ void answer_status(struct local *l, struct request *r)
     r->cb.status(r->ctx, r->counts);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 static int local_load(struct ledger *l, ledger_load_cb cb, void *ctx)
 {
@@ -371,7 +371,7 @@ static void local_end_run(struct ledger *l, const struct run *r)
     submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
 }
 
-/* ---- life --------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void local_free(struct local *l)
 {

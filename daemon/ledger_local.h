@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local ledger from the inside: ledger_local.c is its loop side, ledger_writer.c its thread.
+ * The local ledger from the inside: ledger_local.c is its loop side,
+ * ledger_writer.c its thread, ledger_verbs.c what each request does there.
  *
  * A request is one heap object that one thread owns at a time: made on the loop, moved to `todo`
  * under the mutex, worked on by the writer, moved to `done`, answered and freed on the loop, which
@@ -14,12 +15,12 @@
 #include "store/store.h"
 
 enum {
-    LOAD_BATCH = 64,  /* rows of one load callback */
-    LOAD_AHEAD = 2,   /* batches that the loop has not yet taken */
-    GROUP_MAX = 256,  /* writes of one transaction */
+    LOAD_BATCH = 64,    /* rows of one load callback */
+    LOAD_AHEAD = 2,     /* batches that the loop has not yet taken */
+    GROUP_MAX = 256,    /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
-    RETRY_MS = 2000,  /* between attempts to save what is unsaved, or to repair the file */
-    IDLE_MS = 5000,   /* quiet, before the file is tidied and checked */
+    RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
+    IDLE_MS = 5000,     /* quiet, before the file is tidied and checked */
 };
 
 struct local;
@@ -57,10 +58,10 @@ struct request {
     } cb;
     void *ctx; /* borrowed, the caller's */
     int status;
-    struct error *err; /* owned; NULL: none */
+    struct error *err;   /* owned; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument; /* ttl_ms, max_bytes */
-    int64_t number;   /* coming back: id, rows, total */
+    int64_t argument;    /* ttl_ms, max_bytes */
+    int64_t number;      /* coming back: id, rows, total */
     bool saved;
     union { /* results and large arguments; owned */
         struct {
@@ -98,7 +99,7 @@ struct local {
     /* loop thread */
     uv_async_t wake;
     uv_thread_t thread;
-    struct best *answered;    /* owned: the best that a callback is given */
+    struct best *answered;     /* owned: the best that a callback is given */
     struct wire_doc *loop_doc; /* owned */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
@@ -107,15 +108,15 @@ struct local {
     uv_mutex_t mutex;
     uv_cond_t more; /* todo grew, a batch was taken, or stopping */
     struct queue todo, done;
-    uint32_t ahead;  /* batches of a load not yet taken */
+    uint32_t ahead;                 /* batches of a load not yet taken */
     struct best *spare[LOAD_AHEAD]; /* owned: memory of batches that were, for the next ones */
-    uint32_t trials; /* in todo */
+    uint32_t trials;                /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
 
     /* writer thread */
-    struct store *store; /* owned */
-    void *object;        /* owned: a row, decoded */
+    struct store *store;  /* owned */
+    void *object;         /* owned: a row, decoded */
     struct wire_doc *doc; /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
@@ -133,10 +134,27 @@ void local_respond(struct local *l, struct request *r);
 /* Any thread: to be told to the notice callback, on the loop. */
 void local_notice(void *local, const char *kind, const char *text);
 
+/* On the writer thread, for the verbs (ledger_writer.c). */
+uint64_t writer_now_ms(void);
+__attribute__((format(printf, 3, 4))) void writer_notice(struct local *l, const char *kind,
+                                                         const char *format, ...);
+/* A packed row into l->object. */
+int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
+                  struct error *err);
+const char *request_sentence(const struct request *r); /* of its fault */
+/* A row was written, or not: what `disk_full` says, and its notices. */
+void writer_note_disk(struct local *l, int status, const char *text);
+
+/* Bests that the store would not take. drop: those of a key, or (NULL) the first; returns how many.
+ */
+void unsaved_keep(struct local *l, struct request *r);
+int64_t unsaved_drop(struct local *l, const char *key);
+int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
+
 /* The thread. Ends when `stopping` is set and all is done. */
 void writer_run(void *local);
 
-/* The verbs' work, on the writer thread (ledger_writer.c). */
+/* ledger_verbs.c */
 extern const struct verb verb_load, verb_batch, verb_history, verb_publish, verb_unpin, verb_lease,
     verb_unlease, verb_add_run, verb_list, verb_evict, verb_unquarantine, verb_backup, verb_status,
     verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event, verb_put_device,

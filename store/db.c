@@ -23,8 +23,8 @@ int db_open(struct db *db, const char *path, int flags, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to open database %s", path);
     }
     errno = 0;
-    int rc = sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE,
-                             NULL);
+    int rc =
+        sqlite3_open_v2(path, &db->h, flags | SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE, NULL);
     if (rc != SQLITE_OK) {
         int r = db_fail(db, rc, err);
         bool damaged = db->damaged;
@@ -62,37 +62,39 @@ int db_fail(struct db *db, int rc, struct error *err)
     e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
     const char *text = db->h ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
     if (disk_is_full(rc, e)) {
-        return error_set(err, ERROR_DISK_FULL,
-                         "database %s: no room on its disk (%s): free some space, or use --database on "
-                         "another disk",
-                         db->path, text);
+        return error_set(
+            err, ERROR_DISK_FULL,
+            "database %s: no room on its disk (%s): free some space, or use --database on "
+            "another disk",
+            db->path, text);
     }
     switch (rc & 0xff) {
     case SQLITE_NOMEM:
         return error_set(err, ERROR_NO_MEMORY, "database %s: no memory", db->path);
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        return error_set(err, ERROR_BUSY,
-                         "database %s: locked by another program (an open sqlite3 shell?): close it",
-                         db->path);
+        return error_set(
+            err, ERROR_BUSY,
+            "database %s: locked by another program (an open sqlite3 shell?): close it", db->path);
     case SQLITE_INTERRUPT:
         return error_set(err, ERROR_CANCELLED, "database %s: interrupted", db->path);
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
         db->damaged = true;
-        return error_set(err, ERROR_STORE, "database %s: the file is damaged (%s)", db->path,
-                         text);
+        return error_set(err, ERROR_STORE, "database %s: the file is damaged (%s)", db->path, text);
     case SQLITE_READONLY:
-        return error_set(err, ERROR_STORE,
-                         "database %s: it is read-only (%s): gemmd must be able to write the file and "
-                         "its folder",
-                         db->path, text);
+        return error_set(
+            err, ERROR_STORE,
+            "database %s: it is read-only (%s): gemmd must be able to write the file and "
+            "its folder",
+            db->path, text);
     case SQLITE_CANTOPEN:
     case SQLITE_PERM:
-        return error_set(err, ERROR_STORE,
-                         "database %s: it cannot be opened (%s): gemmd's user %d must be able to read and "
-                         "write it",
-                         db->path, e ? strerror(e) : text, (int)geteuid());
+        return error_set(
+            err, ERROR_STORE,
+            "database %s: it cannot be opened (%s): gemmd's user %d must be able to read and "
+            "write it",
+            db->path, e ? strerror(e) : text, (int)geteuid());
     default:
         return error_set(err, ERROR_STORE, "database %s: %s, %s (SQLite code %d)", db->path, text,
                          e ? strerror(e) : "no reason given", rc);
@@ -120,7 +122,7 @@ int db_int(struct db *db, const char *sql, int64_t *out, struct error *err)
     return r < 0 ? r : 0;
 }
 
-/* ---- statements ---------------------------------------------------------------------------- */
+/* ---- statements ------------------------------------------------------------------------------ */
 
 static int cache_grow(struct db *db)
 {
@@ -228,7 +230,7 @@ void db_stmt_finalize(sqlite3_stmt **st)
     sqlite3_finalize(*st);
 }
 
-/* ---- transactions -------------------------------------------------------------------------- */
+/* ---- transactions ---------------------------------------------------------------------------- */
 
 static int lost_transaction(struct db *db, struct error *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One SQLite connection, and the habits we keep with it: prepared statements are kept by their text,
- * transactions nest, and every SQLite code becomes one of ours, with a sentence that names the file.
+ * One SQLite connection, and the habits we keep with it: prepared statements are kept by their
+ * text, transactions nest, and every SQLite code becomes one of ours, with a sentence that names
+ * the file.
  *
  * A statement from db_query belongs to the cache; declare it DB_STMT_AUTO, so that it is reset when
  * the function ends (a statement left open would hold a read transaction, and the WAL could grow).
@@ -23,9 +24,9 @@ struct db_cached {
 };
 
 struct db {
-    sqlite3 *h; /* owned; NULL: closed */
-    char *path; /* owned */
-    bool damaged; /* SQLite met a page that cannot be (SQLITE_CORRUPT, SQLITE_NOTADB) */
+    sqlite3 *h;     /* owned; NULL: closed */
+    char *path;     /* owned */
+    bool damaged;   /* SQLite met a page that cannot be (SQLITE_CORRUPT, SQLITE_NOTADB) */
     unsigned depth; /* transactions begun and not ended */
     bool spoilt;    /* an inner one could not be undone: the outermost may not commit */
     size_t n_cached, cap_cached;

@@ -23,7 +23,7 @@ struct store {
     void *ctx;
     char boot[40]; /* this boot of the host: leases of another one are over */
 
-    int64_t next_id[TABLES]; /* the one writer counts by itself: ids are part of checksums */
+    int64_t next_id[TABLES];    /* the one writer counts by itself: ids are part of checksums */
     char counted_key[HASH_HEX]; /* retention: whose trials `counted` is, while above 0 */
     int64_t counted;
     struct row_scratch scratch;
@@ -39,18 +39,18 @@ __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const c
 int store_attach(struct store *s, struct error *err);
 void store_detach(struct store *s);
 
-/* ---- rows (rows.c) ------------------------------------------------------------------------- */
+/* ---- rows (rows.c) --------------------------------------------------------------------------- */
 
 /* Rows of a table: "SELECT ... FROM <from or table> <tail>". Bad ones are reported and skipped. */
 struct rows {
-    struct store *s;        /* borrowed */
-    const struct table *t;  /* borrowed */
-    sqlite3_stmt *st;       /* borrowed from the cache */
+    struct store *s;       /* borrowed */
+    const struct table *t; /* borrowed */
+    sqlite3_stmt *st;      /* borrowed from the cache */
 };
 int rows_begin(struct rows *r, struct store *s, enum table_id table, struct error *err,
                const char *from, const char *tail, const char *types, ...);
 int rows_next(struct rows *r, void *object, struct error *err); /* 0 end, DB_ROW, fault */
-void rows_end(struct rows *r); /* may be called twice */
+void rows_end(struct rows *r);                                  /* may be called twice */
 #define ROWS_AUTO __attribute__((cleanup(rows_end))) struct rows
 
 /* The first good row: 0, STORE_MISS, fault. */

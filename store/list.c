@@ -27,8 +27,8 @@ struct list {
 #define BEST_COMPUTED                                                                              \
     {                                                                                              \
         {"tflops", "(flops / time_us * 1e-6)"}, {"gbps", "(bytes / time_us * 1e-3)"},              \
-        {"floor_percent", "(100 * floor_us / time_us)"}, {"speedup", "(reference_us / time_us)"},  \
-        {NULL, NULL},                                                                              \
+            {"floor_percent", "(100 * floor_us / time_us)"},                                       \
+            {"speedup", "(reference_us / time_us)"}, {NULL, NULL},                                 \
     }
 /* The flops of a trial are those of its key, which its bests know. */
 #define TRIAL_FLOPS                                                                                \
@@ -37,7 +37,10 @@ struct list {
 static const struct list lists[] = {
     {"best", TABLE_BEST, "current_best", "key", BEST_COMPUTED},
     {"history", TABLE_BEST, NULL, "generation", BEST_COMPUTED},
-    {"trials", TABLE_TRIAL, NULL, "id",
+    {"trials",
+     TABLE_TRIAL,
+     NULL,
+     "id",
      {{"speedup", "(1 / ratio)"}, {"tflops", "(" TRIAL_FLOPS " / time_us * 1e-6)"}, {NULL, NULL}}},
     {"modules", TABLE_MODULE, NULL, "id", {{NULL, NULL}}},
     {"quarantine", TABLE_QUARANTINE, NULL, "id", {{NULL, NULL}}},
@@ -91,8 +94,8 @@ static int unknown_column(const struct list *l, const char *name, struct error *
 enum column_kind { COLUMN_TEXT, COLUMN_NUMBER, COLUMN_ANY };
 
 /* SQL of a column, or of a name inside a JSON column. */
-static int column_sql(const struct list *l, const char *name, char out[256],
-                      enum column_kind *kind, struct error *err)
+static int column_sql(const struct list *l, const char *name, char out[256], enum column_kind *kind,
+                      struct error *err)
 {
     const struct schema *s = tables[l->table].schema;
     const char *dot = strchr(name, '.');
@@ -241,8 +244,8 @@ static void page_sql(const struct query_text *q, int64_t limit, int64_t offset, 
     const char *from = q->list->from ? q->list->from : q->t->name;
     size_t at = (size_t)snprintf(out, SQL_MAX, "SELECT ");
     for (size_t i = 0; i < q->t->schema->n; i++) {
-        at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ",
-                               row_column(&q->t->schema->fields[i]));
+        const char *name = row_column(&q->t->schema->fields[i]);
+        at += (size_t)snprintf(out + at, SQL_MAX - at, "%s, ", name);
     }
     at += (size_t)snprintf(out + at, SQL_MAX - at, "checksum, %s", q->t->rowid);
     for (const struct computed *c = q->list->computed; c->name; c++) {

@@ -15,17 +15,18 @@
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
 
-/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that way. */
+/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that way.
+ */
 static const struct {
     unsigned long magic;
     const char *name;
 } network_file_systems[] = {
-    {0x00006969, "NFS"},     {0x0000517b, "SMB"},       {0xfe534d42, "SMB2"},
-    {0xff534d42, "CIFS"},    {0x0bd00bd0, "Lustre"},    {0x65735546, "FUSE (sshfs and others)"},
-    {0x47504653, "GPFS"},    {0x19830326, "BeeGFS"},    {0x00c36400, "CephFS"},
-    {0x01021997, "9p"},      {0x5346414f, "OpenAFS"},   {0x6b414653, "AFS"},
-    {0x73757245, "Coda"},    {0xaad7aaea, "PanFS"},     {0x0000564c, "NCP"},
-    {0x01161970, "GFS2"},    {0x7461636f, "OCFS2"},     {0x786f4256, "VirtualBox shared folder"},
+    {0x00006969, "NFS"},  {0x0000517b, "SMB"},     {0xfe534d42, "SMB2"},
+    {0xff534d42, "CIFS"}, {0x0bd00bd0, "Lustre"},  {0x65735546, "FUSE (sshfs and others)"},
+    {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"},  {0x00c36400, "CephFS"},
+    {0x01021997, "9p"},   {0x5346414f, "OpenAFS"}, {0x6b414653, "AFS"},
+    {0x73757245, "Coda"}, {0xaad7aaea, "PanFS"},   {0x0000564c, "NCP"},
+    {0x01161970, "GFS2"}, {0x7461636f, "OCFS2"},   {0x786f4256, "VirtualBox shared folder"},
 };
 
 int place_resolve(const char *path, char **out, struct error *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * See row.h. What the checksum covers: the name and value of every column, in order, as MessagePack,
- * hashed to 64 bits. NULL, 0 in an integer column and '' leave no trace, since they are read as the
- * same value ("nothing"); so a later version can add a column and old rows keep their checksums. A
- * real 0 does leave a trace: NULL there means "not known".
+ * See row.h. What the checksum covers: the name and value of every column, in order, as
+ * MessagePack, hashed to 64 bits. NULL, 0 in an integer column and '' leave no trace, since they
+ * are read as the same value ("nothing"); so a later version can add a column and old rows keep
+ * their checksums. A real 0 does leave a trace: NULL there means "not known".
  */
 #include <assert.h>
 #include <math.h>
@@ -100,7 +100,7 @@ void row_scratch_deinit(struct row_scratch *x)
     *x = (struct row_scratch){0};
 }
 
-/* ---- cells --------------------------------------------------------------------------------- */
+/* ---- cells ----------------------------------------------------------------------------------- */
 
 enum cell_type { CELL_NULL, CELL_INT, CELL_REAL, CELL_TEXT, CELL_WRONG };
 
@@ -181,16 +181,17 @@ static struct cell cell_of(const struct table *t, const struct schema_field *f, 
 {
     const char *at = (const char *)object + f->offset;
     const char *json;
-    int64_t v;
+    struct cell c = {.type = CELL_INT};
     switch (f->kind) {
     case SCHEMA_INT:
-        v = *(const int64_t *)at;
-        return (struct cell){.type = v == 0 && t->parent && strcmp(f->name, t->parent) == 0
-                                         ? CELL_NULL
-                                         : CELL_INT,
-                             .integer = v};
+        c.integer = *(const int64_t *)at;
+        if (c.integer == 0 && t->parent && strcmp(f->name, t->parent) == 0) {
+            c.type = CELL_NULL; /* a reference to nothing */
+        }
+        return c;
     case SCHEMA_FLAG:
-        return (struct cell){.type = CELL_INT, .integer = *(const bool *)at};
+        c.integer = *(const bool *)at;
+        return c;
     case SCHEMA_REAL:
         return cell_real(*(const double *)at);
     case SCHEMA_TEXT:
@@ -270,7 +271,7 @@ static int64_t checksum_end(const struct wire_buf *b)
     return column;
 }
 
-/* ---- rows ---------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void *object,
              struct row_scratch *x, struct error *err)
@@ -301,9 +302,8 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
     for (int i = 0; i < n; i++) {
         struct cell c = cell_read(st, i);
         if (c.type == CELL_WRONG) {
-            return sqlite3_errcode(db->h) == SQLITE_NOMEM
-                       ? db_fail(db, SQLITE_NOMEM, err)
-                       : ROW_BAD;
+            return sqlite3_errcode(db->h) == SQLITE_NOMEM ? db_fail(db, SQLITE_NOMEM, err)
+                                                          : ROW_BAD;
         }
         checksum_add(&x->packed, &t->schema->fields[i], &c);
     }

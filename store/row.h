@@ -16,13 +16,19 @@
 struct table {
     const char *name;
     const struct schema *schema;
-    const char *rowid;  /* the column that numbers the rows; "rowid" when no field does */
+    const char *rowid; /* the column that numbers the rows; "rowid" when no field does */
     int64_t (*id)(void *object, int64_t set); /* reads that field, or sets it when set > 0 */
     const char *parent; /* field that is the number of a row of another table; may be NULL */
 };
 
 enum table_id {
-    TABLE_DEVICE, TABLE_RUN, TABLE_TRIAL, TABLE_MODULE, TABLE_BEST, TABLE_QUARANTINE, TABLE_EVENT,
+    TABLE_DEVICE,
+    TABLE_RUN,
+    TABLE_TRIAL,
+    TABLE_MODULE,
+    TABLE_BEST,
+    TABLE_QUARANTINE,
+    TABLE_EVENT,
     TABLES
 };
 extern const struct table tables[TABLES]; /* parents before their children */

@@ -2,11 +2,11 @@
 /*
  * A damaged file is set aside, never thrown away, and a new one is made from what can be read.
  *
- * What can be read is found by row numbers: forward until SQLite meets a bad page, backward from the
- * end until it does, and in the gap between by halving, so that a bad page costs its own rows and
- * hardly any others. Only rows whose checksum is right are taken over. When a table, or all, cannot
- * be found, the file's header or its description of itself may be what is bad. Both are known, so a
- * second try reads a copy with them mended.
+ * What can be read is found by row numbers: forward until SQLite meets a bad page, backward from
+ * the end until it does, and in the gap between by halving, so that a bad page costs its own rows
+ * and hardly any others. Only rows whose checksum is right are taken over. When a table, or all,
+ * cannot be found, the file's header or its description of itself may be what is bad. Both are
+ * known, so a second try reads a copy with them mended.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
@@ -32,7 +32,7 @@
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 
 struct salvage {
-    struct store to;  /* the new file: only what rows_put needs */
+    struct store to; /* the new file: only what rows_put needs */
     struct db from;
     int64_t kept, lost; /* rows taken over; rows with a wrong checksum */
     int64_t generation; /* highest seen */
@@ -42,7 +42,7 @@ struct salvage {
     int64_t n_pristine;
 };
 
-/* ---- file names ---------------------------------------------------------------------------- */
+/* ---- file names ------------------------------------------------------------------------------ */
 
 static void suffixed(const char *path, const char *suffix, char out[NAME_MAX_])
 {
@@ -114,7 +114,7 @@ int salvage_resume(const char *path, struct error *err)
     return access(name, F_OK) == 0 ? swap(path, aside, err) : 0;
 }
 
-/* ---- reading what can be read ----------------------------------------------------------------- */
+/* ---- reading what can be read ---------------------------------------------------------------- */
 
 /* Takes over the row that the statement stands on: 0, or a fault of the new file. */
 static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
@@ -256,14 +256,15 @@ static int open_damaged(struct db *db, const char *path, struct error *err)
         sqlite3_db_config(db->h, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
         int on = 1;
         sqlite3_file_control(db->h, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
-        db_exec(db, "PRAGMA writable_schema=ON; PRAGMA cell_size_check=ON; PRAGMA query_only=ON;"
-                    "BEGIN",
+        db_exec(db,
+                "PRAGMA writable_schema=ON; PRAGMA cell_size_check=ON; PRAGMA query_only=ON;"
+                "BEGIN",
                 err);
     }
     return r;
 }
 
-/* ---- mending the file's description of itself --------------------------------------------------- */
+/* ---- mending the file's description of itself ------------------------------------------------ */
 
 enum { NOT_OURS = 0xff }; /* first byte of a kept page that is a root; no page begins so */
 
@@ -301,9 +302,9 @@ static void put_u32(uint8_t *p, uint32_t v)
     }
 }
 
-/* The first page's header and sqlite_schema, from the new file, into a copy of the damaged one. A file
- * that was made by the same steps has its tables at the same pages; of any other, checksums will say
- * that what is found there are no rows. */
+/* The first page's header and sqlite_schema, from the new file, into a copy of the damaged one. A
+ * file that was made by the same steps has its tables at the same pages; of any other, checksums
+ * will say that what is found there are no rows. */
 static int mend(struct salvage *v, const char *path, struct error *err)
 {
     uint8_t *first = v->pristine;
@@ -377,7 +378,7 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
     return r < 0 ? r : 0;
 }
 
-/* ---- the new file -------------------------------------------------------------------------- */
+/* ---- the new file ---------------------------------------------------------------------------- */
 
 static int make_new(struct salvage *v, const char *path, struct error *err)
 {

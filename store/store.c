@@ -33,14 +33,14 @@ void store_notice(struct store *s, const char *kind, const char *format, ...)
     }
 }
 
-/* ---- open ---------------------------------------------------------------------------------- */
+/* ---- open ------------------------------------------------------------------------------------ */
 
 static const char settings[] = "PRAGMA synchronous=FULL;"
                                "PRAGMA foreign_keys=ON;"
                                "PRAGMA mmap_size=0;"
                                "PRAGMA journal_size_limit=4194304;"
-                               "PRAGMA trusted_schema=OFF;"   /* a copied file is data, not code */
-                               "PRAGMA cell_size_check=ON;"   /* damage is met sooner */
+                               "PRAGMA trusted_schema=OFF;" /* a copied file is data, not code */
+                               "PRAGMA cell_size_check=ON;" /* damage is met sooner */
                                "PRAGMA temp_store=MEMORY;"
                                "CREATE TEMP TABLE bad_row(tbl TEXT, row INTEGER,"
                                " PRIMARY KEY (tbl, row)) STRICT;";
@@ -86,7 +86,8 @@ static int attach_version(struct store *s, struct error *err)
     return r;
 }
 
-/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows. */
+/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows.
+ */
 static int attach_ids(struct store *s, enum table_id table, struct error *err)
 {
     const struct table *t = &tables[table];
@@ -189,7 +190,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     s->flags = o->flags;
     s->lock_fd = -1;
     s->stats_at = -1;
-    s->trials_per_key_max = o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
+    s->trials_per_key_max =
+        o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
     s->notice = o->notice;
     s->ctx = o->ctx;
     read_boot_id(s->boot, sizeof(s->boot));
@@ -206,7 +208,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     return 0;
 }
 
-void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *), void *ctx)
+void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
+                      void *ctx)
 {
     s->notice = notice;
     s->ctx = ctx;
@@ -229,7 +232,7 @@ struct store *store_close(struct store *s)
     return NULL;
 }
 
-/* ---- groups, checks, copies ---------------------------------------------------------------- */
+/* ---- groups, checks, copies ------------------------------------------------------------------ */
 
 int store_begin(struct store *s, struct error *err)
 {
@@ -318,8 +321,7 @@ int store_tidy(struct store *s, struct error *err)
     }
     int rc = sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     /* A reader in the way is no fault: it ends, and the next time comes. */
-    return rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0
-                                                         : db_fail(&s->db, rc, err);
+    return rc == SQLITE_OK || (rc & 0xff) == SQLITE_BUSY ? 0 : db_fail(&s->db, rc, err);
 }
 
 static int count_rows(struct store *s, struct store_stats *out, struct error *err)

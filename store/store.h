@@ -3,8 +3,8 @@
  * The store: SQLite, and nothing but SQLite. Synchronous; one thread at a time owns a `struct
  * store`. What ops read (tables, views, columns) is in docs/store.md: it is an interface.
  *
- * Every row that answers are made from carries a checksum (hash64 over its columns in schema order);
- * a row whose checksum is wrong is reported and treated as absent. Writes are WAL with
+ * Every row that answers are made from carries a checksum (hash64 over its columns in schema
+ * order); a row whose checksum is wrong is reported and treated as absent. Writes are WAL with
  * synchronous=FULL: when a call has returned 0, the row survives kill -9 and power loss.
  */
 #ifndef GEMMD_STORE_STORE_H
@@ -41,7 +41,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
 /* Whom to tell from now on: the opener and the thread that goes on may be two. */
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
                       void *ctx);
-struct store *store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
+struct store *
+store_close(struct store *s); /* truncating checkpoint; keeps the WAL file (PERSIST) */
 
 /* Several of the calls below as one transaction, durable when commit has returned 0. After a fault
  * in between, or of the commit, call rollback or nothing, and make the calls again one by one. */
@@ -65,10 +66,10 @@ int store_tidy(struct store *s, struct error *err);
 int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
                     struct error *err);
 
-int store_add_run(struct store *s, struct run *r, struct error *err);    /* sets r->id */
+int store_add_run(struct store *s, struct run *r, struct error *err); /* sets r->id */
 int store_end_run(struct store *s, const struct run *r, struct error *err);
-int store_add_trial(struct store *s, struct trial *t, struct error *err); /* sets t->id */
-int store_add_module(struct store *s, const struct module *m, struct error *err); /* or touches */
+int store_add_trial(struct store *s, struct trial *t, struct error *err);           /* sets t->id */
+int store_add_module(struct store *s, const struct module *m, struct error *err);   /* or touches */
 int store_add_quarantine(struct store *s, struct quarantine *q, struct error *err); /* or counts */
 int store_add_event(struct store *s, struct event *e, struct error *err);
 int store_put_device(struct store *s, const struct device_info *d, struct error *err);

@@ -11,7 +11,8 @@
 
 const char *const version1_sql[] = {
     "CREATE TABLE device (\n"
-    "  kind TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT PRIMARY KEY NOT NULL, arch TEXT NOT NULL,\n"
+    "  kind TEXT NOT NULL, name TEXT NOT NULL, uuid TEXT PRIMARY KEY NOT NULL, arch TEXT NOT "
+    "NULL,\n"
     "  cuda_index INTEGER NOT NULL, sm_count INTEGER NOT NULL, cc_major INTEGER NOT NULL,\n"
     "  cc_minor INTEGER NOT NULL, smem_optin INTEGER NOT NULL, smem_per_sm INTEGER NOT NULL,\n"
     "  regs_per_block INTEGER NOT NULL, warp_size INTEGER NOT NULL, l2_bytes INTEGER NOT NULL,\n"

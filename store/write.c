@@ -106,7 +106,7 @@ int store_add_quarantine(struct store *s, struct quarantine *q, struct error *er
     return r;
 }
 
-/* ---- trials -------------------------------------------------------------------------------- */
+/* ---- trials ---------------------------------------------------------------------------------- */
 
 static int keep_if_known(struct store *s, const char *sql, int64_t *id, struct error *err)
 {
@@ -181,7 +181,7 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
     return r;
 }
 
-/* ---- bests --------------------------------------------------------------------------------- */
+/* ---- bests ----------------------------------------------------------------------------------- */
 
 /* Callers that were not told the number of a trial leave it 0. */
 static int find_trial(struct store *s, struct best *b, struct error *err)
@@ -283,7 +283,7 @@ int store_unpin(struct store *s, const char *key, struct best *now, struct error
     return r ? r : db_end(&s->db, unpin(s, key, now, err), err);
 }
 
-/* ---- leases -------------------------------------------------------------------------------- */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 static int64_t boottime_ms(void)
 {

@@ -18,6 +18,7 @@
 
 static const double SETUP_US = 4;        /* launch, scan of the experts */
 static const double TILE_US = 0.6;       /* finding a tile, filling the registers again */
+static const double BLOCK_CYCLES = 80;   /* barrier and bookkeeping of one reduction block */
 static const double LATENCY_US = 0.9;    /* from memory to shared memory, under load */
 static const double L2_BYTES_CYCLE = 46; /* per SM */
 static const double SHARED_BYTES_CYCLE = 128;
@@ -65,7 +66,8 @@ static double block_us(const struct portable_tile *t, const struct machine *m, d
     double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
                                                               : warps >= 8 ? 0.3
                                                                            : 0.6);
-    return fmax(compute, fmax(l2, latency));
+    /* Trips differ: a deeper ring also hides the slower ones. */
+    return fmax(compute + BLOCK_CYCLES / m->cycles_us, fmax(l2, latency)) + 0.1 * latency;
 }
 
 struct shape {              /* of a launch in tiles */
@@ -145,6 +147,19 @@ static double traffic(const struct problem *p, const struct grouped_gemm_problem
     return bytes + again;
 }
 
+/* Which tiles run side by side, where all fits into L2: measured on another kernel, a few per cent.
+ * In forward and dX row tiles should share a column of W; in dW neighbours along c share rows of
+ * dY. */
+static double order_factor(const struct grouped_gemm_problem *v, const struct portable_tile *t,
+                           const int64_t rows[])
+{
+    if (v->mode == GEMM_DW) {
+        return t->group > 1 ? 1.01 : 1;
+    }
+    bool several = row_tiles(v, t, rows) > (double)v->experts;
+    return several && t->group == 1 ? 1.03 : t->group == 8 ? 1 : 1.001;
+}
+
 static double predict(const struct problem *p, const struct grouped_gemm_problem *v,
                       const struct portable_tile *t, const struct device_info *info,
                       const int64_t rows[])
@@ -158,7 +173,7 @@ static double predict(const struct problem *p, const struct grouped_gemm_problem
         us = waves_us(t, &m, row_tiles(v, t, rows) * cols, ceil(depth / t->d), dtype_size(v->out));
     }
     double memory = traffic(p, v, t, info, rows) / m.bytes_us;
-    return SETUP_US + fmax(us, memory) + 0.1 * fmin(us, memory);
+    return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, rows);
 }
 
 static void rows_of(const struct grouped_gemm_problem *v, const struct workload *w, int64_t rows[])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long the ledger keeps the loop: loading N bests (default 100,000), and the time from a publish
- * to its durable answer. Not a test: it prints, `meson test --benchmark` runs it.
+ * How long the ledger keeps the loop: loading N bests (default 100,000), and the time from a
+ * publish to its durable answer. Not a test: it prints, `meson test --benchmark` runs it.
  */
 #include <stdio.h>
 #include <stdlib.h>

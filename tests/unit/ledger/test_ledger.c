@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local ledger: what its contract in daemon/ledger.h promises, on a real loop and a real file. */
+/* The local ledger: what its contract in daemon/ledger.h promises, on a real loop and a real file.
+ */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include <sqlite3.h>
 
 #include "daemon/ledger_local.h"
 #include "proto/limits.h"
@@ -15,8 +18,8 @@ struct bench {
     struct fixture *f;
     uv_loop_t loop;
     struct ledger *l;
-    bool in_call;   /* a call has not returned yet: no callback may come */
-    int callbacks;  /* answered */
+    bool in_call;  /* a call has not returned yet: no callback may come */
+    int callbacks; /* answered */
     int notices;
     char kinds[512]; /* of the notices, with spaces */
     bool stopped;
@@ -187,7 +190,7 @@ static struct ledger_status counts(struct bench *b)
     return b->counts;
 }
 
-/* ---- tests -------------------------------------------------------------------------------------- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void starts_and_stops(void **state)
 {
@@ -427,7 +430,8 @@ static void a_load_that_is_stopped(void **state)
     assert_in_range(b.loaded, 1, MANY);
 }
 
-/* ---- a full disk ---------------------------------------------------------------------------------- */
+/* ---- a full disk
+ * ---------------------------------------------------------------------------------- */
 
 static void limit_files(rlim_t bytes)
 {
@@ -473,7 +477,7 @@ static void a_full_disk_stops_nothing(void **state)
     assert_int_equal(s.bests, 1);
     assert_true(s.disk_full);
     assert_string_equal(b.kinds, "disk_full "); /* said once */
-    CALL_OK(&b, load, on_load, NULL); /* reading goes on */
+    CALL_OK(&b, load, on_load, NULL);           /* reading goes on */
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.loaded, 1);
     fixture_best(best, 2, 2);
@@ -527,7 +531,8 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     free(best);
 }
 
-/* ---- damage ---------------------------------------------------------------------------------------- */
+/* ---- damage
+ * ---------------------------------------------------------------------------------------- */
 
 static void damage_is_repaired_on_the_way(void **state)
 {
@@ -561,14 +566,69 @@ static void damage_is_repaired_on_the_way(void **state)
     free(best);
 }
 
+static void on_long(uv_timer_t *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+/* The thorough check comes by itself when it is quiet after a load: a bad trial is told of, which
+ * no load would have met; then a bad page, and the file is made anew. */
+static void the_file_is_checked_when_it_is_quiet(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    uv_timer_t timer;
+    sqlite3 *h;
+    for (int round = 0; round < 2; round++) {
+        bool too_long = false;
+        struct store *s = fixture_open(f);
+        if (round == 0) {
+            fixture_fill(s);
+        }
+        store_close(s);
+        assert_int_equal(sqlite3_open(f->path, &h), SQLITE_OK);
+        if (round == 0) {
+            sqlite3_exec(h, "UPDATE trial SET time_us = 1 WHERE id = 3", NULL, NULL, NULL);
+        } else {
+            sqlite3_exec(h,
+                         "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET rootpage ="
+                         " (SELECT rootpage FROM sqlite_schema WHERE name = 'best_trial')"
+                         " WHERE name = 'trial_key'",
+                         NULL, NULL, NULL);
+        }
+        sqlite3_close(h);
+        assert_ok(begin(&b, f, &err));
+        CALL_OK(&b, load, on_load, NULL);
+        wait_for(&b, 1);
+        uv_timer_init(&b.loop, &timer);
+        timer.data = &too_long;
+        uv_timer_start(&timer, on_long, 30000, 0);
+        while (b.notices == 0 && !too_long) {
+            uv_run(&b.loop, UV_RUN_ONCE);
+        }
+        uv_close((uv_handle_t *)&timer, NULL);
+        assert_string_equal(b.kinds, round == 0 ? "corrupt_row " : "corrupt_file ");
+        assert_int_equal(counts(&b).trials, round == 0 ? 96 : 95);
+        end(&b);
+    }
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(starts_and_stops), T(a_start_that_fails_leaves_nothing), T(every_call_is_answered_once),
-        T(many_writes_keep_their_order), T(stopping_carries_out_what_was_asked),
-        T(loads_in_batches), T(a_load_that_is_stopped), T(a_full_disk_stops_nothing),
-        T(unsaved_bests_are_evicted_or_told), T(damage_is_repaired_on_the_way),
+        T(starts_and_stops),
+        T(a_start_that_fails_leaves_nothing),
+        T(every_call_is_answered_once),
+        T(many_writes_keep_their_order),
+        T(stopping_carries_out_what_was_asked),
+        T(loads_in_batches),
+        T(a_load_that_is_stopped),
+        T(a_full_disk_stops_nothing),
+        T(unsaved_bests_are_evicted_or_told),
+        T(damage_is_repaired_on_the_way),
+        T(the_file_is_checked_when_it_is_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

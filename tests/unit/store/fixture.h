@@ -18,7 +18,7 @@ struct fixture {
     char dir[64];
     char path[96]; /* a database in it, not made yet */
     int notices;
-    char kind[32];  /* of the last notice */
+    char kind[32]; /* of the last notice */
     char text[512];
 };
 
@@ -29,7 +29,8 @@ void fixture_notice(void *fixture, const char *kind, const char *text);
 /* Opens f->path with the fixture's notice; fails the test when it cannot. */
 struct store *fixture_open(struct fixture *f);
 struct store_options fixture_options(struct fixture *f);
-void fixture_path(const struct fixture *f, const char *suffix, char out[128]); /* f->path + suffix */
+void fixture_path(const struct fixture *f, const char *suffix,
+                  char out[128]); /* f->path + suffix */
 
 /* Rows that are plausible, complete, and differ by i. NaN where a time is not known. */
 void fixture_key(int i, char out[HASH_HEX]);

@@ -64,13 +64,17 @@ static void settings_are_made(void **state)
         const char *sql;
         int64_t value;
     } rows[] = {
-        {"PRAGMA synchronous", 2},   {"PRAGMA foreign_keys", 1},
-        {"PRAGMA mmap_size", 0},     {"PRAGMA journal_size_limit", 4194304},
+        {"PRAGMA synchronous", 2},
+        {"PRAGMA foreign_keys", 1},
+        {"PRAGMA mmap_size", 0},
+        {"PRAGMA journal_size_limit", 4194304},
         {"PRAGMA user_version", STORE_SCHEMA_VERSION},
         {"PRAGMA application_id", 0x67656d6d},
         {"SELECT count(*) FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND"
-         " NOT strict AND name NOT LIKE 'sqlite_%'", 0},
-        {"PRAGMA auto_vacuum", 0},   {"PRAGMA page_size", 4096},
+         " NOT strict AND name NOT LIKE 'sqlite_%'",
+         0},
+        {"PRAGMA auto_vacuum", 0},
+        {"PRAGMA page_size", 4096},
         {"SELECT journal_mode = 'wal' FROM pragma_journal_mode", 1},
     };
     struct store *s = fixture_open(*state);
@@ -169,8 +173,9 @@ static void trials_of_a_key(void **state)
     struct error err = ERROR_NULL;
     struct trial *t = calloc(1, sizeof(*t)), *out;
     uint32_t n;
-    static const char *const states[] = {"ok", "aborted", "hung", "cancelled", "compile",
-                                         "crashed", "wrong_result", "device_lost", "invalid"};
+    static const char *const states[] = {"ok",           "aborted",     "hung",
+                                         "cancelled",    "compile",     "crashed",
+                                         "wrong_result", "device_lost", "invalid"};
     for (int i = 0; i < 9; i++) {
         fixture_trial(t, 0, 7, i);
         strcpy(t->status, states[i]);
@@ -514,9 +519,11 @@ static void checks_find_bad_rows(void **state)
     fixture_fill(s);
     assert_ok(store_check(s, &bad, &err));
     assert_int_equal(bad, 0);
-    assert_ok(db_exec(&s->db, "UPDATE best SET time_us = 1 WHERE generation = 6;"
-                              "UPDATE trial SET checksum = checksum + 1 WHERE id IN (3, 4);"
-                              "UPDATE event SET uid = 0 WHERE id = 1", &err));
+    assert_ok(db_exec(&s->db,
+                      "UPDATE best SET time_us = 1 WHERE generation = 6;"
+                      "UPDATE trial SET checksum = checksum + 1 WHERE id IN (3, 4);"
+                      "UPDATE event SET uid = 0 WHERE id = 1",
+                      &err));
     assert_ok(store_check(s, &bad, &err));
     assert_int_equal(bad, 4);
     assert_int_equal(f->notices, 4);
@@ -541,8 +548,10 @@ static void a_bad_best_is_a_miss(void **state)
         fixture_best(b, 1, i);
         assert_ok(store_publish(s, b, &err));
     }
-    assert_ok(db_exec(&s->db, "UPDATE best SET config = replace(config, '64', '65') WHERE"
-                              " generation = 2", &err));
+    assert_ok(db_exec(&s->db,
+                      "UPDATE best SET config = replace(config, '64', '65') WHERE"
+                      " generation = 2",
+                      &err));
     assert_int_equal(find_best(s, 1, b), STORE_MISS);
     free(b);
     store_close(s);
@@ -604,13 +613,26 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(columns_are_the_fields), T(settings_are_made), T(bests_survive_reopening),
-        T(each_best_stops_when_told), T(values_at_the_edges), T(trials_of_a_key),
-        T(references_are_kept_or_dropped), T(modules_are_touched),
-        T(quarantine_counts_and_is_lifted), T(old_trials_go_first), T(events_are_capped),
-        T(evicting_never_gives_a_number_twice), T(unpinning), T(leases),
-        T(groups_commit_or_vanish), T(backups), T(checks_find_bad_rows), T(a_bad_best_is_a_miss),
-        T(read_only_reads), T(wal_is_put_back_when_idle),
+        T(columns_are_the_fields),
+        T(settings_are_made),
+        T(bests_survive_reopening),
+        T(each_best_stops_when_told),
+        T(values_at_the_edges),
+        T(trials_of_a_key),
+        T(references_are_kept_or_dropped),
+        T(modules_are_touched),
+        T(quarantine_counts_and_is_lifted),
+        T(old_trials_go_first),
+        T(events_are_capped),
+        T(evicting_never_gives_a_number_twice),
+        T(unpinning),
+        T(leases),
+        T(groups_commit_or_vanish),
+        T(backups),
+        T(checks_find_bad_rows),
+        T(a_bad_best_is_a_miss),
+        T(read_only_reads),
+        T(wal_is_put_back_when_idle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * kill -9. A child publishes as fast as it can and says through a pipe which generations it was told
- * are durable; it is killed at a random moment, and every one of them must be there.
+ * kill -9. A child publishes as fast as it can and says through a pipe which generations it was
+ * told are durable; it is killed at a random moment, and every one of them must be there.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -78,7 +78,8 @@ static void killed_writers_lose_nothing(void **state)
         assert_int_equal(bad, 0);
         for (int64_t g = 1; g <= last; g++) {
             if (serial_of[g]) {
-                assert_ok(rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i", g));
+                assert_ok(
+                    rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i", g));
                 assert_int_equal(record_int(&b->config, "serial", -1), serial_of[g] - 1);
                 assert_true(b->trial > 0);
             }

@@ -17,7 +17,7 @@ enum { BESTS = 13, TRIALS = 96, PAGE = 4096 }; /* of fixture_fill */
 
 /* What fixture_fill put in, as it is read from an undamaged file. */
 struct originals {
-    struct best *bests; /* by generation, from 1 */
+    struct best *bests;   /* by generation, from 1 */
     struct trial *trials; /* by id, from 1 */
     uint8_t *bytes;       /* of the file */
     size_t n;
@@ -374,8 +374,8 @@ static void damage_met_at_work(void **state)
     int64_t root;
     originals_make(f, &o);
     struct store *s = fixture_open(f);
-    assert_ok(db_int(&s->db, "SELECT rootpage FROM sqlite_schema WHERE name = 'trial_key'", &root,
-                     &err));
+    assert_ok(
+        db_int(&s->db, "SELECT rootpage FROM sqlite_schema WHERE name = 'trial_key'", &root, &err));
     store_close(s);
     memset(o.bytes + (root - 1) * PAGE, 0xff, PAGE);
     write_file(f->path, o.bytes, o.n);
@@ -479,10 +479,17 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(flipped_bits), T(flipped_bits_in_the_wal), T(garbage_is_set_aside),
-        T(a_damaged_header_costs_nothing), T(numbers_go_on_after_a_rebuild), T(lost_pages),
-        T(a_file_cut_short), T(damage_met_at_work), T(a_damaged_description),
-        T(an_interrupted_rebuild), T(a_failed_rebuild_leaves_all_in_place),
+        T(flipped_bits),
+        T(flipped_bits_in_the_wal),
+        T(garbage_is_set_aside),
+        T(a_damaged_header_costs_nothing),
+        T(numbers_go_on_after_a_rebuild),
+        T(lost_pages),
+        T(a_file_cut_short),
+        T(damage_met_at_work),
+        T(a_damaged_description),
+        T(an_interrupted_rebuild),
+        T(a_failed_rebuild_leaves_all_in_place),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * docs/store.md is an interface: every statement in it runs on a filled database and finds something,
- * through the C API and, where it is installed, through the sqlite3 shell that it tells people to
- * use; and it names every column there is.
+ * docs/store.md is an interface: every statement in it runs on a filled database and finds
+ * something, through the C API and, where it is installed, through the sqlite3 shell that it tells
+ * people to use; and it names every column there is.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -115,7 +115,8 @@ static void statements_run_beside_the_daemon_and_after_it(void **state)
     store_close(s);
     statements(f, shell);
     if (!shell) {
-        print_message("the sqlite3 shell is not installed: statements ran through the C API only\n");
+        print_message(
+            "the sqlite3 shell is not installed: statements ran through the C API only\n");
     }
 }
 
@@ -164,7 +165,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(statements_run_beside_the_daemon_and_after_it), T(every_table_and_column_is_described),
+        T(statements_run_beside_the_daemon_and_after_it),
+        T(every_table_and_column_is_described),
     };
     return cmocka_run_group_tests(tests, read_doc, free_doc);
 }

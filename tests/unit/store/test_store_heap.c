@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Want of memory inside SQLite: its Nth allocation fails (once, and from then on), for every N until
- * a run passes clean. Whatever was reported as done is there afterwards; nothing else is damaged.
+ * Want of memory inside SQLite: its Nth allocation fails (once, and from then on), for every N
+ * until a run passes clean. Whatever was reported as done is there afterwards; nothing else is
+ * damaged.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -110,8 +111,8 @@ static void verify(struct fixture *f, const struct outcome *o, struct best *b)
     assert_int_equal(f->notices, 0); /* nothing was set aside, nothing was bad */
     assert_ok(store_each_best(s, count_best, &n, &err));
     if (o->generation) {
-        assert_ok(rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i",
-                             o->generation));
+        assert_ok(
+            rows_first(s, TABLE_BEST, b, &err, NULL, "WHERE generation = ?1", "i", o->generation));
         assert_int_equal(record_int(&b->config, "serial", -1), 1);
     }
     assert_true(n >= 11);
@@ -168,10 +169,57 @@ static void every_allocation_fails_once(void **state)
     free(t);
 }
 
+/* A rebuild that runs out of memory leaves no row out: it fails, and the next one has them all. */
+static void every_allocation_of_a_rebuild_fails(void **state)
+{
+    struct fixture *f = *state;
+    struct store_options options = fixture_options(f);
+    struct error err = ERROR_NULL;
+    char kept[128], command[400];
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    store_close(s);
+    FILE *file = fopen(f->path, "r+");
+    assert_non_null(file);
+    assert_int_equal(fwrite("damaged header!!", 1, 16, file), 16);
+    fclose(file);
+    fixture_path(f, ".kept", kept);
+    copy(f->path, kept);
+    int failed = 0;
+    long failing = 0;
+    for (bool clean = false; !clean; failing += 1 + failing / 40) {
+        snprintf(command, sizeof(command), "rm -f '%s-wal' '%s-shm' '%s.corrupt'*", f->path,
+                 f->path, f->path);
+        assert_int_equal(system(command), 0);
+        copy(kept, f->path);
+        countdown = failing;
+        for_good = false;
+        int r = store_open(&options, &s, &err);
+        clean = countdown > 0;
+        countdown = -1;
+        if (r == 0) {
+            store_close(s);
+        }
+        failed += r < 0;
+        int n = 0;
+        int64_t trials;
+        s = fixture_open(f);
+        assert_ok(store_each_best(s, count_best, &n, &err));
+        assert_int_equal(n, 12);
+        assert_ok(db_int(&s->db, "SELECT count(*) FROM trial", &trials, &err));
+        assert_int_equal(trials, 96);
+        store_close(s);
+    }
+    print_message("clean after %ld allocations, %d rebuilds failed\n", failing, failed);
+    assert_true(failed > 20);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_allocation_fails_once, fixture_setup,
+                                        fixture_teardown),
+        cmocka_unit_test_setup_teardown(every_allocation_of_a_rebuild_fails, fixture_setup,
                                         fixture_teardown),
     };
     sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real);

@@ -76,8 +76,8 @@ static void every_list_has_its_rows(void **state)
         int64_t rows;
         const char *column;
     } all[] = {
-        {"best", 12, "config"},    {"history", 13, "generation"}, {"trials", 96, "limit_value"},
-        {"modules", 4, "flags"},   {"quarantine", 4, "deaths"},   {"runs", 1, "build"},
+        {"best", 12, "config"},       {"history", 13, "generation"}, {"trials", 96, "limit_value"},
+        {"modules", 4, "flags"},      {"quarantine", 4, "deaths"},   {"runs", 1, "build"},
         {"devices", 1, "cuda_index"}, {"events", 4, "text"},
     };
     struct store *s = fixture_open(*state);
@@ -197,7 +197,8 @@ static void names_and_values_that_are_wrong(void **state)
 /* Whatever a client writes into a value stays a value. */
 static void values_are_no_sql(void **state)
 {
-    static const char *const values[] = {"'; DROP TABLE best; --", "~' OR 1=1 --", "\") --", "%", "_"};
+    static const char *const values[] = {"'; DROP TABLE best; --", "~' OR 1=1 --", "\") --", "%",
+                                         "_"};
     struct store *s = fixture_open(*state);
     struct record *r = calloc(1, sizeof(*r));
     struct error err = ERROR_NULL;
@@ -339,9 +340,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(every_list_has_its_rows), T(rows_are_as_clients_see_them), T(filters),
-        T(names_and_values_that_are_wrong), T(values_are_no_sql), T(order), T(pages),
-        T(pages_leave_out_bad_rows), T(at_most_256_rows),
+        T(every_list_has_its_rows),
+        T(rows_are_as_clients_see_them),
+        T(filters),
+        T(names_and_values_that_are_wrong),
+        T(values_are_no_sql),
+        T(order),
+        T(pages),
+        T(pages_leave_out_bad_rows),
+        T(at_most_256_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

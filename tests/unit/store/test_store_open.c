@@ -109,9 +109,9 @@ static void network_file_systems_are_refused(void **state)
         unsigned long magic;
         const char *name;
     } rows[] = {
-        {0x6969, "NFS"},        {0xff534d42, "CIFS"},   {0x517b, "SMB"},     {0xfe534d42, "SMB2"},
-        {0x0bd00bd0, "Lustre"}, {0x65735546, "FUSE"},   {0x47504653, "GPFS"},
-        {0x19830326, "BeeGFS"}, {0x00c36400, "CephFS"}, {0x01021997, "9p"},  {0x5346414f, "AFS"},
+        {0x6969, "NFS"},        {0xff534d42, "CIFS"}, {0x517b, "SMB"},      {0xfe534d42, "SMB2"},
+        {0x0bd00bd0, "Lustre"}, {0x65735546, "FUSE"}, {0x47504653, "GPFS"}, {0x19830326, "BeeGFS"},
+        {0x00c36400, "CephFS"}, {0x01021997, "9p"},   {0x5346414f, "AFS"},
     };
     struct fixture *f = *state;
     struct store *s;
@@ -271,7 +271,7 @@ static void a_failed_migration_changes_nothing(void **state)
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
 }
 
-/* ---- no room ------------------------------------------------------------------------------- */
+/* ---- no room --------------------------------------------------------------------------------- */
 
 static void limit_files(rlim_t bytes)
 {
@@ -390,11 +390,18 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(places_that_will_not_do), T(files_without_permission),
-        T(network_file_systems_are_refused), T(one_writer_at_a_time), T(relative_and_odd_names),
-        T(newer_versions_are_refused), T(other_programs_files_are_refused),
-        T(old_versions_are_migrated), T(a_failed_migration_changes_nothing), T(a_full_disk),
-        T(a_full_database), T(no_room_to_begin),
+        T(places_that_will_not_do),
+        T(files_without_permission),
+        T(network_file_systems_are_refused),
+        T(one_writer_at_a_time),
+        T(relative_and_odd_names),
+        T(newer_versions_are_refused),
+        T(other_programs_files_are_refused),
+        T(old_versions_are_migrated),
+        T(a_failed_migration_changes_nothing),
+        T(a_full_disk),
+        T(a_full_database),
+        T(no_room_to_begin),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
