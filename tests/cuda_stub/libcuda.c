@@ -380,7 +380,8 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
     return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
 }
 
-/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does. */
+/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does.
+ */
 STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
                                           const uint64_t *size, const uint64_t *stride,
                                           const unsigned *box, const unsigned *step, int interleave,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tensor maps: what a launch asks for in words, encoded by the driver into the kernel's params. This
- * takes 0.05 microseconds a map and no call to the GPU, so maps are not kept.
+ * Tensor maps: what a launch asks for in words, encoded by the driver into the kernel's params.
+ * This takes 0.05 microseconds a map and no call to the GPU, so maps are not kept.
  */
 #include "kernels/devices/cuda/maps.h"
 
@@ -72,8 +72,10 @@ int cuda_maps_encode(const struct cuda_driver *cu, const struct launch *l, struc
 {
     int r = 0;
     if (!cu->map_encode) {
-        return error_set(err, ERROR_NO_DEVICE, "the driver has no cuTensorMapEncodeTiled, which kernel "
-                         "%s needs: update it to 525 or newer", l->entry);
+        return error_set(err, ERROR_NO_DEVICE,
+                         "the driver has no cuTensorMapEncodeTiled, which kernel "
+                         "%s needs: update it to 525 or newer",
+                         l->entry);
     }
     memcpy(out->bytes, l->params, l->params_bytes);
     for (uint32_t i = 0; i < l->n_maps && r == 0; i++) {

@@ -4,15 +4,17 @@
  * hopper.h for how its files share the work.
  *
  * Legality is exact for shared memory, to the byte. Registers follow two rules that ptxas enforces:
- * one wgmma must fit into what a thread has at launch, and a consumer's accumulators into what it has
- * after it took the producer's registers. What a variant really spills, its compiler's log says.
+ * one wgmma must fit into what a thread has at launch, and a consumer's accumulators into what it
+ * has after it took the producer's registers. What a variant really spills, its compiler's log
+ * says.
  */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper.h"
 #include "kernels/families/grouped_gemm/portable.h"
 
-/* ---- tiles ---------------------------------------------------------------------------------------- */
+/* ---- tiles
+ * ---------------------------------------------------------------------------------------- */
 
 /* What BLOCK_SIZE_M, N, K tile in each mode. */
 enum role { ROWS, COLS, DEPTH, ROLES };
@@ -24,7 +26,7 @@ static const enum role roles[][ROLES] = {
 };
 
 enum {
-    ROW = 128,               /* bytes of a row in shared memory */
+    ROW = 128, /* bytes of a row in shared memory */
     REGISTERS_SM = 65536,
     ACCUMULATORS_MAX = 192,  /* 240 registers, less what else a consumer needs */
     ACCUMULATORS_MANY = 160, /* from here on a consumer needs all it can get */
@@ -39,7 +41,7 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     bool many = t->accumulators > ACCUMULATORS_MANY;
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
-    } else if (t->gather && (v->mode != GEMM_DW || t->r > 128)) {
+    } else if (t->gather && v->mode != GEMM_DW) {
         t->consumer_registers = 224;
         t->producer_registers = 56;
     } else if (many && !t->tma_store && !t->gather && v->mode != GEMM_DX) {
@@ -78,6 +80,7 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .staging = (int)record_int(config, "staging_buffers", 1),
         .in_flight = (int)record_int(config, "in_flight", 1),
         .tma_store = record_bool(config, "use_tma_store", !v->scatter),
+        .skip_rows = record_bool(config, "skip_rows", false),
         .permute_copy = copy,
         .gather = !copy && (v->gather_x || v->gather_dy),
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
@@ -91,7 +94,8 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
     t->smem = shared_bytes(v, t);
 }
 
-/* ---- the tunables ---------------------------------------------------------------------------------- */
+/* ---- the tunables
+ * ---------------------------------------------------------------------------------- */
 
 /* wgmma and setmaxnreg exist in sm_90a alone. */
 bool hopper_supports(const struct device_info *info)
@@ -187,6 +191,8 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
              "pieces of the output in shared memory, per multiplying warpgroup");
     add_ints(out, &n, "in_flight", false, in_flight_values,
              "blocks being multiplied when the next is issued");
+    add_bool(out, &n, "skip_rows", true, true,
+             "a multiplying warpgroup with 128 rows leaves out 64 that do not exist");
     add_texts(out, &n, "cluster_shape_mn", false, clusters, "thread blocks that share operands");
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
@@ -201,12 +207,14 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     return n;
 }
 
-/* ---- what is legal --------------------------------------------------------------------------------- */
+/* ---- what is legal
+ * --------------------------------------------------------------------------------- */
 
 static const char *const known[] = {
-    "BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K", "num_warps", "schedule", "num_stages",
-    "staging_buffers", "in_flight", "cluster_shape_mn", "permute_copy", "GROUP_SIZE_M", "raster",
-    "expert_order", "NUM_KSPLIT", NULL,
+    "BLOCK_SIZE_M", "BLOCK_SIZE_N",     "BLOCK_SIZE_K",    "num_warps",
+    "schedule",     "num_stages",       "staging_buffers", "in_flight",
+    "skip_rows",    "cluster_shape_mn", "permute_copy",    "GROUP_SIZE_M",
+    "raster",       "expert_order",     "NUM_KSPLIT",      NULL,
 };
 
 struct int_rule {
@@ -221,8 +229,10 @@ static int check_int(const struct record *config, const struct int_rule *rule,
 {
     struct value value;
     if (!record_get(config, rule->name, &value)) {
-        return !rule->required ? 0 : rejection_set(why, ERROR_INVALID, "missing_parameter",
-            "%s is missing: the hopper kernel needs it, %s", rule->name, rule->use);
+        return !rule->required ? 0
+                               : rejection_set(why, ERROR_INVALID, "missing_parameter",
+                                               "%s is missing: the hopper kernel needs it, %s",
+                                               rule->name, rule->use);
     }
     int64_t v = value.type == VALUE_INT ? value.integer : -1;
     if (v < rule->least || v > rule->most || v % rule->multiple) {
@@ -239,8 +249,10 @@ static int check_text(const struct record *config, const char *name, const char 
 {
     struct value value;
     if (!record_get(config, name, &value)) {
-        return !required ? 0 : rejection_set(why, ERROR_INVALID, "missing_parameter",
-            "%s is missing: the hopper kernel needs it, %s or %s", name, values[0], values[1]);
+        return !required ? 0
+                         : rejection_set(why, ERROR_INVALID, "missing_parameter",
+                                         "%s is missing: the hopper kernel needs it, %s or %s",
+                                         name, values[0], values[1]);
     }
     for (const char *const *v = values; *v; v++) {
         if (value.type == VALUE_TEXT && strcmp(*v, value.text) == 0) {
@@ -294,27 +306,43 @@ static int check_load(const struct record *config, const char *name, bool here, 
     if (!here || gathered || record_bool(config, name, true)) {
         return 0; /* a true one for a gathered operand, the rules of the modes refuse */
     }
-    return rejection_set(why, ERROR_INVALID, "tma_loads", "%s=false: the hopper kernel loads "
-                         "contiguous operands by TMA only; leave it out or set it to true", name);
+    return rejection_set(why, ERROR_INVALID, "tma_loads",
+                         "%s=false: the hopper kernel loads "
+                         "contiguous operands by TMA only; leave it out or set it to true",
+                         name);
+}
+
+static int check_bool(const struct record *config, const char *name, struct rejection *why)
+{
+    struct value value;
+    if (!record_get(config, name, &value) || value.type == VALUE_BOOL) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false", name);
 }
 
 static int check_switches(const struct grouped_gemm_problem *v, const struct record *config,
                           struct rejection *why)
 {
-    int r = check_load(config, "use_tma_load_x", v->mode != GEMM_DX, v->gather_x, why);
+    int r = check_bool(config, "skip_rows", why);
+    r = r ? r : check_bool(config, "permute_copy", why);
+    r = r ? r : check_load(config, "use_tma_load_x", v->mode != GEMM_DX, v->gather_x, why);
     r = r ? r : check_load(config, "use_tma_load_w", v->mode != GEMM_DW, false, why);
     r = r ? r : check_load(config, "use_tma_load_dy", v->mode != GEMM_FORWARD, v->gather_dy, why);
     if (r) {
         return r;
     }
     if (record_bool(config, "permute_copy", false) && !v->gather_x && !v->gather_dy) {
-        return rejection_set(why, ERROR_INVALID, "permute_copy", "permute_copy=true: this problem "
+        return rejection_set(why, ERROR_INVALID, "permute_copy",
+                             "permute_copy=true: this problem "
                              "gathers no operand, there is nothing to copy");
     }
     if (strcmp(record_text(config, "expert_order", "index"), "size") == 0 &&
         (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
-        return rejection_set(why, ERROR_INVALID, "expert_order", "expert_order=size is for dW with "
-                             "up to %d experts: only there tiles differ in length", HOPPER_SORT_MAX);
+        return rejection_set(why, ERROR_INVALID, "expert_order",
+                             "expert_order=size is for dW with "
+                             "up to %d experts: only there tiles differ in length",
+                             HOPPER_SORT_MAX);
     }
     return 0;
 }
@@ -322,13 +350,17 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
 static int check_problem(const struct grouped_gemm_problem *v, struct rejection *why)
 {
     if (v->in != DTYPE_BF16 && v->in != DTYPE_FP16) {
-        return rejection_set(why, ERROR_INVALID, "dtype_in", "dtype_in is %s: the hopper kernel "
-                             "takes bf16 and fp16", dtype_name(v->in));
+        return rejection_set(why, ERROR_INVALID, "dtype_in",
+                             "dtype_in is %s: the hopper kernel "
+                             "takes bf16 and fp16",
+                             dtype_name(v->in));
     }
     if (v->accumulate && v->out != DTYPE_FP32) {
-        return rejection_set(why, ERROR_INVALID, "accumulate_fp32", "accumulate with dtype_out %s: "
+        return rejection_set(why, ERROR_INVALID, "accumulate_fp32",
+                             "accumulate with dtype_out %s: "
                              "the hopper kernel adds in fp32 only; set dtype_out=fp32, or use the "
-                             "portable kernel", dtype_name(v->out));
+                             "portable kernel",
+                             dtype_name(v->out));
     }
     return grouped_gemm_rules_rows_16(v, why);
 }
@@ -342,12 +374,19 @@ static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
     if (!t->pingpong && t->r % (64 * t->consumers)) {
         return rejection_set(why, ERROR_INVALID, "rows_per_warpgroup",
                              "a tile of %d rows cannot be split among %d warpgroups of 64: take "
-                             "num_warps=8, schedule=pingpong or a taller tile", t->r, t->consumers);
+                             "num_warps=8, schedule=pingpong or a taller tile",
+                             t->r, t->consumers);
+    }
+    if (t->skip_rows && t->rows_each == 64) {
+        return rejection_set(why, ERROR_INVALID, "skip_rows",
+                             "skip_rows=true with 64 rows per "
+                             "multiplying warpgroup: it skips 64 of 128 or more; set it to false");
     }
     if (!t->tma_store && t->staging != 1) {
         return rejection_set(why, ERROR_INVALID, "staging_without_tma",
                              "staging_buffers=%d without use_tma_store: threads store what they "
-                             "staged at once; set it to 1", t->staging);
+                             "staged at once; set it to 1",
+                             t->staging);
     }
     if (t->tma_store && t->staging > t->c / 64 * 2) {
         return rejection_set(why, ERROR_INVALID, "staging_too_many",
@@ -364,14 +403,22 @@ static int check_resources(const struct hopper_tile *t, const struct device_info
         return rejection_resource(why, "shared_memory", t->smem, info->smem_optin,
                                   "tile %d x %d with %d stages and %d staging buffers needs %lld "
                                   "bytes of shared memory, the device has %lld: take fewer stages "
-                                  "or buffers, or a smaller tile", t->r, t->c, t->stages,
-                                  t->staging, (long long)t->smem, (long long)info->smem_optin);
+                                  "or buffers, or a smaller tile",
+                                  t->r, t->c, t->stages, t->staging, (long long)t->smem,
+                                  (long long)info->smem_optin);
     }
     if (t->accumulators > ACCUMULATORS_MAX) {
         return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
                                   "a warpgroup with %d x %d of the tile holds %d sums per thread, "
-                                  "%d fit: take more warps or a smaller tile", t->rows_each, t->c,
-                                  t->accumulators, ACCUMULATORS_MAX);
+                                  "%d fit: take more warps or a smaller tile",
+                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX);
+    }
+    if (t->rows_each == 192 && t->gather && !t->tma_store && t->accumulators > ACCUMULATORS_MANY) {
+        return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MANY,
+                                  "a gathering kernel leaves no room for the addresses of 192 rows "
+                                  "beside %d sums per thread: set use_tma_store=true or "
+                                  "permute_copy=true",
+                                  t->accumulators);
     }
     return 0;
 }

@@ -6,8 +6,8 @@
  *   hopper_model.c   predicted time, and the analytic default chosen by it
  *   hopper_launch.c  compile-time options, launch geometry, arguments and tensor maps
  *
- * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile), c
- * (its columns) and d (the reduction):
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
+ * c (its columns) and d (the reduction):
  *
  *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  *
@@ -19,27 +19,28 @@
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
 enum {
-    HOPPER_ROW_BYTES = 16,   /* alignment of rows and pointers */
-    HOPPER_DEPTH = 64,       /* the reduction's block: a row of 128 bytes, the widest swizzle */
-    HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
+    HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
 };
 
 struct hopper_tile {
     int r, c, d;
-    int consumers;         /* warpgroups that multiply; one more loads */
+    int consumers; /* warpgroups that multiply; one more loads */
     bool pingpong;
-    int stages, staging;   /* stages of operands; buffers of output per consumer */
+    int stages, staging; /* stages of operands; buffers of output per consumer */
     int in_flight;
     bool tma_store;
-    bool permute_copy;     /* gathered rows are copied before, by a kernel of their own */
-    bool gather;           /* ... or fetched by the producer's threads */
+    bool skip_rows;    /* does not multiply 64 rows that do not exist */
+    bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
+    bool gather;       /* ... or fetched by the producer's threads */
     int threads;
-    int rows_each;         /* rows of the tile of one consumer */
-    int accumulators;      /* registers of one thread's part of the output */
+    int rows_each;                              /* rows of the tile of one consumer */
+    int accumulators;                           /* registers of one thread's part of the output */
     int consumer_registers, producer_registers; /* 0: as launched */
-    int64_t smem;          /* dynamic, bytes */
+    int64_t smem;                               /* dynamic, bytes */
     /* run time */
-    int group;             /* GROUP_SIZE_M */
+    int group; /* GROUP_SIZE_M */
     bool raster_columns, sort_experts;
 };
 

@@ -10,7 +10,8 @@
 
 #include "kernels/families/grouped_gemm/hopper.h"
 
-/* ---- the variant ------------------------------------------------------------------------------------ */
+/* ---- the variant
+ * ------------------------------------------------------------------------------------ */
 
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err)
@@ -20,28 +21,39 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     (void)err;
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
-    *out = (struct variant){.family = "grouped_gemm", .kind = "cuda",
-                            .entry = "grouped_gemm_hopper", .source = grouped_gemm_hopper_source};
+    *out = (struct variant){.family = "grouped_gemm",
+                            .kind = "cuda",
+                            .entry = "grouped_gemm_hopper",
+                            .source = grouped_gemm_hopper_source};
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
-    snprintf(out->options, sizeof(out->options),
-             "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
-             "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DTMA_STORE=%d "
-             "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
-             "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
-             (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
-             (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-             t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.tma_store,
-             t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
-             v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
-             t.producer_registers);
+    snprintf(
+        out->options, sizeof(out->options),
+        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
+        "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
+        "-DTMA_STORE=%d "
+        "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
+        "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
+        (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
+        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.tma_store,
+        t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
+        v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
+        t.producer_registers);
     hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
 
-/* ---- the kernel's arguments ------------------------------------------------------------------------- */
+/* ---- the kernel's arguments
+ * ------------------------------------------------------------------------- */
 
-enum { M_SIZES_64 = 1, GATHER_64 = 2, WEIGHTS_FP32 = 4, ACCUMULATE = 8, RASTER_COLUMNS = 16,
-       SORT = 32 };
+enum {
+    M_SIZES_64 = 1,
+    GATHER_64 = 2,
+    WEIGHTS_FP32 = 4,
+    ACCUMULATE = 8,
+    RASTER_COLUMNS = 16,
+    SORT = 32
+};
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
@@ -56,8 +68,9 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
 };
-_Static_assert(sizeof(struct hopper_params) == 512 && offsetof(struct hopper_params, gathered) == 384
-               && offsetof(struct hopper_params, topk_shift) == 476,
+_Static_assert(sizeof(struct hopper_params) == 512 &&
+                   offsetof(struct hopper_params, gathered) == 384 &&
+                   offsetof(struct hopper_params, topk_shift) == 476,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
@@ -73,8 +86,8 @@ struct permute_params { /* as in hopper/permute.cu */
 };
 _Static_assert(sizeof(struct permute_params) == 56, "hopper/permute.cu counts on this layout");
 
-/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less than
- * topk <= 2^(shift - 30) parts of 2^shift. */
+/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less
+ * than topk <= 2^(shift - 30) parts of 2^shift. */
 static void divide_by(int64_t topk, uint32_t *mul, uint32_t *shift)
 {
     *shift = 30;
@@ -114,14 +127,18 @@ static struct operands operands_of(const struct grouped_gemm_problem *v,
     return o;
 }
 
-/* ---- tensor maps -------------------------------------------------------------------------------------- */
+/* ---- tensor maps
+ * -------------------------------------------------------------------------------------- */
 
 static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dtype,
                                   const void *base)
 {
     struct tensor_map *m = &l->maps[l->n_maps++];
-    *m = (struct tensor_map){.offset = (uint32_t)offset, .dtype = dtype, .base = base,
-                             .swizzle = 128, .l2_promotion = 256};
+    *m = (struct tensor_map){.offset = (uint32_t)offset,
+                             .dtype = dtype,
+                             .base = base,
+                             .swizzle = 128,
+                             .l2_promotion = 256};
     return m;
 }
 
@@ -152,7 +169,8 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
-/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not. */
+/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not.
+ */
 static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                      const struct operands *o, const struct grouped_gemm_args *a, struct launch *l)
 {
@@ -181,11 +199,16 @@ static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     }
 }
 
-/* ---- checks of a launch --------------------------------------------------------------------------------- */
+/* ---- checks of a launch
+ * --------------------------------------------------------------------------------- */
 
 static int check_indices(const struct grouped_gemm_args *a, struct error *err)
 {
-    const struct { const void *data; uint32_t dtype; const char *name; } all[] = {
+    const struct {
+        const void *data;
+        uint32_t dtype;
+        const char *name;
+    } all[] = {
         {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
         {a->gather_indices, a->gather_dtype, "gather_indices"},
         {a->topk_weights, a->weights_dtype, "topk_weights"},
@@ -206,35 +229,42 @@ static int check_sizes(const struct grouped_gemm_problem *v, const struct operan
 {
     const int64_t limit = INT64_C(1) << 35;
     const int64_t out = a->out_stride * (int64_t)dtype_size(v->out);
-    const int64_t out_expert = v->mode == GEMM_DW ?
-        a->out_stride_expert * (int64_t)dtype_size(v->out) : 0;
+    const int64_t out_expert =
+        v->mode == GEMM_DW ? a->out_stride_expert * (int64_t)dtype_size(v->out) : 0;
     if (o->a_stride >= limit || o->b_stride >= limit || out >= limit) {
-        return error_set(err, ERROR_INVALID, "a row stride is 2^35 bytes or more: this kernel "
+        return error_set(err, ERROR_INVALID,
+                         "a row stride is 2^35 bytes or more: this kernel "
                          "addresses rows less far apart");
     }
     if (o->b_expert >= limit * 32 || out_expert >= limit * 32) {
-        return error_set(err, ERROR_INVALID, "an expert stride is 2^40 bytes or more: this kernel "
+        return error_set(err, ERROR_INVALID,
+                         "an expert stride is 2^40 bytes or more: this kernel "
                          "addresses experts less far apart");
     }
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     if (gathered && rows > limit * 2 / gathered) {
-        return error_set(err, ERROR_INVALID, "%lld gathered rows of %lld bytes are more than 64 "
-                         "GiB: use permute_copy=true", (long long)rows, (long long)gathered);
+        return error_set(err, ERROR_INVALID,
+                         "%lld gathered rows of %lld bytes are more than 64 "
+                         "GiB: use permute_copy=true",
+                         (long long)rows, (long long)gathered);
     }
     return 0;
 }
 
-static int check_accumulate(const struct grouped_gemm_problem *v,
-                            const struct grouped_gemm_args *a, struct error *err)
+static int check_accumulate(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                            struct error *err)
 {
     if ((a->flags & GROUPED_GEMM_ACCUMULATE) && v->out != DTYPE_FP32) {
-        return error_set(err, ERROR_CONFLICT, "args.flags asks to accumulate into %s: this kernel "
-                         "adds in fp32 only; use an fp32 output", dtype_name(v->out));
+        return error_set(err, ERROR_CONFLICT,
+                         "args.flags asks to accumulate into %s: this kernel "
+                         "adds in fp32 only; use an fp32 output",
+                         dtype_name(v->out));
     }
     return 0;
 }
 
-/* ---- the steps of a launch ------------------------------------------------------------------------------- */
+/* ---- the steps of a launch
+ * ------------------------------------------------------------------------------- */
 
 /* Tiles of the launch; the rows of each expert are known on the device only, so in forward and dX
  * this is the most that there can be: one cut tile per expert that has rows. */
@@ -256,7 +286,9 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
     const int64_t out = (int64_t)dtype_size(v->out);
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     *p = (struct hopper_params){
-        .gathered = o->gather_a ? o->a : o->gather_b ? o->b : NULL,
+        .gathered = o->gather_a   ? o->a
+                    : o->gather_b ? o->b
+                                  : NULL,
         .gathered_stride = (uint32_t)(gathered / 16),
         .out_data = a->out,
         .out_stride = a->out_stride * out,
@@ -268,7 +300,9 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
         .tile_cols = (int32_t)v->out_cols,
-        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k : v->mode == GEMM_DX ? (int32_t)v->n : 0,
+        .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
+                 : v->mode == GEMM_DX    ? (int32_t)v->n
+                                         : 0,
         .group = t->group,
         .flags = (a->m_sizes_dtype == DTYPE_INT64 ? M_SIZES_64 : 0) |
                  (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
@@ -285,9 +319,11 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
 {
     int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count;
     if (tiles > INT32_MAX - 2 * slots) {
-        return error_set(err, ERROR_RESOURCE,
-                         "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
-                         "blocks", (long long)tiles, t->r, t->c);
+        return error_set(
+            err, ERROR_RESOURCE,
+            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
+            "blocks",
+            (long long)tiles, t->r, t->c);
     }
     struct launch *l = &out->steps[out->n++];
     *l = (struct launch){.entry = "grouped_gemm_hopper",
@@ -345,8 +381,7 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
 
 /* Puts the copy before the main kernel, which then reads the workspace. */
 static int permute_first(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a,
-                         const struct device_info *info, struct launch_plan *out,
-                         struct error *err)
+                         const struct device_info *info, struct launch_plan *out, struct error *err)
 {
     enum { ALIGN = 256 };
     struct copied c = copied_of(v, a);
@@ -358,7 +393,8 @@ static int permute_first(const struct grouped_gemm_problem *v, struct grouped_ge
         (uintptr_t)a->workspace % ALIGN) {
         return error_set(err, ERROR_INVALID,
                          "args.workspace is %p with %lld bytes: this config (permute_copy) needs "
-                         "%lld bytes, aligned to %d", a->workspace, (long long)a->workspace_bytes,
+                         "%lld bytes, aligned to %d",
+                         a->workspace, (long long)a->workspace_bytes,
                          (long long)out->workspace_bytes, ALIGN);
     }
     add_permute(v, a, &c, info, out);

@@ -16,14 +16,14 @@
 
 #include "kernels/families/grouped_gemm/hopper.h"
 
-static const double SETUP_US = 5;           /* launch, scan of the experts, first loads */
-static const double TILE_US = 0.25;         /* filling the tensor cores again */
-static const double LOAD_BYTES_US = 95e3;   /* from L2 to an SM */
-static const double LOAD_LATENCY_US = 1.0;  /* under load */
-static const double STORE_BYTES_US = 38e3;  /* from registers to L2, by an SM alone */
-static const double GATHER_SHARE = 0.93;    /* of the load rate, when threads copy */
-static const double COPY_BYTES_US = 3.6e6;  /* permute_copy: read and write */
-static const double DENSE_TFLOPS = 790;     /* when the device does not say its own */
+static const double SETUP_US = 5;          /* launch, scan of the experts, first loads */
+static const double TILE_US = 0.25;        /* filling the tensor cores again */
+static const double LOAD_BYTES_US = 95e3;  /* from L2 to an SM */
+static const double LOAD_LATENCY_US = 1.0; /* under load */
+static const double STORE_BYTES_US = 38e3; /* from registers to L2, by an SM alone */
+static const double GATHER_SHARE = 0.93;   /* of the load rate, when threads copy */
+static const double COPY_BYTES_US = 3.6e6; /* permute_copy: read and write */
+static const double DENSE_TFLOPS = 790;    /* when the device does not say its own */
 static const double DENSE_GBPS = 4200;
 
 struct machine {
@@ -40,8 +40,8 @@ static struct machine machine_of(const struct device_info *info)
     };
 }
 
-/* Between groups of wgmmas the tensor cores run dry for a moment, unless another group is in flight;
- * transposed operands cost a little, most with 192 columns. */
+/* Between groups of wgmmas the tensor cores run dry for a moment, unless another group is in
+ * flight; transposed operands cost a little, most with 192 columns. */
 static double multiply_us(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                           const struct machine *m)
 {
@@ -94,8 +94,11 @@ static double uneven_us(const struct grouped_gemm_problem *v, const struct hoppe
     }
     double all = tiles_each * (double)v->experts;
     double filled = ceil(all / m->sms) * m->sms / all;
-    return fmax(total / m->sms * (all < 4 * m->sms ? filled : 1 + (t->sort_experts ? 0.2 : 0.5) *
-                                  longest / (total / m->sms)), longest);
+    return fmax(total / m->sms *
+                    (all < 4 * m->sms
+                         ? filled
+                         : 1 + (t->sort_experts ? 0.2 : 0.5) * longest / (total / m->sms)),
+                longest);
 }
 
 static double row_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -175,7 +178,8 @@ double hopper_predict(const struct problem *p, const struct record *config,
     return predict(p, &v, &t, info, rows);
 }
 
-/* ---- the analytic default ---------------------------------------------------------------------------- */
+/* ---- the analytic default
+ * ---------------------------------------------------------------------------- */
 
 /* What won on an H200 somewhere, by its tile in r and c: the default is the best of these. */
 static const struct {
@@ -256,6 +260,7 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
             }
         }
     }
-    return best < INFINITY ? 0 : error_set(err, ERROR_NO_CONFIG,
-                                           "no config of the hopper kernel fits: %s", last.text);
+    return best < INFINITY ? 0
+                           : error_set(err, ERROR_NO_CONFIG,
+                                       "no config of the hopper kernel fits: %s", last.text);
 }

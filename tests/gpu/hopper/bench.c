@@ -11,8 +11,8 @@
  *           launches (times the kind's factor) that must be bit-identical
  *   time    the rows of moe.csv: single launches after an idle gap, behind a spin kernel, L2 cold
  *
- * The work is done by a child; this process watches it. A child that hangs or dies costs the step it
- * was in: it is noted, its variant is left out from then on, and another child goes on.
+ * The work is done by a child; this process watches it. A child that hangs or dies costs the step
+ * it was in: it is noted, its variant is left out from then on, and another child goes on.
  */
 #include <errno.h>
 #include <signal.h>
@@ -37,21 +37,27 @@ static struct {
     double seconds, gap_ms;
     bool compile;
 } options = {
-    .stages = "check,time", .shapes_file = "tests/data/shapes/moe.csv", .soak = 500, .samples = 7,
-    .jobs = 2, .tokens = 4096, .seconds = 120, .gap_ms = 8,
+    .stages = "check,time",
+    .shapes_file = "tests/data/shapes/moe.csv",
+    .soak = 500,
+    .samples = 7,
+    .jobs = 2,
+    .tokens = 4096,
+    .seconds = 120,
+    .gap_ms = 8,
 };
 
 /* Between the child and its watcher. */
 static struct shared {
-    volatile int next;         /* step to begin with */
-    volatile int at;           /* step being done */
+    volatile int next; /* step to begin with */
+    volatile int at;   /* step being done */
     volatile long beats;
     volatile double time_used; /* seconds of the stage "time" */
     volatile int checked, failed;
     volatile char bad[KINDS_MAX][TILES_MAX];
-    volatile int kind, tile;   /* being done */
+    volatile int kind, tile; /* being done */
     char what[160];
-} *shared;
+} * shared;
 
 static FILE *results;
 
@@ -78,7 +84,8 @@ static void say(const char *format, ...)
     va_end(args);
 }
 
-/* ---- cubins --------------------------------------------------------------------------------------------- */
+/* ---- cubins
+ * --------------------------------------------------------------------------------------------- */
 
 static void cubin_path(const struct variant *v, char *out, size_t size)
 {
@@ -115,7 +122,8 @@ static void *cubin_of(const struct variant *v, const char *name)
     if ((data = read_whole(path))) {
         return data;
     }
-    int r = nvrtc_compile(v->source, v->options, &data, &size, &spills, &registers, log, sizeof(log));
+    int r =
+        nvrtc_compile(v->source, v->options, &data, &size, &spills, &registers, log, sizeof(log));
     if (r) {
         say("REFUSED %s: spills %d: %s\n", name, spills, log);
         free(data);
@@ -135,14 +143,21 @@ static void *cubin_of(const struct variant *v, const char *name)
 
 static void tools_variant(struct variant *v)
 {
-    *v = (struct variant){.family = "tools", .kind = "cuda", .arch = "sm_90a", .entry = "tools",
+    *v = (struct variant){.family = "tools",
+                          .kind = "cuda",
+                          .arch = "sm_90a",
+                          .entry = "tools",
                           .source = hopper_tools_source};
     hash128_hex(v->source, strlen(v->source), v->source_hash);
 }
 
-static const struct device_info h200 = {.kind = "cuda", .arch = "sm_90a", .sm_count = 132,
-                                        .cc_major = 9, .smem_optin = 232448,
-                                        .regs_per_block = 65536, .l2_bytes = 60 << 20};
+static const struct device_info h200 = {.kind = "cuda",
+                                        .arch = "sm_90a",
+                                        .sm_count = 132,
+                                        .cc_major = 9,
+                                        .smem_optin = 232448,
+                                        .regs_per_block = 65536,
+                                        .l2_bytes = 60 << 20};
 
 /* False: not legal. */
 static bool variant_of(const struct kind *k, const struct tile *t, const struct problem *p,
@@ -209,7 +224,8 @@ static int compile_all(void)
     return bad;
 }
 
-/* ---- one kernel on one problem ----------------------------------------------------------------------------- */
+/* ---- one kernel on one problem
+ * ----------------------------------------------------------------------------- */
 
 struct ready {
     struct gpu_module module;
@@ -247,7 +263,9 @@ static bool make_ready(struct ready *r, struct data *d, const struct record *con
     return true;
 }
 
-/* ---- check --------------------------------------------------------------------------------------------------- */
+/* ---- check
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static bool check_once(struct data *d, struct ready *r, struct gpu_module *tools, const char *name)
 {
@@ -258,8 +276,10 @@ static bool check_once(struct data *d, struct ready *r, struct gpu_module *tools
         gpu_wait();
         data_compare(d, tools, &f);
         if (f.norm > 5e-3f || f.wrong || f.nan || f.guard) {
-            say("WRONG %s: launch %d norm %.3g, %u beyond tolerance, %u NaN, first row %d, %u units "
-                "outside\n", name, i, (double)f.norm, f.wrong, f.nan, (int)f.row - 1, f.guard);
+            say("WRONG %s: launch %d norm %.3g, %u beyond tolerance, %u NaN, first row %d, %u "
+                "units "
+                "outside\n",
+                name, i, (double)f.norm, f.wrong, f.nan, (int)f.row - 1, f.guard);
             return false;
         }
     }
@@ -286,7 +306,8 @@ static bool soak(struct data *d, struct ready *r, struct gpu_module *tools, int 
     gpu_download(result, d->result, sizeof(result));
     gpu_free(saved);
     if (result[0]) {
-        say("UNSTEADY %s: %u units of 16 bytes differed in %d launches\n", name, result[0], launches);
+        say("UNSTEADY %s: %u units of 16 bytes differed in %d launches\n", name, result[0],
+            launches);
         return false;
     }
     return true;
@@ -299,7 +320,8 @@ static bool check_tile(struct data *d, struct gpu_module *tools, const struct de
     struct variant v;
     struct rejection why;
     struct ready *r = calloc(1, sizeof(*r));
-    snprintf(shared->what, sizeof(shared->what), "%s, %s, shape %d", kinds[k].name, tiles[t].name, s);
+    snprintf(shared->what, sizeof(shared->what), "%s, %s, shape %d", kinds[k].name, tiles[t].name,
+             s);
     bool right = true;
     if (variant_of(&kinds[k], &tiles[t], &d->problem, &config, &v, &why)) {
         right = make_ready(r, d, &config, &v, info, shared->what) &&
@@ -337,7 +359,8 @@ static void check_steps(struct gpu_module *tools, const struct device_info *info
             if (have != group) {
                 struct problem p;
                 data_free(&d);
-                snprintf(shared->what, sizeof(shared->what), "%s, inputs of shape %d", kinds[k].name, s);
+                snprintf(shared->what, sizeof(shared->what), "%s, inputs of shape %d",
+                         kinds[k].name, s);
                 if (case_problem(&kinds[k], &shapes[s], &p) ||
                     data_make(&d, tools, &p, shapes[s].strided, shapes[s].wide, true)) {
                     _exit(5);
@@ -354,7 +377,9 @@ static void check_steps(struct gpu_module *tools, const struct device_info *info
     data_free(&d);
 }
 
-/* ---- time ------------------------------------------------------------------------------------------------------ */
+/* ---- time
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 struct layer {
     char model[32], name[16], mode[12];
@@ -449,22 +474,32 @@ static double sample(struct ready *r, struct gpu_module *tools, void *flush, siz
     return gpu_elapsed_us();
 }
 
+struct bench {
+    struct gpu_module *tools;
+    const struct device_info *info;
+    void *flush;
+    size_t flush_bytes;
+};
+
 struct timed {
     int tile, k;
     char run_time[48];
     double us, least;
 };
 
-static double measure(struct ready *r, struct gpu_module *tools, void *flush, size_t flush_bytes,
-                      double *least)
+/* The median; of fewer samples when the first is beyond `hopeless` (0: never). */
+static double measure(struct ready *r, const struct bench *b, double hopeless, double *least)
 {
     double us[64];
     int n = options.samples < 64 ? options.samples : 64;
     launch_all(r);
     gpu_wait();
     for (int i = 0; i < n; i++) {
-        us[i] = sample(r, tools, flush, flush_bytes);
+        us[i] = sample(r, b->tools, b->flush, b->flush_bytes);
         shared->beats++;
+        if (hopeless > 0 && us[0] > hopeless) {
+            n = i + 1;
+        }
     }
     qsort(us, (size_t)n, sizeof(us[0]), by_size);
     *least = us[0];
@@ -472,18 +507,15 @@ static double measure(struct ready *r, struct gpu_module *tools, void *flush, si
 }
 
 /* Other values of the run-time parameters, tried on the best tile. */
-static const struct { const char *name; int group; const char *raster, *order; } run_times[] = {
-    {"gm1", 1, "rows", "index"}, {"gm4", 4, "rows", "index"}, {"gm16", 16, "rows", "index"},
-    {"gm8", 8, "rows", "index"}, {"cols gm1", 1, "columns", "index"},
-    {"cols gm8", 8, "columns", "index"}, {"gm1 by size", 1, "rows", "size"},
-    {"gm8 by size", 8, "rows", "size"},
-};
-
-struct bench {
-    struct gpu_module *tools;
-    const struct device_info *info;
-    void *flush;
-    size_t flush_bytes;
+static const struct {
+    const char *name;
+    int group;
+    const char *raster, *order;
+} run_times[] = {
+    {"gm1", 1, "rows", "index"},         {"gm4", 4, "rows", "index"},
+    {"gm16", 16, "rows", "index"},       {"gm8", 8, "rows", "index"},
+    {"cols gm1", 1, "columns", "index"}, {"cols gm8", 8, "columns", "index"},
+    {"gm1 by size", 1, "rows", "size"},  {"gm8 by size", 8, "rows", "size"},
 };
 
 static void report(const struct layer *l, const struct kind *k, const struct timed *t)
@@ -495,7 +527,7 @@ static void report(const struct layer *l, const struct kind *k, const struct tim
 }
 
 static bool time_one(struct bench *b, struct data *d, const struct layer *l, int k, int tile,
-                     int run_time, struct timed *out)
+                     int run_time, double hopeless, struct timed *out)
 {
     struct record config;
     struct variant v;
@@ -513,12 +545,12 @@ static bool time_one(struct bench *b, struct data *d, const struct layer *l, int
             return false;
         }
     }
-    snprintf(shared->what, sizeof(shared->what), "%s %s %s, %s %s", l->model, l->name, kinds[k].name,
-             tiles[tile].name, out->run_time);
+    snprintf(shared->what, sizeof(shared->what), "%s %s %s, %s %s", l->model, l->name,
+             kinds[k].name, tiles[tile].name, out->run_time);
     struct ready *r = calloc(1, sizeof(*r));
     bool done = make_ready(r, d, &config, &v, b->info, shared->what);
     if (done) {
-        out->us = measure(r, b->tools, b->flush, b->flush_bytes, &out->least);
+        out->us = measure(r, b, hopeless, &out->least);
         report(l, &kinds[k], out);
     }
     gpu_unload(&r->module);
@@ -526,27 +558,35 @@ static bool time_one(struct bench *b, struct data *d, const struct layer *l, int
     return done;
 }
 
-/* All tiles of one kind; the best of them in *best. */
-static void time_kind(struct bench *b, const struct layer *l, int k, bool more, struct timed *best)
+/* Tiles of one kind: all, and their times in us[] (plain), or those that were not far from the best
+ * when plain. The best of them in *best. */
+static void time_kind(struct bench *b, const struct layer *l, int k, bool plain,
+                      double us[TILES_MAX], struct timed *best)
 {
     struct data d;
     struct problem p;
+    double plain_best = 0;
     *best = (struct timed){0};
     if (layer_problem(l, &kinds[k], &p) || data_make(&d, b->tools, &p, false, false, false)) {
         return;
+    }
+    for (int t = 0; !plain && t < n_tiles; t++) {
+        plain_best = us[t] > 0 && (plain_best == 0 || us[t] < plain_best) ? us[t] : plain_best;
     }
     for (int t = 0; t < n_tiles; t++) {
         struct timed one;
         shared->kind = k;
         shared->tile = t;
-        if (wanted(k, t) && !shared->bad[k][t] && time_one(b, &d, l, k, t, -1, &one) &&
-            (best->us == 0 || one.us < best->us)) {
-            *best = one;
+        if (!wanted(k, t) || shared->bad[k][t] || (!plain && us[t] > 1.12 * plain_best) ||
+            !time_one(b, &d, l, k, t, -1, 1.4 * best->us, &one)) {
+            continue;
         }
+        us[t] = plain ? one.us : us[t];
+        *best = best->us == 0 || one.us < best->us ? one : *best;
     }
-    for (size_t i = 0; more && best->us > 0 && i < sizeof(run_times) / sizeof(run_times[0]); i++) {
+    for (size_t i = 0; plain && best->us > 0 && i < sizeof(run_times) / sizeof(run_times[0]); i++) {
         struct timed one;
-        if (time_one(b, &d, l, k, best->tile, (int)i, &one) && one.us < best->us) {
+        if (time_one(b, &d, l, k, best->tile, (int)i, 1.2 * best->us, &one) && one.us < best->us) {
             *best = one;
         }
     }
@@ -566,24 +606,27 @@ static int kind_named(const char *name)
 static void time_layer(struct bench *b, const struct layer *l)
 {
     static const char *const plain[] = {"fwd", "dX", "dW"};
-    static const char *const first[][3] = {{"fwd px", "fwd px copy", NULL}, {"dX px", NULL},
-                                           {"dW px", "dW px copy", NULL}};
-    static const char *const second[][3] = {{"fwd py", NULL}, {"dX py", "dX py copy", NULL},
-                                            {"dW py", NULL}};
+    static const char *const first[][3] = {
+        {"fwd px", "fwd px copy", NULL}, {"dX px", NULL}, {"dW px", "dW px copy", NULL}};
+    static const char *const second[][3] = {
+        {"fwd py", NULL}, {"dX py", "dX py copy", NULL}, {"dW py", NULL}};
     const int mode = strcmp(l->mode, "forward") == 0 ? 0 : strcmp(l->mode, "dX") == 0 ? 1 : 2;
     const char *const *own = strcmp(l->name, "gate_up") == 0 ? first[mode] : second[mode];
     struct timed best, best_own = {0};
-    time_kind(b, l, kind_named(plain[mode]), true, &best);
+    double us[TILES_MAX] = {0};
+    time_kind(b, l, kind_named(plain[mode]), true, us, &best);
     for (int i = 0; i < 3 && own[i]; i++) {
         struct timed one;
-        time_kind(b, l, kind_named(own[i]), false, &one);
+        time_kind(b, l, kind_named(own[i]), false, us, &one);
         if (one.us > 0 && (best_own.us == 0 || one.us < best_own.us)) {
             best_own = one;
         }
     }
     const double flops = 2.0 * (double)l->m * (double)l->n * (double)l->k;
-    say("best %s %s %d %s: %.1f us %.0f TFLOP/s (%s %s) | permuted %.1f us (%s: %s) | recorded: floor "
-        "%.1f dense %.1f torch %.1f torch+permute %.1f deepgemm %.1f unsloth %.1f | torch/ours %.3f\n",
+    say("best %s %s %d %s: %.1f us %.0f TFLOP/s (%s %s) | permuted %.1f us (%s: %s) | recorded: "
+        "floor "
+        "%.1f dense %.1f torch %.1f torch+permute %.1f deepgemm %.1f unsloth %.1f | torch/ours "
+        "%.3f\n",
         l->model, l->name, l->tokens, l->mode, best.us, best.us > 0 ? flops / best.us * 1e-6 : 0,
         tiles[best.tile].name, best.run_time, best_own.us, kinds[best_own.k].name,
         tiles[best_own.tile].name, l->floor_us, l->dense_us, l->torch_us, l->torch_permute_us,
@@ -613,7 +656,8 @@ static void time_steps(struct gpu_module *tools, const struct device_info *info,
     gpu_free(b.flush);
 }
 
-/* ---- the child and its watcher ------------------------------------------------------------------------------------ */
+/* ---- the child and its watcher
+ * ------------------------------------------------------------------------------------ */
 
 static void work(void)
 {

@@ -22,6 +22,9 @@ const struct tile tiles[] = {
     {"64x128 c1 s8 nb2", 64, 128, 8, false, 8, 2, 1},
     {"64x64 c1 s8 nb1", 64, 64, 8, false, 8, 1, 1},
     {"128x192 pp s4 nb1 f0", 128, 192, 12, true, 4, 1, 0},
+    {"128x192 pp s4 nb1 skip", 128, 192, 12, true, 4, 1, 1, true},
+    {"256x128 c2 s4 nb1 skip", 256, 128, 12, false, 4, 1, 1, true},
+    {"128x128 pp s5 nb2 skip", 128, 128, 12, true, 5, 2, 1, true},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -124,6 +127,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_int(config, "num_stages", tile->stages);
     record_put_int(config, "staging_buffers", tma_store ? tile->staging : 1);
     record_put_int(config, "in_flight", tile->in_flight);
+    record_put_bool(config, "skip_rows", tile->skip_rows);
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {
         record_put_bool(config, "permute_copy", true);

@@ -10,6 +10,7 @@ struct tile {
     int r, c, warps;
     bool pingpong;
     int stages, staging, in_flight;
+    bool skip_rows;
 };
 extern const struct tile tiles[];
 extern const int n_tiles;
@@ -18,9 +19,9 @@ struct kind {
     const char *name;
     enum gemm_mode mode;
     bool permute_x, permute_y, fuse;
-    bool copy;    /* permute_copy */
+    bool copy; /* permute_copy */
     bool fp16, out_fp32, accumulate, no_tma_store;
-    int soak;     /* launches, in thousands of the option --soak */
+    int soak; /* launches, in thousands of the option --soak */
 };
 extern const struct kind kinds[];
 extern const int n_kinds;

@@ -67,7 +67,8 @@ static void fill_random(struct gpu_module *tools, void *to, int64_t rows, int64_
 static void *make_matrix(struct data *d, struct gpu_module *tools, int64_t rows, int64_t cols,
                          int64_t stride, float scale, bool guarded, uint64_t seed)
 {
-    const size_t size = dtype_size(d->v.in), guard = guarded ? GUARD_ROWS * (size_t)stride * size : 0;
+    const size_t size = dtype_size(d->v.in),
+                 guard = guarded ? GUARD_ROWS * (size_t)stride * size : 0;
     const size_t bytes = (size_t)(rows * stride) * size + 2 * guard;
     char *all = own(d, bytes);
     if (guarded) {
@@ -122,8 +123,8 @@ static void poison_experts(struct data *d)
     const size_t size = dtype_size(v->in);
     for (int64_t e = 0; e < v->experts; e++) {
         if (s->m_sizes[e] == 0 && v->mode != GEMM_DW) {
-            gpu_fill((char *)(uintptr_t)d->args.w + (size_t)(e * v->n * d->args.w_stride) * size, 0xff,
-                     (size_t)(v->n * d->args.w_stride) * size);
+            gpu_fill((char *)(uintptr_t)d->args.w + (size_t)(e * v->n * d->args.w_stride) * size,
+                     0xff, (size_t)(v->n * d->args.w_stride) * size);
         }
         if (s->m_sizes[e] != 63 || v->permute_x || v->permute_y) {
             continue;
@@ -153,11 +154,29 @@ static void make_reference(struct data *d, struct gpu_module *tools)
         d->before = own(d, elements * 4);
         fill_random(tools, d->before, v->out_rows, v->out_cols, v->out_cols, 1, DTYPE_FP32, 99);
     }
-    struct naive_params p = {
-        d->args.x, d->args.w, d->args.dy, d->before, weights, start, gather, d->reference,
-        d->args.x_stride, d->args.w_stride, v->n * d->args.w_stride, d->args.dy_stride,
-        v->m, v->n, v->k, v->experts, v->topk,
-        v->mode, v->in, v->gather_x, v->gather_dy, v->scatter, v->fuse_mul_post};
+    struct naive_params p = {d->args.x,
+                             d->args.w,
+                             d->args.dy,
+                             d->before,
+                             weights,
+                             start,
+                             gather,
+                             d->reference,
+                             d->args.x_stride,
+                             d->args.w_stride,
+                             v->n * d->args.w_stride,
+                             d->args.dy_stride,
+                             v->m,
+                             v->n,
+                             v->k,
+                             v->experts,
+                             v->topk,
+                             v->mode,
+                             v->in,
+                             v->gather_x,
+                             v->gather_dy,
+                             v->scatter,
+                             v->fuse_mul_post};
     gpu_run(tools, "tool_reference", 2112, 1, 256, &p, sizeof(p));
     gpu_wait();
 }
@@ -178,7 +197,9 @@ int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
     d->args = (struct grouped_gemm_args){
         .size = sizeof(d->args),
         .flags = v->accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
-        .x_stride = v->k + pad, .w_stride = v->k + pad, .dy_stride = v->n + pad,
+        .x_stride = v->k + pad,
+        .w_stride = v->k + pad,
+        .dy_stride = v->n + pad,
         .out_stride = v->out_cols + pad,
         .rows = v->m,
     };
@@ -187,7 +208,8 @@ int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
         d->args.x = make_matrix(d, tools, v->x_rows, v->k, d->args.x_stride, 1, guarded, 1);
     }
     if (v->mode != GEMM_DW) {
-        d->args.w = make_matrix(d, tools, v->experts * v->n, v->k, d->args.w_stride, 0.1f, guarded, 2);
+        d->args.w =
+            make_matrix(d, tools, v->experts * v->n, v->k, d->args.w_stride, 0.1f, guarded, 2);
     }
     if (v->mode != GEMM_FORWARD) {
         d->args.dy = make_matrix(d, tools, v->m, v->n, d->args.dy_stride, 0.1f, guarded, 3);
@@ -235,8 +257,14 @@ void data_compare(struct data *d, struct gpu_module *tools, struct finding *f)
     const struct grouped_gemm_problem *v = &d->v;
     uint32_t result[4];
     const int64_t rows_each = v->mode == GEMM_DW ? v->n : v->out_rows;
-    struct compare_params p = {d->args.out, d->reference, v->out_rows, v->out_cols,
-                               d->args.out_stride, rows_each, d->args.out_stride_expert, d->result,
+    struct compare_params p = {d->args.out,
+                               d->reference,
+                               v->out_rows,
+                               v->out_cols,
+                               d->args.out_stride,
+                               rows_each,
+                               d->args.out_stride_expert,
+                               d->result,
                                v->out};
     gpu_fill(d->result, 0, 16);
     gpu_run(tools, "tool_compare", 1056, 1, 256, &p, sizeof(p));
@@ -248,9 +276,15 @@ void data_compare(struct data *d, struct gpu_module *tools, struct finding *f)
     f->row = result[3];
 
     const int64_t unit = (int64_t)dtype_size(v->out) / 2;
-    struct guard_params g = {d->out_all, (int64_t)(d->out_bytes / 2), (int64_t)(d->guard / 2),
-                             v->out_rows, v->out_cols * unit, d->args.out_stride * unit, rows_each,
-                             d->args.out_stride_expert * unit, d->result};
+    struct guard_params g = {d->out_all,
+                             (int64_t)(d->out_bytes / 2),
+                             (int64_t)(d->guard / 2),
+                             v->out_rows,
+                             v->out_cols * unit,
+                             d->args.out_stride * unit,
+                             rows_each,
+                             d->args.out_stride_expert * unit,
+                             d->result};
     gpu_fill(d->result, 0, 16);
     gpu_run(tools, "tool_guard", 1056, 1, 256, &g, sizeof(g));
     gpu_wait();

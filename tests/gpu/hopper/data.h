@@ -11,13 +11,13 @@ struct data {
     struct workload workload;
     struct grouped_gemm_problem v;
     struct grouped_gemm_args args;
-    void *out_all;          /* with guards */
-    size_t out_bytes;       /* of all */
-    size_t guard;           /* before and behind */
-    size_t out_used;        /* from args.out on, to the end of the last row */
-    float *reference;       /* NULL: none was made */
-    float *before;          /* accumulate */
-    uint32_t *result;       /* 4 words */
+    void *out_all;    /* with guards */
+    size_t out_bytes; /* of all */
+    size_t guard;     /* before and behind */
+    size_t out_used;  /* from args.out on, to the end of the last row */
+    float *reference; /* NULL: none was made */
+    float *before;    /* accumulate */
+    uint32_t *result; /* 4 words */
     void *workspace;
     void *owned[16];
     int n_owned;

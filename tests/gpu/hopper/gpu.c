@@ -9,39 +9,42 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- the driver ------------------------------------------------------------------------------------ */
+/* ---- the driver
+ * ------------------------------------------------------------------------------------ */
 
 #define DRIVER(X)                                                                                  \
     X(init, "cuInit", (unsigned flags))                                                            \
     X(error_string, "cuGetErrorString", (CUresult r, const char **text))                           \
-    X(device_get, "cuDeviceGet", (CUdevice *device, int ordinal))                                  \
+    X(device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                 \
     X(device_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                     \
     X(device_attribute, "cuDeviceGetAttribute", (int *v, CUdevice_attribute which, CUdevice d))    \
-    X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext *c, CUdevice d))                      \
+    X(context_retain, "cuDevicePrimaryCtxRetain", (CUcontext * c, CUdevice d))                     \
     X(context_set, "cuCtxSetCurrent", (CUcontext c))                                               \
-    X(module_load, "cuModuleLoadData", (CUmodule *m, const void *image))                           \
+    X(module_load, "cuModuleLoadData", (CUmodule * m, const void *image))                          \
     X(module_unload, "cuModuleUnload", (CUmodule m))                                               \
-    X(module_function, "cuModuleGetFunction", (CUfunction *f, CUmodule m, const char *name))       \
+    X(module_function, "cuModuleGetFunction", (CUfunction * f, CUmodule m, const char *name))      \
     X(function_set, "cuFuncSetAttribute", (CUfunction f, CUfunction_attribute which, int v))       \
-    X(launch, "cuLaunchKernel", (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, \
-      unsigned by, unsigned bz, unsigned smem, CUstream s, void **params, void **extra))           \
-    X(allocate, "cuMemAlloc_v2", (CUdeviceptr *p, size_t bytes))                                   \
+    X(launch, "cuLaunchKernel",                                                                    \
+      (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+       unsigned smem, CUstream s, void **params, void **extra))                                    \
+    X(allocate, "cuMemAlloc_v2", (CUdeviceptr * p, size_t bytes))                                  \
     X(release, "cuMemFree_v2", (CUdeviceptr p))                                                    \
-    X(memory_info, "cuMemGetInfo_v2", (size_t *available, size_t *total))                          \
+    X(memory_info, "cuMemGetInfo_v2", (size_t * available, size_t * total))                        \
     X(upload, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))                 \
     X(download, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                     \
     X(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s))  \
     X(fill, "cuMemsetD8Async", (CUdeviceptr p, unsigned char v, size_t bytes, CUstream s))         \
-    X(stream_create, "cuStreamCreate", (CUstream *s, unsigned flags))                              \
+    X(stream_create, "cuStreamCreate", (CUstream * s, unsigned flags))                             \
     X(stream_wait, "cuStreamSynchronize", (CUstream s))                                            \
-    X(event_create, "cuEventCreate", (CUevent *e, unsigned flags))                                 \
+    X(event_create, "cuEventCreate", (CUevent * e, unsigned flags))                                \
     X(event_record, "cuEventRecord", (CUevent e, CUstream s))                                      \
     X(event_wait, "cuEventSynchronize", (CUevent e))                                               \
     X(event_elapsed, "cuEventElapsedTime", (float *ms, CUevent a, CUevent b))                      \
-    X(encode_tiled, "cuTensorMapEncodeTiled", (CUtensorMap *map, CUtensorMapDataType type,         \
-      cuuint32_t rank, void *base, const cuuint64_t *size, const cuuint64_t *stride,               \
-      const cuuint32_t *box, const cuuint32_t *step, CUtensorMapInterleave interleave,             \
-      CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill))
+    X(encode_tiled, "cuTensorMapEncodeTiled",                                                      \
+      (CUtensorMap * map, CUtensorMapDataType type, cuuint32_t rank, void *base,                   \
+       const cuuint64_t *size, const cuuint64_t *stride, const cuuint32_t *box,                    \
+       const cuuint32_t *step, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,       \
+       CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill))
 
 #define X(name, symbol, params) static CUresult(*name) params;
 DRIVER(X)
@@ -197,7 +200,8 @@ static CUfunction entry_of(struct gpu_module *m, const char *name, uint32_t smem
     }
     if (smem > m->entries[i].smem && smem > 48 * 1024) {
         check(function_set(m->entries[i].function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-                           (int)smem), "shared memory");
+                           (int)smem),
+              "shared memory");
         m->entries[i].smem = smem;
     }
     return m->entries[i].function;
@@ -213,7 +217,8 @@ static void encode(const struct tensor_map *m, void *to)
     check(encode_tiled(&map, type, m->rank, (void *)(uintptr_t)m->base, (const cuuint64_t *)m->size,
                        (const cuuint64_t *)m->stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE), "encode a tensor map");
+                       CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+          "encode a tensor map");
     memcpy(to, &map, sizeof(map));
 }
 
@@ -227,7 +232,8 @@ void gpu_launch(struct gpu_module *m, const struct launch *l)
     }
     void *params[] = {bytes};
     check(launch(f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2],
-                 l->smem_bytes, stream, params, NULL), l->entry);
+                 l->smem_bytes, stream, params, NULL),
+          l->entry);
 }
 
 void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
@@ -253,16 +259,18 @@ double gpu_elapsed_us(void)
     return (double)ms * 1e3;
 }
 
-/* ---- NVRTC ------------------------------------------------------------------------------------------- */
+/* ---- NVRTC
+ * ------------------------------------------------------------------------------------------- */
 
 #define NVRTC(X)                                                                                   \
-    X(create, "nvrtcCreateProgram", (nvrtcProgram *p, const char *source, const char *name, int n, \
-      const char *const *headers, const char *const *names))                                       \
-    X(destroy, "nvrtcDestroyProgram", (nvrtcProgram *p))                                           \
+    X(create, "nvrtcCreateProgram",                                                                \
+      (nvrtcProgram * p, const char *source, const char *name, int n, const char *const *headers,  \
+       const char *const *names))                                                                  \
+    X(destroy, "nvrtcDestroyProgram", (nvrtcProgram * p))                                          \
     X(compile, "nvrtcCompileProgram", (nvrtcProgram p, int n, const char *const *options))         \
-    X(log_size_of, "nvrtcGetProgramLogSize", (nvrtcProgram p, size_t *size))                       \
+    X(log_size_of, "nvrtcGetProgramLogSize", (nvrtcProgram p, size_t * size))                      \
     X(log_of, "nvrtcGetProgramLog", (nvrtcProgram p, char *log))                                   \
-    X(cubin_size_of, "nvrtcGetCUBINSize", (nvrtcProgram p, size_t *size))                          \
+    X(cubin_size_of, "nvrtcGetCUBINSize", (nvrtcProgram p, size_t * size))                         \
     X(cubin_of, "nvrtcGetCUBIN", (nvrtcProgram p, char *cubin))
 #define X(name, symbol, params) static nvrtcResult(*name) params;
 NVRTC(X)
@@ -303,8 +311,8 @@ static int number_before(const char *log, const char *what)
     return most;
 }
 
-int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size,
-                  int *spills, int *registers, char *log, size_t log_size)
+int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size, int *spills,
+                  int *registers, char *log, size_t log_size)
 {
     const char *list[64] = {"--gpu-architecture=sm_90a", "--std=c++17", "-default-device",
                             "-Xptxas=-v"};

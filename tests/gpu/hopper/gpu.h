@@ -26,7 +26,7 @@ void *gpu_alloc(size_t bytes);
 void gpu_free(void *p);
 void gpu_upload(void *to, const void *from, size_t bytes);
 void gpu_download(void *to, const void *from, size_t bytes);
-void gpu_fill(void *to, uint8_t value, size_t bytes); /* asynchronous */
+void gpu_fill(void *to, uint8_t value, size_t bytes);    /* asynchronous */
 void gpu_copy(void *to, const void *from, size_t bytes); /* asynchronous */
 void gpu_wait(void);
 size_t gpu_free_bytes(void);
@@ -39,11 +39,11 @@ void gpu_launch(struct gpu_module *m, const struct launch *l);
 void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
              uint32_t threads, const void *params, size_t bytes);
 
-void gpu_mark(int which); /* records event 0 or 1 */
+void gpu_mark(int which);    /* records event 0 or 1 */
 double gpu_elapsed_us(void); /* between them; waits */
 
 /* Compiles for sm_90a; 0, or -1 with the log's reason in `log`. Spilled bytes are read from it. */
-int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size,
-                  int *spills, int *registers, char *log, size_t log_size);
+int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size, int *spills,
+                  int *registers, char *log, size_t log_size);
 
 #endif

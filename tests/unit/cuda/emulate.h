@@ -131,7 +131,9 @@ static char shared_memory[EMULATE_SHARED_MAX] __attribute__((aligned(128)));
 static void emulate_async_begin(void);
 static int emulate_async(void);
 #else
-static void emulate_async_begin(void) {}
+static void emulate_async_begin(void)
+{
+}
 static int emulate_async(void)
 {
     return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The part "ptx" of the hopper template for the CPU, over the fibers of emulate.h. What the GPU does
- * beside the threads becomes a list of operations, each run at some later moment drawn from the
- * seed, at the latest when somebody waits for it:
+ * The part "ptx" of the hopper template for the CPU, over the fibers of emulate.h. What the GPU
+ * does beside the threads becomes a list of operations, each run at some later moment drawn from
+ * the seed, at the latest when somebody waits for it:
  *
  *   TMA loads     poison their box at once; the data and the barrier's bytes come later
  *   TMA stores    read shared memory later, at the latest when its thread waits for that
@@ -11,8 +11,9 @@
  *
  * wgmma and TMA stores read a second copy of shared memory: what threads wrote is not in it before
  * an async_fence. So a stage given back too early, a wrong parity or byte count, a buffer written
- * while its store is pending, a missing fence show as wrong results or as a wait for ever. Addresses
- * are computed as the hardware's documentation says, from tensor maps and descriptors as they are.
+ * while its store is pending, a missing fence show as wrong results or as a wait for ever.
+ * Addresses are computed as the hardware's documentation says, from tensor maps and descriptors as
+ * they are.
  */
 #ifndef GEMMD_TESTS_EMULATE_HOPPER_H
 #define GEMMD_TESTS_EMULATE_HOPPER_H
@@ -26,13 +27,16 @@
 #undef PARAMS
 
 #define HOPPER_EMULATED
-#define LANE (THREAD & 31)
+#define LANE               (THREAD & 31)
 #define KERNEL_OF(threads) static void
-#define PARAMS(type) const struct type
-#define EMULATE_ALIGN(n) __attribute__((aligned(n)))
+#define PARAMS(type)       const struct type
+#define EMULATE_ALIGN(n)   __attribute__((aligned(n)))
 
-enum { EMULATE_OPS_MAX = 65536, EMULATE_BARRIERS_MAX = 64,
-       EMULATE_PIECES = EMULATE_SHARED_MAX / 16 };
+enum {
+    EMULATE_OPS_MAX = 65536,
+    EMULATE_BARRIERS_MAX = 64,
+    EMULATE_PIECES = EMULATE_SHARED_MAX / 16
+};
 
 struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here */
     struct emulate_map map;
@@ -43,7 +47,7 @@ enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
 
 struct emulate_op {
     enum emulate_kind kind;
-    int actor;    /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
+    int actor; /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
     uint32_t group;
     uint32_t shared, bar;
     struct emulate_map map;
@@ -102,7 +106,8 @@ static void async_fence(void)
     async_.n_dirty = 0;
 }
 
-/* ---- mbarriers ------------------------------------------------------------------------------------- */
+/* ---- mbarriers
+ * ------------------------------------------------------------------------------------- */
 
 static struct emulate_mbarrier *mbarrier_at(uint32_t at)
 {
@@ -153,7 +158,9 @@ static void barrier_init(uint32_t bar, uint32_t count)
     b->phases.what = b->what;
 }
 
-static void barrier_init_fence(void) {}
+static void barrier_init_fence(void)
+{
+}
 
 static void barrier_expect(uint32_t bar, uint32_t bytes)
 {
@@ -180,7 +187,8 @@ static void barrier_wait(uint32_t bar, uint32_t parity)
     }
 }
 
-/* ---- TMA ------------------------------------------------------------------------------------------- */
+/* ---- TMA
+ * ------------------------------------------------------------------------------------------- */
 
 static int async_allowed(const char *at, size_t bytes)
 {
@@ -206,7 +214,8 @@ static uint32_t swizzle_128(uint32_t at)
     return at ^ (at >> 7 & 7) << 4;
 }
 
-/* Calls each for every element of the box: its address or NULL, and where it is in shared memory. */
+/* Calls each for every element of the box: its address or NULL, and where it is in shared memory.
+ */
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {
@@ -258,16 +267,18 @@ static void store_element(const struct emulate_op *op, char *global, uint32_t sh
     }
 }
 
-/* ---- wgmma ------------------------------------------------------------------------------------------ */
+/* ---- wgmma
+ * ------------------------------------------------------------------------------------------ */
 
 static float operand(uint64_t desc, int mn, int k, int transposed)
 {
-    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff) << 4;
+    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)
+                                                                  << 4;
     const uint32_t stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
     uint32_t at = transposed ? start + (uint32_t)(mn / 64) * lead + (uint32_t)(k / 8) * stride +
-                               (uint32_t)(k % 8) * 128 + (uint32_t)(mn % 64) * 2
+                                   (uint32_t)(k % 8) * 128 + (uint32_t)(mn % 64) * 2
                              : start + (uint32_t)(mn / 8) * stride + (uint32_t)(mn % 8) * 128 +
-                               (uint32_t)k * 2;
+                                   (uint32_t)k * 2;
     uint16_t v;
     if (desc >> 62 != 1 || (desc >> 49 & 7) || at + 2 > emulate.l.shared_bytes) {
         async_fail("a wgmma descriptor", desc);
@@ -296,13 +307,15 @@ static void run_wgmma(const struct emulate_op *op)
             }
         }
         for (int n = 0; n < TILE_C; n++) {
-            float *d = op->d[m / 16 * 32 + m % 8 * 4 + n % 8 / 2] + n / 8 * 4 + m / 8 % 2 * 2 + n % 2;
+            float *d =
+                op->d[m / 16 * 32 + m % 8 * 4 + n % 8 / 2] + n / 8 * 4 + m / 8 % 2 * 2 + n % 2;
             *d = (op->scale ? *d : 0) + sum[n];
         }
     }
 }
 
-/* ---- the operations -------------------------------------------------------------------------------- */
+/* ---- the operations
+ * -------------------------------------------------------------------------------- */
 
 static void run_copies(const struct emulate_op *op)
 {
@@ -335,7 +348,8 @@ static void run_op(const struct emulate_op *op)
     case OP_STORE:
     case OP_ADD:
         if (emulate.threads[op->actor].done) {
-            async_fail("a thread ended before its stores had read shared memory", (uint64_t)op->actor);
+            async_fail("a thread ended before its stores had read shared memory",
+                       (uint64_t)op->actor);
         }
         each_element(op, store_element);
         break;
@@ -364,8 +378,8 @@ static struct emulate_op *new_op(enum emulate_kind kind, int actor, uint32_t gro
 }
 
 /* Runs what `chosen` says, in the order of issue. */
-static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group), int actor,
-                    uint32_t group)
+static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group),
+                    int actor, uint32_t group)
 {
     static struct emulate_op op; /* large; not on a fiber's stack */
     uint32_t kept = 0, n = async_.n_ops;
@@ -389,8 +403,9 @@ static uint8_t blocked_copies[EMULATE_THREADS_MAX], blocked_wgmmas[EMULATE_THREA
 static int by_chance(const struct emulate_op *op, int actor, uint32_t group)
 {
     (void)actor, (void)group;
-    uint8_t *blocked = op->kind == OP_COPIES ? &blocked_copies[op->actor]
-                       : op->kind == OP_WGMMA ? &blocked_wgmmas[op->actor] : NULL;
+    uint8_t *blocked = op->kind == OP_COPIES  ? &blocked_copies[op->actor]
+                       : op->kind == OP_WGMMA ? &blocked_wgmmas[op->actor]
+                                              : NULL;
     if ((blocked && *blocked) || emulate_random() % async_.laziness) {
         if (blocked) {
             *blocked = 1;
@@ -419,7 +434,8 @@ static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
     return op->kind == OP_WGMMA && op->actor == actor && op->group < group;
 }
 
-/* ---- ptx -------------------------------------------------------------------------------------------- */
+/* ---- ptx
+ * -------------------------------------------------------------------------------------------- */
 
 static int uniform(int v)
 {
@@ -461,8 +477,12 @@ static void group_arrive(int id, int threads)
     }
 }
 
-static void registers_give(void) {}
-static void registers_take(void) {}
+static void registers_give(void)
+{
+}
+static void registers_take(void)
+{
+}
 
 static void map_prefetch(const struct tensor_map *map)
 {
@@ -488,8 +508,8 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
         emulate_fail("TMA with a map of %p, shared memory at %u", map->map.base, shared);
     }
     const int thread = emulate.current;
-    struct emulate_op *op = new_op(kind, kind == OP_LOAD ? -1 : thread,
-                                   kind == OP_LOAD ? 0 : async_.stores[thread]);
+    struct emulate_op *op =
+        new_op(kind, kind == OP_LOAD ? -1 : thread, kind == OP_LOAD ? 0 : async_.stores[thread]);
     op->shared = shared;
     op->bar = bar;
     op->map = map->map;
@@ -540,8 +560,9 @@ static void stores_commit(void)
 
 #define STORES_WAIT_READ(pending)                                                                  \
     run_ops(stores_until, emulate.current,                                                         \
-            async_.stores[emulate.current] < (pending) ? 0                                         \
-                                                       : async_.stores[emulate.current] - (pending))
+            async_.stores[emulate.current] < (pending)                                             \
+                ? 0                                                                                \
+                : async_.stores[emulate.current] - (pending))
 
 static void copy16(uint32_t to, const char *from, int bytes)
 {
@@ -557,7 +578,9 @@ static void copies_arrive(uint32_t bar)
     t->groups++;
 }
 
-static void copies_wait(void) {}
+static void copies_wait(void)
+{
+}
 
 static void global_load16(uint32_t v[4], const char *from)
 {
@@ -634,7 +657,9 @@ static void wgmma(float *d, uint64_t a, uint64_t b, int scale)
     emulate_meet(m, 128, "wgmma");
 }
 
-static void wgmma_fence(void) {}
+static void wgmma_fence(void)
+{
+}
 
 static void wgmma_commit(void)
 {
@@ -644,8 +669,9 @@ static void wgmma_commit(void)
 /* Each warp waits for itself: only its own part need be done, but all is. */
 #define WGMMA_WAIT(pending)                                                                        \
     run_ops(wgmmas_until, emulate.current / 128,                                                   \
-            async_.wgmmas[emulate.current] < (pending) ? 0                                         \
-                                                       : async_.wgmmas[emulate.current] - (pending))
+            async_.wgmmas[emulate.current] < (pending)                                             \
+                ? 0                                                                                \
+                : async_.wgmmas[emulate.current] - (pending))
 
 static void wgmma_settle(float *d)
 {

@@ -92,7 +92,7 @@ static void add_point(const struct family_target *t, const struct problem *p, co
     jobs[n_jobs++] = (struct job){.variant = v};
 }
 
-static void add_jobs(const char *arch, long wanted, uint64_t *random)
+static void add_jobs(const char *arch, const char *label, long wanted, uint64_t *random)
 {
     char spec[32];
     struct device_info info;
@@ -102,7 +102,7 @@ static void add_jobs(const char *arch, long wanted, uint64_t *random)
         fail_msg("%s", err.text);
     }
     const struct family *f = family_find("grouped_gemm");
-    const struct family_target *t = family_target_find(f, &info, "portable");
+    const struct family_target *t = family_target_find(f, &info, label);
     assert_non_null(t);
     for (uint32_t i = 0; i < 2 * N_FLAGS; i++) {
         struct problem p;
@@ -162,7 +162,12 @@ static void compile_all(void)
 /* Registers that __launch_bounds__ leaves a thread. */
 static int64_t register_limit(const struct variant *v)
 {
-    int rows, cols, blocks;
+    int rows, cols, blocks, consumers;
+    const char *at = strstr(v->options, "-DCONSUMERS=");
+    if (at) {
+        assert_int_equal(sscanf(at, "-DCONSUMERS=%d", &consumers), 1);
+        return consumers == 1 ? 255 : 168;
+    }
     assert_int_equal(
         sscanf(strstr(v->options, "-DWARPS_R="), "-DWARPS_R=%d -DWARPS_C=%d", &rows, &cols), 2);
     assert_int_equal(sscanf(strstr(v->options, "-DMIN_BLOCKS="), "-DMIN_BLOCKS=%d", &blocks), 1);
@@ -278,7 +283,10 @@ int main(void)
     char list[256], *rest = NULL;
     snprintf(list, sizeof(list), "%s", archs ? archs : "sm_80 sm_86 sm_89 sm_90a sm_120");
     for (char *arch = strtok_r(list, " ", &rest); arch; arch = strtok_r(NULL, " ", &rest)) {
-        add_jobs(arch, wanted ? atol(wanted) : 24, &random);
+        add_jobs(arch, "portable", wanted ? atol(wanted) : 24, &random);
+        if (strcmp(arch, "sm_90a") == 0) {
+            add_jobs(arch, "hopper", wanted ? atol(wanted) : 48, &random);
+        }
     }
     int r = cmocka_run_group_tests(tests, NULL, NULL);
     free_jobs();

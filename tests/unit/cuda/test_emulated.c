@@ -29,11 +29,11 @@
 enum { EXPERTS_MAX = 70, GUARD = 64 };
 
 #ifdef TARGET_HOPPER
-#define TARGET grouped_gemm_hopper
+#define TARGET   grouped_gemm_hopper
 #define EMULATED "emulate_hopper.c"
 #define OPTIMISE "-O2" /* it multiplies much larger tiles */
 #else
-#define TARGET grouped_gemm_cuda
+#define TARGET   grouped_gemm_cuda
 #define EMULATED "emulate_portable.c"
 #define OPTIMISE "-O1"
 #endif
@@ -83,8 +83,8 @@ static void encode_maps(struct launch *l)
         const struct tensor_map *m = &l->maps[i];
         assert_true(m->base && (uintptr_t)m->base % 16 == 0 && m->offset % TENSOR_MAP_ALIGN == 0 &&
                     m->offset + TENSOR_MAP_BYTES <= l->params_bytes && m->swizzle == 128);
-        struct emulate_map map = {.base = m->base, .rank = m->rank,
-                                  .element = (uint32_t)dtype_size(m->dtype)};
+        struct emulate_map map = {
+            .base = m->base, .rank = m->rank, .element = (uint32_t)dtype_size(m->dtype)};
         memcpy(map.size, m->size, sizeof(m->size));
         memcpy(map.stride, m->stride, sizeof(m->stride));
         memcpy(map.box, m->box, sizeof(m->box));

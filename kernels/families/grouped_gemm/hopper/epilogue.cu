@@ -27,11 +27,6 @@ INLINE u32 weight_pair(const struct hopper_params *p, int row)
     return (one & 0xffff) | one << 16;
 }
 
-INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
-{
-    return MODE == MODE_DW ? p->tile_rows : t->rows;
-}
-
 /* While the last wgmmas still run: r0 is the consumer's first row. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, struct rows *rows)
 {

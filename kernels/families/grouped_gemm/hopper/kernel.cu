@@ -34,25 +34,25 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     int id = BLOCK;
     if (PINGPONG && consumer == 1) {
         give_turn(consumer, id < tiles);
-        from = id < tiles ? blocks_at(p, s, id) : 0;
+        from = id < tiles ? blocks_in(steps_at(p, s, id)) : 0;
         id += BLOCKS;
     }
-    int blocks = id < tiles ? blocks_at(p, s, id) : 0;
+    struct work work = work_at(p, s, id, tiles, consumer);
 #pragma unroll 1
     while (id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
-        const u32 last = mainloop(acc, shared, consumer, from, blocks, id + BLOCKS < tiles);
+        const u32 last = mainloop(acc, shared, consumer, from, &work, id + BLOCKS < tiles);
 
         /* While the last group runs: where this tile goes, and where the next one begins. */
         const struct tile t = locate_tile(p, s, id);
         const int r0 = t.r0 + (PINGPONG ? 0 : consumer * ROWS_EACH);
         struct rows rows;
         find_rows(p, &t, r0, &rows);
-        from += blocks;
+        from += blocks_in(work.steps);
         if (PINGPONG && id + BLOCKS < tiles)
-            from += blocks_at(p, s, id + BLOCKS);
+            from += blocks_in(steps_at(p, s, id + BLOCKS));
         id += step;
-        blocks = id < tiles ? blocks_at(p, s, id) : 0;
+        work = work_at(p, s, id, tiles, consumer);
 
         mainloop_end(acc, shared, last);
         store_tile(p, &t, r0, consumer, shared, acc, &rows, &ring);

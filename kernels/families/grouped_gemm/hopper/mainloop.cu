@@ -30,19 +30,39 @@ INLINE void wait_full(u32 shared, const struct place *at)
         async_fence();
 }
 
-INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], u32 consumer_a, u32 b, int first)
+INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, u32 low_a, u32 low_b, int step,
+                          int first)
+{
+#pragma unroll
+    for (int i = 0; i < mmas; i++)
+        wgmma(acc[i], descriptor(low_a + i * (SLAB_BYTES >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
+              descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first);
+}
+
+INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, u32 consumer_a, u32 b, int first)
 {
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED) | consumer_a >> 4;
     const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED) | b >> 4;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-#pragma unroll
-        for (int i = 0; i < MMAS; i++)
-            wgmma(acc[i],
-                  descriptor(low_a + i * (SLAB_BYTES >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
-                  descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), step > 0 || !first);
+        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first);
     wgmma_commit();
+}
+
+/* The first steps of a block, each a group of its own: in one group, ptxas would run them one after
+ * the other. */
+INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int mmas, u32 consumer_a, u32 b, int first,
+                          int steps)
+{
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED) | consumer_a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED) | b >> 4;
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+        wgmma_fence();
+        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first);
+        wgmma_commit();
+    }
 }
 
 /* One arrival per warp: each knows only that its own part of the wgmmas is done. */
@@ -65,33 +85,75 @@ INLINE void give_turn(int consumer, int wanted)
         group_arrive(BARRIER_TURN + (consumer ^ 1), 256);
 }
 
-/* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. */
-INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from, int blocks,
-                    int next_turn)
+/* `mmas` of the consumer's wgmmas of 64 rows, a constant; the others' rows do not exist. Leaves the
+ * last group running: mainloop_end waits for it. Returns the last block's stage. In dW the last
+ * block is multiplied as far as there are rows; elsewhere a rest is rare. */
+INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int consumer, u32 from,
+                       int steps, int next_turn)
 {
     struct place at = place_of(from);
     const u32 consumer_a = shared + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
+    const int whole = steps / STEPS, rest = MODE == MODE_DW ? steps % STEPS : 0;
     u32 last = 0;
-    wait_turn(consumer);
 #pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
+    for (int block = 0; block < whole; block++) {
         wait_full(shared, &at);
-        multiply_block(acc, consumer_a + at.stage * STAGE_BYTES,
+        multiply_block(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
                        shared + at.stage * STAGE_BYTES + A_BYTES, block == 0);
-        if (block == blocks - 1)
+        if (block == whole - 1 && !rest)
             give_turn(consumer, next_turn);
         if (IN_FLIGHT) {
             WGMMA_WAIT(1);
             if (block > 0)
                 give_stage(shared, last);
-        } else if (block < blocks - 1) {
+        } else if (block < whole - 1 || rest) {
             WGMMA_WAIT(0);
             give_stage(shared, at.stage);
         }
         last = at.stage;
         place_next(&at);
     }
+    if (rest) {
+        wait_full(shared, &at);
+        multiply_part(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
+                      shared + at.stage * STAGE_BYTES + A_BYTES, whole == 0, rest);
+        give_turn(consumer, next_turn);
+        if (IN_FLIGHT && whole > 0) {
+            WGMMA_WAIT(1);
+            give_stage(shared, last);
+        }
+        last = at.stage;
+    }
     return last;
+}
+
+/* What a consumer must know of a tile before it multiplies. */
+struct work {
+    int steps; /* wgmmas along d; 0: no tile */
+    int mmas;  /* wgmmas of 64 rows that have rows */
+};
+
+INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
+                           int consumer)
+{
+    struct work w;
+    w.steps = id < tiles ? steps_at(p, s, id) : 0;
+    w.mmas = MMAS;
+    if (SKIP_ROWS && MMAS > 1 && id < tiles) {
+        const struct tile t = locate_tile(p, s, id);
+        const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
+        w.mmas = left > 64 ? MMAS : 1;
+    }
+    return w;
+}
+
+INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
+                    const struct work *w, int next_turn)
+{
+    wait_turn(consumer);
+    if (SKIP_ROWS && MMAS > 1 && w->mmas == 1)
+        return mainloop_of(acc, 1, shared, consumer, from, w->steps, next_turn);
+    return mainloop_of(acc, MMAS, shared, consumer, from, w->steps, next_turn);
 }
 
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)

@@ -33,7 +33,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
- * TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
+ * SKIP_ROWS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
 #define MODE_FORWARD 0
@@ -97,6 +97,9 @@
 #endif
 #if NUM_STAGES < 2 || STAGING_BUFFERS < 1
 #error "at least two stages and one staging buffer"
+#endif
+#if SKIP_ROWS && MMAS == 1
+#error "there is nothing to skip"
 #endif
 #if TMA_STORE && SCATTER
 #error "TMA cannot scatter rows"

@@ -199,23 +199,38 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
     return t;
 }
 
-/* Blocks of the reduction of a tile. In dW an expert without rows has one, of zeros: so its output
- * becomes zeros without a case of its own. */
-INLINE int blocks_of(const struct hopper_params *p, int rows)
+INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
 {
-    const int d = MODE == MODE_DW ? rows : p->depth;
-    return d > TILE_D ? (d + TILE_D - 1) / TILE_D : 1;
+    return MODE == MODE_DW ? p->tile_rows : t->rows;
 }
 
-/* The same from a tile's number. */
-INLINE int blocks_at(const struct hopper_params *p, const struct tables *s, int id)
+/* Steps of 16 along the reduction. In dW an expert without rows has one, of zeros: so its output
+ * becomes zeros without a case of its own. Elsewhere blocks are whole. */
+INLINE int steps_of(const struct hopper_params *p, int rows)
+{
+    if (MODE == MODE_DW)
+        return rows > 16 ? (rows + 15) / 16 : 1;
+    return (p->depth + TILE_D - 1) / TILE_D * STEPS;
+}
+
+INLINE int steps_at(const struct hopper_params *p, const struct tables *s, int id)
 {
     int rows = 0;
     if (MODE == MODE_DW) {
         const int e = dw_expert(p, s, id);
         rows = s->start[e + 1] - s->start[e];
     }
-    return blocks_of(p, rows);
+    return steps_of(p, rows);
+}
+
+INLINE int blocks_in(int steps)
+{
+    return (steps + STEPS - 1) / STEPS;
+}
+
+INLINE int blocks_of(const struct hopper_params *p, int rows)
+{
+    return blocks_in(steps_of(p, rows));
 }
 
 /* ---- rows elsewhere --------------------------------------------------------------------------------- */
