@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper": what is legal and what is said when it is not, the analytic default, and the
+ * launches that it plans. No GPU, no CUDA. What the launches compute, test_emulated.c shows.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper.h"
+
+static const struct device_info h200 = {
+    .kind = "cuda",
+    .name = "NVIDIA H200",
+    .arch = "sm_90a",
+    .sm_count = 132,
+    .cc_major = 9,
+    .smem_optin = 232448,
+    .smem_per_sm = 233472,
+    .regs_per_block = 65536,
+    .warp_size = 32,
+    .l2_bytes = 60 << 20,
+    .peak_tflops = 788,
+    .peak_gbps = 4300,
+};
+
+#define QWEN          "M=32768 N=1536 K=2048 experts=128 topk=8"
+#define TILE(m, n, k) "BLOCK_SIZE_M=" #m " BLOCK_SIZE_N=" #n " BLOCK_SIZE_K=" #k
+#define PINGPONG      "num_warps=12 schedule=pingpong num_stages=4 staging_buffers=2"
+#define GOOD          TILE(128, 192, 64) " " PINGPONG
+
+static struct problem problem_of(const char *text)
+{
+    struct problem p;
+    struct error err = ERROR_NULL;
+    char full[512];
+    snprintf(full, sizeof(full), "grouped_gemm %s", text);
+    if (problem_parse(&p, full, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return p;
+}
+
+static struct record config_of(const char *text)
+{
+    struct record r;
+    struct error err = ERROR_NULL;
+    if (record_parse(&r, text, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return r;
+}
+
+/* ---- legality ------------------------------------------------------------------------------- */
+
+static const struct refusal {
+    const char *problem, *config;
+    int code;
+    const char *rule, *words;
+} refusals[] = {
+    {QWEN " mode=forward", "BLOCK_SIZE_M=128", ERROR_INVALID, "missing_parameter", "BLOCK_SIZE_N"},
+    {QWEN " mode=forward", TILE(128, 128, 64) " num_warps=8 num_stages=3", ERROR_INVALID,
+     "missing_parameter", "schedule is missing"},
+    {QWEN " mode=forward", GOOD " waves=2", ERROR_INVALID, "unknown_parameter", "waves"},
+    {QWEN " mode=forward", GOOD " NUM_KSPLIT=2", ERROR_INVALID, "parameter_value", "only 1"},
+    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "parameter_value", "1x1"},
+    {QWEN " mode=forward", GOOD " raster=diagonal", ERROR_INVALID, "parameter_value", "columns"},
+    {QWEN " mode=forward", GOOD " skip_rows=2", ERROR_INVALID, "flag_type", "skip_rows"},
+    {QWEN " mode=forward", GOOD " use_tma_load_w=false", ERROR_INVALID, "tma_loads", "by TMA only"},
+    {QWEN " mode=forward", GOOD " permute_copy=true", ERROR_INVALID, "permute_copy", "no operand"},
+    {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
+    {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
+     "tma_load_x_excludes_permute_x", "gather"},
+    {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,
+     "tma_store_excludes_permute_y", "scatter"},
+    {QWEN " mode=forward permute_y=true", GOOD, ERROR_INVALID, "staging_without_tma",
+     "set it to 1"},
+    {QWEN " mode=forward dtype_in=fp32", GOOD, ERROR_INVALID, "dtype_in", "bf16 and fp16"},
+    {QWEN " mode=dW accumulate=true", TILE(64, 128, 192) " " PINGPONG, ERROR_INVALID,
+     "accumulate_fp32", "dtype_out=fp32"},
+    {"mode=forward M=64 N=100 K=64", GOOD, ERROR_INVALID, "rows_16_bytes", "N is 100"},
+    {QWEN " mode=forward", TILE(96, 192, 64) " " PINGPONG, ERROR_INVALID, "parameter_value",
+     "BLOCK_SIZE_M=96"},
+    {QWEN " mode=forward", TILE(128, 192, 128) " " PINGPONG, ERROR_INVALID, "parameter_value",
+     "sums over"},
+    {QWEN " mode=dW", TILE(128, 128, 192) " " PINGPONG, ERROR_INVALID, "parameter_value",
+     "BLOCK_SIZE_M=128"},
+    {QWEN " mode=forward", TILE(128, 192, 64) " num_warps=8 schedule=pingpong num_stages=4",
+     ERROR_INVALID, "pingpong_warps", "num_warps=12"},
+    {QWEN " mode=forward", TILE(64, 192, 64) " num_warps=12 schedule=cooperative num_stages=4",
+     ERROR_INVALID, "rows_per_warpgroup", "64 rows"},
+    {QWEN " mode=forward",
+     TILE(128, 256, 64) " num_warps=12 schedule=cooperative num_stages=4 skip_rows=true",
+     ERROR_INVALID, "skip_rows", "64 rows per"},
+    {QWEN " mode=forward",
+     TILE(128, 64, 64) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=4",
+     ERROR_INVALID, "staging_too_many", "two tiles"},
+    {QWEN " mode=forward", TILE(256, 256, 64) " num_warps=12 schedule=cooperative num_stages=2",
+     ERROR_RESOURCE, "registers", "256 sums"},
+    {QWEN " mode=forward",
+     TILE(128, 256, 64) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=4",
+     ERROR_RESOURCE, "shared_memory", "fewer stages"},
+};
+
+static void test_check(void **state)
+{
+    (void)state;
+    struct rejection why;
+    for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++) {
+        const struct refusal *f = &refusals[i];
+        struct problem p = problem_of(f->problem);
+        struct record config = config_of(f->config);
+        if (hopper_check(&p, &config, &h200, &why) != 1) {
+            fail_msg("%s: accepted", f->config);
+        }
+        if (why.code != f->code || strcmp(why.rule, f->rule) != 0 || !strstr(why.text, f->words)) {
+            fail_msg("%s: %d %s: %s", f->config, why.code, why.rule, why.text);
+        }
+    }
+}
+
+/* To the byte: 4 stages of 40 KiB, 2 x 2 buffers of 16 KiB, barriers, tables of 128 experts. */
+static void test_shared_memory(void **state)
+{
+    (void)state;
+    struct rejection why;
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct record config = config_of(GOOD);
+    struct device_info small = h200;
+    small.smem_optin = 4 * 40960 + 4 * 16384 + 64 + 257 * 4;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 0);
+    small.smem_optin--;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
+    assert_string_equal(why.resource, "shared_memory");
+    assert_int_equal(why.required, small.smem_optin + 1);
+}
+
+static void test_supports(void **state)
+{
+    (void)state;
+    struct device_info other = h200;
+    assert_true(grouped_gemm_hopper.supports(&h200));
+    other.cc_major = 10;
+    assert_false(grouped_gemm_hopper.supports(&other));
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, NULL), &grouped_gemm_hopper);
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &other, NULL), &grouped_gemm_cuda);
+}
+
+/* ---- the default ---------------------------------------------------------------------------- */
+
+static void test_choose(void **state)
+{
+    (void)state;
+    static const char *const problems[] = {
+        QWEN " mode=forward",
+        QWEN " mode=forward permute_x=true",
+        QWEN " mode=forward permute_y=true fuse_mul_post=true",
+        QWEN " mode=dX",
+        QWEN " mode=dX permute_x=true",
+        QWEN " mode=dX permute_y=true",
+        QWEN " mode=dW",
+        QWEN " mode=dW permute_x=true dtype_out=fp32 accumulate=true",
+        QWEN " mode=dW permute_y=true",
+        "M=8 N=1536 K=2048 experts=128 topk=8 mode=forward",
+        "M=8192 N=8192 K=8192 mode=forward",
+        "M=1 N=8 K=8 mode=dX",
+        "M=2048 N=1024 K=1024 experts=1024 topk=2 mode=forward",
+    };
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        struct problem p = problem_of(problems[i]);
+        struct record config;
+        struct rejection why;
+        struct error err = ERROR_NULL;
+        if (hopper_choose(&p, &h200, &config, &err)) {
+            fail_msg("%s: %s", problems[i], err.text);
+        }
+        if (hopper_check(&p, &config, &h200, &why)) {
+            fail_msg("%s: %s", problems[i], why.text);
+        }
+        double us = hopper_predict(&p, &config, &h200, NULL);
+        double floor = family_floor_us(&grouped_gemm_family, &p, &h200);
+        if (!(us >= 0.9 * floor && us < 20 * floor + 100)) {
+            fail_msg("%s: %g us, the floor is %g", problems[i], us, floor);
+        }
+    }
+}
+
+/* ---- launches ------------------------------------------------------------------------------- */
+
+static struct grouped_gemm_args args_for(const struct problem *p)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    return (struct grouped_gemm_args){
+        .size = sizeof(struct grouped_gemm_args),
+        .x = (void *)0x10000,
+        .w = (void *)0x20000,
+        .dy = (void *)0x30000,
+        .out = (void *)0x40000,
+        .m_sizes = (void *)0x50000,
+        .gather_indices = (void *)0x60000,
+        .m_sizes_dtype = DTYPE_INT32,
+        .gather_dtype = DTYPE_INT32,
+        .rows = v.m,
+    };
+}
+
+static int plan_of(const char *problem, const char *config, struct grouped_gemm_args *args,
+                   struct launch_plan *plan, struct error *err)
+{
+    struct problem p = problem_of(problem);
+    struct record c = config_of(config);
+    return hopper_plan(&p, &c, &h200, args, plan, err);
+}
+
+static void test_plan(void **state)
+{
+    (void)state;
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct error err = ERROR_NULL;
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 1);
+    assert_int_equal(plan.workspace_bytes, 0);
+    const struct launch *l = &plan.steps[0];
+    assert_int_equal(l->grid[0], 132);
+    assert_int_equal(l->block[0], 384);
+    assert_int_equal(l->n_maps, 3);
+    assert_ptr_equal(l->maps[0].base, args.x);
+    assert_int_equal(l->maps[0].box[1], 128);
+    assert_ptr_equal(l->maps[1].base, args.w);
+    assert_int_equal(l->maps[1].box[1], 192);
+    assert_ptr_equal(l->maps[2].base, args.out);
+    for (uint32_t i = 0; i < l->n_maps; i++) {
+        assert_int_equal(l->maps[i].offset % TENSOR_MAP_ALIGN, 0);
+    }
+    /* Fewer tiles than SMs: 8 columns, and each row may be another expert's. */
+    args.rows = 8;
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
+    assert_int_equal(plan.steps[0].grid[0], 8 * 8);
+    args.rows = 0;
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 0);
+}
+
+/* Empty tensors often have no address; the output is to be zeroed all the same. */
+static void test_plan_no_rows(void **state)
+{
+    (void)state;
+    struct problem p = problem_of(QWEN " mode=dW");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct error err = ERROR_NULL;
+    args.rows = 0;
+    args.x = args.dy = NULL;
+    assert_int_equal(plan_of(QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG, &args, &plan, &err),
+                     0);
+    assert_int_equal(plan.n, 1);
+    for (uint32_t i = 0; i < plan.steps[0].n_maps; i++) {
+        assert_non_null(plan.steps[0].maps[i].base);
+    }
+}
+
+static void test_plan_copy(void **state)
+{
+    (void)state;
+    static const char problem[] = QWEN " mode=forward permute_x=true";
+    static const char config[] = GOOD " permute_copy=true";
+    struct problem p = problem_of(problem);
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct error err = ERROR_NULL;
+    assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
+    assert_non_null(strstr(err.text, "workspace"));
+    assert_int_equal(plan.workspace_bytes, 32768 * 2048 * 2);
+    args.workspace = (void *)0x70000;
+    args.workspace_bytes = plan.workspace_bytes;
+    assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 2);
+    assert_string_equal(plan.steps[0].entry, "grouped_gemm_permute");
+    assert_ptr_equal(plan.steps[1].maps[0].base, args.workspace);
+    args.workspace_bytes--;
+    assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
+}
+
+static void test_plan_refuses(void **state)
+{
+    (void)state;
+    struct problem p = problem_of(QWEN " mode=dW");
+    struct launch_plan plan;
+    struct error err = ERROR_NULL;
+    struct grouped_gemm_args args = args_for(&p);
+    args.flags = GROUPED_GEMM_ACCUMULATE;
+    assert_int_equal(plan_of(QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG, &args, &plan, &err),
+                     ERROR_CONFLICT);
+    assert_non_null(strstr(err.text, "fp32"));
+
+    static const char gather[] = QWEN " mode=dX permute_y=true";
+    p = problem_of(gather);
+    args = args_for(&p);
+    args.dy_stride = INT64_C(1) << 22; /* 8 MiB x 32768 rows */
+    assert_int_equal(plan_of(gather, TILE(128, 64, 192) " " PINGPONG, &args, &plan, &err),
+                     ERROR_INVALID);
+    assert_non_null(strstr(err.text, "permute_copy"));
+    args.dy_stride = 0;
+    args.gather_indices = (void *)0x60002;
+    assert_int_equal(plan_of(gather, TILE(128, 64, 192) " " PINGPONG, &args, &plan, &err),
+                     ERROR_INVALID);
+    assert_non_null(strstr(err.text, "gather_indices"));
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_check),     cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_supports),  cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_plan),      cmocka_unit_test(test_plan_no_rows),
+        cmocka_unit_test(test_plan_copy), cmocka_unit_test(test_plan_refuses),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
