@@ -6,6 +6,7 @@
  *   hopper_bench --compile DIR [--jobs N]       all variants, without a GPU
  *   hopper_bench --cubins DIR [--out FILE] [--stages check,time] [--soak N] [--seconds S]
  *                [--shapes moe.csv] [--tokens 4096] [--kind NAME] [--tile NAME] [--samples N]
+ *                [--limit S]
  *
  *   check   every tile x kind x shape against a naive reference; guards; then, on one shape, N
  *           launches (times the kind's factor) that must be bit-identical
@@ -29,12 +30,12 @@
 
 extern const char hopper_tools_source[];
 
-enum { TILES_MAX = 32, KINDS_MAX = 32, STEP_SECONDS = 25, RUN_TIME_MAX = 8 };
+enum { TILES_MAX = 32, KINDS_MAX = 32, STEP_SECONDS = 10, RUN_TIME_MAX = 8 };
 
 static struct {
     const char *cubins, *out, *stages, *shapes_file, *kind, *tile;
     int soak, samples, jobs, tokens;
-    double seconds, gap_ms;
+    double seconds, gap_ms, limit;
     bool compile;
 } options = {
     .stages = "check,time",
@@ -45,6 +46,7 @@ static struct {
     .tokens = 4096,
     .seconds = 120,
     .gap_ms = 8,
+    .limit = 240,
 };
 
 /* Between the child and its watcher. */
@@ -689,7 +691,9 @@ static void work(void)
     _exit(0);
 }
 
-/* 0: the child is done. 1: it hung or died; another may go on. */
+static double began_at;
+
+/* 0: the child is done, or time is over. 1: it hung or died; another may go on. */
 static int watch(pid_t child)
 {
     long beats = -1;
@@ -703,6 +707,12 @@ static int watch(pid_t child)
             }
             say("DIED in %s (status 0x%x)\n", shared->what, status);
             return 1;
+        }
+        if (now() - began_at > options.limit) {
+            kill(child, SIGKILL);
+            waitpid(child, &status, 0);
+            say("the limit of %.0f s is over, in %s\n", options.limit, shared->what);
+            return 0;
         }
         if (shared->beats != beats) {
             beats = shared->beats;
@@ -718,7 +728,8 @@ static int watch(pid_t child)
 
 static int supervise(void)
 {
-    for (int children = 0; children < 12; children++) {
+    began_at = now();
+    for (int children = 0; children < 40; children++) {
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
@@ -768,6 +779,8 @@ static void read_options(int argc, char **argv)
             options.tokens = atoi(value);
         } else if (strcmp(name, "--gap-ms") == 0) {
             options.gap_ms = atof(value);
+        } else if (strcmp(name, "--limit") == 0) {
+            options.limit = atof(value);
         } else if (strcmp(name, "--seconds") == 0) {
             options.seconds = atof(value);
         } else {
