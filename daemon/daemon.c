@@ -25,6 +25,13 @@ const struct family_target *daemon_target(const struct daemon *d, const struct f
     return family_target_find(f, &d->device, NULL);
 }
 
+int daemon_key(struct daemon *d, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    problem_bucket(&x->request.problem, d->scheme, &x->bucket);
+    return key_make(&x->key, &x->bucket, d->device.class, err);
+}
+
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
 {
     struct event e = {.created_s = time(NULL), .uid = uid};
@@ -297,6 +304,7 @@ static void release(struct daemon *d)
 {
     server_deinit(&d->server);
     memo_deinit(&d->memo);
+    defaults_deinit(&d->defaults);
     cache_deinit(&d->cache);
     wire_doc_free(d->doc);
     free(d->scratch);

@@ -174,8 +174,7 @@ int call_problem(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    problem_bucket(&x->request.problem, c->d->scheme, &x->bucket);
-    status = key_make(&x->key, &x->bucket, c->d->device.class, err);
+    status = daemon_key(c->d, err);
     if (status == 0) {
         key_id(&x->key);
     }

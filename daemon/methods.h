@@ -30,7 +30,8 @@ struct call {
 
 typedef int method(struct call *c, struct error *err);
 
-method method_get, method_tune, method_get_many, method_cancel;     /* methods_get.c */
+method method_get, method_tune, method_cancel;                      /* methods_get.c */
+method method_get_many;                                             /* methods_many.c */
 method method_hello, method_status;                                 /* methods_status.c */
 method method_check, method_space, method_module;                   /* methods_kernels.c */
 method method_list, method_show;                                    /* methods_list.c */

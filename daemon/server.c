@@ -161,6 +161,7 @@ int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char
     s->max_sessions = max_sessions;
     list_init(&s->sessions);
     list_init(&s->ready);
+    list_init(&s->chores);
     s->input = malloc(INPUT_BYTES);
     if (!s->input) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
@@ -223,9 +224,31 @@ static void run_turns(uv_idle_t *idle)
         list_remove(&session->ready);
         session_turn(session);
     }
-    if (list_empty(&s->ready)) {
+    if (!list_empty(&s->chores)) {
+        struct chore *c = LIST_OF(s->chores.next, struct chore, link);
+        list_remove(&c->link);
+        c->run(c);
+    }
+    if (list_empty(&s->ready) && list_empty(&s->chores)) {
         uv_idle_stop(idle);
     }
+}
+
+void server_chore_init(struct chore *c, void (*run)(struct chore *c))
+{
+    list_init(&c->link);
+    c->run = run;
+}
+
+void server_chore(struct server *s, struct chore *c)
+{
+    list_append(&s->chores, &c->link);
+    uv_idle_start(&s->turns, run_turns);
+}
+
+void server_chore_cancel(struct chore *c)
+{
+    list_remove(&c->link);
 }
 
 void server_watch(struct server *s)

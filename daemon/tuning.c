@@ -16,6 +16,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/precheck.h"
 #include "daemon/tiers.h"
 #include "daemon/tuning.h"
 #include "daemon/tuning_end.h"
@@ -208,7 +209,7 @@ static int unpack(struct daemon *d, struct job *j, struct error *err)
         snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
                  q->rtol);
     }
-    return 0;
+    return precheck_space(d, j->request, err);
 }
 
 /* What is known already: the answer (while the job was queued another one found it), or a config to
