@@ -166,6 +166,8 @@ struct family {
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
     /* Reads these back from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
+    /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be NULL. */
+    void (*place)(const struct workload *w, uint32_t check, char *out, size_t size);
 };
 
 /* kernels/families/families.c: the families compiled in (tests link another list). */
