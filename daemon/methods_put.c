@@ -212,9 +212,11 @@ static int import_row(struct importing *x, const struct wire_obj *row, int64_t u
                          "the row is of another device class (%s): import it through the gemmd of "
                          "such a device", class_);
     }
-    b->generation = b->trial = b->measured = 0;
-    b->module[0] = b->stamp[0] = 0;
+    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
+    double floor_us = b->floor_us;
+    b->generation = b->trial = 0;
     fill(d, b, &s->bucket, &s->key, uid);
+    b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
     status = d->ledger->ops->publish(d->ledger, b, on_imported, x);
     if (status < 0) {
