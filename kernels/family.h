@@ -50,6 +50,9 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 size_t dtype_size(enum dtype t);      /* bytes; 0 for DTYPE_NONE */
+/* Half of the type's smallest step: what rounding may do to a value near zero, whatever its size.
+ * A row of tiny values cannot be held to a part of its own norm more closely than this. */
+double dtype_grain(enum dtype t);
 const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
 
 /* The compile-time part of a config for one target. */

@@ -126,7 +126,7 @@ static double not_nan(double v)
 }
 
 static struct row_error compare_row(const float *got, const double *expected, int64_t n,
-                                    const struct tolerance *tol)
+                                    double grain, const struct tolerance *tol)
 {
     struct row_error e = {0};
     double difference = 0, norm = 0;
@@ -138,7 +138,8 @@ static struct row_error compare_row(const float *got, const double *expected, in
             e.worst = i;
         }
         e.max_error = fmax(e.max_error, x);
-        difference += x * x;
+        double beyond = fmax(x - grain, 0);
+        difference += beyond * beyond;
         norm += expected[i] * expected[i];
     }
     e.rel_norm = not_nan(norm > 0         ? sqrt(difference / norm)
@@ -180,13 +181,15 @@ static void say_element(const struct prepared *w, const struct tolerance *tol, u
 static void judge_rows(const struct prepared *w, const struct tolerance *tol, struct verdict *out)
 {
     const struct workload *load = &w->workload;
+    enum dtype type = load->buffers[load->output].dtype;
     double limit =
-        tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(load->buffers[load->output].dtype);
+        tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type);
     double worst = 0;
     uint32_t worst_row = 0;
     for (uint32_t i = 0; i < load->n_checks; i++) {
         int64_t n = load->check_length;
-        struct row_error e = compare_row(w->got + i * n, w->expected + i * n, n, tol);
+        struct row_error e =
+            compare_row(w->got + i * n, w->expected + i * n, n, dtype_grain(type), tol);
         worst_row = e.rel_norm > out->rel_norm ? i : worst_row;
         out->max_error = fmax(out->max_error, e.max_error);
         out->rel_norm = fmax(out->rel_norm, e.rel_norm);
