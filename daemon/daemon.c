@@ -156,7 +156,8 @@ static void start_serving(struct daemon *d)
     struct error err = ERROR_NULL;
     malloc_trim(0); /* loading went through larger structs than what is kept */
     int status = server_start(&d->server, d, &d->loop, d->config->group,
-                              (unsigned)d->config->max_connections, notify_listen_fd(), &err);
+                              start_raise_files((unsigned)d->config->max_connections),
+                              notify_listen_fd(), &err);
     if (status < 0) {
         fail_start(d, &err);
         return;

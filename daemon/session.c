@@ -279,6 +279,9 @@ int session_accept(struct server *server, struct error *err)
         error_set(&busy, ERROR_BUSY, "all %u connections are in use; retry later",
                   server->max_sessions);
         session_refuse(s, &busy);
+        if (server->n_sessions > server->max_sessions + REFUSED_MAX) {
+            session_close(s); /* what was written it can read all the same */
+        }
         return 0;
     }
     reading_set(s, true);

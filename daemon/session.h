@@ -44,6 +44,7 @@ enum {
     MESSAGE_DEADLINE_MS = 10 * 1000,
     WRITE_DEADLINE_MS = 30 * 1000,
     HANG_UP_MS = 1000,              /* for the client to read the last answer */
+    REFUSED_MAX = 8,                /* connections over the limit that are given that time */
 };
 
 struct server;

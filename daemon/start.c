@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
@@ -93,6 +94,29 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
         snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
     }
     return status ? status : paths_make_dir(d->cache_dir, 0750, err);
+}
+
+enum { FILES_RESERVED = 40 }; /* database, locks, a runner's start, modules, refused connections */
+
+unsigned start_raise_files(unsigned connections)
+{
+    struct rlimit r;
+    rlim_t wanted = (rlim_t)connections + FILES_RESERVED;
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0) {
+        return connections;
+    }
+    if (r.rlim_cur < wanted && r.rlim_cur < r.rlim_max) {
+        struct rlimit more = {wanted < r.rlim_max ? wanted : r.rlim_max, r.rlim_max};
+        r = setrlimit(RLIMIT_NOFILE, &more) == 0 ? more : r;
+    }
+    if (r.rlim_cur >= wanted) {
+        return connections;
+    }
+    unsigned room = r.rlim_cur > FILES_RESERVED ? (unsigned)(r.rlim_cur - FILES_RESERVED) : 1;
+    log_warning("at most %u connections, not %u: only %llu files may be open; raise the hard limit "
+                "(LimitNOFILE=, ulimit -Hn) or lower --max-connections",
+                room, connections, (unsigned long long)r.rlim_cur);
+    return room;
 }
 
 int start_prepare(struct daemon *d, struct error *err)

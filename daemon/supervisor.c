@@ -211,8 +211,12 @@ static int spawn(struct supervisor *s, struct error *err)
     s->pipe.data = s->process.data = s;
     int status = uv_spawn(&d->loop, &s->process, &o);
     if (status < 0) {
-        return error_set(err, ERROR_CRASHED, "cannot start the runner %s: %s", d->runner,
-                         uv_strerror(status));
+        bool scarce = status == UV_EMFILE || status == UV_ENFILE || status == UV_EAGAIN ||
+                      status == UV_ENOMEM;
+        return error_set(err, scarce ? ERROR_BUSY : ERROR_IO, "cannot start the runner %s: %s%s",
+                         d->runner, uv_strerror(status),
+                         scarce ? "; nothing was tuned: retry later, or raise the limits of gemmd"
+                                : "");
     }
     return 0;
 }
