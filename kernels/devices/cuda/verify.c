@@ -182,8 +182,7 @@ static void judge_rows(const struct prepared *w, const struct tolerance *tol, st
 {
     const struct workload *load = &w->workload;
     enum dtype type = load->buffers[load->output].dtype;
-    double limit =
-        tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type);
+    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type);
     double worst = 0;
     uint32_t worst_row = 0;
     for (uint32_t i = 0; i < load->n_checks; i++) {
