@@ -40,6 +40,7 @@ struct server {
     int lock_fd, device_lock_fd;
     char path[PATHS_MAX];
     bool listening, inherited, bound;
+    bool own_dir; /* the socket's directory is the usual one, or was not there before */
     uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
 
     uint64_t requests, accepted;
@@ -56,7 +57,8 @@ static inline int error_slot(int code)
  * the path is too long; ERROR_IO, ERROR_DENIED. Needs no loop: done before anything costly. */
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err);
-/* Binds (0660, `group` when not "") and listens; `inherited_fd` >= 0: a socket from systemd. */
+/* Binds (0660) and listens; `inherited_fd` >= 0: a socket from systemd. `group`, when not "", gets
+ * the socket, and its directory when that is our own. */
 int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
                  unsigned max_sessions, int inherited_fd, struct error *err);
 /* No new connections; sessions go on. May be called twice. */

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event loop and its surroundings: nobody waits for another's work, late answers arrive, and what
 is missing outside (folders, descriptors, rights) is said and survived."""
+import grp
+import os
 import shutil
 import socket
 import threading
@@ -118,3 +120,17 @@ def test_a_runner_that_cannot_be_started_is_no_crash(daemon, folder):
     with pytest.raises(RpcError) as e:
         d.call("get", problem=gemm(), budget=4)
     assert e.value.name == "io" and str(copy) in e.value.message
+
+
+# ---- whose directory ---------------------------------------------------------------------------------
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_group_gets_the_socket_and_only_a_directory_of_gemmd(daemon, folder):
+    group = next(g for g in grp.getgrall() if g.gr_gid != folder.stat().st_gid)
+    d = daemon(options=["--group", group.gr_name])
+    assert d.socket.stat().st_gid == group.gr_gid
+    assert folder.stat().st_gid != group.gr_gid, "it was there before"
+    d.stop()
+    d.socket = folder / "made" / "gemmd.sock"
+    d.start()
+    assert d.socket.stat().st_gid == d.socket.parent.stat().st_gid == group.gr_gid
