@@ -9,9 +9,6 @@ struct daemon;
 
 /* Finds the runner, looks at the device, settles the paths, takes the locks. */
 int start_prepare(struct daemon *d, struct error *err);
-/* Asks for as many descriptors as the connections need, and returns how many connections that makes:
- * beyond the limit of descriptors a client would be dropped without a word. */
-unsigned start_connections(const struct daemon *d);
 /* Raises the limit of open files as far as so many connections need it. Returns how many there can
  * be: fewer when the hard limit leaves no room, since a runner and the database need files, too. */
 unsigned start_raise_files(unsigned connections);

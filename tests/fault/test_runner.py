@@ -63,11 +63,11 @@ def test_a_runner_that_dies_of_every_candidate(fake):
     with d.connect(60) as c:
         with pytest.raises(RpcError) as e:
             c.call("get", problem=gemm(), budget=4)
-        assert e.value.name == "crashed" and "8 times" in e.value.message
+        assert e.value.name == "crashed" and "times in this tuning" in e.value.message
         rows = c.list("quarantine")
-        assert len(rows) == 8 and all("signal 11" in q["reason"] for q in rows)
+        assert len(rows) >= 8 and all("signal 11" in q["reason"] for q in rows)
         failed = c.list("trials", key=rows[0]["key"], status="crashed")
-        assert len(failed) == 8 and {t["variant"] for t in failed} == {q["variant"] for q in rows}
+        assert len(failed) == len(rows) and {t["variant"] for t in failed} == {q["variant"] for q in rows}
         for n in (512, 768):
             with pytest.raises(RpcError):
                 c.call("get", problem=gemm(n=n), budget=4)
