@@ -11,6 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/start.h"
+#include "kernels/device.h"
 
 static bool is_program(const char *path)
 {
@@ -93,7 +94,11 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
         status = status ? status : paths_make_dir(dir, 0750, err);
         snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
     }
-    return status ? status : paths_make_dir(d->cache_dir, 0750, err);
+    status = status ? status : paths_make_dir(d->cache_dir, 0750, err);
+    if (status == 0) {
+        modules_tidy(d->cache_dir);
+    }
+    return status;
 }
 
 enum { FILES_RESERVED = 40 }; /* database, locks, a runner's start, modules, refused connections */
