@@ -134,3 +134,65 @@ def test_a_group_gets_the_socket_and_only_a_directory_of_gemmd(daemon, folder):
     d.socket = folder / "made" / "gemmd.sock"
     d.start()
     assert d.socket.stat().st_gid == d.socket.parent.stat().st_gid == group.gr_gid
+
+
+# ---- modules ----------------------------------------------------------------------------------------
+
+def fetch(c, module):
+    data, offset = b"", 0
+    while offset is not None:
+        part = c.call("module", id=module, offset=offset)
+        data, offset = data + part["data"], part["next"]
+        assert len(data) <= part["size"]
+    assert len(data) == part["size"]
+    return data
+
+
+def test_a_cache_that_is_removed_comes_back(daemon):
+    d = daemon(own_cache=True)
+    d.call("get", problem=gemm(), budget=4)
+    shutil.rmtree(d.cache)
+    answer = d.call("get", problem=gemm(n=1024), budget=4)
+    with d.connect() as c:
+        assert answer["module"] and fetch(c, answer["module"])
+
+
+def test_an_answer_names_no_module_that_is_not_there(daemon):
+    d = daemon(own_cache=True)
+    shutil.rmtree(d.cache)
+    d.cache.write_text("in the way")
+    answer = d.call("get", problem=gemm(), budget=4)
+    assert answer["tier"] == "exact" and answer["module"] == ""
+    assert "names none" in d.text()
+    d.cache.unlink()
+
+
+def test_a_module_comes_in_parts_and_a_damaged_one_not_at_all(daemon):
+    d = daemon(own_cache=True)
+    with d.connect() as c:
+        module = c.call("get", problem=gemm(), budget=4)["module"]
+        path, = (d.cache / "modules").glob(module + ".*")
+        assert fetch(c, module) == path.read_bytes()
+        assert c.call("module", id=module, offset=0)["suffix"] == path.suffix[1:]
+        size = path.stat().st_size
+        assert c.call("module", id=module, offset=size)["data"] == b""
+        with pytest.raises(RpcError) as e:
+            c.call("module", id=module, offset=size + 1)
+        assert e.value.name == "invalid" and str(size) in e.value.message
+        path.write_bytes(path.read_bytes() + b"x")
+        with pytest.raises(RpcError) as e:
+            c.call("module", id=module)
+        assert e.value.name == "not_found" and not path.exists()
+
+
+def test_what_a_killed_writer_left_is_removed_at_the_next_start(daemon):
+    d = daemon(own_cache=True)
+    d.call("get", problem=gemm(), budget=4)
+    d.stop()
+    whole = sorted((d.cache / "modules").iterdir())
+    old, new = (d.cache / "modules" / f"{'0' * 32}.so.{end}" for end in ("oldOLD", "newNEW"))
+    for path in (old, new):
+        path.write_bytes(b"half of it")
+    os.utime(old, (time.time() - 7200,) * 2)
+    d.start()
+    assert sorted((d.cache / "modules").iterdir()) == sorted([*whole, new]), "another may be writing"
