@@ -52,6 +52,8 @@ struct job {
     struct record *known;    /* owned: the best so far, when it has to be verified again */
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;
+    uint32_t n_ok;           /* trials of `done` that may win */
+    bool closing;            /* too many deaths: no more candidates, the best of what worked */
     unsigned refused;        /* orders that a leaving runner did not take */
     struct progress progress; /* the last one */
     uint64_t told_ms;         /* when waiters were told last */

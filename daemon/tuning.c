@@ -54,6 +54,33 @@ static uint32_t unpack_done(const struct job *j, struct wire_doc *doc, struct tr
     return n;
 }
 
+static bool was_ok(const struct tune_order *o, const struct record *config)
+{
+    for (uint32_t i = 0; i < o->n_done; i++) {
+        if (strcmp(o->done[i].status, "ok") == 0 && record_equal(&o->done[i].config, config)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* No new candidates: a search has used up its budget, of a list only what worked is left. The winner
+ * is verified and measured by the runner's finals, so an answer still says what was seen. */
+static void close_search(struct tune_order *o)
+{
+    struct request *r = &o->request;
+    uint32_t n = 0;
+    r->query.budget = 1;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        if (was_ok(o, &r->configs[i])) {
+            struct record kept = r->configs[n]; /* the list is the job's: nothing of it is lost */
+            r->configs[n++] = r->configs[i];
+            r->configs[i] = kept;
+        }
+    }
+    r->n_configs = n;
+}
+
 static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, struct wire_buf *b,
                       struct error *err)
 {
@@ -74,10 +101,26 @@ static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, str
             o->n_hints = (uint32_t)tiers_hints(d, &j->request->problem, k, HINTS_MAX, o->hints);
         }
     }
+    if (j->closing) {
+        close_search(o);
+    } else if (j->deaths >= FAVOURITES_MAX && j->n_ok == 0 && j->request->n_configs == 0) {
+        /* what the model likes has a common flaw */
+        snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
+    }
     o->avoid = j->avoid;
     o->n_avoid = j->n_avoid;
     tune_order_pack(b, o);
     return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning") : 0;
+}
+
+/* Thousands of old trials: they would rather be measured again than not at all. False: there are
+ * none to forget, so that the order does not get smaller by it. */
+static bool forget_done(struct job *j)
+{
+    bool any = j->n_done > 0;
+    wire_buf_deinit(&j->done);
+    j->n_done = j->n_ok = 0;
+    return any;
 }
 
 static void send_order(struct daemon *d, struct job *j)
@@ -93,12 +136,13 @@ static void send_order(struct daemon *d, struct job *j)
         free(o);
     }
     if (status == 0 && b.len > RUNNER_MESSAGE_BYTES_MAX - 4096) {
-        /* Thousands of old trials: they would rather be measured again than not at all. */
-        wire_buf_deinit(&j->done);
-        j->n_done = 0;
         wire_buf_deinit(&b);
-        send_order(d, j);
-        return;
+        if (forget_done(j)) {
+            send_order(d, j);
+            return;
+        }
+        status = error_set(&err, ERROR_TOO_LARGE, "the order of this tuning is too large: give fewer "
+                                                  "configs");
     }
     if (status < 0) {
         wire_buf_deinit(&b);
@@ -121,6 +165,7 @@ static void remember(struct job *j, const struct trial *t)
         b->len = before;
     } else {
         j->n_done++;
+        j->n_ok += strcmp(t->status, "ok") == 0;
     }
 }
 
@@ -353,18 +398,29 @@ static void blame(struct daemon *d, struct job *j, const struct death *why,
     avoid(j, a->variant);
 }
 
-/* True: the job has used up its deaths. */
-static bool too_many(const struct job *j, const struct death *why, struct error *err)
+/* A death with a candidate to blame is progress: it is not tried again. So many of them end the
+ * search early, with the best of what worked. The device is to blame when nobody else is: no
+ * candidate was named, none has worked, or what worked before does not work now. True: the job is
+ * over. */
+static bool too_many(struct job *j, const struct death *why, struct error *err)
 {
     if (j->unnamed_deaths >= UNNAMED_DEATHS_MAX) {
         error_set(err, ERROR_CRASHED, "the runner died %u times with no candidate to blame; last: %s",
                   j->unnamed_deaths, why->reason);
         return true;
     }
-    if (j->deaths >= DEATHS_MAX) {
+    if (j->deaths < DEATHS_MAX) {
+        return false;
+    }
+    if (j->n_ok == 0 || j->deaths >= DEATHS_MAX + CLOSING_DEATHS_MAX) {
         error_set(err, ERROR_CRASHED, "the runner died %u times in this tuning; last: %s", j->deaths,
                   why->reason);
         return true;
+    }
+    if (!j->closing) {
+        log_warning("job %lld: the runner died %u times: the best of %u that worked ends the search",
+                    (long long)j->id, j->deaths, j->n_ok);
+        j->closing = true;
     }
     return false;
 }

@@ -62,7 +62,8 @@ void tuning_error(struct daemon *d, const struct error *e)
         log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, e->text);
         tuning_search(d, j);
     } else {
-        failed(d, j, e, JOB_FAILED);
+        bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
+        failed(d, j, e, nothing_lived ? JOB_DIED : JOB_FAILED);
     }
 }
 
@@ -136,7 +137,13 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     }
     const struct best *known = b ? b : j->best;
     daemon_learn(d, known, saved);
-    answer_all(d, j, known, saved, "");
+    char note[120] = "";
+    if (j->closing) {
+        snprintf(note, sizeof(note), "the search ended early: the runner died %u times; see "
+                                     "quarantine",
+                 j->deaths);
+    }
+    answer_all(d, j, known, saved, note);
 }
 
 void tuning_result(struct daemon *d, const struct tune_result *r)
