@@ -33,7 +33,7 @@ step() { # NAME LIMIT_SECONDS COMMAND...
     return $code
 }
 
-step gemm 300 "$test"
+step gemm 480 "$test"
 if [ $? = 77 ]; then
     cat "$out/gemm.log"
     exit 77
