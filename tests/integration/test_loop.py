@@ -4,13 +4,15 @@ is missing outside (folders, descriptors, rights) is said and survived."""
 import grp
 import os
 import shutil
+import signal
 import socket
+import subprocess
 import threading
 import time
 
 import pytest
 
-from conftest import PATIENCE, RUNNER, Daemon, RpcError, eventually, gemm
+from conftest import GEMMD, PATIENCE, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
 
 
 # ---- half-closed connections ------------------------------------------------------------------------
@@ -196,3 +198,44 @@ def test_what_a_killed_writer_left_is_removed_at_the_next_start(daemon):
     os.utime(old, (time.time() - 7200,) * 2)
     d.start()
     assert sorted((d.cache / "modules").iterdir()) == sorted([*whole, new]), "another may be writing"
+
+
+def test_a_home_that_cannot_be_made_is_said_with_the_way_out(folder):
+    (folder / "file").write_text("")
+    env = {"HOME": str(folder / "file" / "home"), "GEMMD_SYSTEM": "0"}
+    command = [GEMMD, "--device", SYNTHETIC, "--socket", folder / "s", "--runner", RUNNER]
+    for more, words in (([], ["--cache-dir", "XDG_CACHE_HOME"]),
+                        (["--cache-dir", folder / "cache"], ["--database", "XDG_STATE_HOME"])):
+        result = subprocess.run([*map(str, [*command, *more])], env=env, capture_output=True,
+                                text=True, timeout=60)
+        assert result.returncode == 1 and all(w in result.stderr for w in words), result.stderr
+
+
+# ---- a runner that nothing ends ----------------------------------------------------------------------
+
+@pytest.fixture
+def no_kill(folder):
+    """SIGKILL does nothing, as to a process that hangs in a driver."""
+    if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):
+        pytest.skip("a sanitizer wants to be loaded first")
+    (folder / "kill.c").write_text("int kill(int pid, int n) { return pid && n ? 0 : 0; }\n")
+    library = folder / "kill.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "kill.c"], check=True)
+    (folder / "faults").write_text('{"config": "", "fault": "hang", "stage": "time"}\n')
+    return {"LD_PRELOAD": str(library), "GEMMD_REPLAY_FAULTS": str(folder / "faults")}
+
+
+def test_tuning_is_off_when_a_runner_cannot_be_killed_and_gemmd_stops(daemon, no_kill):
+    d = daemon(env=no_kill, options=["--hang-limit-ms", "300"])
+    with d.connect() as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=4)
+        assert e.value.name == "device_lost" and "does not end" in e.value.message
+        assert c.call("status")["tuning"] != "on"
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+        runner = d.runner_pid()
+    try:
+        assert d.stop() == 0
+    finally:
+        if os.path.exists(f"/proc/{runner}"):
+            os.kill(runner, signal.SIGKILL)
