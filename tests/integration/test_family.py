@@ -31,7 +31,7 @@ def test_a_second_family_is_tuned_like_the_first(second):
         assert near["tier"] == "near" and near["config"] == answer["config"]
         space = c.call("space", problem=problem)
         assert {p["name"] for p in space["params"]} == set(answer["config"])
-        assert all(t["status"] == "ok" for t in c.list("trials", key=answer["key"]))
+        assert {t["status"] for t in c.list("trials", key=answer["key"])} <= {"ok", "aborted"}
 
 
 def test_both_families_side_by_side(second):
