@@ -231,6 +231,17 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
 
 /* ---- beginning --------------------------------------------------------------------------------------- */
 
+static void stamp_trials(struct job *j)
+{
+    const struct query *q = &j->request->query;
+    memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
+    if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
+        size_t n = strlen(j->stamp);
+        snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
+                 q->rtol);
+    }
+}
+
 static int unpack(struct daemon *d, struct job *j, struct error *err)
 {
     const struct wire_obj *map;
@@ -248,17 +259,43 @@ static int unpack(struct daemon *d, struct job *j, struct error *err)
     q->budget_ms = q->budget_ms ? q->budget_ms : d->config->budget_ms;
     const struct family *f = family_of_problem(&j->request->problem);
     family_stamp(f, daemon_target(d, f), &d->device, j->stamp);
-    memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
-    if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
-        size_t n = strlen(j->stamp);
-        snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
-                 q->rtol);
-    }
+    j->atol = q->atol;
+    j->rtol = q->rtol;
+    stamp_trials(j);
     return precheck_space(d, j->request, err);
 }
 
+/* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
+static double tighter(double asked, float before)
+{
+    char text[32];
+    if (before >= (float)asked) {
+        return asked;
+    }
+    snprintf(text, sizeof(text), "%.7g", (double)before);
+    return strtod(text, NULL);
+}
+
+/* The known config is looked at alone, and keeps what it was verified with. */
+static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
+{
+    struct answer *a = &d->scratch->answer;
+    struct query *q = &j->request->query;
+    j->known = malloc(sizeof(*j->known));
+    if (!j->known || cache_answer(&d->cache, e, a, NULL) < 0) {
+        return;
+    }
+    record_copy(j->known, &a->config);
+    j->reverify = true;
+    j->manual = e->manual;
+    j->stale = e->rank < CACHE_SERVES;
+    q->atol = tighter(q->atol, e->atol);
+    q->rtol = tighter(q->rtol, e->rtol);
+    stamp_trials(j);
+}
+
 /* What is known already: the answer (while the job was queued another one found it), or a config to
- * look at first under the tighter tolerances now asked for. */
+ * look at first: under the tighter tolerances now asked for, or a pin made under another stamp. */
 static bool known_already(struct daemon *d, struct job *j, struct wire_buf *answer)
 {
     if (j->again || j->pin || j->restricted) {
@@ -267,20 +304,24 @@ static bool known_already(struct daemon *d, struct job *j, struct wire_buf *answ
     bool many;
     const struct query *q = &j->request->query;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
-    if (!e || e->rank < CACHE_SERVES) {
+    if (!e || (e->rank < CACHE_SERVES && !e->manual)) {
         return false;
     }
-    if (cache_verified(e, q->atol, q->rtol)) {
+    if (e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol)) {
         cache_reply(e, answer);
         return true;
     }
-    struct answer *a = &d->scratch->answer;
-    j->known = malloc(sizeof(*j->known));
-    if (j->known && cache_answer(&d->cache, e, a, NULL) == 0) {
-        record_copy(j->known, &a->config);
-        j->reverify = true;
-    }
+    look_again(d, j, e);
     return false;
+}
+
+static void ask_history(struct daemon *d, struct job *j)
+{
+    j->state = JOB_HISTORY;
+    if (d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
+                                d->device.driver, on_history, d) < 0) {
+        send_order(d, j);
+    }
 }
 
 void tuning_begin(struct daemon *d, struct job *j)
@@ -300,11 +341,7 @@ void tuning_begin(struct daemon *d, struct job *j)
         return;
     }
     log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
-    status = d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
-                                     d->device.driver, on_history, d);
-    if (status < 0) {
-        send_order(d, j);
-    }
+    ask_history(d, j);
 }
 
 void tuning_cancel(struct daemon *d, struct job *j)
@@ -441,22 +478,38 @@ void tuning_death(struct daemon *d, const struct death *why, const struct attemp
         return;
     }
     j->deaths++;
-    if (!why->outside && a->config.n && a->variant[0] && a->job == j->id) {
+    bool named = !why->outside && a->config.n && a->variant[0] && a->job == j->id;
+    if (named) {
         blame(d, j, why, a);
     } else {
         j->unnamed_deaths++;
     }
     if (too_many(j, why, &err)) {
         tuning_died(d, j, &err);
-    } else if (j->reverify) {
-        tuning_search(d, j); /* the known best kills the runner: look for another */
+    } else if (j->reverify && named) {
+        tuning_search(d, j, why->reason);
     } else {
         send_order(d, j);
     }
 }
 
-void tuning_search(struct daemon *d, struct job *j)
+void tuning_search(struct daemon *d, struct job *j, const char *reason)
 {
+    struct query *q = &j->request->query;
+    log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, reason);
+    if (j->stale) {
+        daemon_event(d, "pin", j->uid, "%s: the pinned config does not hold under the new stamp: %.160s",
+                     j->key, reason);
+    }
     j->reverify = false;
-    send_order(d, j);
+    if (q->atol == j->atol && q->rtol == j->rtol) {
+        send_order(d, j);
+        return;
+    }
+    /* What failed under tighter tolerances than those asked for may do now. */
+    q->atol = j->atol;
+    q->rtol = j->rtol;
+    stamp_trials(j);
+    forget_done(j);
+    ask_history(d, j);
 }
