@@ -55,6 +55,7 @@ int call_only(struct call *c, const char *const names[], struct error *err);
 struct pending {
     struct ticket ticket;
     struct daemon *d; /* borrowed */
+    int64_t uid;      /* who asks: the client may have gone when it is written down */
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);

@@ -147,7 +147,7 @@ static void finish_import(struct importing *x)
 {
     struct wire_buf skipped = x->skipped;
     struct wire_buf *b = pending_result(&x->pending);
-    daemon_event(x->pending.d, "import", 0, "%lld rows imported, %u skipped",
+    daemon_event(x->pending.d, "import", x->pending.uid, "%lld rows imported, %u skipped",
                  (long long)x->imported, x->n_skipped);
     if (b) {
         wire_put_map(b, 2);
