@@ -129,3 +129,35 @@ def test_events_say_who(pinned):
         kinds = {e["kind"]: e["uid"] for e in c.list("events")}
     assert {"pin", "unpin", "import", "evict"} <= set(kinds)
     assert all(uid == os.getuid() for uid in kinds.values()), kinds
+
+
+@pytest.mark.parametrize("field,value", [
+    ("time_us", -5.0), ("time_us", float("inf")), ("spread", -1.0), ("measured", -4), ("atol", -1.0),
+    ("rtol", float("inf")), ("created_s", 2 ** 62), ("created_s", -1), ("config", {})])
+def test_garbage_is_not_imported(daemon_of_module, field, value):
+    row = {"op": "custom:garbage", "problem": {"i": 1}, "config": {"x": 1}, "time_us": 5.0}
+    with daemon_of_module.connect() as c:
+        result = c.call("import", rows=[{**row, field: value}])
+        assert result["imported"] == 0
+        assert field in result["skipped"][0]["message"]
+
+
+def test_what_is_put_has_a_time_that_can_be(daemon_of_module):
+    problem = {"op": "custom:put", "i": 1}
+    with daemon_of_module.connect() as c:
+        for time_us in (float("inf"), -1.0):
+            with pytest.raises(RpcError) as e:
+                c.call("put", problem=problem, config={"x": 1}, time_us=time_us)
+            assert e.value.name == "invalid" and "time_us" in e.value.message
+        with pytest.raises(RpcError) as e:
+            c.call("put", problem=problem, config={}, time_us=1)
+        assert "empty" in e.value.message
+        assert c.call("put", problem=problem, config={"x": 1}, time_us=float("nan"))["tier"] == "exact"
+
+
+def test_an_imported_custom_row_answers(daemon_of_module):
+    row = {"op": "custom:loose", "problem": {"i": 1}, "config": {"x": 1}, "time_us": 5.0, "atol": 1.0}
+    with daemon_of_module.connect() as c:
+        assert c.call("import", rows=[row])["imported"] == 1
+        answer = c.call("get", problem={"op": "custom:loose", "i": 1})
+        assert answer["config"] == {"x": 1} and answer["tier"] == "exact"
