@@ -210,8 +210,11 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
 
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
-    (void)ctx;
+    struct daemon *d = ctx;
     log_warning("database: %s: %s", kind, text);
+    if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
+        daemon_event(d, "corrupt", 0, "%s", text);
+    }
 }
 
 static int open_ledger(struct daemon *d, struct error *err)

@@ -143,8 +143,8 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     if (!j) {
         return;
     }
-    if (status < 0 && status != ERROR_DISK_FULL) {
-        log_error("the best of %s is not saved: %s", j->key, err->text);
+    if (!saved) {
+        log_error("the best of %s is not saved: %s", j->key, err ? err->text : error_name(status));
     }
     const struct best *known = b ? b : j->best;
     daemon_learn(d, known, saved);
