@@ -135,8 +135,9 @@ static int late(struct session *s, const struct session_request *q, bool heard, 
         link_close(&s->link);
         s->retry_at = clock_after_ms(COLD_MS);
     }
+    int64_t given = q->deadline > began ? q->deadline - began : 0; /* it may have passed before */
     return error_set(err, ERROR_DEADLINE, "gemmd did not answer `%s` within %lld ms", q->method,
-                     (long long)((q->deadline - began + CLOCK_MS / 2) / CLOCK_MS));
+                     (long long)((given + CLOCK_MS / 2) / CLOCK_MS));
 }
 
 /* Silence for a default deadline: ask for a sign of life, once. */

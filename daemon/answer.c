@@ -32,7 +32,9 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     COPY_TEXT(a->source, b->source);
     COPY_TEXT(a->family, b->family);
     record_copy(&a->config, &b->config);
-    COPY_TEXT(a->module, b->module);
+    if (strcmp(b->source, "imported") != 0) { /* else the image is where the row came from */
+        COPY_TEXT(a->module, b->module);
+    }
     a->time_us = b->time_us;
     a->spread = b->spread;
     a->reference_us = b->reference_us;

@@ -95,6 +95,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
         return ERROR_NO_MEMORY;
     }
     e->rank = (uint8_t)rank;
+    e->manual = strcmp(a->source, "manual") == 0;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
     c->unsaved += !e->saved;

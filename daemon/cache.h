@@ -39,6 +39,7 @@ struct cache_entry {
     float dims[CACHE_DIMS];/* log2 of the integer fields in order; unused: 0 */
     uint32_t key_len, own_len;
     uint8_t rank;          /* enum cache_rank */
+    bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
     uint8_t bytes[];       /* key, then own */
 };

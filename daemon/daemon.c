@@ -25,6 +25,13 @@ const struct family_target *daemon_target(const struct daemon *d, const struct f
     return family_target_find(f, &d->device, NULL);
 }
 
+int daemon_key(struct daemon *d, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    problem_bucket(&x->request.problem, d->scheme, &x->bucket);
+    return key_make(&x->key, &x->bucket, d->device.class, err);
+}
+
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
 {
     struct event e = {.created_s = time(NULL), .uid = uid};
@@ -149,7 +156,8 @@ static void start_serving(struct daemon *d)
     struct error err = ERROR_NULL;
     malloc_trim(0); /* loading went through larger structs than what is kept */
     int status = server_start(&d->server, d, &d->loop, d->config->group,
-                              (unsigned)d->config->max_connections, notify_listen_fd(), &err);
+                              start_raise_files((unsigned)d->config->max_connections),
+                              notify_listen_fd(), &err);
     if (status < 0) {
         fail_start(d, &err);
         return;
@@ -202,8 +210,11 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
 
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
-    (void)ctx;
+    struct daemon *d = ctx;
     log_warning("database: %s: %s", kind, text);
+    if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
+        daemon_event(d, "corrupt", 0, "%s", text);
+    }
 }
 
 static int open_ledger(struct daemon *d, struct error *err)
@@ -297,6 +308,7 @@ static void release(struct daemon *d)
 {
     server_deinit(&d->server);
     memo_deinit(&d->memo);
+    defaults_deinit(&d->defaults);
     cache_deinit(&d->cache);
     wire_doc_free(d->doc);
     free(d->scratch);

@@ -18,6 +18,7 @@
 
 #include "daemon/cache.h"
 #include "daemon/config.h"
+#include "daemon/defaults.h"
 #include "daemon/ledger.h"
 #include "daemon/memo.h"
 #include "daemon/scheduler.h"
@@ -38,6 +39,7 @@ struct scratch {
     struct record config;
     struct best best;
     struct trial trial;
+    struct key default_key; /* defaults_choose */
     struct problem learned; /* daemon_learn */
     struct key learned_key;
 };
@@ -53,6 +55,7 @@ struct daemon {
     struct server server;
     struct cache cache;
     struct memo memo;
+    struct defaults defaults;
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct ledger *ledger;       /* owned; NULL before its start and after its end */
@@ -75,6 +78,8 @@ void daemon_stop(struct daemon *d, const char *why);
 
 /* The target that tunes this family here; NULL: none. */
 const struct family_target *daemon_target(const struct daemon *d, const struct family *f);
+/* scratch->bucket and key (without id) of scratch->request.problem. */
+int daemon_key(struct daemon *d, struct error *err);
 /* An event for the ledger. */
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

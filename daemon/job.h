@@ -50,8 +50,13 @@ struct job {
     uint32_t n_avoid;
     bool reverify;           /* looks only at `known`, under tighter tolerances, before it searches */
     struct record *known;    /* owned: the best so far, when it has to be verified again */
+    bool manual;             /* `known` is a pin */
+    bool stale;              /* and of another stamp */
+    double atol, rtol;       /* as asked for; `known` is held to what it was held to before, too */
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;
+    uint32_t n_ok;           /* trials of `done` that may win */
+    bool closing;            /* too many deaths: no more candidates, the best of what worked */
     unsigned refused;        /* orders that a leaving runner did not take */
     struct progress progress; /* the last one */
     uint64_t told_ms;         /* when waiters were told last */

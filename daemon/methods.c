@@ -174,8 +174,7 @@ int call_problem(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    problem_bucket(&x->request.problem, c->d->scheme, &x->bucket);
-    status = key_make(&x->key, &x->bucket, c->d->device.class, err);
+    status = daemon_key(c->d, err);
     if (status == 0) {
         key_id(&x->key);
     }
@@ -255,6 +254,7 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
     }
     p->d = c->d;
+    p->uid = (int64_t)c->s->uid;
     int status = ticket_open(&p->ticket, c->s, c->id, NULL, err);
     if (status < 0) {
         free(p);

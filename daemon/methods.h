@@ -30,7 +30,8 @@ struct call {
 
 typedef int method(struct call *c, struct error *err);
 
-method method_get, method_tune, method_get_many, method_cancel;     /* methods_get.c */
+method method_get, method_tune, method_cancel;                      /* methods_get.c */
+method method_get_many;                                             /* methods_many.c */
 method method_hello, method_status;                                 /* methods_status.c */
 method method_check, method_space, method_module;                   /* methods_kernels.c */
 method method_list, method_show;                                    /* methods_list.c */
@@ -54,6 +55,7 @@ int call_only(struct call *c, const char *const names[], struct error *err);
 struct pending {
     struct ticket ticket;
     struct daemon *d; /* borrowed */
+    int64_t uid;      /* who asks: the client may have gone when it is written down */
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);

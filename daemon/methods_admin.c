@@ -81,7 +81,7 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     if (left) {
         daemon_learn(d, b, saved);
     }
-    daemon_event(d, "unpin", 0, "%s", x->key);
+    daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
     struct wire_buf *out = pending_result(&x->pending);
     if (out && left) {
         struct answer *a = &d->scratch->answer;
@@ -99,17 +99,9 @@ int method_unpin(struct call *c, struct error *err)
 {
     char key[HASH_HEX];
     struct pending *p;
-    bool many;
     int status = call_only(c, key_names, err);
     status = status ? status : call_key(c, key, err);
-    if (status < 0) {
-        return status;
-    }
-    const struct cache_entry *e = cache_find_id(&c->d->cache, key, &many);
-    if (!e || e->rank != CACHE_PINNED) {
-        return error_set(err, ERROR_NOT_FOUND, "nothing is pinned for key %s", key);
-    }
-    status = call_later(c, sizeof(struct unpinning), &p, err);
+    status = status ? status : call_later(c, sizeof(struct unpinning), &p, err);
     if (status < 0) {
         return status;
     }
@@ -143,7 +135,11 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         pending_fail(&x->pending, &e);
         return;
     }
-    daemon_event(x->pending.d, x->event, 0, "%s: %lld rows", x->what, (long long)rows);
+    if (strcmp(x->event, "evict") == 0) {
+        /* what was on its way to the ledger before has come back, and is gone there by now */
+        cache_remove_id(&x->pending.d->cache, x->what);
+    }
+    daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);
     if (b) {
         wire_put_map(b, 1);

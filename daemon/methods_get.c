@@ -9,12 +9,6 @@
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
 #include "daemon/tiers.h"
-#include "proto/limits.h"
-
-static bool is(const char *a, const char *b)
-{
-    return strcmp(a, b) == 0;
-}
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned again. */
 static bool answers(struct daemon *d, const struct cache_entry *e, const struct request *r)
@@ -32,12 +26,6 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
            request_allows(r, &a->config);
 }
 
-static int bucket_and_key(struct daemon *d, struct error *err)
-{
-    struct scratch *x = d->scratch;
-    problem_bucket(&x->request.problem, d->scheme, &x->bucket);
-    return key_make(&x->key, &x->bucket, d->device.class, err);
-}
 
 static int reply_lower(struct call *c, const char *why, struct error *err)
 {
@@ -82,10 +70,10 @@ static int miss(struct call *c, struct error *err)
     const struct request *r = &x->request;
     key_id(&x->key);
     d->misses++;
-    if (is(r->query.wait, "cached")) {
+    if (strcmp(r->query.wait, "cached") == 0) {
         return reply_lower(c, "not tuned yet", err);
     }
-    if (is(r->query.wait, "now")) {
+    if (strcmp(r->query.wait, "now") == 0) {
         return reply_now(c, err);
     }
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
@@ -100,7 +88,7 @@ static int get(struct call *c, bool again, struct error *err)
     struct scratch *x = d->scratch;
     int status = request_unpack(&x->request, c->params, err);
     if (status == 0) {
-        status = bucket_and_key(d, err);
+        status = daemon_key(d, err);
     }
     if (status < 0) {
         return status;
@@ -150,96 +138,5 @@ int method_cancel(struct call *c, struct error *err)
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);
     wire_put_kv_bool(&c->s->out, "cancelled", w != NULL);
-    return 0;
-}
-
-/* ---- get_many ------------------------------------------------------------------------------------- */
-
-/* One problem: an answer, or an error map in its place. */
-static int put_one(struct call *c, const struct wire_obj *problem, bool now, struct error *err)
-{
-    struct daemon *d = c->d;
-    struct scratch *x = d->scratch;
-    struct wire_buf *out = &c->s->out;
-    int status = problem_unpack(&x->request.problem, problem, err);
-    status = status ? status : bucket_and_key(d, err);
-    if (status < 0) {
-        return status;
-    }
-    const struct cache_entry *e = cache_find(&d->cache, &x->key);
-    if (e && e->rank >= CACHE_SERVES && cache_verified(e, 1e-2, 1e-2)) {
-        d->hits++;
-        cache_reply(e, out);
-        return 0;
-    }
-    d->misses++;
-    key_id(&x->key);
-    status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key,
-                          now ? "being tuned in the background" : "not tuned yet", &x->answer, err);
-    if (status < 0) {
-        return status;
-    }
-    schema_encode(out, &answer_schema, &x->answer);
-    struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                       .background = true};
-    if (now) {
-        struct error full = ERROR_NULL; /* asked again, it will be queued then */
-        scheduler_want(&d->scheduler, &w, &full);
-    }
-    return 0;
-}
-
-/* A query of nothing but defaults, as request_unpack fills them in: so that the jobs of `now` are the
- * same as those of a plain `get`. */
-static int default_query(struct daemon *d, struct error *err)
-{
-    const struct wire_obj *map;
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    wire_put_map(&b, 1);
-    wire_put_str(&b, "problem");
-    wire_put_map(&b, 1);
-    wire_put_kv_str(&b, "op", "custom:none");
-    if (b.failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
-    }
-    int status = wire_decode(d->cache.doc, b.data, b.len, &map, err);
-    return status ? status : request_unpack(&d->scratch->request, map, err);
-}
-
-int method_get_many(struct call *c, struct error *err)
-{
-    static const char *const names[] = {"problems", "wait", NULL};
-    struct wire_buf *out = &c->s->out;
-    const struct wire_obj *problems = wire_find(c->params, "problems");
-    const struct wire_obj *wait = wire_find(c->params, "wait");
-    char word[16] = "cached";
-    int status = call_only(c, names, err);
-    if (status < 0) {
-        return status;
-    }
-    if (wire_type_of(problems) != WIRE_ARRAY || wire_count(problems) > MANY_MAX) {
-        return error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",
-                         MANY_MAX);
-    }
-    if (wait && (!wire_copy_str(wait, word, sizeof(word)) || (!is(word, "now") && !is(word, "cached")))) {
-        return error_set(err, ERROR_INVALID, "'wait' of get_many takes now or cached");
-    }
-    status = default_query(c->d, err);
-    if (status < 0) {
-        return status;
-    }
-    rpc_put_result(out, c->id);
-    wire_put_map(out, 1);
-    wire_put_str(out, "answers");
-    wire_put_array(out, wire_count(problems));
-    for (size_t i = 0; i < wire_count(problems); i++) {
-        struct error e = ERROR_NULL;
-        if (put_one(c, wire_at(problems, i), is(word, "now"), &e) < 0) {
-            wire_put_map(out, 3);
-            wire_put_kv_str(out, "name", error_name(e.code));
-            wire_put_kv_str(out, "message", e.text);
-            wire_put_kv_bool(out, "survives", true);
-        }
-    }
     return 0;
 }

@@ -141,23 +141,31 @@ static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
     return 0;
 }
 
-static void put_chunk(struct call *c, const struct image *image, int64_t offset)
+static void put_chunk(struct call *c, const struct chunk *k, int64_t offset)
 {
     struct wire_buf *b = &c->s->out;
-    size_t n = image->size - (size_t)offset;
-    n = n < MODULE_CHUNK_BYTES ? n : MODULE_CHUNK_BYTES;
     rpc_put_result(b, c->id);
     wire_put_map(b, 4);
-    wire_put_kv_int(b, "size", (int64_t)image->size);
+    wire_put_kv_int(b, "size", (int64_t)k->size);
     wire_put_str(b, "data");
-    wire_put_bin(b, (const char *)image->data + offset, n);
+    wire_put_bin(b, k->n ? k->data : "", k->n);
     wire_put_str(b, "next");
-    if ((size_t)offset + n < image->size) {
-        wire_put_int(b, offset + (int64_t)n);
+    if ((size_t)offset + k->n < k->size) {
+        wire_put_int(b, offset + (int64_t)k->n);
     } else {
         wire_put_nil(b);
     }
-    wire_put_kv_str(b, "suffix", strcmp(c->d->device.kind, "cuda") == 0 ? "cubin" : "so");
+    wire_put_kv_str(b, "suffix", k->suffix);
+}
+
+/* The whole is checked once, before its first part leaves: a damaged file is removed, so that the
+ * next tuning makes it again. What comes later, the client checks. */
+static int check_whole(struct call *c, const char *id, int64_t offset, struct error *err)
+{
+    struct image image = {0};
+    int status = offset == 0 ? modules_get(c->d->cache_dir, id, &image, err) : 0;
+    image_deinit(&image);
+    return status;
 }
 
 int method_module(struct call *c, struct error *err)
@@ -174,20 +182,23 @@ int method_module(struct call *c, struct error *err)
     if (given && (!wire_get_int(given, &offset) || offset < 0)) {
         return error_set(err, ERROR_INVALID, "'offset' must be a number of bytes");
     }
-    struct image image = {0};
-    status = modules_get(c->d->cache_dir, id, &image, err);
+    struct chunk chunk = {0};
+    status = check_whole(c, id, offset, err);
+    if (status == 0) {
+        status = modules_read(c->d->cache_dir, id, (size_t)offset, MODULE_CHUNK_BYTES, &chunk, err);
+    }
     if (status == MODULES_MISS) {
         return error_set(err, ERROR_NOT_FOUND,
                          "module %s is not in %s (any more): ask for the answer again by `tune`", id,
                          c->d->cache_dir);
     }
-    if (status == 0 && (uint64_t)offset > image.size) {
+    if (status == 0 && (uint64_t)offset > chunk.size) {
         status = error_set(err, ERROR_INVALID, "'offset' is %lld, the module has %zu bytes",
-                           (long long)offset, image.size);
+                           (long long)offset, chunk.size);
     }
     if (status == 0) {
-        put_chunk(c, &image, offset);
+        put_chunk(c, &chunk, offset);
     }
-    image_deinit(&image);
+    free(chunk.data);
     return status;
 }

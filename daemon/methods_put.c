@@ -22,6 +22,9 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
     const struct family *f = family_of_problem(bucket);
     const struct family_target *t = f ? daemon_target(d, f) : NULL;
     struct rejection why;
+    if (config->n == 0) {
+        return error_set(err, ERROR_INVALID, "the config is empty: it must name its parameters");
+    }
     if (record_format(config, NULL, 0) >= CONFIG_TEXT_MAX) {
         return error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
                          CONFIG_TEXT_MAX - 1);
@@ -68,6 +71,12 @@ static void learned(struct daemon *d, int status, const struct best *b, bool sav
     }
 }
 
+/* NaN: not known. */
+static bool is_amount(double x)
+{
+    return isnan(x) || (x >= 0 && isfinite(x));
+}
+
 /* ---- put ------------------------------------------------------------------------------------------ */
 
 static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
@@ -112,7 +121,7 @@ int method_put(struct call *c, struct error *err)
         return status;
     }
     b->time_us = b->spread = b->reference_us = NAN;
-    if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || b->time_us < 0)) {
+    if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
         return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
     }
     if (outranked(d, &x->key, &x->bucket)) {
@@ -147,7 +156,7 @@ static void finish_import(struct importing *x)
 {
     struct wire_buf skipped = x->skipped;
     struct wire_buf *b = pending_result(&x->pending);
-    daemon_event(x->pending.d, "import", 0, "%lld rows imported, %u skipped",
+    daemon_event(x->pending.d, "import", x->pending.uid, "%lld rows imported, %u skipped",
                  (long long)x->imported, x->n_skipped);
     if (b) {
         wire_put_map(b, 2);
@@ -179,6 +188,32 @@ static void on_imported(void *ctx, int status, const struct best *b, bool saved,
     }
 }
 
+/* What a file says is no better than who wrote it. */
+static int check_numbers(struct best *b, struct error *err)
+{
+    enum { CLOCK_SKEW_S = 24 * 3600 };
+    const struct { const char *name; double value; } amounts[] = {
+        {"time_us", b->time_us}, {"spread", b->spread}, {"reference_us", b->reference_us},
+        {"flops", b->flops}, {"bytes", b->bytes}, {"floor_us", b->floor_us},
+        {"atol", b->atol}, {"rtol", b->rtol}};
+    for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++) {
+        if (!is_amount(amounts[i].value)) {
+            return error_set(err, ERROR_INVALID, "%s = %g: it must be a number from 0 on, or nil",
+                             amounts[i].name, amounts[i].value);
+        }
+    }
+    if (b->measured < 0) {
+        return error_set(err, ERROR_INVALID, "measured = %lld: it must be 0 or more",
+                         (long long)b->measured);
+    }
+    if (b->created_s < 0 || b->created_s > time(NULL) + CLOCK_SKEW_S) {
+        return error_set(err, ERROR_INVALID,
+                         "created_s = %lld: it must be Unix seconds, and not in the future",
+                         (long long)b->created_s);
+    }
+    return 0;
+}
+
 /* A row of another device class keeps its class: it is for the daemon that has such a device. */
 static int import_row(struct importing *x, const struct wire_obj *row, int64_t uid,
                       struct error *err)
@@ -188,6 +223,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, int64_t u
     struct best *b = &s->best;
     struct problem *p = &s->other;
     int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, err);
+    status = status ? status : check_numbers(b, err);
     status = status ? status : problem_make(p, b->op, &b->problem, err);
     if (status < 0) {
         return status;
@@ -212,9 +248,14 @@ static int import_row(struct importing *x, const struct wire_obj *row, int64_t u
                          "the row is of another device class (%s): import it through the gemmd of "
                          "such a device", class_);
     }
-    b->generation = b->trial = b->measured = 0;
-    b->module[0] = b->stamp[0] = 0;
+    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
+    double floor_us = b->floor_us;
+    b->generation = b->trial = 0;
+    if (!family_of_problem(p)) {
+        b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
+    }
     fill(d, b, &s->bucket, &s->key, uid);
+    b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
     status = d->ledger->ops->publish(d->ledger, b, on_imported, x);
     if (status < 0) {

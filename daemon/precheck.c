@@ -56,9 +56,9 @@ static int check_given(const struct daemon *d, const struct family_target *t,
     return error_set(err, first.code, "%s", first.text);
 }
 
-int precheck(struct daemon *d, const struct request *r, const struct problem *bucket,
-             struct error *err)
+int precheck(struct daemon *d, const struct request *r, struct error *err)
 {
+    const struct problem *bucket = &r->problem;
     const struct family *f = family_of_problem(bucket);
     if (!f) {
         return error_set(err, ERROR_NO_CONFIG,
@@ -76,11 +76,15 @@ int precheck(struct daemon *d, const struct request *r, const struct problem *bu
     int status = check_restrictions(r, params, n, err);
     if (status == 0 && r->n_configs) {
         status = check_given(d, t, r, bucket, err);
-    } else if (status == 0) {
-        status = t->choose(bucket, &d->device, &d->scratch->config, err);
     }
     if (status == 0 && !d->device.compiler[0]) {
         status = no_compiler(d, err);
     }
     return status;
+}
+
+int precheck_space(struct daemon *d, const struct request *r, struct error *err)
+{
+    const struct family_target *t = daemon_target(d, family_of_problem(&r->problem));
+    return r->n_configs ? 0 : defaults_choose(d, t, &r->problem, &d->scratch->config, err);
 }

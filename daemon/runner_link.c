@@ -12,6 +12,7 @@
 #include "daemon/log.h"
 #include "daemon/runner_link.h"
 #include "daemon/tuning.h"
+#include "kernels/device.h"
 #include "proto/build.h"
 #include "proto/rpc.h"
 
@@ -186,6 +187,19 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
     }
 }
 
+/* An answer must not name what cannot be fetched: the runner goes on when its cache is full. */
+static void check_module(struct daemon *d, struct tune_result *r)
+{
+    struct chunk none = {0};
+    struct error err = ERROR_NULL;
+    if (r->module[0] && modules_read(d->cache_dir, r->module, 0, 0, &none, &err) != 0) {
+        log_warning("module %s of the result is not in %s%s%s: the answer names none", r->module,
+                    d->cache_dir, err.code ? ": " : "", err.text);
+        r->module[0] = 0;
+    }
+    free(none.data);
+}
+
 static void on_response(struct supervisor *s, const struct rpc_message *m)
 {
     struct daemon *d = s->daemon;
@@ -211,6 +225,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     if (e.code) {
         tuning_error(d, &e);
     } else {
+        check_module(d, &r);
         tuning_result(d, &r);
     }
 }

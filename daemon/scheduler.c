@@ -135,23 +135,23 @@ int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *er
         *err = s->off;
         return err->code;
     }
-    int status = precheck(s->daemon, w->request, w->bucket, err);
-    if (status < 0) {
-        return status;
-    }
     struct query query = w->request->query;
     struct problem *problem = &s->daemon->scratch->other;
     *problem = w->request->problem;
     w->request->problem = *w->bucket;
     WIRE_BUF_AUTO search = WIRE_BUF_NULL;
-    status = job_pack(&search, w->request, err);
+    int status = job_pack(&search, w->request, err);
     if (status < 0) {
         return status;
     }
     struct job *j = find_same(s, job_identity(&search, w->pin), &search, w->pin);
     bool fresh = !j;
     if (fresh) {
-        status = make_job(s, w, &search, &j, err);
+        status = precheck(s->daemon, w->request, err);
+        if (status == 0 && w->session) {
+            status = precheck_space(s->daemon, w->request, err);
+        }
+        status = status ? status : make_job(s, w, &search, &j, err);
         if (status < 0) {
             return status;
         }
@@ -238,8 +238,7 @@ static void give_lower_tier(struct scheduler *s, struct waiter *w)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
-        problem_bucket(&x->request.problem, d->scheme, &x->bucket);
-        status = key_make(&x->key, &x->bucket, d->device.class, &err);
+        status = daemon_key(d, &err);
     }
     if (status == 0) {
         key_id(&x->key);

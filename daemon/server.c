@@ -84,7 +84,11 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
     snprintf(s->path, sizeof(s->path), "%s", path);
     char copy[PATHS_MAX];
     memcpy(copy, s->path, sizeof(copy));
-    status = paths_make_dir(dirname(copy), 0750, err);
+    const char *dir = dirname(copy);
+    char usual[PATHS_MAX];
+    s->own_dir = (access(dir, F_OK) < 0 && errno == ENOENT) ||
+                 (paths_runtime_dir(usual, NULL) == 0 && strcmp(dir, usual) == 0);
+    status = paths_make_dir(dir, 0750, err);
     if (status) {
         return status;
     }
@@ -97,7 +101,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
 
 /* ---- listening ----------------------------------------------------------------------------------- */
 
-static int give_to_group(const char *path, const char *group, struct error *err)
+static int give_to_group(const struct server *s, const char *group, struct error *err)
 {
     errno = 0;
     struct group *g = getgrnam(group);
@@ -106,9 +110,11 @@ static int give_to_group(const char *path, const char *group, struct error *err)
                          group);
     }
     char copy[PATHS_MAX];
-    snprintf(copy, sizeof(copy), "%s", path);
-    if (chown(path, (uid_t)-1, g->gr_gid) < 0 || chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0) {
-        return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", path, group,
+    snprintf(copy, sizeof(copy), "%s", s->path);
+    /* Others' directories stay as they are: /run, or a home. */
+    if (chown(s->path, (uid_t)-1, g->gr_gid) < 0 ||
+        (s->own_dir && chown(dirname(copy), (uid_t)-1, g->gr_gid) < 0)) {
+        return error_set(err, ERROR_DENIED, "cannot give %s to group %s: %s", s->path, group,
                          strerror(errno));
     }
     return 0;
@@ -133,7 +139,7 @@ static int bind_path(struct server *s, const char *group, struct error *err)
         return error_set(err, ERROR_IO, "cannot bind %s: %s", s->path, uv_strerror(status));
     }
     s->bound = true;
-    return group[0] ? give_to_group(s->path, group, err) : 0;
+    return group[0] ? give_to_group(s, group, err) : 0;
 }
 
 static void on_connection(uv_stream_t *listener, int status)
@@ -161,6 +167,7 @@ int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char
     s->max_sessions = max_sessions;
     list_init(&s->sessions);
     list_init(&s->ready);
+    list_init(&s->chores);
     s->input = malloc(INPUT_BYTES);
     if (!s->input) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
@@ -223,9 +230,31 @@ static void run_turns(uv_idle_t *idle)
         list_remove(&session->ready);
         session_turn(session);
     }
-    if (list_empty(&s->ready)) {
+    if (!list_empty(&s->chores)) {
+        struct chore *c = LIST_OF(s->chores.next, struct chore, link);
+        list_remove(&c->link);
+        c->run(c);
+    }
+    if (list_empty(&s->ready) && list_empty(&s->chores)) {
         uv_idle_stop(idle);
     }
+}
+
+void server_chore_init(struct chore *c, void (*run)(struct chore *c))
+{
+    list_init(&c->link);
+    c->run = run;
+}
+
+void server_chore(struct server *s, struct chore *c)
+{
+    list_append(&s->chores, &c->link);
+    uv_idle_start(&s->turns, run_turns);
+}
+
+void server_chore_cancel(struct chore *c)
+{
+    list_remove(&c->link);
 }
 
 void server_watch(struct server *s)

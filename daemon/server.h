@@ -21,19 +21,26 @@ enum { INPUT_BYTES = 64 * 1024, ERROR_SLOTS = 40, LISTEN_BACKLOG = 4096 };
 struct session;
 struct daemon;
 
+/* Work in slices, for what would keep others waiting: one slice of one chore per turn of the loop. */
+struct chore {
+    struct list link;
+    void (*run)(struct chore *c);
+};
+
 struct server {
     uv_loop_t *loop;       /* borrowed */
     struct daemon *daemon; /* borrowed */
     uv_pipe_t pipe;
-    uv_idle_t turns;  /* runs while `ready` is not empty */
+    uv_idle_t turns;  /* runs while `ready` or `chores` is not empty */
     uv_timer_t sweep; /* runs while a session has a deadline */
-    struct list sessions, ready;
+    struct list sessions, ready, chores;
     unsigned n_sessions, max_sessions;
     unsigned open_handles;
     uint64_t quiet_since_ms; /* without sessions since */
     int lock_fd, device_lock_fd;
     char path[PATHS_MAX];
     bool listening, inherited, bound;
+    bool own_dir; /* the socket's directory is the usual one, or was not there before */
     uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
 
     uint64_t requests, accepted;
@@ -50,7 +57,8 @@ static inline int error_slot(int code)
  * the path is too long; ERROR_IO, ERROR_DENIED. Needs no loop: done before anything costly. */
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err);
-/* Binds (0660, `group` when not "") and listens; `inherited_fd` >= 0: a socket from systemd. */
+/* Binds (0660) and listens; `inherited_fd` >= 0: a socket from systemd. `group`, when not "", gets
+ * the socket, and its directory when that is our own. */
 int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
                  unsigned max_sessions, int inherited_fd, struct error *err);
 /* No new connections; sessions go on. May be called twice. */
@@ -61,6 +69,9 @@ void server_deinit(struct server *s); /* unlinks the socket, drops the locks */
 
 uint64_t server_now(const struct server *s); /* loop time, ms, never 0 */
 void server_ready(struct server *s, struct session *session); /* gets a turn soon */
+void server_chore_init(struct chore *c, void (*run)(struct chore *c));
+void server_chore(struct server *s, struct chore *c); /* its slice comes soon, once */
+void server_chore_cancel(struct chore *c);
 void server_watch(struct server *s); /* a session has a deadline now */
 void server_closed(struct server *s); /* a session's handle is closed */
 

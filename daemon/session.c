@@ -6,6 +6,7 @@
  * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
  * response and is hung up on.
  */
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -30,6 +31,7 @@ static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 
 static void reading_set(struct session *s, bool on)
 {
+    on = on && !s->eof;
     if (on == s->reading || s->closing) {
         return;
     }
@@ -151,8 +153,12 @@ static void settle(struct session *s)
         server_ready(s->server, s);
     }
     s->begun_ms = s->in_len == 0 || more ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
+    if (s->eof && !more && list_empty(&s->tickets) && !s->out.len && !s->writing) {
+        session_close(s);
+        return;
+    }
     reading_set(s, s->hung_up_ms || (!more && !full && !s->ending));
-    if (s->begun_ms) {
+    if (s->begun_ms || s->eof) {
         server_watch(s->server);
     }
 }
@@ -170,12 +176,31 @@ void session_turn(struct session *s)
     settle(s);
 }
 
+/* A Unix socket hangs up when the other end is closed, not when it is only shut for writing. */
+static bool has_left(const struct session *s)
+{
+    struct pollfd p = {.fd = -1};
+    return uv_fileno((const uv_handle_t *)&s->pipe, &p.fd) < 0 ||
+           (poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR));
+}
+
+static void read_end(struct session *s, ssize_t why)
+{
+    if (why != UV_EOF || has_left(s)) {
+        session_close(s);
+        return;
+    }
+    s->eof = true;
+    reading_set(s, false);
+    settle(s);
+}
+
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct session *s = stream->data;
     if (n <= 0) {
         if (n < 0) {
-            session_close(s);
+            read_end(s, n);
         }
         return;
     }
@@ -254,6 +279,9 @@ int session_accept(struct server *server, struct error *err)
         error_set(&busy, ERROR_BUSY, "all %u connections are in use; retry later",
                   server->max_sessions);
         session_refuse(s, &busy);
+        if (server->n_sessions > server->max_sessions + REFUSED_MAX) {
+            session_close(s); /* what was written it can read all the same */
+        }
         return 0;
     }
     reading_set(s, true);
@@ -302,6 +330,8 @@ bool session_sweep(struct session *s, uint64_t now_ms)
         session_close(s);
     } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
         session_close(s);
+    } else if (s->eof && has_left(s)) {
+        session_close(s);
     }
-    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms);
+    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms || s->eof);
 }

@@ -15,6 +15,9 @@
  * the client still sends is read and dropped for a moment: closing at once would reset the connection
  * under a client that is still sending.
  *
+ * A client that has shut its side of the socket still gets its answers; the session ends with the
+ * last of them, or when the client is seen to have closed the other side, too.
+ *
  * Tickets. A request that is answered later holds a ticket. When the session ends first, each of
  * its tickets is told (`gone`), and a late answer finds session == NULL and is dropped.
  *
@@ -41,6 +44,7 @@ enum {
     MESSAGE_DEADLINE_MS = 10 * 1000,
     WRITE_DEADLINE_MS = 30 * 1000,
     HANG_UP_MS = 1000,              /* for the client to read the last answer */
+    REFUSED_MAX = 8,                /* connections over the limit that are given that time */
 };
 
 struct server;
@@ -74,6 +78,7 @@ struct session {
     uv_shutdown_t shutdown;
     uint64_t hung_up_ms; /* since when; 0: not */
     bool reading, writing;
+    bool eof;     /* the client sends no more, and may still read */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */
 };

@@ -5,11 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/start.h"
+#include "kernels/device.h"
 
 static bool is_program(const char *path)
 {
@@ -63,6 +65,17 @@ static int probe(struct daemon *d, struct error *err)
     return status;
 }
 
+/* A folder of the defaults: says how to choose another. */
+static int make_usual(const char *path, const char *option, const char *variable, struct error *err)
+{
+    struct error why = ERROR_NULL;
+    if (paths_make_dir(path, 0750, &why) == 0) {
+        return 0;
+    }
+    return error_set(err, why.code, "%.300s; choose another place by --%s, or set %s", why.text,
+                     option, variable);
+}
+
 static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
 {
     const struct config *c = d->config;
@@ -84,15 +97,43 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
         snprintf(d->cache_dir, sizeof(d->cache_dir), "%s", c->cache_dir);
     } else if (status == 0) {
         status = paths_cache_dir(d->cache_dir, err);
+        status = status ? status : make_usual(d->cache_dir, "cache-dir", "XDG_CACHE_HOME", err);
     }
     if (status == 0 && c->database[0]) {
         snprintf(d->database, sizeof(d->database), "%s", c->database);
     } else if (status == 0) {
         status = paths_state_dir(dir, err);
-        status = status ? status : paths_make_dir(dir, 0750, err);
+        status = status ? status : make_usual(dir, "database", "XDG_STATE_HOME", err);
         snprintf(d->database, sizeof(d->database), "%.1000s/gemmd.db", dir);
     }
-    return status ? status : paths_make_dir(d->cache_dir, 0750, err);
+    status = status ? status : paths_make_dir(d->cache_dir, 0750, err);
+    if (status == 0) {
+        modules_tidy(d->cache_dir);
+    }
+    return status;
+}
+
+enum { FILES_RESERVED = 40 }; /* database, locks, a runner's start, modules, refused connections */
+
+unsigned start_raise_files(unsigned connections)
+{
+    struct rlimit r;
+    rlim_t wanted = (rlim_t)connections + FILES_RESERVED;
+    if (getrlimit(RLIMIT_NOFILE, &r) < 0) {
+        return connections;
+    }
+    if (r.rlim_cur < wanted && r.rlim_cur < r.rlim_max) {
+        struct rlimit more = {wanted < r.rlim_max ? wanted : r.rlim_max, r.rlim_max};
+        r = setrlimit(RLIMIT_NOFILE, &more) == 0 ? more : r;
+    }
+    if (r.rlim_cur >= wanted) {
+        return connections;
+    }
+    unsigned room = r.rlim_cur > FILES_RESERVED ? (unsigned)(r.rlim_cur - FILES_RESERVED) : 1;
+    log_warning("at most %u connections, not %u: only %llu files may be open; raise the hard limit "
+                "(LimitNOFILE=, ulimit -Hn) or lower --max-connections",
+                room, connections, (unsigned long long)r.rlim_cur);
+    return room;
 }
 
 int start_prepare(struct daemon *d, struct error *err)

@@ -16,9 +16,14 @@
 #include "daemon/runner_link.h"
 #include "daemon/supervisor.h"
 #include "daemon/tuning.h"
+#include "daemon/tuning_end.h"
 #include "proto/build.h"
 
-enum { EOF_LIMIT_MS = 2000 };
+enum {
+    EOF_LIMIT_MS = 2000,
+    KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may have much to tear down */
+    STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
+};
 
 const char *runner_state_name(enum runner_state s)
 {
@@ -38,6 +43,9 @@ void supervisor_init(struct supervisor *s, struct daemon *d)
 
 void supervisor_watch(struct supervisor *s, uint64_t limit_ms)
 {
+    if (s->killed && !s->exited) {
+        return; /* its end is waited for, whatever it said before */
+    }
     if (limit_ms) {
         uv_timer_start(&s->watchdog, on_watchdog, limit_ms, 0);
     } else {
@@ -49,6 +57,8 @@ void supervisor_kill(struct supervisor *s)
 {
     if (s->state != RUNNER_NONE && !s->exited) {
         uv_process_kill(&s->process, SIGKILL);
+        supervisor_watch(s, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
+        s->killed = true;
     }
 }
 
@@ -107,6 +117,7 @@ static void end_run(struct supervisor *s, const struct death *why)
 }
 
 static void start(struct supervisor *s);
+static void close_watchdog(struct supervisor *s);
 
 static void judge(struct supervisor *s)
 {
@@ -122,7 +133,7 @@ static void judge(struct supervisor *s)
     free(s->buffer);
     s->buffer = NULL;
     if (s->stopping) {
-        supervisor_check_stopped(s);
+        close_watchdog(s);
         return;
     }
     if (!s->said_bye && (s->failure.code || s->exit_status || s->exit_signal || sent)) {
@@ -170,10 +181,40 @@ static void runner_exited(uv_process_t *process, int64_t status, int signal)
     supervisor_gone(s);
 }
 
+/* Not even SIGKILL ends it: it hangs in the kernel, and so does whatever uses the device next. When
+ * gemmd stops, it is left behind; else nothing more is tuned, and hits are served on. */
+static void give_up(struct supervisor *s)
+{
+    struct daemon *d = s->daemon;
+    struct job *j = d->scheduler.running;
+    log_error("runner %d was killed and does not end", (int)s->process.pid);
+    if (s->stopping) {
+        s->exited = s->eof = true;
+        supervisor_gone(s);
+        return;
+    }
+    scheduler_switch_off(&d->scheduler, ERROR_DEVICE_LOST,
+                         "runner %d was killed %d s ago and does not end: the device or its driver "
+                         "hangs; answers that are known are served on; see dmesg, reset the device, "
+                         "and restart gemmd",
+                         (int)s->process.pid, KILL_LIMIT_MS / 1000);
+    if (s->job && j && j->id == s->job) {
+        s->job = 0;
+        wire_buf_deinit(&s->order);
+        if (j->cancelled) {
+            tuning_ended(d, j, JOB_CANCELLED);
+        } else {
+            tuning_died(d, j, &d->scheduler.off);
+        }
+    }
+}
+
 static void on_watchdog(uv_timer_t *timer)
 {
     struct supervisor *s = timer->data;
-    if (s->exited) {
+    if (s->killed && !s->exited) {
+        give_up(s);
+    } else if (s->exited) {
         s->eof = true;
         supervisor_gone(s);
     } else if (!s->said_hello) {
@@ -211,8 +252,12 @@ static int spawn(struct supervisor *s, struct error *err)
     s->pipe.data = s->process.data = s;
     int status = uv_spawn(&d->loop, &s->process, &o);
     if (status < 0) {
-        return error_set(err, ERROR_CRASHED, "cannot start the runner %s: %s", d->runner,
-                         uv_strerror(status));
+        bool scarce = status == UV_EMFILE || status == UV_ENFILE || status == UV_EAGAIN ||
+                      status == UV_ENOMEM;
+        return error_set(err, scarce ? ERROR_BUSY : ERROR_IO, "cannot start the runner %s: %s%s",
+                         d->runner, uv_strerror(status),
+                         scarce ? "; nothing was tuned: retry later, or raise the limits of gemmd"
+                                : "");
     }
     return 0;
 }
@@ -220,7 +265,7 @@ static int spawn(struct supervisor *s, struct error *err)
 static void start(struct supervisor *s)
 {
     s->said_hello = s->said_bye = s->killed_hung = s->cancelling = false;
-    s->exited = s->eof = s->closing = false;
+    s->exited = s->eof = s->closing = s->killed = false;
     s->failure = s->lost = ERROR_NULL;
     s->run = (struct run){0};
     s->attempt = (struct attempt){0};
@@ -279,6 +324,11 @@ static void timer_closed(uv_handle_t *handle)
     supervisor_check_stopped(s);
 }
 
+static void close_watchdog(struct supervisor *s)
+{
+    uv_close((uv_handle_t *)&s->watchdog, timer_closed);
+}
+
 void supervisor_check_stopped(struct supervisor *s)
 {
     if (s->stopping && s->state == RUNNER_NONE && !s->timer_open && s->stopped) {
@@ -296,8 +346,12 @@ void supervisor_stop(struct supervisor *s, void (*stopped)(struct daemon *d))
     s->stopping = true;
     s->stopped = stopped;
     s->job = 0;
+    s->killed = false; /* a shorter patience from here on */
     supervisor_kill(s);
-    s->eof = s->eof || s->state != RUNNER_NONE; /* nothing it says matters any more */
+    if (s->state == RUNNER_NONE) {
+        close_watchdog(s);
+        return;
+    }
+    s->eof = true; /* nothing it says matters any more */
     supervisor_gone(s);
-    uv_close((uv_handle_t *)&s->watchdog, timer_closed);
 }

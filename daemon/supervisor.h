@@ -39,6 +39,7 @@ struct supervisor {
     bool timer_open;
     bool exited, eof;        /* both must have come before a death is judged */
     bool said_hello, said_bye, killed_hung, cancelling, closing, stopping;
+    bool killed;             /* SIGKILL was sent: the watchdog waits for the end */
     int exit_status, exit_signal;
     struct run run;
     bool run_pending;        /* the ledger is asked for run.id */

@@ -130,7 +130,7 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
         return 0;
     }
     answer_init(out);
-    int status = q.target->choose(problem, &d->device, &out->config, err);
+    int status = defaults_choose(d, q.target, problem, &out->config, err);
     if (status < 0) {
         return status;
     }

@@ -16,6 +16,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/precheck.h"
 #include "daemon/tiers.h"
 #include "daemon/tuning.h"
 #include "daemon/tuning_end.h"
@@ -53,6 +54,33 @@ static uint32_t unpack_done(const struct job *j, struct wire_doc *doc, struct tr
     return n;
 }
 
+static bool was_ok(const struct tune_order *o, const struct record *config)
+{
+    for (uint32_t i = 0; i < o->n_done; i++) {
+        if (strcmp(o->done[i].status, "ok") == 0 && record_equal(&o->done[i].config, config)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* No new candidates: a search has used up its budget, of a list only what worked is left. The winner
+ * is verified and measured by the runner's finals, so an answer still says what was seen. */
+static void close_search(struct tune_order *o)
+{
+    struct request *r = &o->request;
+    uint32_t n = 0;
+    r->query.budget = 1;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        if (was_ok(o, &r->configs[i])) {
+            struct record kept = r->configs[n]; /* the list is the job's: nothing of it is lost */
+            r->configs[n++] = r->configs[i];
+            r->configs[i] = kept;
+        }
+    }
+    r->n_configs = n;
+}
+
 static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, struct wire_buf *b,
                       struct error *err)
 {
@@ -73,10 +101,26 @@ static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, str
             o->n_hints = (uint32_t)tiers_hints(d, &j->request->problem, k, HINTS_MAX, o->hints);
         }
     }
+    if (j->closing) {
+        close_search(o);
+    } else if (j->deaths >= FAVOURITES_MAX && j->n_ok == 0 && j->request->n_configs == 0) {
+        /* what the model likes has a common flaw */
+        snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
+    }
     o->avoid = j->avoid;
     o->n_avoid = j->n_avoid;
     tune_order_pack(b, o);
     return b->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for the order of a tuning") : 0;
+}
+
+/* Thousands of old trials: they would rather be measured again than not at all. False: there are
+ * none to forget, so that the order does not get smaller by it. */
+static bool forget_done(struct job *j)
+{
+    bool any = j->n_done > 0;
+    wire_buf_deinit(&j->done);
+    j->n_done = j->n_ok = 0;
+    return any;
 }
 
 static void send_order(struct daemon *d, struct job *j)
@@ -92,12 +136,13 @@ static void send_order(struct daemon *d, struct job *j)
         free(o);
     }
     if (status == 0 && b.len > RUNNER_MESSAGE_BYTES_MAX - 4096) {
-        /* Thousands of old trials: they would rather be measured again than not at all. */
-        wire_buf_deinit(&j->done);
-        j->n_done = 0;
         wire_buf_deinit(&b);
-        send_order(d, j);
-        return;
+        if (forget_done(j)) {
+            send_order(d, j);
+            return;
+        }
+        status = error_set(&err, ERROR_TOO_LARGE, "the order of this tuning is too large: give fewer "
+                                                  "configs");
     }
     if (status < 0) {
         wire_buf_deinit(&b);
@@ -120,6 +165,7 @@ static void remember(struct job *j, const struct trial *t)
         b->len = before;
     } else {
         j->n_done++;
+        j->n_ok += strcmp(t->status, "ok") == 0;
     }
 }
 
@@ -185,6 +231,17 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
 
 /* ---- beginning --------------------------------------------------------------------------------------- */
 
+static void stamp_trials(struct job *j)
+{
+    const struct query *q = &j->request->query;
+    memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
+    if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
+        size_t n = strlen(j->stamp);
+        snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
+                 q->rtol);
+    }
+}
+
 static int unpack(struct daemon *d, struct job *j, struct error *err)
 {
     const struct wire_obj *map;
@@ -202,17 +259,43 @@ static int unpack(struct daemon *d, struct job *j, struct error *err)
     q->budget_ms = q->budget_ms ? q->budget_ms : d->config->budget_ms;
     const struct family *f = family_of_problem(&j->request->problem);
     family_stamp(f, daemon_target(d, f), &d->device, j->stamp);
-    memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
-    if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
-        size_t n = strlen(j->stamp);
-        snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
-                 q->rtol);
+    j->atol = q->atol;
+    j->rtol = q->rtol;
+    stamp_trials(j);
+    return precheck_space(d, j->request, err);
+}
+
+/* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
+static double tighter(double asked, float before)
+{
+    char text[32];
+    if (before >= (float)asked) {
+        return asked;
     }
-    return 0;
+    snprintf(text, sizeof(text), "%.7g", (double)before);
+    return strtod(text, NULL);
+}
+
+/* The known config is looked at alone, and keeps what it was verified with. */
+static void look_again(struct daemon *d, struct job *j, const struct cache_entry *e)
+{
+    struct answer *a = &d->scratch->answer;
+    struct query *q = &j->request->query;
+    j->known = malloc(sizeof(*j->known));
+    if (!j->known || cache_answer(&d->cache, e, a, NULL) < 0) {
+        return;
+    }
+    record_copy(j->known, &a->config);
+    j->reverify = true;
+    j->manual = e->manual;
+    j->stale = e->rank < CACHE_SERVES;
+    q->atol = tighter(q->atol, e->atol);
+    q->rtol = tighter(q->rtol, e->rtol);
+    stamp_trials(j);
 }
 
 /* What is known already: the answer (while the job was queued another one found it), or a config to
- * look at first under the tighter tolerances now asked for. */
+ * look at first: under the tighter tolerances now asked for, or a pin made under another stamp. */
 static bool known_already(struct daemon *d, struct job *j, struct wire_buf *answer)
 {
     if (j->again || j->pin || j->restricted) {
@@ -221,20 +304,24 @@ static bool known_already(struct daemon *d, struct job *j, struct wire_buf *answ
     bool many;
     const struct query *q = &j->request->query;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
-    if (!e || e->rank < CACHE_SERVES) {
+    if (!e || (e->rank < CACHE_SERVES && !e->manual)) {
         return false;
     }
-    if (cache_verified(e, q->atol, q->rtol)) {
+    if (e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol)) {
         cache_reply(e, answer);
         return true;
     }
-    struct answer *a = &d->scratch->answer;
-    j->known = malloc(sizeof(*j->known));
-    if (j->known && cache_answer(&d->cache, e, a, NULL) == 0) {
-        record_copy(j->known, &a->config);
-        j->reverify = true;
-    }
+    look_again(d, j, e);
     return false;
+}
+
+static void ask_history(struct daemon *d, struct job *j)
+{
+    j->state = JOB_HISTORY;
+    if (d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
+                                d->device.driver, on_history, d) < 0) {
+        send_order(d, j);
+    }
 }
 
 void tuning_begin(struct daemon *d, struct job *j)
@@ -254,11 +341,7 @@ void tuning_begin(struct daemon *d, struct job *j)
         return;
     }
     log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
-    status = d->ledger->ops->history(d->ledger, j->key, j->trial_stamp, d->device.class,
-                                     d->device.driver, on_history, d);
-    if (status < 0) {
-        send_order(d, j);
-    }
+    ask_history(d, j);
 }
 
 void tuning_cancel(struct daemon *d, struct job *j)
@@ -352,18 +435,29 @@ static void blame(struct daemon *d, struct job *j, const struct death *why,
     avoid(j, a->variant);
 }
 
-/* True: the job has used up its deaths. */
-static bool too_many(const struct job *j, const struct death *why, struct error *err)
+/* A death with a candidate to blame is progress: it is not tried again. So many of them end the
+ * search early, with the best of what worked. The device is to blame when nobody else is: no
+ * candidate was named, none has worked, or what worked before does not work now. True: the job is
+ * over. */
+static bool too_many(struct job *j, const struct death *why, struct error *err)
 {
     if (j->unnamed_deaths >= UNNAMED_DEATHS_MAX) {
         error_set(err, ERROR_CRASHED, "the runner died %u times with no candidate to blame; last: %s",
                   j->unnamed_deaths, why->reason);
         return true;
     }
-    if (j->deaths >= DEATHS_MAX) {
+    if (j->deaths < DEATHS_MAX) {
+        return false;
+    }
+    if (j->n_ok == 0 || j->deaths >= DEATHS_MAX + CLOSING_DEATHS_MAX) {
         error_set(err, ERROR_CRASHED, "the runner died %u times in this tuning; last: %s", j->deaths,
                   why->reason);
         return true;
+    }
+    if (!j->closing) {
+        log_warning("job %lld: the runner died %u times: the best of %u that worked ends the search",
+                    (long long)j->id, j->deaths, j->n_ok);
+        j->closing = true;
     }
     return false;
 }
@@ -384,22 +478,38 @@ void tuning_death(struct daemon *d, const struct death *why, const struct attemp
         return;
     }
     j->deaths++;
-    if (!why->outside && a->config.n && a->variant[0] && a->job == j->id) {
+    bool named = !why->outside && a->config.n && a->variant[0] && a->job == j->id;
+    if (named) {
         blame(d, j, why, a);
     } else {
         j->unnamed_deaths++;
     }
     if (too_many(j, why, &err)) {
         tuning_died(d, j, &err);
-    } else if (j->reverify) {
-        tuning_search(d, j); /* the known best kills the runner: look for another */
+    } else if (j->reverify && named) {
+        tuning_search(d, j, why->reason);
     } else {
         send_order(d, j);
     }
 }
 
-void tuning_search(struct daemon *d, struct job *j)
+void tuning_search(struct daemon *d, struct job *j, const char *reason)
 {
+    struct query *q = &j->request->query;
+    log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, reason);
+    if (j->stale) {
+        daemon_event(d, "pin", j->uid, "%s: the pinned config does not hold under the new stamp: %.160s",
+                     j->key, reason);
+    }
     j->reverify = false;
-    send_order(d, j);
+    if (q->atol == j->atol && q->rtol == j->rtol) {
+        send_order(d, j);
+        return;
+    }
+    /* What failed under tighter tolerances than those asked for may do now. */
+    q->atol = j->atol;
+    q->rtol = j->rtol;
+    stamp_trials(j);
+    forget_done(j);
+    ask_history(d, j);
 }

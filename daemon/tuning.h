@@ -13,7 +13,9 @@
 #include "proto/message.h"
 
 enum {
-    DEATHS_MAX = 8,         /* of the runner in one job */
+    DEATHS_MAX = 24,        /* of the runner in one job: then no new candidate is tried */
+    FAVOURITES_MAX = 8,     /* of these, with nothing that worked: then it looks elsewhere */
+    CLOSING_DEATHS_MAX = 4, /* more of them while the best of what worked is measured again */
     UNNAMED_DEATHS_MAX = 3, /* of these, without a candidate to blame */
 };
 

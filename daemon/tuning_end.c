@@ -59,14 +59,20 @@ void tuning_error(struct daemon *d, const struct error *e)
     if (j->cancelled || e->code == ERROR_CANCELLED) {
         tuning_ended(d, j, JOB_CANCELLED);
     } else if (j->reverify) {
-        log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, e->text);
-        tuning_search(d, j);
+        tuning_search(d, j, e->text);
     } else {
-        failed(d, j, e, JOB_FAILED);
+        bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
+        failed(d, j, e, nothing_lived ? JOB_DIED : JOB_FAILED);
     }
 }
 
 /* ---- a result -------------------------------------------------------------------------------------- */
+
+/* The winner is a person's choice: pinned now, or a pin that was verified again. */
+static bool is_pin(const struct job *j)
+{
+    return j->pin || (j->reverify && j->manual);
+}
 
 static void fill_best(struct daemon *d, const struct job *j, const struct tune_result *r,
                       struct best *b)
@@ -79,7 +85,7 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     record_copy(&b->problem, &bucket->fields);
     memcpy(b->class, d->device.class, sizeof(b->class));
     snprintf(b->source, sizeof(b->source), "%s",
-             j->pin ? "manual" : j->restricted ? "partial" : "tuned");
+             is_pin(j) ? "manual" : j->restricted ? "partial" : "tuned");
     record_copy(&b->config, &r->config);
     memcpy(b->module, r->module, sizeof(b->module));
     b->time_us = r->time_us;
@@ -99,10 +105,16 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
 {
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
-    if (!e || j->pin) {
+    if (j->pin) {
         return NULL;
     }
-    if (e->rank == CACHE_PINNED) {
+    if (is_pin(j)) {
+        return e && e->manual ? NULL : "its pin was taken back meanwhile";
+    }
+    if (!e) {
+        return NULL;
+    }
+    if (e->manual && !(j->stale && e->rank < CACHE_SERVES)) {
         return "a pinned config answers this key; unpin it, then tune";
     }
     if (j->restricted && e->rank >= CACHE_SERVES) {
@@ -131,12 +143,22 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     if (!j) {
         return;
     }
-    if (status < 0 && status != ERROR_DISK_FULL) {
-        log_error("the best of %s is not saved: %s", j->key, err->text);
+    if (!saved) {
+        log_error("the best of %s is not saved: %s", j->key, err ? err->text : error_name(status));
     }
     const struct best *known = b ? b : j->best;
     daemon_learn(d, known, saved);
-    answer_all(d, j, known, saved, "");
+    if (is_pin(j)) {
+        daemon_event(d, "pin", j->uid, "%s: %s", j->key,
+                     j->pin ? "pinned" : "the pin was verified again");
+    }
+    char note[120] = "";
+    if (j->closing) {
+        snprintf(note, sizeof(note), "the search ended early: the runner died %u times; see "
+                                     "quarantine",
+                 j->deaths);
+    }
+    answer_all(d, j, known, saved, note);
 }
 
 void tuning_result(struct daemon *d, const struct tune_result *r)

@@ -11,7 +11,7 @@ void tuning_ended(struct daemon *d, struct job *j, enum job_end how);
 /* It ends by the deaths of its runners. */
 void tuning_died(struct daemon *d, struct job *j, const struct error *e);
 /* After a look at the known best only: the whole search. */
-void tuning_search(struct daemon *d, struct job *j);
+void tuning_search(struct daemon *d, struct job *j, const char *reason);
 /* NaN for everything that was not measured. */
 void trial_times_unknown(struct trial *t);
 

@@ -123,5 +123,15 @@ enum { MODULES_MISS = 1 };
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
 int modules_remove(const char *cache_dir, const char *id, struct error *err);
+/* A part of a module, not checked against its id: that can only who has the whole. */
+struct chunk {
+    char *data; /* owned by who asked: free() */
+    size_t n, size; /* of the part, of the whole */
+    const char *suffix; /* static */
+};
+int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
+                 struct error *err);
+/* Removes what writers that were killed left behind, when it is old: others may be writing. */
+void modules_tidy(const char *cache_dir);
 
 #endif

@@ -152,6 +152,12 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
     return 1;
 }
 
+double dtype_grain(enum dtype t)
+{
+    /* bf16 and fp32 share an exponent range in which nothing here comes near the end. */
+    return t == DTYPE_FP16 ? 0x1p-25 : 0;
+}
+
 size_t dtype_size(enum dtype t)
 {
     switch (t) {

@@ -51,6 +51,9 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 size_t dtype_size(enum dtype t);      /* bytes; 0 for DTYPE_NONE */
+/* Half of the type's smallest step: what rounding may do to a value near zero, whatever its size.
+ * A row of tiny values cannot be held to a part of its own norm more closely than this. */
+double dtype_grain(enum dtype t);
 const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
 
 /* The compile-time part of a config for one target. */
@@ -183,6 +186,8 @@ struct family {
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
     /* Reads these back from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
+    /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be NULL. */
+    void (*place)(const struct workload *w, uint32_t check, char *out, size_t size);
 };
 
 /* kernels/families/families.c: the families compiled in (tests link another list). */

@@ -16,12 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kernels/device.h"
 #include "proto/hash.h"
+#include "proto/paths.h"
 
-enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
+enum {
+    IMAGE_BYTES_MAX = 256 * 1024 * 1024,
+    ASIDE_SECONDS = 3600, /* nobody writes one file for so long */
+};
 
 void image_deinit(struct image *i)
 {
@@ -55,6 +60,7 @@ static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
     return 0;
 }
 
+/* With those above it: somebody may have emptied the cache while we run. */
 static int make_folder(const char *cache_dir, const char *name, struct error *err)
 {
     char path[PATH_MAX];
@@ -62,10 +68,14 @@ static int make_folder(const char *cache_dir, const char *name, struct error *er
     if (r) {
         return r;
     }
-    if (mkdir(path, 0755) < 0 && errno != EEXIST) {
-        return io_error(err, "create", path);
+    if (mkdir(path, 0755) == 0 || errno == EEXIST) {
+        return 0;
     }
-    return 0;
+    if (errno == ENOENT && paths_make_dir(cache_dir, 0750, err) == 0 &&
+        (mkdir(path, 0755) == 0 || errno == EEXIST)) {
+        return 0;
+    }
+    return io_error(err, "create", path);
 }
 
 static int write_all(int fd, const void *data, size_t n)
@@ -240,40 +250,68 @@ int modules_find(const char *cache_dir, const char *variant, struct image *out, 
     return r;
 }
 
-/* The file of a content id, whatever its suffix. */
-static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], struct error *err)
+/* The file of a content id, whatever its suffix: asked for by name, since the folder is large. */
+static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], const char **suffix,
+                     struct error *err)
 {
-    char folder[PATH_MAX];
+    static const char *const suffixes[] = {"cubin", "so", "replay"};
     if (!is_id(id, strlen(id))) {
         return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)",
                          id);
     }
-    int r = join(folder, err, "%s/modules", cache_dir);
+    for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
+        int r = join(out, err, "%s/modules/%s.%s", cache_dir, id, suffixes[i]);
+        if (r) {
+            return r;
+        }
+        if (access(out, F_OK) == 0) {
+            *suffix = suffixes[i];
+            return 0;
+        }
+    }
+    return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : io_error(err, "open", out);
+}
+
+int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
+                 struct error *err)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    *out = (struct chunk){0};
+    int r = find_file(cache_dir, id, path, &out->suffix, err);
     if (r) {
         return r;
     }
-    DIR *d = opendir(folder);
-    if (!d) {
-        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", folder);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", path);
     }
-    r = MODULES_MISS;
-    for (struct dirent *e; r == MODULES_MISS && (e = readdir(d));) {
-        const char *dot = strchr(e->d_name, '.');
-        /* "<id>.<suffix>" and no more: "<id>.so.Ab12Cd" is being written. */
-        if (dot && dot - e->d_name == HASH_HEX - 1 && !strchr(dot + 1, '.') &&
-            strncmp(e->d_name, id, HASH_HEX - 1) == 0) {
-            r = join(out, err, "%s/%s", folder, e->d_name);
+    if (fstat(fd, &st) < 0) {
+        r = io_error(err, "read", path);
+    } else if ((out->size = (size_t)st.st_size) > offset) {
+        out->n = out->size - offset < n ? out->size - offset : n;
+        out->data = malloc(out->n);
+        if (!out->data) {
+            r = error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of a module", out->n);
+        } else if (lseek(fd, (off_t)offset, SEEK_SET) < 0 ||
+                   read_all(fd, out->data, out->n) != (ssize_t)out->n) {
+            r = io_error(err, "read", path);
         }
     }
-    closedir(d);
+    close(fd);
+    if (r) {
+        free(out->data);
+        out->data = NULL;
+    }
     return r;
 }
 
 int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err)
 {
     char path[PATH_MAX];
+    const char *suffix;
     *out = (struct image){0};
-    int r = find_file(cache_dir, id, path, err);
+    int r = find_file(cache_dir, id, path, &suffix, err);
     return r ? r : read_checked(path, id, out, err);
 }
 
@@ -281,7 +319,8 @@ int modules_get(const char *cache_dir, const char *id, struct image *out, struct
 int modules_remove(const char *cache_dir, const char *id, struct error *err)
 {
     char path[PATH_MAX];
-    int r = find_file(cache_dir, id, path, err);
+    const char *suffix;
+    int r = find_file(cache_dir, id, path, &suffix, err);
     if (r) {
         return r;
     }
@@ -289,4 +328,35 @@ int modules_remove(const char *cache_dir, const char *id, struct error *err)
         return io_error(err, "remove", path);
     }
     return 0;
+}
+
+/* Is this the name of a file that was being written: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>"? */
+static bool is_aside(const char *name)
+{
+    const char *dot = strchr(name, '.');
+    return dot && is_id(name, (size_t)(dot - name)) && strchr(dot + 1, '.');
+}
+
+static void tidy_folder(const char *cache_dir, const char *name)
+{
+    char folder[PATH_MAX];
+    DIR *d = join(folder, NULL, "%s/%s", cache_dir, name) == 0 ? opendir(folder) : NULL;
+    struct stat st;
+    time_t now = time(NULL);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (is_aside(e->d_name) &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            now - st.st_mtime > ASIDE_SECONDS) {
+            unlinkat(dirfd(d), e->d_name, 0);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+void modules_tidy(const char *cache_dir)
+{
+    tidy_folder(cache_dir, "modules");
+    tidy_folder(cache_dir, "variants");
 }

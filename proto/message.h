@@ -37,7 +37,7 @@ SCHEMA_STRUCT(query, QUERY_FIELDS);
     X(T, TEXT, source, 16)      /* tuned | manual | imported | partial | model (tier default) */   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" when there is none */            \
+    X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" when there is none here */       \
     X(T, REAL, time_us, 0)      /* median of the winner; NaN for tier default */                   \
     X(T, REAL, spread, 0)       /* (q75 - q25) / median of its samples */                          \
     X(T, REAL, reference_us, 0) /* the reference kernel (analytic default) of the same run */      \
@@ -76,7 +76,7 @@ SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
     X(T, INT, pid, 0)                                                                              \
     X(T, INT, started_s, 0)                                                                        \
     X(T, INT, ended_s, 0)       /* 0: running, or died unseen */                                   \
-    X(T, TEXT, ending, 64)      /* idle | crashed: signal 11 | hung | replaced ... */
+    X(T, TEXT, ending, 64)      /* idle | gemmd stopped | crashed: ... | hung: ... */
 SCHEMA_STRUCT(run, RUN_FIELDS);
 
 #define TRIAL_FIELDS(X, T)                                                                         \
@@ -87,7 +87,7 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, TEXT, stage, 16)       /* measure | final | pin */                                        \
+    X(T, TEXT, stage, 16)       /* measure | final | reference | pin */                            \
     X(T, TEXT, status, 24)      /* ok | aborted (slower, stopped early) | an error_name() */       \
     X(T, TEXT, resource, 32)    /* of status resource: shared_memory, registers, threads ... */    \
     X(T, INT, required, 0)                                                                         \
@@ -135,7 +135,7 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, source, 16)      /* tuned | manual | imported | partial */                          \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, trial, 0)         /* id of the trial that serves it; 0: imported */                  \
+    X(T, INT, trial, 0)         /* id of the trial that serves it; 0: imported, or lost */         \
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
@@ -159,7 +159,7 @@ SCHEMA_STRUCT(best, BEST_FIELDS);
     X(T, TEXT, key, HASH_HEX)   /* where it happened */                                            \
     X(T, TEXT, class, 192)                                                                         \
     X(T, TEXT, driver, 32)                                                                         \
-    X(T, TEXT, status, 24)      /* crashed | hung | device_lost | wrong_result */                  \
+    X(T, TEXT, status, 24)      /* crashed | hung | device_lost */                                 \
     X(T, TEXT, reason, 320)                                                                        \
     X(T, INT, deaths, 0)                                                                           \
     X(T, INT, created_s, 0)
@@ -173,7 +173,7 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
 
-/* Module file name in the cache directory: "<variant>.<id>.<cubin|so>". */
+/* In the cache directory: modules/<id>.<cubin|so>, and variants/<variant>, a link to it. */
 
 /* ---- gemmd <-> gemmd-runner (one private socket pair, the same RPC) ----------------------------- */
 

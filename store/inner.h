@@ -21,6 +21,7 @@ struct store {
     int64_t trials_per_key_max;
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
+    uint64_t device, inode; /* of the file that is open */
     char boot[40]; /* this boot of the host: leases of another one are over */
 
     int64_t next_id[TABLES];    /* the one writer counts by itself: ids are part of checksums */
@@ -37,6 +38,9 @@ __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const c
 /* Opens and prepares the database of s->path; on ERROR_STORE s->db.damaged says whether a rebuild
  * can help. */
 int store_attach(struct store *s, struct error *err);
+/* ERROR_STORE when the path no longer leads to the file that is open: SQLite would go on writing into
+ * a file that nobody can ever open again, and call it durable. */
+int store_in_place(const struct store *s, struct error *err);
 void store_detach(struct store *s);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------- */

@@ -124,7 +124,26 @@ int store_attach(struct store *s, struct error *err)
     int r = db_open(&s->db, s->path, flags, err);
     r = r ? r : attach_settings(s, err);
     r = r ? r : attach_version(s, err);
-    return r ? r : attach_tables(s, err);
+    r = r ? r : attach_tables(s, err);
+    struct stat st;
+    if (r == 0 && stat(s->path, &st) == 0) {
+        s->device = st.st_dev;
+        s->inode = st.st_ino;
+    }
+    return r;
+}
+
+int store_in_place(const struct store *s, struct error *err)
+{
+    struct stat st;
+    if (s->flags & STORE_READ_ONLY ||
+        (stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode)) {
+        return 0;
+    }
+    return error_set(err, ERROR_STORE,
+                     "database %s was removed or replaced while it was open: nothing more is saved "
+                     "into it; restart gemmd",
+                     s->path);
 }
 
 void store_detach(struct store *s)
@@ -237,7 +256,8 @@ struct store *store_close(struct store *s)
 int store_begin(struct store *s, struct error *err)
 {
     assert(s->db.depth == 0);
-    return db_begin(&s->db, err);
+    int r = store_in_place(s, err);
+    return r ? r : db_begin(&s->db, err);
 }
 
 int store_commit(struct store *s, struct error *err)

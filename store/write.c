@@ -208,7 +208,8 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
 int store_publish_again(struct store *s, struct best *b, struct error *err)
 {
     assert(b->generation > 0 && b->generation < s->next_id[TABLE_BEST]);
-    int r = db_begin(&s->db, err);
+    int r = store_in_place(s, err);
+    r = r ? r : db_begin(&s->db, err);
     if (r) {
         return r;
     }

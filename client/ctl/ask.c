@@ -78,6 +78,9 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     char *text = text_of_json(problem);
     p.text = text;
     a->search.query.flags |= GEMMD_NO_TABLE;
+    if (a->search.query.deadline_ms > 0 && !a->tune) { /* "answer by then" is meant */
+        a->search.query.flags |= GEMMD_FALLBACK;
+    }
     a->search.query.progress = progress_show;
     a->search.query.ctx = &line;
     double began = ctl_now_ms();
@@ -124,7 +127,7 @@ static void ask_configs(struct asking *a, const json_t *item)
 {
     size_t i;
     json_t *config;
-    json_array_foreach(a->search.configs, i, config) {
+    json_array_foreach (a->search.configs, i, config) {
         json_t *alone = json_pack("[O]", config);
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
         a->search.query.configs_json = text;
@@ -149,7 +152,9 @@ static void remark_hit(const struct asking *a)
                 json_string_value(json_object_get(row, "tier")));
     }
     if (note && *note) {
-        fprintf(stderr, "%s\n", note);
+        char *text = text_visible(strdup(note));
+        fprintf(stderr, "%s\n", text ? text : "");
+        free(text);
     }
 }
 
@@ -157,7 +162,7 @@ static int show(struct asking *a)
 {
     size_t good = 0, i;
     json_t *row;
-    json_array_foreach(a->rows, i, row) {
+    json_array_foreach (a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
         if (failed && !a->ctl.json) { /* where the table says how good the answer is */
@@ -190,7 +195,7 @@ static int run(struct asking *a)
     a->n = json_array_size(a->problems.all) * (a->each ? json_array_size(a->search.configs) : 1);
     size_t i;
     json_t *item;
-    json_array_foreach(a->problems.all, i, item) {
+    json_array_foreach (a->problems.all, i, item) {
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {

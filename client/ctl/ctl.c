@@ -55,9 +55,10 @@ const struct argp ctl_argp = {.options = options, .parser = parse};
 
 __attribute__((format(printf, 1, 0))) static void say(const char *format, va_list args)
 {
-    fputs("gemmctl: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    char *text;
+    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
+    fprintf(stderr, "gemmctl: %s\n", text ? text : "no memory");
+    free(text);
 }
 
 int ctl_usage(const char *format, ...)

@@ -62,6 +62,11 @@ double ctl_now_ms(void);
 json_t *text_to_json(const char *text, struct gemmd_error *err);
 /* And back; malloc'ed. `op` objects begin with the op: "grouped_gemm M=1 ...". */
 char *text_of_json(const json_t *object);
+/* Takes over malloc'ed text and returns it with control characters written out (\x1b), so that what
+ * others put into the database cannot steer the terminal. NULL stays NULL. */
+char *text_visible(char *text);
+/* printf to stdout of text that is not ours: visible. */
+void text_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* "grouped_gemm M=1 ..." or "M=1 ...": {"op": ..., ...}. */
 json_t *text_to_problem(const char *text, struct gemmd_error *err);
 /* A whole file ("-": stdin); NULL and a sentence. malloc'ed. */
@@ -119,7 +124,7 @@ struct column {
     const char *title;
     const char *key;                    /* of the row; dots go into objects */
     char *(*show)(const json_t *value); /* malloc'ed text; NULL: as it is */
-    bool right, wrap;
+    bool right;
 };
 void table_print(const struct column *columns, size_t n, const json_t *rows);
 const json_t *table_value(const json_t *row, const char *path);

@@ -54,7 +54,7 @@ static char *show_counts(const json_t *v)
     if (!f) {
         return NULL;
     }
-    json_object_foreach((json_t *)(uintptr_t)v, name, n) {
+    json_object_foreach ((json_t *)(uintptr_t)v, name, n) {
         if (json_integer_value(n) != 0) {
             fprintf(f, "%s%lld %s", any ? ", " : "", (long long)json_integer_value(n), name);
             any = true;
@@ -68,45 +68,45 @@ static char *show_counts(const json_t *v)
 static void print_status(const json_t *status)
 {
     static const struct column lines[] = {
-        {"build", "build", NULL, false, false},
-        {"pid", "pid", NULL, false, false},
-        {"up for", "uptime_s", show_seconds, false, false},
-        {"device", "device.name", NULL, false, false},
-        {"device class", "device.class", NULL, false, false},
-        {"driver", "device.driver", NULL, false, false},
-        {"compiler", "device.compiler", NULL, false, false},
-        {"tuning", "tuning", NULL, false, false},
-        {"runner", "runner.state", NULL, false, false},
-        {"runner pid", "runner.pid", NULL, false, false},
-        {"runner deaths", "runner.deaths", NULL, false, false},
-        {"jobs", "jobs", show_counts, false, false},
-        {"running", "job.problem", show_config, false, false},
-        {"running phase", "job.phase", NULL, false, false},
-        {"running done", "job.done", NULL, false, false},
-        {"running total", "job.total", NULL, false, false},
-        {"connections", "connections", NULL, false, false},
-        {"keys", "keys", NULL, false, false},
-        {"generation", "generation", NULL, false, false},
-        {"requests", "requests", NULL, false, false},
-        {"hits", "hits", NULL, false, false},
-        {"misses", "misses", NULL, false, false},
-        {"errors", "errors", show_counts, false, false},
-        {"trials", "store.trials", NULL, false, false},
-        {"modules", "store.modules", NULL, false, false},
-        {"quarantined", "store.quarantined", NULL, false, false},
-        {"unsaved", "store.unsaved", NULL, false, false},
-        {"disk full", "store.disk_full", NULL, false, false},
-        {"database", "database", NULL, false, false},
-        {"database size", "store.file_bytes", show_bytes, false, false},
-        {"WAL size", "store.wal_bytes", show_bytes, false, false},
-        {"socket", "socket", NULL, false, false},
-        {"bucket scheme", "bucket_scheme", NULL, false, false},
-        {"memory", "rss_bytes", show_bytes, false, false},
+        {"build", "build", NULL, false},
+        {"pid", "pid", NULL, false},
+        {"up for", "uptime_s", show_seconds, false},
+        {"device", "device.name", NULL, false},
+        {"device class", "device.class", NULL, false},
+        {"driver", "device.driver", NULL, false},
+        {"compiler", "device.compiler", NULL, false},
+        {"tuning", "tuning", NULL, false},
+        {"runner", "runner.state", NULL, false},
+        {"runner pid", "runner.pid", NULL, false},
+        {"runner deaths", "runner.deaths", NULL, false},
+        {"jobs", "jobs", show_counts, false},
+        {"running", "job.problem", show_config, false},
+        {"running phase", "job.phase", NULL, false},
+        {"running done", "job.done", NULL, false},
+        {"running total", "job.total", NULL, false},
+        {"connections", "connections", NULL, false},
+        {"keys", "keys", NULL, false},
+        {"generation", "generation", NULL, false},
+        {"requests", "requests", NULL, false},
+        {"hits", "hits", NULL, false},
+        {"misses", "misses", NULL, false},
+        {"errors", "errors", show_counts, false},
+        {"trials", "store.trials", NULL, false},
+        {"modules", "store.modules", NULL, false},
+        {"quarantined", "store.quarantined", NULL, false},
+        {"unsaved", "store.unsaved", NULL, false},
+        {"disk full", "store.disk_full", NULL, false},
+        {"database", "database", NULL, false},
+        {"database size", "store.file_bytes", show_bytes, false},
+        {"WAL size", "store.wal_bytes", show_bytes, false},
+        {"socket", "socket", NULL, false},
+        {"bucket scheme", "bucket_scheme", NULL, false},
+        {"memory", "rss_bytes", show_bytes, false},
     };
     for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
         const json_t *v = table_value(status, lines[i].key);
         if (v && !json_is_null(v)) {
-            char *text = lines[i].show ? lines[i].show(v) : show_plain(v);
+            char *text = text_visible(lines[i].show ? lines[i].show(v) : show_plain(v));
             printf("%-14s %s\n", lines[i].title, text ? text : "");
             free(text);
         }

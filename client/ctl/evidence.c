@@ -37,7 +37,8 @@ static json_t *fetch_show(struct listing *l, int *code)
 
 static void print_line(const char *name, char *value)
 {
-    printf("%-14s %s\n", name, value);
+    value = text_visible(value);
+    printf("%-14s %s\n", name, value ? value : "");
     free(value);
 }
 
@@ -52,30 +53,30 @@ static void print_pairs(const struct column *columns, size_t n, const json_t *ro
 static int print_show(struct listing *l, json_t *result)
 {
     static const struct column columns[] = {
-        {"key", "answer.key", NULL, false, false},
-        {"problem", "problem", show_config, false, false},
-        {"tier", "answer.tier", NULL, false, false},
-        {"source", "answer.source", NULL, false, false},
-        {"config", "answer.config", show_config, false, false},
-        {"time us", "best.time_us", show_time, false, false},
-        {"spread", "best.spread", NULL, false, false},
-        {"reference us", "best.reference_us", show_time, false, false},
-        {"vs reference", "best.speedup", show_ratio, false, false},
-        {"TFLOP/s", "best.tflops", show_rate, false, false},
-        {"GB/s", "best.gbps", show_rate, false, false},
-        {"floor us", "best.floor_us", show_time, false, false},
-        {"% of floor", "best.percent_of_floor", show_percent, false, false},
-        {"tolerance", "best.atol", NULL, false, false},
-        {"measured", "best.measured", NULL, false, false},
-        {"trials", "trials", NULL, false, false},
-        {"failed", "failed", NULL, false, false},
-        {"module", "best.module", NULL, false, false},
-        {"generation", "best.generation", NULL, false, false},
-        {"age", "best.created_s", show_age, false, false},
-        {"asked by uid", "best.uid", NULL, false, false},
-        {"stamp", "best.stamp", NULL, false, false},
-        {"device class", "best.class", NULL, false, false},
-        {"note", "answer.note", NULL, false, false},
+        {"key", "answer.key", NULL, false},
+        {"problem", "problem", show_config, false},
+        {"tier", "answer.tier", NULL, false},
+        {"source", "answer.source", NULL, false},
+        {"config", "answer.config", show_config, false},
+        {"time us", "best.time_us", show_time, false},
+        {"spread", "best.spread", NULL, false},
+        {"reference us", "best.reference_us", show_time, false},
+        {"vs reference", "best.speedup", show_ratio, false},
+        {"TFLOP/s", "best.tflops", show_rate, false},
+        {"GB/s", "best.gbps", show_rate, false},
+        {"floor us", "best.floor_us", show_time, false},
+        {"% of floor", "best.percent_of_floor", show_percent, false},
+        {"tolerance", "best.atol", NULL, false},
+        {"measured", "best.measured", NULL, false},
+        {"trials", "trials", NULL, false},
+        {"failed", "failed", NULL, false},
+        {"module", "best.module", NULL, false},
+        {"generation", "best.generation", NULL, false},
+        {"age", "best.created_s", show_age, false},
+        {"asked by uid", "best.uid", NULL, false},
+        {"stamp", "best.stamp", NULL, false},
+        {"device class", "best.class", NULL, false},
+        {"note", "answer.note", NULL, false},
     };
     json_t *best = json_object_get(result, "best");
     if (json_is_object(best)) {
@@ -140,7 +141,7 @@ static json_t *only_failed(json_t *rows, int64_t limit)
     json_t *failed = json_array();
     size_t i;
     json_t *row;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         if (has_failed(row) && (limit < 0 || (int64_t)json_array_size(failed) < limit)) {
             json_array_append(failed, row);
         }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemmctl: the list of commands, and the way to one of them. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -88,5 +89,7 @@ int main(int argc, char **argv)
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
     argv[1] = name; /* what argp calls us by */
     argp_err_exit_status = USAGE;
-    return c->run(argc - 1, argv + 1);
+    int code = c->run(argc - 1, argv + 1);
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return lost && code == DONE ? ctl_failed("cannot write the result: %s", strerror(errno)) : code;
 }

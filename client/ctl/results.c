@@ -57,6 +57,18 @@ static void append(char *out, size_t size, const char *word)
     snprintf(out + n, size - n, "%s%s", n > 0 ? " " : "", word);
 }
 
+/* Of an op that gemmd only keeps: all its fields. */
+static json_t *fields_of(const json_t *problem)
+{
+    json_t *fields = json_copy((json_t *)(uintptr_t)problem);
+    json_object_del(fields, "op");
+    char *text = fields ? text_of_json(fields) : NULL;
+    json_t *out = json_string(text ? text : "");
+    free(text);
+    json_decref(fields);
+    return out;
+}
+
 /* What makes this problem other than the plain one, in a few words. */
 static json_t *flags_of(const json_t *problem)
 {
@@ -100,8 +112,9 @@ void result_derive(json_t *row)
     op = op ? op : json_string_value(json_object_get(row, "op"));
     const json_t *mode = json_object_get(problem, "mode");
     bool gemm = !op || strncmp(op, "custom:", 7) != 0;
-    json_object_set(row, "mode", gemm ? (json_t *)(uintptr_t)mode : json_object_get(problem, "op"));
-    json_object_set_new(row, "flags", flags_of(problem));
+    json_object_set_new(row, "mode",
+                        gemm ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
+    json_object_set_new(row, "flags", gemm ? flags_of(problem) : fields_of(problem));
     set_ratio(row, "percent_of_floor", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
 }
@@ -116,29 +129,29 @@ static char *show_count(const json_t *v)
 void results_print(const json_t *rows)
 {
     static const struct column columns[] = {
-        {"NAME", "name", NULL, false, false},
-        {"MODE", "mode", NULL, false, false},
-        {"M", "problem.M", NULL, true, false},
-        {"N", "problem.N", NULL, true, false},
-        {"K", "problem.K", NULL, true, false},
-        {"E", "problem.experts", show_count, true, false},
-        {"TOPK", "problem.topk", show_count, true, false},
-        {"FLAGS", "flags", NULL, false, false},
-        {"TIME us", "time_us", show_time, true, false},
-        {"TFLOP/s", "tflops", show_rate, true, false},
-        {"GB/s", "gbps", show_rate, true, false},
-        {"%FLOOR", "percent_of_floor", show_percent, true, false},
-        {"VS REF", "speedup", show_ratio, true, false},
-        {"TIER", "tier", NULL, false, false},
-        {"SOURCE", "source", NULL, false, false},
-        {"AGE", "created_s", show_age, true, false},
-        {"ROUND TRIP us", "round_trip_us", show_time, true, false},
-        {"CONFIG", "config", show_config, false, true},
+        {"NAME", "name", NULL, false},
+        {"MODE", "mode", NULL, false},
+        {"M", "problem.M", NULL, true},
+        {"N", "problem.N", NULL, true},
+        {"K", "problem.K", NULL, true},
+        {"E", "problem.experts", show_count, true},
+        {"TOPK", "problem.topk", show_count, true},
+        {"FLAGS", "flags", NULL, false},
+        {"TIME us", "time_us", show_time, true},
+        {"TFLOP/s", "tflops", show_rate, true},
+        {"GB/s", "gbps", show_rate, true},
+        {"%FLOOR", "percent_of_floor", show_percent, true},
+        {"VS REF", "speedup", show_ratio, true},
+        {"TIER", "tier", NULL, false},
+        {"SOURCE", "source", NULL, false},
+        {"AGE", "created_s", show_age, true},
+        {"ROUND TRIP us", "round_trip_us", show_time, true},
+        {"CONFIG", "config", show_config, false},
     };
     bool named = false, timed = false;
     size_t i;
     const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
         named = named || json_object_get(row, "name");
         timed = timed || json_object_get(row, "round_trip_us");
     }

@@ -9,89 +9,80 @@
 /* ---- columns -------------------------------------------------------------------------------- */
 
 static const struct column best_columns[] = {
-    {"KEY", "key", show_id, false, false},
-    {"MODE", "mode", NULL, false, false},
-    {"M", "problem.M", NULL, true, false},
-    {"N", "problem.N", NULL, true, false},
-    {"K", "problem.K", NULL, true, false},
-    {"E", "problem.experts", NULL, true, false},
-    {"TOPK", "problem.topk", NULL, true, false},
-    {"FLAGS", "flags", NULL, false, false},
-    {"TIME us", "time_us", show_time, true, false},
-    {"TFLOP/s", "tflops", show_rate, true, false},
-    {"GB/s", "gbps", show_rate, true, false},
-    {"%FLOOR", "percent_of_floor", show_percent, true, false},
-    {"VS REF", "speedup", show_ratio, true, false},
-    {"SOURCE", "source", NULL, false, false},
-    {"MEASURED", "measured", NULL, true, false},
-    {"AGE", "created_s", show_age, true, false},
-    {"CONFIG", "config", show_config, false, true},
+    {"KEY", "key", show_id, false},           {"MODE", "mode", NULL, false},
+    {"M", "problem.M", NULL, true},           {"N", "problem.N", NULL, true},
+    {"K", "problem.K", NULL, true},           {"E", "problem.experts", NULL, true},
+    {"TOPK", "problem.topk", NULL, true},     {"FLAGS", "flags", NULL, false},
+    {"TIME us", "time_us", show_time, true},  {"TFLOP/s", "tflops", show_rate, true},
+    {"GB/s", "gbps", show_rate, true},        {"%FLOOR", "percent_of_floor", show_percent, true},
+    {"VS REF", "speedup", show_ratio, true},  {"SOURCE", "source", NULL, false},
+    {"MEASURED", "measured", NULL, true},     {"AGE", "created_s", show_age, true},
+    {"CONFIG", "config", show_config, false},
 };
 
 static const struct column trial_columns[] = {
-    {"KEY", "key", show_id, false, false},
-    {"STATUS", "status", NULL, false, false},
-    {"BASELINE us", "baseline_us", show_time, true, false},
-    {"TIME us", "time_us", show_time, true, false},
-    {"SPEEDUP", "speedup", show_ratio, true, false},
-    {"STAGE", "stage", NULL, false, false},
-    {"CONFIG", "config", show_config, false, true},
-    {"REASON", "why", NULL, false, true},
+    {"KEY", "key", show_id, false},
+    {"STATUS", "status", NULL, false},
+    {"BASELINE us", "baseline_us", show_time, true},
+    {"TIME us", "time_us", show_time, true},
+    {"SPEEDUP", "speedup", show_ratio, true},
+    {"STAGE", "stage", NULL, false},
+    {"CONFIG", "config", show_config, false},
+    {"REASON", "why", NULL, false},
 };
 
 static const struct column module_columns[] = {
-    {"ID", "id", show_id, false, false},
-    {"FAMILY", "family", NULL, false, false},
-    {"TARGET", "target", NULL, false, false},
-    {"REGS", "registers", show_known, true, false},
-    {"SPILLS B", "spill_bytes", show_known, true, false},
-    {"STATIC SMEM", "smem_static", show_bytes, true, false},
-    {"SIZE", "size", show_bytes, true, false},
-    {"COMPILED ms", "compile_ms", show_time, true, false},
-    {"USED", "used_s", show_age, true, false},
-    {"COMPILER", "compiler", NULL, false, false},
-    {"FLAGS", "flags", NULL, false, true},
+    {"ID", "id", show_id, false},
+    {"FAMILY", "family", NULL, false},
+    {"TARGET", "target", NULL, false},
+    {"REGS", "registers", show_known, true},
+    {"SPILLS B", "spill_bytes", show_known, true},
+    {"STATIC SMEM", "smem_static", show_bytes, true},
+    {"SIZE", "size", show_bytes, true},
+    {"COMPILED ms", "compile_ms", show_time, true},
+    {"USED", "used_s", show_age, true},
+    {"COMPILER", "compiler", NULL, false},
+    {"FLAGS", "flags", NULL, false},
 };
 
 static const struct column quarantine_columns[] = {
-    {"VARIANT", "variant", NULL, false, false},     {"STATUS", "status", NULL, false, false},
-    {"DEATHS", "deaths", NULL, true, false},        {"AGE", "created_s", show_age, true, false},
-    {"KEY", "key", show_id, false, false},          {"DRIVER", "driver", NULL, false, false},
-    {"CONFIG", "config", show_config, false, true}, {"REASON", "reason", NULL, false, true},
+    {"VARIANT", "variant", NULL, false},      {"STATUS", "status", NULL, false},
+    {"DEATHS", "deaths", NULL, true},         {"AGE", "created_s", show_age, true},
+    {"KEY", "key", show_id, false},           {"DRIVER", "driver", NULL, false},
+    {"CONFIG", "config", show_config, false}, {"REASON", "reason", NULL, false},
 };
 
 static const struct column device_columns[] = {
-    {"UUID", "uuid", NULL, false, false},
-    {"NAME", "name", NULL, false, false},
-    {"ARCH", "arch", NULL, false, false},
-    {"SMS", "sm_count", NULL, true, false},
-    {"REGS/BLOCK", "regs_per_block", NULL, true, false},
-    {"SMEM OPT-IN", "smem_optin", show_bytes, true, false},
-    {"WARP", "warp_size", NULL, true, false},
-    {"L2", "l2_bytes", show_bytes, true, false},
-    {"MEMORY", "memory_bytes", show_bytes, true, false},
-    {"MIG", "mig", NULL, false, false},
-    {"POWER W", "power_limit_w", NULL, true, false},
-    {"DRIVER", "driver", NULL, false, false},
-    {"COMPILER", "compiler", NULL, false, true},
+    {"UUID", "uuid", NULL, false},
+    {"NAME", "name", NULL, false},
+    {"ARCH", "arch", NULL, false},
+    {"SMS", "sm_count", NULL, true},
+    {"REGS/BLOCK", "regs_per_block", NULL, true},
+    {"SMEM OPT-IN", "smem_optin", show_bytes, true},
+    {"WARP", "warp_size", NULL, true},
+    {"L2", "l2_bytes", show_bytes, true},
+    {"MEMORY", "memory_bytes", show_bytes, true},
+    {"MIG", "mig", NULL, false},
+    {"POWER W", "power_limit_w", NULL, true},
+    {"DRIVER", "driver", NULL, false},
+    {"COMPILER", "compiler", NULL, false},
 };
 
 static const struct column run_columns[] = {
-    {"ID", "id", NULL, true, false},
-    {"DEVICE", "device", NULL, false, false},
-    {"DRIVER", "driver", NULL, false, false},
-    {"COMPILER", "compiler", NULL, false, false},
-    {"BUILD", "build", NULL, false, false},
-    {"PID", "pid", NULL, true, false},
-    {"STARTED", "started_s", show_age, true, false},
-    {"ENDED", "ended_s", show_age, true, false},
-    {"ENDING", "ending", NULL, false, true},
+    {"ID", "id", NULL, true},
+    {"DEVICE", "device", NULL, false},
+    {"DRIVER", "driver", NULL, false},
+    {"COMPILER", "compiler", NULL, false},
+    {"BUILD", "build", NULL, false},
+    {"PID", "pid", NULL, true},
+    {"STARTED", "started_s", show_age, true},
+    {"ENDED", "ended_s", show_age, true},
+    {"ENDING", "ending", NULL, false},
 };
 
 static const struct column event_columns[] = {
-    {"ID", "id", NULL, true, false},      {"AGE", "created_s", show_age, true, false},
-    {"KIND", "kind", NULL, false, false}, {"UID", "uid", NULL, true, false},
-    {"TEXT", "text", NULL, false, true},
+    {"ID", "id", NULL, true},   {"AGE", "created_s", show_age, true}, {"KIND", "kind", NULL, false},
+    {"UID", "uid", NULL, true}, {"TEXT", "text", NULL, false},
 };
 
 static const struct view {
@@ -173,7 +164,7 @@ static void derive(const char *what, json_t *rows)
 {
     size_t i;
     json_t *row;
-    json_array_foreach(rows, i, row) {
+    json_array_foreach (rows, i, row) {
         if (strcmp(what, "best") == 0 || strcmp(what, "history") == 0) {
             rows_derive_best(row);
         } else if (strcmp(what, "trials") == 0) {

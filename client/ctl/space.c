@@ -47,13 +47,13 @@ static char *show_when(const json_t *run_time)
 static void print_dropped(const json_t *dropped)
 {
     static const struct column columns[] = {
-        {"RULE", "rule", NULL, false, false},
-        {"DROPPED", "n", NULL, true, false},
+        {"RULE", "rule", NULL, false},
+        {"DROPPED", "n", NULL, true},
     };
     json_t *rows = json_array();
     const char *rule;
     json_t *n;
-    json_object_foreach((json_t *)(uintptr_t)dropped, rule, n) {
+    json_object_foreach ((json_t *)(uintptr_t)dropped, rule, n) {
         json_array_append_new(rows, json_pack("{ss, sO}", "rule", rule, "n", n));
     }
     if (json_array_size(rows) > 0) {
@@ -66,10 +66,10 @@ static void print_dropped(const json_t *dropped)
 static int print_space(const json_t *space)
 {
     static const struct column columns[] = {
-        {"PARAMETER", "name", NULL, false, false},
-        {"AT", "run_time", show_when, false, false},
-        {"VALUES", "values", show_values, false, true},
-        {"", "help", NULL, false, true},
+        {"PARAMETER", "name", NULL, false},
+        {"AT", "run_time", show_when, false},
+        {"VALUES", "values", show_values, false},
+        {"", "help", NULL, false},
     };
     printf("%lld configs, %lld of them legal\n\n",
            (long long)json_integer_value(json_object_get(space, "raw")),
@@ -131,12 +131,14 @@ static int judge_one(struct asking *a, const json_t *problem, json_t *config, js
 static void print_verdict(const json_t *v)
 {
     const json_t *config = json_object_get(v, "config");
-    char *text = show_config(config);
+    char *text = text_visible(show_config(config));
     const char *message = json_string_value(json_object_get(v, "message"));
     if (json_is_true(json_object_get(v, "valid"))) {
         printf("valid: %s\n", text);
     } else {
-        printf("not valid: %s\n  %s\n", text, message ? message : "");
+        printf("not valid: %s\n  ", text);
+        text_print("%s", message ? message : "");
+        putchar('\n');
     }
     free(text);
 }
@@ -157,7 +159,7 @@ static int run_check(struct asking *a)
     json_t *verdicts = json_array();
     size_t i;
     json_t *v;
-    json_array_foreach(a->search.configs, i, v) {
+    json_array_foreach (a->search.configs, i, v) {
         int r = judge_one(a, problem, v, verdicts);
         code = code ? code : r;
     }
@@ -165,7 +167,7 @@ static int run_check(struct asking *a)
         int r = ctl_print_json(verdicts);
         return code ? code : r;
     }
-    json_array_foreach(verdicts, i, v) {
+    json_array_foreach (verdicts, i, v) {
         print_verdict(v);
     }
     json_decref(verdicts);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Tables by libsmartcols, as lsblk has them: aligned, and cut or wrapped only on a terminal; in a
- * pipe every value is whole.
+ * Tables by libsmartcols, as lsblk has them: aligned. Every value is whole and on one line, in a
+ * pipe and on a terminal: a config cut to what is left of 80 columns would tell nothing. Control
+ * characters are written out (\x1b) by libsmartcols itself.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -134,7 +135,7 @@ char *show_values(const json_t *values)
     if (!f) {
         return NULL;
     }
-    json_array_foreach((json_t *)(uintptr_t)values, i, v) {
+    json_array_foreach ((json_t *)(uintptr_t)values, i, v) {
         char *one = json_is_string(v) ? strdup(json_string_value(v))
                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         fprintf(f, "%s%s", i > 0 ? "," : "", one ? one : "");
@@ -159,9 +160,11 @@ static struct libscols_table *table_new(const struct column *columns, size_t n)
         began = true;
     }
     struct libscols_table *t = scols_new_table();
+    if (t) {
+        scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
+    }
     for (size_t i = 0; t && i < n; i++) {
-        int flags = (columns[i].right ? SCOLS_FL_RIGHT : 0) | (columns[i].wrap ? SCOLS_FL_WRAP : 0);
-        scols_table_new_column(t, columns[i].title, 0, flags);
+        scols_table_new_column(t, columns[i].title, 0, columns[i].right ? SCOLS_FL_RIGHT : 0);
     }
     return t;
 }
@@ -184,7 +187,7 @@ void table_print(const struct column *columns, size_t n, const json_t *rows)
     }
     size_t i;
     const json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
         fill_line(scols_table_new_line(t, NULL), columns, n, row);
     }
     scols_print_table(t);

@@ -176,7 +176,7 @@ char *text_of_json(const json_t *object)
     }
     const char *name, *op = json_string_value(json_object_get(object, "op"));
     const json_t *value;
-    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
+    json_object_foreach ((json_t *)(uintptr_t)object, name, value) {
         if (!(op && strcmp(name, "op") == 0) && !json_is_null(value)) {
             names[n++] = name;
         }
@@ -190,6 +190,51 @@ char *text_of_json(const json_t *object)
     free(names);
     fclose(f);
     return text;
+}
+
+/* ---- showing ----------------------------------------------------------------------------------
+ */
+
+/* Length of the control character at s, or 0: C0, DEL, and C1 in UTF-8. */
+static size_t control_at(const unsigned char *s)
+{
+    if (s[0] == 0xc2 && s[1] >= 0x80 && s[1] < 0xa0) {
+        return 2;
+    }
+    return s[0] < 0x20 || s[0] == 0x7f;
+}
+
+char *text_visible(char *text)
+{
+    char *out = text ? malloc(4 * strlen(text) + 1) : NULL, *to = out;
+    if (!out) {
+        free(text);
+        return NULL;
+    }
+    for (const unsigned char *s = (const unsigned char *)text; *s;) {
+        size_t n = control_at(s);
+        if (n == 0) {
+            *to++ = (char)*s++;
+        }
+        for (; n > 0; n--) {
+            to += sprintf(to, "\\x%02x", *s++);
+        }
+    }
+    *to = '\0';
+    free(text);
+    return out;
+}
+
+void text_print(const char *format, ...)
+{
+    char *line;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&line, format, args);
+    va_end(args);
+    line = text_visible(n < 0 ? NULL : line);
+    fputs(line ? line : "", stdout);
+    free(line);
 }
 
 /* ---- files ---------------------------------------------------------------------------------- */

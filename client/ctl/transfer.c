@@ -136,7 +136,7 @@ static int send_rows(struct transfer *t, json_t *rows, size_t first, json_t *tot
     json_object_set_new(total, "imported", json_integer(imported));
     size_t i;
     json_t *s;
-    json_array_foreach(json_object_get(result, "skipped"), i, s) {
+    json_array_foreach (json_object_get(result, "skipped"), i, s) {
         json_int_t row = json_integer_value(json_object_get(s, "row")) + (json_int_t)first;
         json_object_set_new(s, "row", json_integer(row));
         json_array_append(json_object_get(total, "skipped"), s);
@@ -156,7 +156,7 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
     size_t bytes = 0, i;
     json_t *row;
     int code = DONE;
-    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
         size_t n = json_bytes(row);
         bool full = bytes + n > CHUNK_BYTES || json_array_size(chunk) == CHUNK_ROWS;
         if (code == DONE && full && bytes > 0) {
@@ -185,10 +185,11 @@ static int print_import(struct transfer *t, json_t *total)
            json_array_size(skipped));
     size_t i;
     json_t *s;
-    json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
-        const char *message = json_string_value(json_object_get(s, "message"));
+    json_array_foreach ((json_t *)(uintptr_t)skipped, i, s) {
+        char *message = text_visible(show_plain(json_object_get(s, "message")));
         fprintf(stderr, "row %lld skipped: %s\n",
                 (long long)json_integer_value(json_object_get(s, "row")), message ? message : "");
+        free(message);
     }
     json_decref(total);
     return DONE;

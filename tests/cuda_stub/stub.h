@@ -36,16 +36,16 @@ static inline long stub_number(const char *name, long fallback)
 static inline int stub_fails(const char *function, int *calls, int *all_calls)
 {
     const char *at = getenv("GEMMD_STUB_FAIL");
-    ++*calls;
-    ++*all_calls;
+    int nth = __atomic_add_fetch(calls, 1, __ATOMIC_RELAXED);
+    int nth_of_all = __atomic_add_fetch(all_calls, 1, __ATOMIC_RELAXED);
     for (; at && *at; at += strcspn(at, ","), at += *at == ',') {
         char name[64];
         int n, code;
         if (sscanf(at, "%63[^:]:%d:%d", name, &n, &code) != 3) {
             continue;
         }
-        if ((strcmp(name, "*") == 0 && *all_calls == n) ||
-            (strcmp(name, function) == 0 && *calls == n)) {
+        if ((strcmp(name, "*") == 0 && nth_of_all == n) ||
+            (strcmp(name, function) == 0 && nth == n)) {
             return code;
         }
     }

@@ -6,7 +6,10 @@
  * predict() ranks; writes every measurement as CSV, so that the model can be fitted and searches
  * replayed.
  *
- *   bench_gpu_portable OUT.csv [--seconds N]    at most about N seconds (default 90)
+ *   bench_gpu_portable OUT.csv [--seconds N] [--problem TEXT]
+ *
+ *   --seconds  begin no further problem after so long (default 90)
+ *   --problem  only this one, as "grouped_gemm mode=dX M=4096 ..."
  *
  * Exit 77 without a GPU or NVRTC.
  */
@@ -35,6 +38,8 @@ static const char *const problems[] = {
     "grouped_gemm mode=dX M=32768 N=2048 K=768 experts=128 topk=8 permute_y=true",
     "grouped_gemm mode=dW M=32768 N=2048 K=768 experts=128 topk=8 permute_y=true",
 };
+
+enum { N_PROBLEMS = sizeof(problems) / sizeof(problems[0]) };
 
 struct point {
     struct record config;
@@ -240,12 +245,14 @@ static void run(const char *text)
 int main(int argc, char **argv)
 {
     struct error err = ERROR_NULL;
+    const char *only = NULL;
     double limit = 90;
     for (int i = 2; i + 1 < argc; i++) {
         limit = strcmp(argv[i], "--seconds") == 0 ? atof(argv[i + 1]) : limit;
+        only = strcmp(argv[i], "--problem") == 0 ? argv[i + 1] : only;
     }
     if (argc < 2) {
-        fprintf(stderr, "usage: bench_gpu_portable OUT.csv [--seconds N]\n");
+        fprintf(stderr, "usage: bench_gpu_portable OUT.csv [--seconds N] [--problem TEXT]\n");
         return 2;
     }
     families_register();
@@ -262,8 +269,11 @@ int main(int argc, char **argv)
     }
     fprintf(bench.csv, "problem,config,time_us,predicted_us,status,samples_us\n");
     bench.end = seconds() + limit;
-    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) && seconds() < bench.end; i++) {
+    for (size_t i = 0; !only && i < N_PROBLEMS && seconds() < bench.end; i++) {
         run(problems[i]);
+    }
+    if (only) {
+        run(only);
     }
     fclose(bench.csv);
     batch_close(bench.batch);

@@ -343,7 +343,8 @@ bool case_check(const struct gpu_case *c, const void *out, double factor, const 
             int64_t i = row * v->out_cols + col;
             double want = c->expected[i] * factor, x = fabs(case_decode(v->out, out, i) - want);
             bad = x <= 1e-2 + 1e-2 * fabs(want) ? bad : col;
-            difference += x * x;
+            double beyond = fmax(x - dtype_grain(v->out), 0);
+            difference += beyond * beyond;
             norm += want * want;
         }
         double limit = norm_limit(v) * factor;

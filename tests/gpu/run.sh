@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh OUTDIR BUILD_DIR: every GPU test in one go, logs into OUTDIR, a short summary last.
 # Exit 0 when all passed, 77 without a GPU. Set GEMMD_TEST_ALL=1 for every variant of the space
-# (minutes more), GEMMD_BENCH_SECONDS to change how long the landscape may take (default 75).
+# (minutes more), GEMMD_BENCH_SECONDS to change how long the landscape may take (default 60).
 set -u
 out=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)
@@ -33,14 +33,14 @@ step() { # NAME LIMIT_SECONDS COMMAND...
     return $code
 }
 
-step gemm 300 "$test"
+step gemm 480 "$test"
 if [ $? = 77 ]; then
     cat "$out/gemm.log"
     exit 77
 fi
 step dump 60 "$test" --dump "$dump" &&
     step reference 60 python3 "$here/check_reference.py" "$dump"
-step bench 150 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-75}"
+step bench 120 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-60}"
 if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
         # 86 is what the sanitizer answers when it found something.

@@ -151,6 +151,41 @@ def test_a_device_that_always_dies_stops_tuning_not_serving(daemon, folder):
         assert c.call("get", problem=gemm(n=1024)) == known
 
 
+def test_many_bad_variants_end_a_search_early_with_the_best_that_worked(daemon, folder):
+    rule = {"config": "num_warps=4", "fault": "crash", "stage": "time"}
+    d = daemon(env=faults(folder, rule))
+    with d.connect() as c:
+        for n in (256, 512, 1024, 2048):
+            answer = c.call("tune", problem=gemm(n=n), budget=120)
+            assert answer["tier"] == "exact" and answer["source"] == "tuned"
+            assert answer["config"]["num_warps"] != 4 and answer["time_us"] > 0
+            ok = [t for t in c.list("trials", key=answer["key"], status="ok")]
+            assert any(t["config"] == answer["config"] for t in ok)
+            if n == 256:
+                assert c.call("status")["runner"]["deaths"] >= 8
+        assert c.call("status")["tuning"] == "on"
+
+
+def test_many_bad_configs_of_a_given_list_leave_the_good_one(daemon, folder):
+    d = daemon()
+    key = d.call("tune", problem=gemm(), budget=60)["key"]
+    with d.connect() as c:
+        good = next(t["config"] for t in c.list("trials", key=key, stage="measure", status="ok")
+                    if t["config"]["num_warps"] != 4)
+    bad = [{**good, "num_warps": 4, "num_stages": s, "BLOCK_SIZE_M": m, "BLOCK_SIZE_N": n,
+            "BLOCK_SIZE_K": k}
+           for m in (16, 32, 64) for n in (32, 64, 128) for k in (32, 64, 128) for s in (2, 3)]
+    bad = [x for x in bad if d.call("check", problem=gemm(), config=x)["valid"]]
+    assert len(bad) > 24
+    assert d.stop() == 0
+    d.env.update(faults(folder, {"config": "num_warps=4", "fault": "crash", "stage": "time"}))
+    d.start()
+    with d.connect() as c:
+        answer = c.call("tune", problem=gemm(n=512), strategy="given", configs=[good, *bad])
+        assert answer["config"] == good and "died" in answer["note"]
+        assert c.call("status")["tuning"] == "on"
+
+
 def measured_twice(d):
     return d.sql("SELECT key, config, count(*) FROM trial WHERE stage = 'measure' AND reference = 0 "
                  "GROUP BY key, config HAVING count(*) > 1")

@@ -112,6 +112,7 @@ def test_a_corrupt_database_is_set_aside(daemon, folder):
     d = daemon()
     assert list(folder.glob("cache.db.corrupt-*")), "kept for people to look at"
     assert "corrupt" in d.text()
+    eventually(lambda: d.call("list", what="events", filter={"kind": "corrupt"})["total"] >= 1)
     assert d.call("get", problem=gemm(), budget=4)["saved"] is True
 
 
@@ -128,6 +129,17 @@ def test_a_flipped_bit_is_a_miss_not_a_wrong_answer(daemon):
     assert again["tier"] != "exact" or again["config"] == answer["config"]
     assert again["tier"] == "default"
     assert "checksum" in d.text()
+
+
+def test_a_removed_database_is_said_not_pretended(daemon):
+    d = daemon()
+    known = d.call("get", problem=gemm(), budget=4)
+    for path in d.folder.glob("cache.db*"):
+        path.unlink()
+    unsaved = d.call("get", problem=gemm(n=512), budget=4)
+    assert unsaved["tier"] == "exact" and unsaved["saved"] is False
+    assert d.status()["store"]["unsaved"] == 1 and "removed or replaced" in d.text()
+    assert d.call("get", problem=gemm()) == known, "what is in memory is served on"
 
 
 def test_an_unreadable_database(folder):

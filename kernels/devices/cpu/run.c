@@ -146,7 +146,8 @@ static struct row_error compare_row(const struct buffer *b, const void *data, in
         if (!(x <= e.max_error)) {
             e.max_error = isnan(x) ? INFINITY : x;
         }
-        difference += x * x;
+        double beyond = x > dtype_grain(b->dtype) ? x - dtype_grain(b->dtype) : 0;
+        difference += isnan(x) ? x : beyond * beyond;
         norm += expected[i] * expected[i];
     }
     double ratio = norm > 0 ? sqrt(difference / norm) : difference > 0 ? INFINITY : 0;

@@ -126,7 +126,7 @@ static double not_nan(double v)
 }
 
 static struct row_error compare_row(const float *got, const double *expected, int64_t n,
-                                    const struct tolerance *tol)
+                                    double grain, const struct tolerance *tol)
 {
     struct row_error e = {0};
     double difference = 0, norm = 0;
@@ -138,7 +138,8 @@ static struct row_error compare_row(const float *got, const double *expected, in
             e.worst = i;
         }
         e.max_error = fmax(e.max_error, x);
-        difference += x * x;
+        double beyond = fmax(x - grain, 0);
+        difference += beyond * beyond;
         norm += expected[i] * expected[i];
     }
     e.rel_norm = not_nan(norm > 0         ? sqrt(difference / norm)
@@ -154,28 +155,40 @@ static double default_rel_norm(enum dtype t)
     return t == DTYPE_BF16 ? 5e-3 : 1e-3;
 }
 
+/* "output row 812 (expert 3, row 17 of it)" */
+static void name_row(const struct workload *w, uint32_t check, char *out, size_t size)
+{
+    char place[96] = "";
+    if (w->family->place) {
+        w->family->place(w, check, place, sizeof(place));
+    }
+    snprintf(out, size, "output row %lld%s%s%s", (long long)(w->check_at[check] / w->check_length),
+             place[0] ? " (" : "", place, place[0] ? ")" : "");
+}
+
 static void say_element(const struct prepared *w, const struct tolerance *tol, uint32_t check,
                         int64_t column, struct verdict *out)
 {
-    const struct workload *load = &w->workload;
-    int64_t at = load->check_at[check], n = load->check_length;
+    int64_t at = check * w->workload.check_length + column;
+    char row[160];
+    name_row(&w->workload, check, row, sizeof(row));
     snprintf(out->text, sizeof(out->text),
-             "output row %lld, column %lld is %g, the reference %g (atol %g, rtol %g)",
-             (long long)(at / n), (long long)column, (double)w->got[check * n + column],
-             w->expected[check * n + column], tol->atol, tol->rtol);
+             "%s, column %lld is %g, the reference %g (atol %g, rtol %g)", row, (long long)column,
+             (double)w->got[at], w->expected[at], tol->atol, tol->rtol);
 }
 
 /* Names the worst element of all check rows; where all are within tolerance, the worst row. */
 static void judge_rows(const struct prepared *w, const struct tolerance *tol, struct verdict *out)
 {
     const struct workload *load = &w->workload;
-    double limit =
-        tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(load->buffers[load->output].dtype);
+    enum dtype type = load->buffers[load->output].dtype;
+    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type);
     double worst = 0;
     uint32_t worst_row = 0;
     for (uint32_t i = 0; i < load->n_checks; i++) {
         int64_t n = load->check_length;
-        struct row_error e = compare_row(w->got + i * n, w->expected + i * n, n, tol);
+        struct row_error e =
+            compare_row(w->got + i * n, w->expected + i * n, n, dtype_grain(type), tol);
         worst_row = e.rel_norm > out->rel_norm ? i : worst_row;
         out->max_error = fmax(out->max_error, e.max_error);
         out->rel_norm = fmax(out->rel_norm, e.rel_norm);
@@ -186,10 +199,12 @@ static void judge_rows(const struct prepared *w, const struct tolerance *tol, st
         }
     }
     if (worst <= 0 && out->rel_norm > limit) {
+        char row[160];
         out->right = false;
+        name_row(load, worst_row, row, sizeof(row));
         snprintf(out->text, sizeof(out->text),
-                 "output row %lld differs from the reference by %g of its norm (limit %g)",
-                 (long long)(load->check_at[worst_row] / load->check_length), out->rel_norm, limit);
+                 "%s differs from the reference by %g of its norm (limit %g)", row, out->rel_norm,
+                 limit);
     }
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmctl against a daemon that notes what it is asked and answers as the test says."""
 import csv
+import fcntl
 import json
 import os
 import pathlib
@@ -8,8 +9,10 @@ import pty
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import tempfile
+import termios
 import threading
 import time
 
@@ -499,6 +502,91 @@ def test_space_and_check(fake):
     assert ctl(fake, "check", *size, "--config", "A=2").stdout == "valid: A=2\n"
     result = ctl(fake, "check", *size, "--config", "A=2", "--config", "A=3", code=1)
     assert "not valid: A=3\n  3 does not divide\n" in result.stdout
+
+
+HOSTILE = "a\x1b[31mred\x07\x9b2Jz\x7f"
+SHOWN = r"a\x1b[31mred\x07\xc2\x9b2Jz\x7f"
+
+
+def test_no_text_of_others_steers_the_terminal(fake, folder):
+    best = {**BEST[0], "op": "custom:x", "problem": {"field": HOSTILE}, "config": {"A": HOSTILE},
+            "stamp": HOSTILE}
+    fake.answers["show"] = {"best": best, "problem": {"op": "custom:x", "field": HOSTILE},
+                            "answer": {**ANSWER, "note": HOSTILE}, "trials": 0, "failed": 0}
+    fake.answers["list"] = rows_of([best])
+    fake.answers["get"] = {**ANSWER, "note": HOSTILE, "config": {"A": HOSTILE}}
+    fake.answers["status"] = {"build": HOSTILE, "device": {"name": HOSTILE}, "tuning": HOSTILE}
+    fake.answers["check"] = {"valid": False, "message": HOSTILE}
+    fake.answers["import"] = {"imported": 0, "skipped": [{"row": 0, "message": HOSTILE}]}
+    (folder / "e.json").write_text(json.dumps({"gemmd_export": 1, "rows": [best]}))
+
+    def refuse(params):
+        raise Refusal("invalid", HOSTILE)
+    fake.answers["evict"] = refuse
+    size = ["--m", 16, "--n", 32, "--k", 64]
+    for args, code in ((["show", "012345"], 0), (["list"], 0), (["get", *size], 0), (["status"], 0),
+                       (["check", *size, "--config", "A=2"], 1), (["evict", "012345"], 1),
+                       (["import", folder / "e.json"], 0)):
+        result = ctl(fake, *args, code=code)
+        for text in (result.stdout, result.stderr):
+            assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), (args, text)
+        assert SHOWN in result.stdout + result.stderr, args
+    assert ctl_json(fake, "show", "012345")["best"]["stamp"] == HOSTILE
+
+
+@pytest.mark.parametrize("args", [["list"], ["status"], ["show", "012345"], ["get", "M=1 N=1 K=1"],
+                                  ["list", "--json"], ["export"], ["evict", "012345"], ["version"]])
+def test_a_result_that_cannot_be_written_is_a_failure(fake, args):
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    fake.answers["show"] = {"best": BEST[0], "problem": {}, "answer": ANSWER}
+    fake.answers["evict"] = {"removed": 1}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
+                                env=environment(fake), timeout=60)
+    assert result.returncode == 1 and "cannot write" in result.stderr
+    assert result.stderr.count("gemmctl:") == 1
+
+
+def test_custom_rows_can_be_told_apart(fake):
+    fake.answers["list"] = rows_of([
+        {**BEST[i], "op": "custom:sort", "family": "", "problem": {"n": i, "kind": "up"}}
+        for i in range(2)])
+    out = ctl(fake, "list").stdout
+    assert "custom:sort" in out and "kind=up n=0" in out and "kind=up n=1" in out
+
+
+def test_configs_are_whole_on_a_narrow_terminal(fake):
+    config = {f"PARAMETER_{i}": i for i in range(12)}
+    fake.answers["tune"] = {**ANSWER, "config": config}
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    process = subprocess.Popen([GEMMCTL, "tune", "--m", "16", "--n", "32", "--k", "64"],
+                               stdout=follower, stderr=subprocess.DEVNULL, env=environment(fake))
+    os.close(follower)
+    seen = b""
+    try:
+        while chunk := os.read(leader, 4096):
+            seen += chunk
+    except OSError:
+        pass
+    os.close(leader)
+    assert process.wait(timeout=30) == 0
+    assert len(seen.splitlines()) == 2, seen
+    assert " ".join(f"{k}={v}" for k, v in sorted(config.items())) in seen.decode()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_deadline_too_short_has_an_answer(fake):
+    def late(params):
+        time.sleep(0.3)
+        return ANSWER
+    fake.answers["get"] = fake.answers["tune"] = late
+    size = ["--m", 16, "--n", 32, "--k", 64]
+    row, = ctl_json(fake, "get", *size, "--deadline-ms", 1)
+    assert (row["tier"], row["source"]) == ("default", "model") and row["config"]
+    assert row["note"]
+    ctl(fake, "tune", *size, "--deadline-ms", 1, code=1)
 
 
 def test_export_and_import_are_lossless(fake, folder):

@@ -435,13 +435,14 @@ static void test_resume_measures_nothing_twice(void **state)
     assert_string_equal(second.trials[0].stage, "reference");
     assert_true(record_equal(&second.trials[0].config, &first.trials[0].config));
     check_best(&second); /* measured in this run, as every winner */
-    /* all done: only the yardstick, and the final of what was best */
+    /* all done: only the yardstick, and the final of what was best, unless that is the yardstick */
     child_forget(&second);
     o->request.query.budget = 6;
     child_tune(&second, o);
     must_work(&second);
     assert_int_equal(count_trials(&second, "measure", NULL), 0);
-    assert_true(count_trials(&second, "final", "ok") >= 1);
+    assert_true(count_trials(&second, "final", "ok") >= 1 ||
+                record_equal(&second.result.config, &second.trials[0].config));
     check_best(&second);
     order_free(o);
     child_end(&first);
@@ -724,7 +725,8 @@ static void test_hung_compiler_costs_a_thread_only(void **state)
     child_wait(&c);
     must_work(&c);
     assert_true(count_trials(&c, "measure", "hung") >= 1);
-    assert_int_equal(count_trials(&c, "measure", "ok"), 6);
+    /* whatever the model puts first: six that ran, of which some may have been stopped early */
+    assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"), 6);
     while (child_read(&c)) {
     }
     assert_true(c.bye); /* lost threads do not stay for ever */

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runners that misbehave in every way: who waits gets an error with the reason, in time; the daemon
+goes on answering what it knows; when it goes on like that, tuning is switched off."""
+import time
+
+import pytest
+
+from conftest import RpcError, eventually, gemm
+
+CONFIG = {"BLOCK_SIZE_M": 64}
+
+BAD_RUNNERS = {
+    # body, error, a word of its sentence
+    "ends at once": ("sys.exit(3)", "crashed", "status 3"),
+    "says nothing and ends": ("os.close(FD); sys.exit(0)", "crashed", "start"),
+    "is no msgpack": ("os.write(FD, b'\\xc1 what?')", "crashed", "no message"),
+    "announces 2^29 elements": ("os.write(FD, b'\\xdd\\x20\\x00\\x00\\x00')", "crashed", "no message"),
+    "is no rpc": ("say('x', 1)", "crashed", "no message"),
+    "cuts a message": ("hello(); r, o = order(); os.write(FD, b'\\x93\\x02\\xa5tri')", "crashed",
+                       "status 0"),
+    "is of another build": ("say(2, 'hello', {'build': '0-other'}); time.sleep(60)", "internal",
+                            "0-other"),
+    "says a hello that is none": ("say(2, 'hello', {'build': 7}); time.sleep(60)", "internal", "hello"),
+    "announces nonsense": ("hello(); r, o = order(); say(2, 'attempt', {'limit_ms': 'x'});"
+                           "time.sleep(60)", "internal", "nonsense"),
+    "dies with nothing announced": ("hello(); order(); os.kill(os.getpid(), signal.SIGABRT)",
+                                    "crashed", "signal 6"),
+    "dies in prepare": ("hello(); r, o = order(); attempt(o, 'prepare');"
+                        "os.kill(os.getpid(), signal.SIGSEGV)", "crashed", "prepare"),
+    "is silent in prepare": ("hello(); r, o = order(); attempt(o, 'prepare'); time.sleep(60)",
+                             "crashed", "300 ms"),
+    "fails the order": ("hello(); r, o = order();"
+                        "say(1, r, {'name': 'no_memory', 'message': 'none left'}, None);"
+                        "time.sleep(60)", "no_memory", "none left"),
+    "answers with no result": ("hello(); r, o = order(); say(1, r, None, 7); time.sleep(60)",
+                               "invalid", ""),
+}
+
+
+@pytest.mark.parametrize("body,name,word", BAD_RUNNERS.values(), ids=BAD_RUNNERS)
+def test_bad_runner(fake, body, name, word):
+    d = fake(body)
+    with d.connect(20) as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=4)
+        assert e.value.name == name and word in e.value.message, e.value
+        assert c.call("get", problem=gemm(n=1024)) == d.known
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] in ("default", "near")
+        assert c.call("status")["jobs"]["failed"] == 1
+
+
+NAMED = """
+hello()
+r, o = order()
+known = len(o["avoid"])
+attempt(o, config={"BLOCK_SIZE_M": known}, variant="%032x" % known)
+os.kill(os.getpid(), signal.SIGSEGV)
+"""
+
+
+def test_a_runner_that_dies_of_every_candidate(fake):
+    d = fake(NAMED)
+    with d.connect(60) as c:
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=4)
+        assert e.value.name == "crashed" and "times in this tuning" in e.value.message
+        rows = c.list("quarantine")
+        assert len(rows) >= 8 and all("signal 11" in q["reason"] for q in rows)
+        failed = c.list("trials", key=rows[0]["key"], status="crashed")
+        assert len(failed) == len(rows) and {t["variant"] for t in failed} == {q["variant"] for q in rows}
+        for n in (512, 768):
+            with pytest.raises(RpcError):
+                c.call("get", problem=gemm(n=n), budget=4)
+        status = c.call("status")
+        assert "unhealthy" in status["tuning"] and status["runner"]["state"] == "none"
+        starts = status["runner"]["starts"]
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(n=2048), budget=4)
+        assert e.value.name == "device_lost" and "unhealthy" in e.value.message
+        assert "unhealthy" in c.call("get", problem=gemm(n=2048), wait="now")["note"]
+        assert c.call("get", problem=gemm(n=1024)) == d.known
+        assert c.call("status")["runner"]["starts"] == starts
+
+
+HANGS_ONCE = """
+hello()
+r, o = order()
+if not o["avoid"]:
+    attempt(o, config={"BLOCK_SIZE_M": 64}, variant="a" * 32, limit_ms=300)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(60)
+assert o["avoid"] == ["a" * 32] and o["done"][0]["status"] == "hung"
+say(2, "trial", {"job": o["job"], "config": {"BLOCK_SIZE_M": 32}, "variant": "b" * 32,
+                 "family": "grouped_gemm", "stage": "measure", "status": "ok", "time_us": 5.0})
+say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+time.sleep(60)
+"""
+
+
+def test_a_hang_is_killed_in_time_and_the_job_goes_on(fake):
+    d = fake(HANGS_ONCE)
+    with d.connect(30) as c:
+        began = time.monotonic()
+        answer = c.call("get", problem=gemm(), budget=4)
+        assert 0.3 < time.monotonic() - began < 5
+        assert answer["config"] == {"BLOCK_SIZE_M": 32} and answer["saved"]
+        assert [q["status"] for q in c.list("quarantine")] == ["hung"]
+
+
+# The order that crosses the runner's bye is given to the next one.
+LEAVES = """
+hello()
+marker = os.path.join(os.path.dirname(sys.argv[0]), "left")
+if not os.path.exists(marker):
+    open(marker, "w").close()
+    r, o = order()
+    say(2, "bye", {})
+    sys.exit(0)
+r, o = order()
+say(2, "trial", {"job": o["job"], "config": {"BLOCK_SIZE_M": 32}, "status": "ok", "time_us": 5.0})
+say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+"""
+
+
+def test_an_order_that_crosses_bye_is_not_lost(fake):
+    d = fake(LEAVES)
+    with d.connect(30) as c:
+        assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        assert c.call("status")["runner"]["deaths"] == 0
+
+
+IGNORES_CANCEL = """
+hello()
+r, o = order()
+attempt(o, config={"BLOCK_SIZE_M": 64}, variant="a" * 32, limit_ms=100000)
+time.sleep(100)
+"""
+
+
+def test_a_runner_that_ignores_cancel_is_killed(fake):
+    d = fake(IGNORES_CANCEL)
+    c = d.connect(30)
+    c.send("get", problem=gemm(), budget=4)
+    eventually(lambda: d.status()["runner"]["state"] == "busy")
+    c.close()
+    eventually(lambda: d.status()["jobs"]["cancelled"] == 1, 15)
+    assert d.call("list", what="quarantine")["total"] == 0, "nobody is to blame"
+    assert d.status()["runner"]["state"] == "none"
+
+
+def test_a_job_waits_for_the_cancelled_one_to_end(fake):
+    d = fake(IGNORES_CANCEL)
+    first = d.connect(30)
+    first.send("get", problem=gemm(), budget=4)
+    eventually(lambda: d.status()["runner"]["state"] == "busy")
+    first.close()
+    with d.connect(30) as c:
+        request = c.send("get", problem=gemm(), budget=4, deadline_ms=20000)
+        eventually(lambda: d.status()["jobs"]["cancelled"] == 1, 15)
+        eventually(lambda: d.status()["runner"]["state"] == "busy")
+        assert c.call("cancel", request=request)["cancelled"]
+        with pytest.raises(RpcError) as e:
+            c.wait(request)
+        assert e.value.name == "cancelled"
+
+
+def test_a_daemon_stops_while_its_runner_hangs(fake):
+    d = fake("signal.signal(signal.SIGTERM, signal.SIG_IGN); hello(); order(); time.sleep(100)")
+    c = d.connect(30)
+    c.send("get", problem=gemm(), budget=4)
+    eventually(lambda: d.status()["runner"]["state"] == "busy")
+    began = time.monotonic()
+    assert d.stop() == 0
+    assert time.monotonic() - began < 5
+
+
+def test_a_silent_runner(fake):
+    """30 s: the longest that a start may take."""
+    d = fake("time.sleep(100)")
+    with d.connect(60) as c:
+        began = time.monotonic()
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(), budget=4)
+        assert e.value.name == "crashed" and "said nothing" in e.value.message
+        assert 25 < time.monotonic() - began < 45

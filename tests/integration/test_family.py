@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program with another list of families: the daemon and its runner tune an op that they have never
+heard of (tests/family), and still know the first one."""
+import pytest
+
+import conftest
+from conftest import BUILD, RpcError, gemm
+
+HERE = BUILD / "tests" / "integration"
+
+
+@pytest.fixture
+def second(daemon, monkeypatch):
+    monkeypatch.setattr(conftest, "GEMMD", HERE / "gemmd-family")
+    monkeypatch.setattr(conftest, "RUNNER", HERE / "gemmd-runner-family")
+    return daemon("cpu")
+
+
+def test_a_second_family_is_tuned_like_the_first(second):
+    with second.connect(120) as c:
+        problem = {"op": "transpose", "rows": 200, "cols": 96}
+        default = c.call("get", problem=problem, wait="cached")
+        assert default["tier"] == "default" and default["family"] == "transpose"
+        answer = c.call("get", problem=problem, budget=4)
+        assert answer["tier"] == "exact" and answer["family"] == "transpose"
+        assert answer["time_us"] > 0 and answer["gbps"] > 0 and answer["module"]
+        bucket = c.call("show", key=answer["key"])["problem"]
+        assert bucket["rows"] > 200 and bucket["cols"] == 96, "its own rounding"
+        assert c.call("get", problem=dict(reversed(bucket.items()))) == answer
+        near = c.call("get", problem={**problem, "rows": 4096}, wait="cached")
+        assert near["tier"] == "near" and near["config"] == answer["config"]
+        space = c.call("space", problem=problem)
+        assert {p["name"] for p in space["params"]} == set(answer["config"])
+        assert {t["status"] for t in c.list("trials", key=answer["key"])} <= {"ok", "aborted"}
+
+
+def test_both_families_side_by_side(second):
+    with second.connect(120) as c:
+        one = c.call("get", problem={"op": "transpose", "rows": 64, "cols": 64}, budget=2)
+        two = c.call("get", problem=gemm(dtype_in="fp32", m=64, n=64, k=64), budget=2)
+        assert {one["family"], two["family"]} == {"transpose", "grouped_gemm"}
+        assert one["stamp"] != two["stamp"]
+        for problem, name in (({"op": "transpose", "rows": 64}, "invalid"),
+                              ({"op": "transpose", "rows": 64, "cols": 64, "M": 1}, "unknown_field"),
+                              ({"op": "transposed", "rows": 64, "cols": 64}, "unknown_op")):
+            with pytest.raises(RpcError) as e:
+                c.call("get", problem=problem)
+            assert e.value.name == name
+
+
+def test_the_usual_program_does_not_know_it(daemon):
+    d = daemon("cpu")
+    with pytest.raises(RpcError) as e:
+        d.call("get", problem={"op": "transpose", "rows": 64, "cols": 64})
+    assert e.value.name == "unknown_op" and "transpose" in e.value.message
