@@ -424,7 +424,7 @@ static void test_faults(void **state)
     static const struct fault faults[] = {
         {"cuLaunchKernelEx:4:719", ERROR_DEVICE_LOST, "CUDA_ERROR_LAUNCH_FAILED"},
         {"cuLaunchKernelEx:4:701", ERROR_RESOURCE, "too many registers"},
-        {"cuLaunchKernelEx:4:1", ERROR_INTERNAL, "launching grouped_gemm_hopper"},
+        {"cuLaunchKernelEx:4:1", ERROR_INTERNAL, "launching grouped_gemm_portable"},
         {"cuStreamSynchronize:3:700", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuStreamSynchronize:3:702", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuStreamSynchronize:3:715", ERROR_DEVICE_LOST, "running the candidate"},
@@ -433,7 +433,7 @@ static void test_faults(void **state)
         {"cuEventSynchronize:1:719", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuMemAlloc_v2:2:2", ERROR_NO_MEMORY, "free GPU memory"},
         {"cuModuleLoadData:2:209", ERROR_COMPILE, "newer CUDA"},
-        {"cuModuleGetFunction:1:500", ERROR_INVALID, "entry grouped_gemm_hopper"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "entry grouped_gemm_portable"},
         {"cuFuncSetAttribute:1:1", ERROR_INTERNAL, "shared memory"},
     };
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
@@ -559,7 +559,7 @@ static void test_launcher(void **state)
         {"cuModuleLoadData:1:209", ERROR_COMPILE, "newer CUDA"},
         {"cuModuleLoadData:1:2", ERROR_NO_MEMORY, "free GPU memory"},
         {"cuFuncLoad:2:2", ERROR_NO_MEMORY, "free GPU memory"},
-        {"cuModuleGetFunction:1:500", ERROR_INVALID, "grouped_gemm_hopper"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "grouped_gemm_portable"},
         {"cuLaunchKernelEx:1:719", ERROR_DEVICE_LOST, "launching"},
         {"cuLaunchKernelEx:1:400", ERROR_INVALID, "the stream"},
     };

@@ -149,8 +149,11 @@ static void test_supports(void **state)
     assert_true(grouped_gemm_hopper.supports(&h200));
     other.cc_major = 10;
     assert_false(grouped_gemm_hopper.supports(&other));
-    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, NULL), &grouped_gemm_hopper);
-    assert_ptr_equal(family_target_find(&grouped_gemm_family, &other, NULL), &grouped_gemm_cuda);
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, "hopper"),
+                     &grouped_gemm_hopper);
+    assert_null(family_target_find(&grouped_gemm_family, &other, "hopper"));
+    /* chosen by name only, until the tuner has been measured on it */
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, NULL), &grouped_gemm_cuda);
 }
 
 /* ---- the default ---------------------------------------------------------------------------- */
