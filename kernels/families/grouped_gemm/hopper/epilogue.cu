@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- epilogue: from registers to global memory --------------------------------------------------------- */
 /*
  * A consumer writes its part of the tile in pieces of 128 bytes of every row: registers -> staging

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- gather: operands by threads -------------------------------------------------------------------- */
 /*
  * Hopper's TMA cannot gather. So all 128 threads of the producer copy the gathered operand, 16 bytes

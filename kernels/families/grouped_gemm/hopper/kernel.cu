@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)

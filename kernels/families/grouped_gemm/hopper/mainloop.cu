@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- mainloop: multiplication ------------------------------------------------------------------------ */
 /*
  * For each block of the reduction: wait until the stage is full, issue its wgmmas as one group, and

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- permute: the other way to gather ------------------------------------------------------------------ */
 /*
  * A kernel of its own, run before the main one: copies the rows that would be gathered into the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- producer: operands by TMA ---------------------------------------------------------------------- */
 /*
  * Rows of one expert are read through a "ragged" map: a plain 2-D map would read on into the next

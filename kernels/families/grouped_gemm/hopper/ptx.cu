@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- ptx: the instructions ---------------------------------------------------------------------- */
 /*
  * Everything that C cannot say, one function each. Addresses called `at`, `to` (shared memory) are

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ---- scheduler: experts and tiles ---------------------------------------------------------------- */
 /*
  * Each block of threads scans the experts' sizes once into shared memory; from then on a tile's
