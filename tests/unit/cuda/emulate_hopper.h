@@ -678,6 +678,12 @@ static void wgmma_settle(float *d)
     (void)d;
 }
 
+/* Kept from launch to launch; the module goes when it is closed. */
+__attribute__((destructor)) static void async_end(void)
+{
+    free(async_.ops);
+}
+
 static void emulate_async_begin(void)
 {
     async_.ops = async_.ops ? async_.ops : malloc(EMULATE_OPS_MAX * sizeof(async_.ops[0]));
