@@ -20,7 +20,7 @@
 
 enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
        LAUNCH_PARAMS_MAX = 1024, ARGS_MAX = 512, OPTIONS_MAX = 2048,
-       TENSOR_MAPS_MAX = 4, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
+       TENSOR_MAPS_MAX = 6, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
  * long as check() accepts them. */

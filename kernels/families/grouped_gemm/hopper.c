@@ -34,19 +34,15 @@ enum {
 
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
  * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
- * gathers rows of A keeps an offset for each, a consumer with many accumulators that also scatters
- * has a row for each. */
+ * gathers rows of A keeps an offset for each. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > ACCUMULATORS_MANY;
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
     } else if (t->gather && v->mode != GEMM_DW) {
-        t->consumer_registers = 224;
-        t->producer_registers = 56;
-    } else if (many && !t->tma_store && !t->gather && v->mode != GEMM_DX) {
-        t->consumer_registers = 240;
-        t->producer_registers = 24;
+        t->consumer_registers = many ? 224 : 216;
+        t->producer_registers = many ? 56 : 72;
     } else {
         t->consumer_registers = 232;
         t->producer_registers = 40;
@@ -192,7 +188,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     add_ints(out, &n, "in_flight", false, in_flight_values,
              "blocks being multiplied when the next is issued");
     add_bool(out, &n, "skip_rows", true, true,
-             "a multiplying warpgroup with 128 rows leaves out 64 that do not exist");
+             "64 rows of a tile that do not exist are not multiplied");
     add_texts(out, &n, "cluster_shape_mn", false, clusters, "thread blocks that share operands");
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
@@ -377,10 +373,10 @@ static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
                              "num_warps=8, schedule=pingpong or a taller tile",
                              t->r, t->consumers);
     }
-    if (t->skip_rows && t->rows_each == 64) {
+    if (t->skip_rows && t->r == 64) {
         return rejection_set(why, ERROR_INVALID, "skip_rows",
-                             "skip_rows=true with 64 rows per "
-                             "multiplying warpgroup: it skips 64 of 128 or more; set it to false");
+                             "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more "
+                             "rows that do not exist; set it to false");
     }
     if (!t->tma_store && t->staging != 1) {
         return rejection_set(why, ERROR_INVALID, "staging_without_tma",

@@ -21,6 +21,7 @@
 enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_PART = 16, /* rows of the boxes that bring the last rows (PART in hopper/) */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
 };
 

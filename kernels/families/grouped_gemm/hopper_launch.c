@@ -59,6 +59,7 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
     uint8_t b[TENSOR_MAP_BYTES];
     uint8_t out[TENSOR_MAP_BYTES];
+    uint8_t a_part[TENSOR_MAP_BYTES], b_part[TENSOR_MAP_BYTES];
     const void *gathered;
     void *out_data;
     const void *m_sizes, *gather, *weights;
@@ -68,9 +69,9 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
 };
-_Static_assert(sizeof(struct hopper_params) == 512 &&
-                   offsetof(struct hopper_params, gathered) == 384 &&
-                   offsetof(struct hopper_params, topk_shift) == 476,
+_Static_assert(sizeof(struct hopper_params) == 768 &&
+                   offsetof(struct hopper_params, gathered) == 640 &&
+                   offsetof(struct hopper_params, topk_shift) == 732,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
@@ -169,24 +170,43 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
-/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not.
- */
+/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not;
+ * and parts of them, where a whole one would reach past the end. */
+static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                  const struct operands *o, struct launch *l)
+{
+    if (o->gather_a) {
+        return;
+    }
+    add_ragged(l, offsetof(struct hopper_params, a), v->in, o->a, o->a_cols, o->a_stride,
+               v->mode == GEMM_DW ? HOPPER_DEPTH : t->r);
+    add_ragged(l, offsetof(struct hopper_params, a_part), v->in, o->a, o->a_cols, o->a_stride,
+               HOPPER_PART);
+}
+
+static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                  const struct operands *o, struct launch *l)
+{
+    const size_t whole = offsetof(struct hopper_params, b);
+    const size_t part = offsetof(struct hopper_params, b_part);
+    if (v->mode == GEMM_DX) {
+        add_experts(l, whole, v->in, o->b, v, o->b_stride, o->b_expert, HOPPER_DEPTH);
+    } else if (v->mode == GEMM_FORWARD) {
+        add_experts(l, whole, v->in, o->b, v, o->b_stride, o->b_expert, t->c);
+        add_experts(l, part, v->in, o->b, v, o->b_stride, o->b_expert, HOPPER_PART);
+    } else if (!o->gather_b) {
+        add_ragged(l, whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH);
+        add_ragged(l, part, v->in, o->b, o->b_cols, o->b_stride, HOPPER_PART);
+    }
+}
+
 static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                      const struct operands *o, const struct grouped_gemm_args *a, struct launch *l)
 {
-    const size_t at_a = offsetof(struct hopper_params, a), at_b = offsetof(struct hopper_params, b);
     const size_t at_out = offsetof(struct hopper_params, out);
     int64_t size = (int64_t)dtype_size(v->out);
-    if (!o->gather_a) {
-        add_ragged(l, at_a, v->in, o->a, o->a_cols, o->a_stride,
-                   v->mode == GEMM_DW ? HOPPER_DEPTH : t->r);
-    }
-    if (v->mode != GEMM_DW) {
-        add_experts(l, at_b, v->in, o->b, v, o->b_stride, o->b_expert,
-                    v->mode == GEMM_FORWARD ? t->c : HOPPER_DEPTH);
-    } else if (!o->gather_b) {
-        add_ragged(l, at_b, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH);
-    }
+    add_a(v, t, o, l);
+    add_b(v, t, o, l);
     if (!t->tma_store) {
         return;
     }

@@ -97,8 +97,8 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(64, 192, 64) " num_warps=12 schedule=cooperative num_stages=4",
      ERROR_INVALID, "rows_per_warpgroup", "64 rows"},
     {QWEN " mode=forward",
-     TILE(128, 256, 64) " num_warps=12 schedule=cooperative num_stages=4 skip_rows=true",
-     ERROR_INVALID, "skip_rows", "64 rows per"},
+     TILE(64, 256, 64) " num_warps=8 schedule=cooperative num_stages=4 skip_rows=true",
+     ERROR_INVALID, "skip_rows", "tiles of 64 rows"},
     {QWEN " mode=forward",
      TILE(128, 64, 64) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=4",
      ERROR_INVALID, "staging_too_many", "two tiles"},
@@ -236,12 +236,16 @@ static void test_plan(void **state)
     const struct launch *l = &plan.steps[0];
     assert_int_equal(l->grid[0], 132);
     assert_int_equal(l->block[0], 384);
-    assert_int_equal(l->n_maps, 3);
-    assert_ptr_equal(l->maps[0].base, args.x);
-    assert_int_equal(l->maps[0].box[1], 128);
-    assert_ptr_equal(l->maps[1].base, args.w);
-    assert_int_equal(l->maps[1].box[1], 192);
-    assert_ptr_equal(l->maps[2].base, args.out);
+    /* X and W, each in whole boxes and in parts, and the output. */
+    const struct {
+        const void *base;
+        uint32_t rows;
+    } maps[] = {{args.x, 128}, {args.x, 16}, {args.w, 192}, {args.w, 16}, {args.out, 128}};
+    assert_int_equal(l->n_maps, 5);
+    for (uint32_t i = 0; i < l->n_maps; i++) {
+        assert_ptr_equal(l->maps[i].base, maps[i].base);
+        assert_int_equal(l->maps[i].box[1], maps[i].rows);
+    }
     for (uint32_t i = 0; i < l->n_maps; i++) {
         assert_int_equal(l->maps[i].offset % TENSOR_MAP_ALIGN, 0);
     }

@@ -31,17 +31,18 @@ INLINE u32 swizzled_start(void)
 }
 
 /* The TMA part is first: it takes longest. */
-INLINE void load_other(const struct hopper_params *p, const struct tile *t, int d, u32 shared,
-                       u32 stage, u64 policy)
+INLINE void load_other(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                       int d, u32 shared, u32 stage, u64 policy)
 {
     if (THREAD == 0)
-        load_block(p, t, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
+        load_block(p, t, x, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
 }
 
 #if MODE != MODE_DW
-/* A's rows are the tile's, the same for all blocks. Rows past the expert's end repeat its last one:
- * what they give is not written. */
+/* A's rows are the tile's, the same for all blocks. Rows past the expert's end are not copied: what
+ * they give is not written. */
 #define COPIES (TILE_R / PASS)
+#define NOWHERE ~0u /* a row that does not exist */
 #define FETCH_AHEAD (COPIES <= 8) /* more do not fit in the registers twice */
 
 INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int index[COPIES])
@@ -49,7 +50,7 @@ INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int 
 #pragma unroll
     for (int j = 0; j < COPIES; j++) {
         const int r = t->r0 + ROW + j * PASS;
-        index[j] = gather_index(p, t->first + (r < t->rows ? r : t->rows - 1));
+        index[j] = r < t->rows ? gather_index(p, t->first + r) : -1;
     }
 }
 
@@ -60,7 +61,8 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
     const int bytes = column < p->depth ? 16 : 0;
 #pragma unroll
     for (int j = 0; j < COPIES; j++)
-        copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
+        if (offset[j] != NOWHERE)
+            copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
 /* The next tile's indices are fetched while this one is copied. */
@@ -81,9 +83,10 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
         const struct tile this_one = t;
+        const struct extent x = extent_of(p, &t);
 #pragma unroll
         for (int j = 0; j < COPIES; j++)
-            offset[j] = row_offset(p, index[j]);
+            offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
         id += BLOCKS;
         if (id < tiles) {
             t = locate_tile(p, s, id);
@@ -94,7 +97,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
-            load_other(p, &this_one, block * TILE_D, shared, stage, policy);
+            load_other(p, &this_one, &x, block * TILE_D, shared, stage, policy);
             copy_block(p, offset, block * TILE_D, shared + stage * STAGE_BYTES + swizzled_start());
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);
@@ -145,6 +148,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
     while (id < tiles) {
         const struct tile this_one = t;
+        const struct extent x = extent_of(p, &t);
         const int d = block * TILE_D;
         int now[COPIES];
 #pragma unroll
@@ -161,7 +165,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 
         const u32 stage = at.stage;
         barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
-        load_other(p, &this_one, d, shared, stage, policy_normal());
+        load_other(p, &this_one, &x, d, shared, stage, policy_normal());
         copy_block(p, &this_one, now,
                    shared + stage * STAGE_BYTES + (GATHER_A ? 0 : A_BYTES) + swizzled_start());
         copies_arrive(full_barrier(shared, stage));

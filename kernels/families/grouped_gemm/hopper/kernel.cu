@@ -7,10 +7,15 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (warp == 0)
         scan_experts(p, s);
     if (warp == 1 && LANE == 0) {
-        if (!GATHER_A)
+        if (!GATHER_A) {
             map_prefetch(&p->a);
-        if (!GATHER_B)
+            map_prefetch(&p->a_part);
+        }
+        if (!GATHER_B) {
             map_prefetch(&p->b);
+            if (MODE != MODE_DX)
+                map_prefetch(&p->b_part);
+        }
         if (TMA_STORE)
             map_prefetch(&p->out);
         for (int i = 0; i < NUM_STAGES; i++) {

@@ -128,6 +128,22 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
     return last;
 }
 
+/* The same for a consumer that has no rows of the tile. */
+INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
+{
+    struct place at = place_of(from);
+    u32 last = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++) {
+        if (block > 0)
+            give_stage(shared, last);
+        barrier_wait(full_barrier(shared, at.stage), at.phase);
+        last = at.stage;
+        place_next(&at);
+    }
+    return last;
+}
+
 /* What a consumer must know of a tile before it multiplies. */
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
@@ -140,10 +156,10 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     struct work w;
     w.steps = id < tiles ? steps_at(p, s, id) : 0;
     w.mmas = MMAS;
-    if (SKIP_ROWS && MMAS > 1 && id < tiles) {
+    if (SKIP_ROWS && id < tiles) {
         const struct tile t = locate_tile(p, s, id);
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
-        w.mmas = left > 64 ? MMAS : 1;
+        w.mmas = left > 64 ? MMAS : left > 0;
     }
     return w;
 }
@@ -152,6 +168,8 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
                     const struct work *w, int next_turn)
 {
     wait_turn(consumer);
+    if (SKIP_ROWS && !PINGPONG && w->mmas == 0)
+        return mainloop_idle(shared, from, blocks_in(w->steps));
     if (SKIP_ROWS && MMAS > 1 && w->mmas == 1)
         return mainloop_of(acc, 1, shared, consumer, from, w->steps, next_turn);
     return mainloop_of(acc, MMAS, shared, consumer, from, w->steps, next_turn);

@@ -71,7 +71,7 @@
 #define A_BYTES (TILE_R * ROW_BYTES)
 #define B_BYTES (TILE_C * ROW_BYTES)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define TMA_BYTES ((GATHER_A ? 0 : A_BYTES) + (GATHER_B ? 0 : B_BYTES)) /* of a stage */
+#define PART 16         /* rows of a box where a whole one would reach past the end */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (ROW_BYTES / OUT_SIZE) /* columns of the output in a staging buffer */
@@ -98,7 +98,7 @@
 #if NUM_STAGES < 2 || STAGING_BUFFERS < 1
 #error "at least two stages and one staging buffer"
 #endif
-#if SKIP_ROWS && MMAS == 1
+#if SKIP_ROWS && TILE_R == 64
 #error "there is nothing to skip"
 #endif
 #if TMA_STORE && SCATTER

@@ -10,48 +10,133 @@
  */
 #define RAGGED (1 << 30)
 
+/*
+ * What does not exist is not asked for: TMA fills 64 rows that are out of bounds with zeros in 0.22
+ * microseconds, longer than it takes to load 64 that are not (H200). So where a box would reach past
+ * the end, boxes of PART rows bring what there is, and what was in shared memory before stays. It
+ * meets only sums that are not written: rows and columns of a product do not mix. Along the
+ * reduction, where they do, the last part's own rest is zeros, and no step beyond it is multiplied.
+ */
+struct extent {
+    int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
+    u32 bytes; /* that TMA brings of a whole block */
+};
+
+INLINE int at_most(int v, int most)
+{
+    return v < most ? v : most;
+}
+
+INLINE int slabs_in(int width)
+{
+    return (width + 63) / 64;
+}
+
+INLINE u32 rows_bytes(int rows, int whole)
+{
+    return (u32)(rows < whole ? (rows + PART - 1) / PART * PART : whole) * ROW_BYTES;
+}
+
+INLINE struct extent extent_of(const struct hopper_params *p, const struct tile *t)
+{
+    struct extent x;
+    if (A_TRANSPOSED)
+        x.a = at_most(slabs_in(p->tile_rows - t->r0), TILE_R / 64);
+    else
+        x.a = at_most(t->rows - t->r0, TILE_R);
+    if (B_TRANSPOSED)
+        x.b = at_most(slabs_in(p->tile_cols - t->c0), TILE_C / 64);
+    else
+        x.b = at_most(p->tile_cols - t->c0, TILE_C);
+    x.bytes = 0;
+    if (!GATHER_A)
+        x.bytes += A_TRANSPOSED ? x.a * SLAB_BYTES : rows_bytes(x.a, TILE_R);
+    if (!GATHER_B)
+        x.bytes += B_TRANSPOSED ? x.b * SLAB_BYTES : rows_bytes(x.b, TILE_C);
+    return x;
+}
+
 INLINE void load_rows(u32 to, const struct tensor_map *map, const struct tile *t, int x, int r,
                       u32 bar)
 {
     load_4d(to, map, x, RAGGED - t->rows + r, t->first + t->rows, RAGGED, bar);
 }
 
-INLINE void load_a(const struct hopper_params *p, const struct tile *t, int d, u32 to, u32 bar)
+/* `rows` exist of a box of `whole` from r on. */
+INLINE void load_box(u32 to, const struct tensor_map *map, const struct tensor_map *part,
+                     const struct tile *t, int x, int r, int rows, int whole, u32 bar)
 {
-    if (!A_TRANSPOSED) {
-        load_rows(to, &p->a, t, d, t->r0, bar);
+    if (rows >= whole) {
+        load_rows(to, map, t, x, r, bar);
         return;
     }
-#pragma unroll
-    for (int i = 0; i < TILE_R / 64; i++)
-        load_rows(to + i * SLAB_BYTES, &p->a, t, t->r0 + i * 64, d, bar);
+#pragma unroll 1
+    for (int i = 0; i < rows; i += PART)
+        load_rows(to + i * ROW_BYTES, part, t, x, r + i, bar);
 }
 
-INLINE void load_b(const struct hopper_params *p, const struct tile *t, int d, u32 to, u32 bar,
-                   u64 policy)
+/* dW: `rows` of the block exist. */
+INLINE void load_slabs(u32 to, const struct tensor_map *map, const struct tensor_map *part,
+                       const struct tile *t, int slabs, int most, int x, int d, int rows, u32 bar)
 {
-    if (!B_TRANSPOSED) {
+#pragma unroll
+    for (int i = 0; i < most; i++)
+        if (i < slabs)
+            load_box(to + i * SLAB_BYTES, map, part, t, x + i * 64, d, rows, TILE_D, bar);
+}
+
+INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                   int d, int rows, u32 to, u32 bar)
+{
+    if (A_TRANSPOSED)
+        load_slabs(to, &p->a, &p->a_part, t, x->a, TILE_R / 64, t->r0, d, rows, bar);
+    else
+        load_box(to, &p->a, &p->a_part, t, d, t->r0, x->a, TILE_R, bar);
+}
+
+INLINE void load_weights(const struct hopper_params *p, const struct tile *t, int rows, int d,
+                         u32 to, u32 bar, u64 policy)
+{
+    if (rows >= TILE_C) {
         load_3d(to, &p->b, d, t->c0, t->expert, bar, policy);
         return;
     }
+#pragma unroll 1
+    for (int i = 0; i < rows; i += PART)
+        load_3d(to + i * ROW_BYTES, &p->b_part, d, t->c0 + i, t->expert, bar, policy);
+}
+
+INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                   int d, int rows, u32 to, u32 bar, u64 policy)
+{
+    if (MODE == MODE_FORWARD) {
+        load_weights(p, t, x->b, d, to, bar, policy);
+    } else if (MODE == MODE_DW) {
+        load_slabs(to, &p->b, &p->b_part, t, x->b, TILE_C / 64, t->c0, d, rows, bar);
+    } else {
 #pragma unroll
-    for (int i = 0; i < TILE_C / 64; i++) {
-        if (MODE == MODE_DX)
-            load_3d(to + i * SLAB_BYTES, &p->b, t->c0 + i * 64, d, t->expert, bar, policy);
-        else
-            load_rows(to + i * SLAB_BYTES, &p->b, t, t->c0 + i * 64, d, bar);
+        for (int i = 0; i < TILE_C / 64; i++)
+            if (i < x->b)
+                load_3d(to + i * SLAB_BYTES, &p->b, t->c0 + i * 64, d, t->expert, bar, policy);
     }
 }
 
-/* By one thread: what TMA brings of a block. */
-INLINE void load_block(const struct hopper_params *p, const struct tile *t, int d, u32 stage,
-                       u32 bar, u64 policy)
+/* By one thread: what TMA brings of a block. In dW the last block is as long as its rows, and an
+ * expert without rows has one part, of zeros. */
+INLINE void load_block(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                       int d, u32 stage, u32 bar, u64 policy)
 {
-    barrier_expect(bar, TMA_BYTES);
+    int rows = TILE_D;
+    u32 bytes = x->bytes;
+    if (MODE == MODE_DW && t->rows - d < TILE_D) {
+        rows = t->rows > d ? t->rows - d : 1;
+        bytes = bytes / TILE_D * ((rows + PART - 1) / PART * PART);
+    }
+    barrier_expect(bar, bytes);
     if (!GATHER_A)
-        load_a(p, t, d, stage, bar);
+        load_a(p, t, x, d, rows, stage, bar);
     if (!GATHER_B)
-        load_b(p, t, d, stage + A_BYTES, bar, policy);
+        load_b(p, t, x, d, rows, stage + A_BYTES, bar, policy);
 }
 
 /* A weight tile that only one row tile needs should not push others out of L2. */
@@ -70,13 +155,14 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
     for (int id = BLOCK; id < tiles; id += BLOCKS) {
         const struct tile t = locate_tile(p, s, id);
+        const struct extent x = extent_of(p, &t);
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
             if (LANE == 0)
-                load_block(p, &t, block * TILE_D, shared + at.stage * STAGE_BYTES,
+                load_block(p, &t, &x, block * TILE_D, shared + at.stage * STAGE_BYTES,
                            full_barrier(shared, at.stage), policy);
             warp_barrier();
             place_next(&at);

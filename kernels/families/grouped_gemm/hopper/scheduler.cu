@@ -11,7 +11,8 @@
  */
 
 struct hopper_params { /* as in hopper_launch.c; strides in bytes */
-    struct tensor_map a, b, out; /* those that TMA moves */
+    struct tensor_map a, b, out;      /* those that TMA moves */
+    struct tensor_map a_part, b_part; /* the same operands in boxes of PART rows */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
     const void *m_sizes;         /* NULL: one expert has all rows */
