@@ -108,15 +108,18 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 static void shares(const struct grouped_gemm_problem *v, double skew, double share[])
 {
     bool capped[GEMM_EXPERTS_MAX] = {0};
-    double left = (double)v->topk;
+    double left = (double)v->topk, weight[GEMM_EXPERTS_MAX];
+    for (int64_t e = 0; e < v->experts; e++) {
+        weight[e] = skew > 0 ? pow((double)(e + 1), -skew) : 1;
+    }
     for (bool again = true; again;) {
         double sum = 0;
         again = false;
         for (int64_t e = 0; e < v->experts; e++) {
-            sum += capped[e] ? 0 : pow((double)(e + 1), -skew);
+            sum += capped[e] ? 0 : weight[e];
         }
         for (int64_t e = 0; e < v->experts && left > 0; e++) {
-            share[e] = capped[e] ? 1 : left * pow((double)(e + 1), -skew) / sum;
+            share[e] = capped[e] ? 1 : left * weight[e] / sum;
         }
         for (int64_t e = 0; e < v->experts; e++) {
             if (!capped[e] && share[e] >= 1) {
@@ -128,21 +131,83 @@ static void shares(const struct grouped_gemm_problem *v, double skew, double sha
     }
 }
 
-void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[])
+/* Whole numbers that sum to v->m, and whose running sum stays nearest to that of `exact`. */
+static void round_rows(const struct grouped_gemm_problem *v, const double exact[], int64_t rows[])
 {
-    struct routing r;
-    if (routing_parse(&r, v->routing, v->experts, v->m, NULL) == 0 && r.kind == ROUTING_ROWS) {
-        memcpy(rows, r.rows, (size_t)v->experts * sizeof(rows[0]));
-        return;
-    }
-    double share[GEMM_EXPERTS_MAX] = {0}, exact = 0;
-    shares(v, r.kind == ROUTING_ZIPF ? r.skew : 0, share);
     int64_t given = 0;
-    for (int64_t e = 0; e < v->experts; e++) { /* whole numbers whose running sum stays nearest */
-        exact += share[e] * (double)v->tokens;
-        int64_t upto = e + 1 == v->experts ? v->m : llround(exact);
+    double sum = 0;
+    for (int64_t e = 0; e < v->experts; e++) {
+        sum += exact[e];
+        int64_t upto = e + 1 == v->experts ? v->m : llround(sum);
         upto = upto < given ? given : upto > v->m ? v->m : upto;
         rows[e] = upto - given;
         given = upto;
     }
+}
+
+/* The expected rows of each expert in exact[]; or true, and the given ones in rows[]. */
+static bool read_profile(const struct grouped_gemm_problem *v, double exact[], int64_t rows[])
+{
+    struct routing r;
+    if (routing_parse(&r, v->routing, v->experts, v->m, NULL) == 0 && r.kind == ROUTING_ROWS) {
+        memcpy(rows, r.rows, (size_t)v->experts * sizeof(rows[0]));
+        return true;
+    }
+    memset(exact, 0, (size_t)v->experts * sizeof(exact[0]));
+    shares(v, r.kind == ROUTING_ZIPF ? r.skew : 0, exact);
+    for (int64_t e = 0; e < v->experts; e++) {
+        exact[e] *= (double)v->tokens;
+    }
+    return false;
+}
+
+void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[])
+{
+    double exact[GEMM_EXPERTS_MAX];
+    if (!read_profile(v, exact, rows)) {
+        round_rows(v, exact, rows);
+    }
+}
+
+/* The standard normal deviate below which a part u lies; within 5e-4 (Abramowitz, Stegun 26.2.23). */
+static double normal_quantile(double u)
+{
+    const double t = sqrt(-2 * log(fmin(u, 1 - u)));
+    const double z = t - (2.515517 + t * (0.802853 + t * 0.010328)) /
+                             (1 + t * (1.432788 + t * (0.189269 + t * 0.001308)));
+    return u < 0.5 ? -z : z;
+}
+
+/* Of what n draws of chance mean / n give; few are counted as if rare (Poisson). */
+static double drawn_quantile(double mean, double n, double u)
+{
+    enum { FEW = 16, MOST = 64 };
+    if (mean >= FEW) {
+        return fmax(0, mean + normal_quantile(u) * sqrt(mean * (1 - fmin(1, mean / n))));
+    }
+    double p = exp(-mean), sum = p;
+    int k = 0;
+    while (u > sum && k < MOST) {
+        p *= mean / ++k;
+        sum += p;
+    }
+    return fmin(k, n);
+}
+
+void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[])
+{
+    const double golden = 0.6180339887498949;
+    double exact[GEMM_EXPERTS_MAX], sum = 0;
+    if (read_profile(v, exact, rows)) {
+        return;
+    }
+    for (int64_t e = 0; e < v->experts; e++) {
+        const double u = fmod(((double)e + 0.5) * golden, 1);
+        exact[e] = drawn_quantile(exact[e], (double)v->tokens, u);
+        sum += exact[e];
+    }
+    for (int64_t e = 0; e < v->experts && sum > 0; e++) {
+        exact[e] *= (double)v->m / sum;
+    }
+    round_rows(v, exact, rows);
 }

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The analytic default: the config that the model finds fastest among tiles that won somewhere when
+ * they were measured, with all run-time settings of each. Not among the whole space: where nothing
+ * was measured the model is least to be trusted, and nobody waits for a default.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper_model.h"
+
+static const struct winner {
+    int r, c, warps;
+    const char *schedule;
+    int stages, staging, in_flight;
+} winners[] = {
+    {128, 192, 12, "pingpong", 4, 2, 1},
+    {128, 192, 12, "pingpong", 4, 1, 1},
+    {192, 128, 12, "pingpong", 4, 1, 1},
+    {128, 256, 12, "cooperative", 4, 2, 1},
+    {128, 256, 12, "cooperative", 4, 2, 0},
+    {128, 256, 12, "cooperative", 3, 4, 1},
+    {256, 192, 12, "cooperative", 3, 1, 1},
+    {256, 128, 12, "cooperative", 4, 1, 1},
+    {128, 128, 12, "pingpong", 5, 2, 1},
+    {64, 256, 12, "pingpong", 4, 2, 1},
+    {64, 192, 12, "pingpong", 5, 2, 1},
+    {64, 256, 8, "cooperative", 5, 1, 1},
+    {64, 128, 8, "cooperative", 8, 2, 1},
+    {64, 64, 8, "cooperative", 8, 1, 1}, /* the smallest: always fits */
+};
+enum { WINNERS = sizeof(winners) / sizeof(winners[0]) };
+
+static void put_tile(const struct grouped_gemm_problem *v, const struct winner *w,
+                     struct record *config)
+{
+    const char *const names[][3] = {
+        [GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"},
+        [GEMM_DX] = {"BLOCK_SIZE_M", "BLOCK_SIZE_K", "BLOCK_SIZE_N"},
+        [GEMM_DW] = {"BLOCK_SIZE_N", "BLOCK_SIZE_K", "BLOCK_SIZE_M"},
+    };
+    record_init(config);
+    record_put_int(config, names[v->mode][0], w->r);
+    record_put_int(config, names[v->mode][1], w->c);
+    record_put_int(config, names[v->mode][2], HOPPER_DEPTH);
+    record_put_int(config, "num_warps", w->warps);
+    record_put_text(config, "schedule", w->schedule);
+    record_put_int(config, "num_stages", w->stages);
+    record_put_int(config, "staging_buffers", v->scatter ? 1 : w->staging);
+    record_put_int(config, "in_flight", w->in_flight);
+    record_put_bool(config, "skip_rows", false);
+    record_put_text(config, "cluster_shape_mn", "1x1");
+    record_put_bool(config, "use_tma_store", !v->scatter);
+    if (v->mode != GEMM_DX) {
+        record_put_bool(config, "use_tma_load_x", !v->gather_x);
+    }
+    if (v->mode != GEMM_DW) {
+        record_put_bool(config, "use_tma_load_w", true);
+    }
+    if (v->mode != GEMM_FORWARD) {
+        record_put_bool(config, "use_tma_load_dy", !v->gather_dy);
+    }
+}
+
+static void put_run_time(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct record *config)
+{
+    record_put_int(config, "GROUP_SIZE_M", t->group);
+    record_put_text(config, "raster", t->raster_columns ? "columns" : "rows");
+    if (v->mode == GEMM_DW) {
+        record_put_text(config, "expert_order", t->sort_experts ? "size" : "index");
+    }
+}
+
+/* The best run-time settings of a tile go into *t; returns its time. */
+static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
+{
+    static const int groups[] = {8, 1, 4, 16};
+    const bool dw = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
+    struct hopper_tile one = *t;
+    double best = INFINITY;
+    for (int columns = 0; columns < 2; columns++) {
+        for (int sort = 0; sort <= dw; sort++) {
+            for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
+                one.raster_columns = columns;
+                one.sort_experts = sort;
+                one.group = groups[i];
+                const double us = hopper_time(f, &one, &hopper_h200);
+                if (us < best) {
+                    best = us;
+                    *t = one;
+                }
+            }
+        }
+    }
+    return best;
+}
+
+int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
+                  struct error *err)
+{
+    struct hopper_facts f;
+    struct hopper_tile t;
+    struct rejection why, last = {.code = ERROR_NO_CONFIG};
+    struct record point;
+    double best = INFINITY;
+    hopper_facts_init(&f, p, info, NULL);
+    const bool gathers = f.v.gather_x || f.v.gather_dy;
+    for (int i = 0; i < WINNERS * (gathers ? 2 : 1); i++) {
+        put_tile(&f.v, &winners[i % WINNERS], &point);
+        if (gathers) {
+            record_put_bool(&point, "permute_copy", i >= WINNERS);
+        }
+        hopper_tile_make(&f.v, &point, &t);
+        const double us = best_run_time(&f, &t);
+        if (us >= best) {
+            continue;
+        }
+        put_run_time(&f.v, &t, &point);
+        if (hopper_check(p, &point, info, &why)) {
+            last = why;
+            continue;
+        }
+        best = us;
+        record_copy(config, &point);
+    }
+    return best < INFINITY ? 0
+                           : error_set(err, ERROR_NO_CONFIG,
+                                       "no config of the hopper kernel fits: %s", last.text);
+}

@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The time of a tile's config, from the facts of a problem.
+ *
+ * Tiles go round robin over the SMs, one block of threads each. A block of the reduction takes as
+ * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
+ * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach) and
+ * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
+ * A cooperative tile adds the writing of its output, as far as loading ahead does not hide it; in
+ * ping-pong the other tile's multiplication hides it. To that comes what the last round leaves idle
+ * and what tiles of unlike length make others wait.
+ *
+ * Memory must deliver each operand once, and again what did not stay in L2: a group of GROUP_SIZE_M
+ * tiles walks along the other operand, so that the whole of it is read once per group, and its own
+ * strip once per round when both do not fit.
+ */
+#include <math.h>
+
+#include "kernels/families/grouped_gemm/hopper_model.h"
+
+enum { ROW_BYTES = HOPPER_DEPTH * 2, SLAB = 64 };
+
+struct timing {
+    const struct hopper_facts *f;
+    const struct hopper_tile *t;
+    const struct hopper_constants *c;
+    double gather_a, gather_b; /* 1: by the producer's threads */
+    double flops;              /* of an SM, per microsecond, as this kernel multiplies */
+};
+
+/* ---- one tile -------------------------------------------------------------------------------- */
+
+static double flops_rate(const struct hopper_facts *f, const struct hopper_tile *t,
+                         const struct hopper_constants *c)
+{
+    double slower = t->in_flight ? 1 : t->pingpong ? c->drain_pingpong : c->drain;
+    slower *= t->consumers == 1 ? c->single_flops : 1;
+    if (f->v.mode == GEMM_DX) {
+        slower *= t->c == 192 ? c->dx_flops_192 : c->dx_flops;
+    }
+    slower *= f->v.mode == GEMM_DW ? c->dw_flops : 1;
+    return c->flops_us * f->speed / slower;
+}
+
+/* A consumer's part of a tile, written in pieces of 64 columns. */
+static double store_us(const struct timing *x, double r, double c)
+{
+    const double part = x->t->pingpong ? 1 : x->t->consumers;
+    double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us;
+    us += ceil(c / SLAB) * x->c->piece_us;
+    us *= x->t->tma_store ? 1 : x->c->direct_store;
+    return x->t->tma_store && x->t->staging == 1 && !x->t->pingpong ? us * x->c->one_buffer : us;
+}
+
+/* r, c: rows and columns that exist, as loads round them up. */
+static double load_us(const struct timing *x, double r, double c)
+{
+    double us = (r + c) * ROW_BYTES / x->c->load_us +
+                (r * x->gather_a + c * x->gather_b) * ROW_BYTES / x->c->gather_us;
+    return us;
+}
+
+/* What a tile waits for rows that do not exist, when a kernel asks for them all the same: at the
+ * end of a side, and in dW of the reduction. */
+static double fill_us(const struct timing *x, double blocks, double r, double c)
+{
+    const double sides = (x->t->r - r) * (1 - x->gather_a) + x->t->c - c;
+    const double end = (ceil(blocks) - blocks) *
+                       (x->t->r * (1 - x->gather_a) + x->t->c * (1 - x->gather_b));
+    return x->f->filled ? (blocks * sides + end) * ROW_BYTES / x->c->fill_us : 0;
+}
+
+static double multiply_us(const struct timing *x, double r)
+{
+    const double rows = x->t->skip_rows ? ceil(r / SLAB) * SLAB : x->t->r, c = x->t->c;
+    const double steps = HOPPER_DEPTH / 16, read = steps * rows / SLAB * (SLAB + c) * 32;
+    const double us = 2.0 * HOPPER_DEPTH * rows * c / x->flops;
+    return fmax(us, (read + (x->t->r + c) * ROW_BYTES) / x->c->shared_us);
+}
+
+static double latency_us(const struct timing *x)
+{
+    return x->t->gather ? x->c->gather_latency_us : x->c->latency_us;
+}
+
+/* `blocks` of the reduction, not always a whole number. */
+static double tile_us(const struct timing *x, double blocks, double r, double c)
+{
+    const double block = multiply_us(x, r), block_load = load_us(x, r, c);
+    const double wait = (latency_us(x) + (1 + x->t->in_flight) * block) / x->t->stages;
+    double multiply = blocks * block, load = blocks * fmax(block_load, wait);
+    load += fill_us(x, blocks, r, c);
+    const double store = store_us(x, r, c);
+    const double both = x->c->overlap * fmin(multiply, load);
+    if (x->t->pingpong) {
+        return both + x->c->turn_us + fmax(fmax(multiply, load), (multiply + store) / 2);
+    }
+    const double end = store + x->c->tile_us, ahead = x->t->stages * block_load;
+    return both + fmax(multiply + end, load + fmax(0, end - ahead));
+}
+
+/* ---- all tiles ------------------------------------------------------------------------------- */
+
+/* Tiles of an output side: whole ones, and one that is cut (of `rest`, rounded up; 0: none). */
+struct side {
+    double whole, rest;
+};
+
+static struct side side_of(double length, double tile, double unit)
+{
+    struct side s = {.whole = floor(length / tile)};
+    s.rest = ceil((length - s.whole * tile) / unit) * unit;
+    return s;
+}
+
+static double tiles_of(const struct side *s)
+{
+    return s->whole + (s->rest > 0 ? 1 : 0);
+}
+
+/* Tiles of all lengths, as a launch feels them. */
+struct load {
+    double tiles, us, longest;
+};
+
+static void add_tiles(struct load *l, double tiles, double us)
+{
+    l->tiles += tiles;
+    l->us += tiles * us;
+    l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
+}
+
+/* A row of tiles: whole columns and a cut one. */
+static void add_columns(const struct timing *x, struct load *l, double n, double blocks, double r,
+                        const struct side *cols)
+{
+    if (n > 0 && cols->whole > 0) {
+        add_tiles(l, n * cols->whole, tile_us(x, blocks, r, x->t->c));
+    }
+    if (n > 0 && cols->rest > 0) {
+        add_tiles(l, n, tile_us(x, blocks, r, cols->rest));
+    }
+}
+
+static void add_experts(const struct timing *x, struct load *l)
+{
+    const struct hopper_facts *f = x->f;
+    const bool forward = f->v.mode == GEMM_FORWARD;
+    const double blocks = ceil((double)(forward ? f->v.k : f->v.n) / HOPPER_DEPTH);
+    const struct side cols = side_of((double)f->v.out_cols, x->t->c, forward ? 16 : SLAB);
+    const int h = x->t->r / SLAB - 1;
+    add_columns(x, l, f->height[h].whole, blocks, x->t->r, &cols);
+    for (int i = 1; i <= x->t->r / 16; i++) {
+        add_columns(x, l, f->height[h].cut[i], blocks, i * 16, &cols);
+    }
+}
+
+/* dW: each expert's tiles are as many as another's, and as long as its rows. */
+static void add_sums(const struct timing *x, struct load *l)
+{
+    const struct hopper_facts *f = x->f;
+    const struct side rows = side_of((double)f->v.n, x->t->r, SLAB);
+    const struct side cols = side_of((double)f->v.k, x->t->c, SLAB);
+    for (uint32_t i = 0; i < f->n_bins; i++) {
+        const double blocks = ceil(f->bin[i].rows / 16) / 4;
+        add_columns(x, l, f->bin[i].experts * rows.whole, blocks, x->t->r, &cols);
+        add_columns(x, l, rows.rest > 0 ? f->bin[i].experts : 0, blocks, rows.rest, &cols);
+    }
+    const double empty = (double)f->v.experts - f->active;
+    add_columns(x, l, empty * tiles_of(&rows), 0.25, x->t->r, &cols);
+}
+
+/* How much longer the launch is than evenly spread work: the last round is not full, and SMs with
+ * long tiles end later. */
+static double sm_us(const struct timing *x, const struct load *l)
+{
+    const double sms = x->f->sms, even = l->us / sms, mean = l->us / l->tiles;
+    const double rounds = l->tiles / sms, uneven = ceil(rounds) / rounds - 1;
+    double us = even * (1 + x->c->sm_round * uneven);
+    if (x->f->v.mode == GEMM_DW) {
+        us += (x->t->sort_experts ? x->c->uneven_sorted : x->c->uneven) * (l->longest - mean);
+    } else {
+        us += x->c->cut_round * (l->longest - mean);
+    }
+    return fmax(us, l->longest);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* 0: stays in L2 until it is wanted again, 1: does not. */
+static double missed(const struct timing *x, double bytes)
+{
+    const double part = bytes / x->f->l2_bytes;
+    const double low = x->c->l2_low, high = fmax(x->c->l2_high, low + 0.01);
+    return part <= low ? 0 : part >= high ? 1 : (part - low) / (high - low);
+}
+
+/* Bytes read again for one expert, with `fast` and `slow` tiles along the two sides of its output
+ * and strips of so many bytes. */
+static double again(const struct timing *x, double fast, double slow, double fast_strip,
+                    double slow_strip)
+{
+    const double sms = x->f->sms;
+    if (fast * slow <= sms) {
+        return 0;
+    }
+    const double width = fmin(fmax(fmin(x->t->group, fast), sms / slow), fast);
+    const double groups = ceil(fast / width), rounds = width * slow / sms;
+    const double own = width * fast_strip, other = slow * slow_strip;
+    const double in_round = own + fmin(slow, sms / width) * slow_strip;
+    return fmax(0, groups - 1) * other * missed(x, own + other) +
+           groups * fmax(0, rounds - 1) * own * missed(x, in_round);
+}
+
+static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
+{
+    const double in = (double)dtype_size(x->f->v.in) * depth;
+    const double row_strip = x->t->r * in, col_strip = x->t->c * in;
+    return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
+                                : again(x, row_tiles, col_tiles, row_strip, col_strip);
+}
+
+static double once(const struct hopper_facts *f, const struct hopper_tile *t, double write)
+{
+    const struct grouped_gemm_problem *v = &f->v;
+    const double in = (double)dtype_size(v->in), out = (double)dtype_size(v->out) * write;
+    const double m = (double)v->m, n = (double)v->n, k = (double)v->k;
+    const double x_rows = t->permute_copy && v->gather_x ? m : (double)v->x_rows;
+    switch (v->mode) {
+    case GEMM_FORWARD:
+        return in * (x_rows * k + f->active * n * k) + out * m * n;
+    case GEMM_DX:
+        return in * (m * n + f->active * n * k) + out * m * k;
+    default:
+        return in * (m * n + x_rows * k) +
+               out * (double)v->experts * n * k * (v->accumulate ? 2 : 1);
+    }
+}
+
+static double traffic(const struct timing *x)
+{
+    const struct hopper_facts *f = x->f;
+    const struct grouped_gemm_problem *v = &f->v;
+    const double cols = ceil((double)v->out_cols / x->t->c);
+    const double narrow = 256.0 / x->t->c - 1;
+    double bytes = once(f, x->t, x->c->hbm_write * (1 + x->c->write_narrow * narrow));
+    for (uint32_t i = 0; i < f->n_bins; i++) {
+        const double rows = f->bin[i].rows;
+        const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) / x->t->r);
+        const double depth = v->mode == GEMM_FORWARD ? (double)v->k
+                             : v->mode == GEMM_DX    ? (double)v->n
+                                                     : rows;
+        bytes += f->bin[i].experts * again_of(x, row_tiles, cols, depth);
+    }
+    return bytes;
+}
+
+static double memory_us(const struct timing *x, const struct load *l)
+{
+    const double rounds = l->tiles / x->f->sms;
+    const double uneven = ceil(rounds) / rounds - 1;
+    return traffic(x) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven);
+}
+
+/* The copy reads rows that other copies find in L2 again, and writes each. */
+static double copy_us(const struct timing *x)
+{
+    const struct grouped_gemm_problem *v = &x->f->v;
+    const double cols = (double)(v->gather_x ? v->k : v->n);
+    const double rows = (double)(v->gather_x ? v->x_rows : v->m) + (double)v->m;
+    return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
+}
+
+double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
+                   const struct hopper_constants *c)
+{
+    const struct timing x = {
+        .f = f,
+        .t = t,
+        .c = c,
+        .gather_a =
+            t->gather && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy) ? 1 : 0,
+        .gather_b = t->gather && f->v.mode == GEMM_DW && f->v.gather_x ? 1 : 0,
+        .flops = flops_rate(f, t, c),
+    };
+    struct load l = {0};
+    if (f->v.mode == GEMM_DW) {
+        add_sums(&x, &l);
+    } else {
+        add_experts(&x, &l);
+    }
+    double us = c->setup_us;
+    if (l.tiles > 0) {
+        const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
+        const double most = fmax(sm, memory), least = fmin(sm, memory);
+        us += most * pow(1 + pow(least / most, c->together), 1 / c->together);
+    }
+    return t->permute_copy ? us + copy_us(&x) : us;
+}

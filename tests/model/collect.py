@@ -1,0 +1,147 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What hopper_bench measured, in one small file for model_eval.
+
+    collect.py OUT [--rows-filled] FILE...
+
+A FILE holds `time` lines as hopper_bench prints them, or one JSON object per line with the same
+facts and the config as text: model, layer, tokens, mode, kind, config, us, least. Everything else
+in it is passed over. Sizes come from tests/data/shapes/moe.csv.
+
+OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
+the file is committed. A config that was measured twice gets the mean of its medians. Order depends
+on the input only.
+
+--rows-filled says that the kernel asked TMA for rows that do not exist too (before 22 November
+2026): the model knows what that costs.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import re
+
+SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
+BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
+TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) (.{22}) (.{12}) +([\d.]+) us "
+                  r"\(least +([\d.]+)\)")
+
+
+def read_shapes():
+    with open(SHAPES, encoding="ascii") as f:
+        return {(r["model"], r["layer"], int(r["tokens"]), r["mode"]): r for r in csv.DictReader(f)}
+
+
+def text_of(record):
+    words = {True: "true", False: "false"}
+    return " ".join(f"{k}={words.get(v, v) if isinstance(v, bool) else v}"
+                    for k, v in sorted(record.items()))
+
+
+def problem_of(shape, mode, kind):
+    """As layer_problem() of hopper_bench."""
+    words = kind.split()[1:]
+    fields = {"mode": mode, "topk": shape["topk"], "experts": shape["experts"],
+              "M": shape["M"], "N": shape["N"], "K": shape["K"],
+              "dtype_in": "fp16" if "h" in words else "bf16"}
+    if "f32" in words:
+        fields["dtype_out"] = "fp32"
+    for word, field in (("px", "permute_x"), ("py", "permute_y"), ("mul", "fuse_mul_post"),
+                        ("add", "accumulate")):
+        if word in words:
+            fields[field] = True
+    return fields
+
+
+def config_of(mode, kind, tile, run_time):
+    """As case_config() of hopper_bench: the tile's name says it all."""
+    words, kinds, values = tile.split(), kind.split(), run_time.split()
+    rows, columns = words[0].split("x")
+    scatter = (mode == "forward" and "py" in kinds) or (mode == "dX" and "px" in kinds)
+    tma_store = not scatter and "st" not in kinds
+    config = {"BLOCK_SIZE_" + BLOCKS[mode][0]: rows, "BLOCK_SIZE_" + BLOCKS[mode][1]: columns,
+              "BLOCK_SIZE_" + BLOCKS[mode][2]: 64,
+              "num_warps": 8 if words[1] == "c1" else 12,
+              "schedule": "pingpong" if words[1] == "pp" else "cooperative",
+              "num_stages": words[2][1:],
+              "staging_buffers": words[3][2:] if tma_store else 1,
+              "in_flight": 0 if "f0" in words else 1,
+              "skip_rows": "skip" in words,
+              "use_tma_store": tma_store,
+              "GROUP_SIZE_M": 1 if mode == "dW" else 8}
+    if "copy" in kinds:
+        config["permute_copy"] = True
+    for value in values:
+        if value.startswith("gm"):
+            config["GROUP_SIZE_M"] = value[2:]
+    if "cols" in values:
+        config["raster"] = "columns"
+    if "size" in values:
+        config["expert_order"] = "size"
+    return text_of(config)
+
+
+def read_times(path):
+    """(model, layer, tokens, mode, kind), config, us, least"""
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            match = TIME.match(line)
+            if match:
+                model, layer, tokens, mode, kind, tile, run_time, us, least = match.groups()
+                config = config_of(mode, kind, tile, run_time)
+            elif line.startswith("{"):
+                r = json.loads(line)
+                if "config" not in r or "us" not in r:
+                    continue
+                model, layer, tokens, mode, kind = (r[k] for k in ("model", "layer", "tokens",
+                                                                   "mode", "kind"))
+                config, us, least = r["config"], r["us"], r.get("least", r["us"])
+            else:
+                continue
+            yield (model, layer, int(tokens), mode, kind.strip()), config, float(us), float(least)
+
+
+def collect(paths):
+    shapes, problems = read_shapes(), {}
+    for path in paths:
+        for (model, layer, tokens, mode, kind), config, us, least in read_times(path):
+            problem = problem_of(shapes[model, layer, tokens, mode], mode, kind)
+            entry = problems.setdefault((model, layer, tokens, text_of(problem)), {})
+            entry.setdefault(config, []).append((us, least))
+    return problems
+
+
+def merged(times):
+    us = sum(t[0] for t in times) / len(times)
+    return round(us, 1), round(min(t[1] for t in times), 1)
+
+
+def write(out, problems, rows_filled):
+    configs = sorted({c for entry in problems.values() for c in entry})
+    number = {c: i for i, c in enumerate(configs)}
+    rows = []
+    for (model, layer, tokens, problem), entry in problems.items():
+        times = [[number[c], *merged(t)] for c, t in entry.items()]
+        rows.append({"model": model, "layer": layer, "tokens": tokens, "problem": problem,
+                     "times": times})
+    with open(out, "w", encoding="ascii") as f:
+        f.write('{"rows_filled": %s,\n "configs": [\n' % json.dumps(rows_filled))
+        f.write(",\n".join("  " + json.dumps(c) for c in configs))
+        f.write('],\n "problems": [\n')
+        f.write(",\n".join("  " + json.dumps(r, separators=(",", ":")) for r in rows))
+        f.write("]}\n")
+    return len(rows), sum(len(r["times"]) for r in rows), len(configs)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("out")
+    parser.add_argument("files", nargs="+")
+    parser.add_argument("--rows-filled", action="store_true")
+    args = parser.parse_args()
+    counts = write(args.out, collect(args.files), args.rows_filled)
+    print("%s: %d problems, %d times, %d configs" % (args.out, *counts))
+
+
+if __name__ == "__main__":
+    main()

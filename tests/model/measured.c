@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/model/measured.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jansson.h>
+
+const struct device_info measured_h200 = {.kind = "cuda",
+                                          .name = "NVIDIA H200",
+                                          .arch = "sm_90a",
+                                          .sm_count = 132,
+                                          .cc_major = 9,
+                                          .smem_optin = 232448,
+                                          .smem_per_sm = 233472,
+                                          .regs_per_block = 65536,
+                                          .warp_size = 32,
+                                          .l2_bytes = 60 << 20,
+                                          .peak_tflops = 788,
+                                          .peak_gbps = 4300};
+
+static bool fault(const char *what, const char *why)
+{
+    fprintf(stderr, "%s: %s\n", what, why);
+    return false;
+}
+
+static bool read_configs(struct measured *m, const json_t *list)
+{
+    m->n_configs = (uint32_t)json_array_size(list);
+    m->configs = calloc(m->n_configs + 1, sizeof(*m->configs));
+    for (uint32_t i = 0; m->configs && i < m->n_configs; i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        struct error err = ERROR_NULL;
+        if (!text || record_parse(&m->configs[i], text, &err)) {
+            return fault(text ? text : "configs", err.text);
+        }
+    }
+    return m->configs != NULL;
+}
+
+/* A kernel that asks for slabs of 64 columns of W that do not exist waits for microseconds for
+ * each, and so does who shares operands with it: nothing to learn from. */
+static bool asks_for_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const int64_t cut = v->out_cols % t->c;
+    return v->mode == GEMM_DX && cut > 0 && cut + 64 <= t->c;
+}
+
+static bool read_time(struct measured *m, struct measured_problem *p, const json_t *row)
+{
+    const json_int_t config = json_integer_value(json_array_get(row, 0));
+    struct rejection why;
+    if (!json_is_array(row) || config < 0 || config >= m->n_configs) {
+        return fault("times", "a row is not [config, microseconds, least]");
+    }
+    struct measured_time *t = &p->times[p->n];
+    t->config = &m->configs[config];
+    t->us = json_number_value(json_array_get(row, 1));
+    t->least = json_number_value(json_array_get(row, 2));
+    if (!(t->us > 0)) {
+        return fault("times", "a time is not a number above 0");
+    }
+    if (hopper_check(&p->problem, t->config, &measured_h200, &why)) {
+        return fault("a measured config is not legal", why.text);
+    }
+    hopper_tile_make(&p->facts.v, t->config, &t->tile);
+    if (!m->rows_filled || !asks_for_slabs(&p->facts.v, &t->tile)) {
+        p->best = fmin(p->best, t->us);
+        p->n++;
+    }
+    return true;
+}
+
+static void free_problem(struct measured_problem *p)
+{
+    if (p->workload.state) {
+        grouped_gemm_workload_deinit(&p->workload);
+    }
+    free(p->times);
+    *p = (struct measured_problem){0};
+}
+
+static bool read_problem(struct measured *m, struct measured_problem *p, const json_t *row)
+{
+    struct error err = ERROR_NULL;
+    char text[512];
+    const char *model = json_string_value(json_object_get(row, "model"));
+    const char *layer = json_string_value(json_object_get(row, "layer"));
+    const char *problem = json_string_value(json_object_get(row, "problem"));
+    const json_t *times = json_object_get(row, "times");
+    if (!model || !layer || !problem || json_array_size(times) == 0) {
+        return fault("problems", "a row lacks model, layer, problem or times");
+    }
+    snprintf(p->model, sizeof(p->model), "%s", model);
+    snprintf(p->layer, sizeof(p->layer), "%s", layer);
+    p->tokens = (int)json_integer_value(json_object_get(row, "tokens"));
+    snprintf(text, sizeof(text), "grouped_gemm %s", problem);
+    if (problem_parse(&p->problem, text, &err) ||
+        grouped_gemm_workload_init(&p->workload, &p->problem, MEASURED_SEED, &err)) {
+        return fault(text, err.text);
+    }
+    hopper_facts_init(&p->facts, &p->problem, &measured_h200, &p->workload);
+    hopper_facts_init(&p->typical, &p->problem, &measured_h200, NULL);
+    p->facts.filled = p->typical.filled = m->rows_filled;
+    p->times = calloc(json_array_size(times), sizeof(*p->times));
+    p->best = INFINITY;
+    for (size_t i = 0; p->times && i < json_array_size(times); i++) {
+        if (!read_time(m, p, json_array_get(times, i))) {
+            return false;
+        }
+    }
+    return p->times != NULL;
+}
+
+static bool read_all(struct measured *m, const json_t *root)
+{
+    const json_t *list = json_object_get(root, "problems");
+    m->rows_filled = json_is_true(json_object_get(root, "rows_filled"));
+    if (!read_configs(m, json_object_get(root, "configs")) || json_array_size(list) == 0) {
+        return false;
+    }
+    m->problems = calloc(json_array_size(list), sizeof(*m->problems));
+    for (size_t i = 0; m->problems && i < json_array_size(list); i++) {
+        if (!read_problem(m, &m->problems[m->n], json_array_get(list, i))) {
+            m->n++; /* half made */
+            return false;
+        }
+        if (m->problems[m->n].n > 0) {
+            m->n++;
+        } else {
+            free_problem(&m->problems[m->n]);
+        }
+    }
+    return m->problems != NULL;
+}
+
+bool measured_open(struct measured *m, const char *path)
+{
+    json_error_t why;
+    *m = (struct measured){0};
+    families_register();
+    json_t *root = json_load_file(path, 0, &why);
+    if (!root) {
+        return fault(path, why.text);
+    }
+    bool ok = read_all(m, root);
+    json_decref(root);
+    if (!ok) {
+        fault(path, "not what collect.py writes");
+        measured_close(m);
+    }
+    return ok;
+}
+
+void measured_close(struct measured *m)
+{
+    for (uint32_t i = 0; i < m->n; i++) {
+        free_problem(&m->problems[i]);
+    }
+    free(m->problems);
+    free(m->configs);
+    *m = (struct measured){0};
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Measured times of configs, as collect.py writes them: what the analytic model is judged by and
+ * fitted to. Each problem comes with the rows per expert that it was measured with: hopper_bench
+ * draws them with a fixed seed.
+ */
+#ifndef GEMMD_TESTS_MODEL_MEASURED_H
+#define GEMMD_TESTS_MODEL_MEASURED_H
+
+#include "kernels/families/grouped_gemm/hopper_model.h"
+
+enum { MEASURED_SEED = 12345 }; /* as in tests/gpu/hopper/data.c */
+
+struct measured_time {
+    struct record *config; /* borrowed from measured.configs */
+    struct hopper_tile tile;
+    double us, least;
+};
+
+struct measured_problem {
+    char model[32], layer[16];
+    int tokens;
+    struct problem problem;
+    struct workload workload;
+    struct hopper_facts facts;   /* of the rows as drawn */
+    struct hopper_facts typical; /* of the rows as expected: what choose() knows */
+    uint32_t n;
+    struct measured_time *times; /* owned, [n] */
+    double best;                 /* of times[].us */
+};
+
+struct measured {
+    bool rows_filled; /* by a kernel that asked for rows that do not exist */
+    uint32_t n, n_configs;
+    struct measured_problem *problems; /* owned, [n] */
+    struct record *configs;            /* owned, [n_configs] */
+};
+
+/* The device that they were measured on. */
+extern const struct device_info measured_h200;
+
+/* False: cannot be read, said on stderr. */
+bool measured_open(struct measured *m, const char *path);
+void measured_close(struct measured *m);
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Judges the analytic model of the target "hopper" by measured times, and fits its constants to
+ * them.
+ *
+ *   model_eval [--rows] [--most MEDIAN,P95,MOST] FILE...
+ *       regret of following the model, in per cent of the best measured time. --rows: of each
+ *       problem. --most: fails when its first choice costs more than that.
+ *   model_eval --leave-out FILE...
+ *       the same with constants fitted without the problems of the model (of weights) judged
+ *   model_eval --fit OUT FILE...
+ *       fits the constants, writes OUT (hopper_constants.h)
+ *   model_eval --dump OUT FILE...
+ *       each measured time and the predicted one, with tabs between
+ *
+ * FILEs are what collect.py writes.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/model/fit.h"
+#include "tests/model/judge.h"
+
+enum { FILES_MAX = 8, PROBLEMS_MAX = 4096, MODELS_MAX = 32 };
+
+static struct measured sets[FILES_MAX];
+static uint32_t n_sets;
+static struct verdict verdicts[PROBLEMS_MAX];
+
+/* ---- regret ---------------------------------------------------------------------------------- */
+
+static void show_row(const struct measured_problem *p, const struct verdict *v)
+{
+    char best[512], first[512];
+    record_format(p->times[v->best].config, best, sizeof(best));
+    record_format(p->times[v->first].config, first, sizeof(first));
+    printf("%s %s %d %s%s%s: best %.1f us, ranked %u of %u; first choice +%.1f %%, choose() +%.1f "
+           "%%%s\n  best  %s\n  first %s\n",
+           p->model, p->layer, p->tokens, gemm_mode_name(p->facts.v.mode),
+           p->facts.v.permute_x ? " permute_x" : "", p->facts.v.permute_y ? " permute_y" : "",
+           p->best, v->rank + 1, p->n, 100 * v->regret[JUDGE_FIRST],
+           100 * v->regret[JUDGE_CHOICE], v->exact ? "" : " (its kernel)", best, first);
+}
+
+static void show_summary(const struct summary *s)
+{
+    for (int k = 0; k < JUDGES; k++) {
+        printf("%-40s %3u problems: median %5.2f %%, 95th percentile %5.2f %%, most %5.2f %%\n",
+               judge_names[k], s->n[k], 100 * s->median[k], 100 * s->p95[k], 100 * s->most[k]);
+    }
+}
+
+/* Adds the verdicts on one model's problems (NULL: on all). */
+static uint32_t judge_all(const char *model, const struct hopper_constants *c, bool rows,
+                          uint32_t n)
+{
+    for (uint32_t s = 0; s < n_sets; s++) {
+        for (uint32_t i = 0; i < sets[s].n && n < PROBLEMS_MAX; i++) {
+            const struct measured_problem *p = &sets[s].problems[i];
+            if (!model || strcmp(p->model, model) == 0) {
+                judge(p, c, &verdicts[n]);
+                if (rows) {
+                    show_row(p, &verdicts[n]);
+                }
+                n++;
+            }
+        }
+    }
+    return n;
+}
+
+static int check_most(const struct summary *s, const char *most)
+{
+    double median, p95, worst;
+    if (sscanf(most, "%lf,%lf,%lf", &median, &p95, &worst) != 3) {
+        fprintf(stderr, "--most %s: three numbers with commas between\n", most);
+        return 2;
+    }
+    for (int k = JUDGE_FIRST; k <= JUDGE_CHOICE; k += JUDGE_CHOICE - JUDGE_FIRST) {
+        if (!(100 * s->median[k] <= median && 100 * s->p95[k] <= p95 &&
+              100 * s->most[k] <= worst)) {
+            fprintf(stderr, "%s: more than %s per cent\n", judge_names[k], most);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int evaluate(bool rows, const char *most)
+{
+    struct summary s;
+    judge_sum(verdicts, judge_all(NULL, &hopper_h200, rows, 0), &s);
+    show_summary(&s);
+    return most ? check_most(&s, most) : 0;
+}
+
+/* ---- leaving a model out --------------------------------------------------------------------- */
+
+static uint32_t list_models(const char *models[MODELS_MAX])
+{
+    uint32_t n = 0;
+    for (uint32_t s = 0; s < n_sets; s++) {
+        for (uint32_t i = 0; i < sets[s].n; i++) {
+            const char *name = sets[s].problems[i].model;
+            uint32_t k = 0;
+            while (k < n && strcmp(models[k], name) != 0) {
+                k++;
+            }
+            if (k == n && n < MODELS_MAX) {
+                models[n++] = name;
+            }
+        }
+    }
+    return n;
+}
+
+static int leave_out(void)
+{
+    const char *models[MODELS_MAX];
+    const uint32_t n_models = list_models(models);
+    struct summary s;
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < n_models; k++) {
+        struct hopper_constants c = hopper_h200;
+        const uint32_t begin = n;
+        fit_start(&c);
+        fit(sets, n_sets, models[k], &c);
+        n = judge_all(models[k], &c, false, n);
+        judge_sum(verdicts + begin, n - begin, &s);
+        printf("fitted without %s, on it: first choice median %.2f %%, most %.2f %%\n", models[k],
+               100 * s.median[JUDGE_FIRST], 100 * s.most[JUDGE_FIRST]);
+        fflush(stdout);
+    }
+    judge_sum(verdicts, n, &s);
+    show_summary(&s);
+    return 0;
+}
+
+/* ---- fitting --------------------------------------------------------------------------------- */
+
+static const char *const head =
+    "/* SPDX-License-Identifier: Apache-2.0 */\n"
+    "/* Written by tests/model/refit.py from measured times: change those, not this. */\n"
+    "#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n"
+    "#define GEMMD_KERNELS_FAMILIES_HOPPER_CONSTANTS_H\n\n"
+    "#include \"kernels/families/grouped_gemm/hopper_model.h\"\n\n"
+    "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper_model.c). */\n"
+    "const struct hopper_constants hopper_h200 = {\n";
+
+static int fit_to(const char *path)
+{
+    struct hopper_constants c = hopper_h200;
+    fit_start(&c);
+    const double loss = fit(sets, n_sets, NULL, &c);
+    FILE *f = fopen(path, "w");
+    if (!f) {
+        perror(path);
+        return 1;
+    }
+    fputs(head, f);
+    for (int i = 0; i < FIT_CONSTANTS; i++) {
+        char value[64];
+        snprintf(value, sizeof(value), "    .%s = %.5g,", fit_constants[i].name,
+                 ((const double *)&c)[i]);
+        fprintf(f, "%-34s /* %s */\n", value, fit_constants[i].what);
+    }
+    fputs("};\n\n#endif\n", f);
+    printf("%s: loss %.4f\n", path, loss);
+    return fclose(f) ? 1 : 0;
+}
+
+static int dump_to(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    if (!f) {
+        perror(path);
+        return 1;
+    }
+    for (uint32_t s = 0; s < n_sets; s++) {
+        for (uint32_t i = 0; i < sets[s].n; i++) {
+            const struct measured_problem *p = &sets[s].problems[i];
+            for (uint32_t t = 0; t < p->n; t++) {
+                char problem[512], config[512];
+                record_format(&p->problem.fields, problem, sizeof(problem));
+                record_format(p->times[t].config, config, sizeof(config));
+                fprintf(f, "%s\t%s\t%d\t%s\t%s\t%.1f\t%.1f\n", p->model, p->layer, p->tokens,
+                        problem, config, p->times[t].us,
+                        hopper_time(&p->facts, &p->times[t].tile, &hopper_h200));
+            }
+        }
+    }
+    return fclose(f) ? 1 : 0;
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static int run(int argc, char **argv)
+{
+    const char *fit_path = NULL, *dump_path = NULL, *most = NULL;
+    bool rows = false, leave = false;
+    for (int i = 1; i < argc; i++) {
+        const char **value = strcmp(argv[i], "--fit") == 0    ? &fit_path
+                             : strcmp(argv[i], "--dump") == 0 ? &dump_path
+                             : strcmp(argv[i], "--most") == 0 ? &most
+                                                              : NULL;
+        if (value && i + 1 < argc) {
+            *value = argv[++i];
+        } else if (strcmp(argv[i], "--rows") == 0) {
+            rows = true;
+        } else if (strcmp(argv[i], "--leave-out") == 0) {
+            leave = true;
+        } else if (argv[i][0] == '-' || n_sets == FILES_MAX) {
+            fprintf(stderr, "%s: see the head of tests/model/model_eval.c\n", argv[i]);
+            return 2;
+        } else if (measured_open(&sets[n_sets], argv[i])) {
+            n_sets++;
+        } else {
+            return 1;
+        }
+    }
+    if (n_sets == 0) {
+        fprintf(stderr, "no FILE given\n");
+        return 2;
+    }
+    return fit_path    ? fit_to(fit_path)
+           : dump_path ? dump_to(dump_path)
+           : leave     ? leave_out()
+                       : evaluate(rows, most);
+}
+
+int main(int argc, char **argv)
+{
+    const int code = run(argc, argv);
+    for (uint32_t i = 0; i < n_sets; i++) {
+        measured_close(&sets[i]);
+    }
+    return code;
+}
