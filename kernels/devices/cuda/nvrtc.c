@@ -11,6 +11,7 @@
 
 #include <ctype.h>
 #include <dlfcn.h>
+#include <limits.h>
 #include <nvrtc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -61,6 +62,21 @@ static bool load_symbols(void *library, struct cuda_nvrtc *n)
     return all && n->version(&n->major, &n->minor) == NVRTC_SUCCESS;
 }
 
+/* NVRTC opens its builtins by name alone, and finds what is open already. So that one in a folder
+ * where the linker does not look can be named (a Python package's), they are opened from there. */
+static void load_builtins(const struct cuda_nvrtc *n)
+{
+    Dl_info own;
+    char file[PATH_MAX];
+    const char *end =
+        dladdr(*(void *const *)&n->compile, &own) ? strrchr(own.dli_fname, '/') : NULL;
+    if (end) {
+        snprintf(file, sizeof(file), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(end - own.dli_fname),
+                 own.dli_fname, n->major, n->minor);
+        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays; where it is not there, it may be elsewhere */
+    }
+}
+
 /* NULL when the file cannot be opened or is no NVRTC of use; `why` says it. */
 static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t size)
 {
@@ -86,6 +102,7 @@ static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t
         dlclose(library);
         return NULL;
     }
+    load_builtins(&n);
     snprintf(n.name, sizeof(n.name), "nvrtc %d.%d", n.major, n.minor);
     libraries[n_libraries] = n;
     return &libraries[n_libraries++];
