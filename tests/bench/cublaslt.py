@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cublasLtMatmul by ctypes: out[M, N] = x[M, K] w[N, K]^T in bf16, with each algorithm that
+cuBLASLt's heuristic proposes. torch.mm takes the first proposal, or cuBLAS's own choice; the best
+of them is what a careful user could have. The library is the one that PyTorch has loaded.
+
+cuBLASLt counts in columns: a row-major [R, C] is its C x R with leading dimension C. So
+out^T (N x M) = w^T^T (K x N, transposed) times x^T (K x M).
+"""
+import ctypes
+from ctypes import (POINTER, Structure, byref, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32,
+                    c_uint64, c_void_p, sizeof)
+
+COMPUTE_32F, R_32F, R_16BF = 68, 0, 14
+DESC_TRANSA, PREF_WORKSPACE_BYTES, PREF_ALIGNMENT_A = 3, 1, 5
+OP_T = 1
+WORKSPACE_BYTES = 32 << 20
+ALGORITHMS_MAX = 16
+
+
+class Heuristic(Structure):
+    _fields_ = [("algo", c_uint64 * 8), ("workspace", c_size_t), ("state", c_int),
+                ("waves", c_float), ("reserved", c_int * 4)]
+
+
+_FUNCTIONS = {
+    "cublasLtCreate": [POINTER(c_void_p)],
+    "cublasLtMatmulDescCreate": [POINTER(c_void_p), c_int, c_int],
+    "cublasLtMatmulDescSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatmulDescDestroy": [c_void_p],
+    "cublasLtMatrixLayoutCreate": [POINTER(c_void_p), c_int, c_uint64, c_uint64, c_int64],
+    "cublasLtMatrixLayoutDestroy": [c_void_p],
+    "cublasLtMatmulPreferenceCreate": [POINTER(c_void_p)],
+    "cublasLtMatmulPreferenceSetAttribute": [c_void_p, c_int, c_void_p, c_size_t],
+    "cublasLtMatmulPreferenceDestroy": [c_void_p],
+    "cublasLtMatmulAlgoGetHeuristic": [c_void_p] * 7 + [c_int, POINTER(Heuristic), POINTER(c_int)],
+    "cublasLtMatmul": [c_void_p] * 14 + [c_size_t, c_void_p],
+}
+
+
+class CublasLtError(Exception):
+    pass
+
+
+def open_library(cuda_version):
+    """PyTorch's own is found by its name once torch.cuda is in use."""
+    name = f"libcublasLt.so.{(cuda_version or '13').split('.')[0]}"
+    failures = []
+    for path in (name, f"/usr/local/cuda/lib64/{name}"):
+        try:
+            dll = ctypes.CDLL(path)
+            break
+        except OSError as e:
+            failures.append(str(e))
+    else:
+        raise CublasLtError("; ".join(failures))
+    for function, arguments in _FUNCTIONS.items():
+        getattr(dll, function).argtypes = arguments
+        getattr(dll, function).restype = c_int
+    dll.cublasLtGetVersion.restype = c_size_t
+    return dll
+
+
+class CublasLt:
+    def __init__(self, torch, device):
+        self.dll = open_library(torch.version.cuda)
+        self.version = self.dll.cublasLtGetVersion()
+        self.handle = c_void_p()
+        self.call("cublasLtCreate", byref(self.handle))
+        self.workspace = torch.empty(WORKSPACE_BYTES, dtype=torch.uint8, device=device)
+        self.one, self.zero = c_float(1), c_float(0)
+
+    def call(self, name, *arguments):
+        status = getattr(self.dll, name)(*arguments)
+        if status:
+            raise CublasLtError(f"{name}: status {status}")
+
+    def plans(self, x, w, out, stream):
+        """Functions that compute it, in the heuristic's order. They keep what they need alive."""
+        return Matmul(self, x, w, out).plans(stream)
+
+
+class Matmul:
+    def __init__(self, lt, x, w, out):
+        self.lt, self.operands = lt, (x, w, out)
+        m, k = x.shape
+        n = w.shape[0]
+        self.description, self.a, self.b, self.c = (c_void_p() for _ in range(4))
+        lt.call("cublasLtMatmulDescCreate", byref(self.description), COMPUTE_32F, R_32F)
+        transposed = c_int32(OP_T)
+        lt.call("cublasLtMatmulDescSetAttribute", self.description, DESC_TRANSA, byref(transposed),
+                sizeof(transposed))
+        for layout, rows, columns in ((self.a, k, n), (self.b, k, m), (self.c, n, m)):
+            lt.call("cublasLtMatrixLayoutCreate", byref(layout), R_16BF, rows, columns, rows)
+
+    def __del__(self):
+        for layout in (self.a, self.b, self.c):
+            if layout:
+                self.lt.dll.cublasLtMatrixLayoutDestroy(layout)
+        if self.description:
+            self.lt.dll.cublasLtMatmulDescDestroy(self.description)
+
+    def _preference(self):
+        p = c_void_p()
+        self.lt.call("cublasLtMatmulPreferenceCreate", byref(p))
+        size = c_uint64(WORKSPACE_BYTES)
+        self.lt.call("cublasLtMatmulPreferenceSetAttribute", p, PREF_WORKSPACE_BYTES, byref(size),
+                     sizeof(size))
+        x, w, out = self.operands
+        for i, tensor in enumerate((w, x, out, out)):
+            alignment = c_uint32(min(256, tensor.data_ptr() & -tensor.data_ptr()))
+            self.lt.call("cublasLtMatmulPreferenceSetAttribute", p, PREF_ALIGNMENT_A + i,
+                         byref(alignment), sizeof(alignment))
+        return p
+
+    def _heuristics(self):
+        found, n, p = (Heuristic * ALGORITHMS_MAX)(), c_int(), self._preference()
+        try:
+            self.lt.call("cublasLtMatmulAlgoGetHeuristic", self.lt.handle, self.description, self.a,
+                         self.b, self.c, self.c, p, ALGORITHMS_MAX, found, byref(n))
+        finally:
+            self.lt.dll.cublasLtMatmulPreferenceDestroy(p)
+        return [h for h in found[:n.value] if h.state == 0]
+
+    def plans(self, stream):
+        x, w, out = (t.data_ptr() for t in self.operands)
+        lt, matmul = self.lt, self.lt.dll.cublasLtMatmul
+        one, zero = byref(lt.one), byref(lt.zero)
+
+        def plan(h):
+            def run():
+                status = matmul(lt.handle, self.description, one, w, self.a, x, self.b, zero, out,
+                                self.c, out, self.c, h.algo, lt.workspace.data_ptr(),
+                                WORKSPACE_BYTES, stream)
+                if status:
+                    raise CublasLtError(f"cublasLtMatmul: status {status}")
+            return run
+
+        return [plan(h) for h in self._heuristics()]

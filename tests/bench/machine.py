@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a record must say of the machine: versions once, clocks and power as they change. Read by
+NVML's Python binding when it is installed, else by nvidia-smi; what neither tells is left out."""
+import datetime
+import platform
+import subprocess
+import sys
+
+QUERY = ["name", "uuid", "driver_version", "clocks.sm", "clocks.mem", "temperature.gpu",
+         "power.draw", "power.limit", "memory.used", "clocks_throttle_reasons.active"]
+
+
+def _smi(index, fields):
+    try:
+        done = subprocess.run(["nvidia-smi", f"--query-gpu={','.join(fields)}", "-i", str(index),
+                               "--format=csv,noheader,nounits"], capture_output=True, text=True,
+                              timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    values = [v.strip() for v in done.stdout.strip().split(",")]
+    return dict(zip(fields, values)) if done.returncode == 0 and len(values) == len(fields) else {}
+
+
+class Machine:
+    def __init__(self, torch, device):
+        self.torch, self.index = torch, device.index
+        self.nvml = self.handle = None
+        if device.type == "cuda":
+            self._open_nvml()
+
+    def _open_nvml(self):
+        try:
+            import pynvml
+            pynvml.nvmlInit()
+            uuid = str(self.torch.cuda.get_device_properties(self.index).uuid)
+            name = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
+            self.handle = pynvml.nvmlDeviceGetHandleByUUID(name)
+            self.nvml = pynvml
+        except Exception as e:  # any: a binding without its library, another driver, a MIG slice
+            self.nvml = None
+            print(f"machine: NVML is not used ({type(e).__name__}: {e})")
+
+    def facts(self):
+        torch = self.torch
+        out = {"host": platform.platform(), "python": sys.version.split()[0],
+               "torch": torch.__version__, "cuda": torch.version.cuda,
+               "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+               "command": sys.argv}
+        if self.index is None:
+            return out
+        p = torch.cuda.get_device_properties(self.index)
+        free, total = torch.cuda.mem_get_info(self.index)
+        out |= {"name": p.name, "sm_count": p.multi_processor_count, "l2_bytes": p.L2_cache_size,
+                "memory_bytes": p.total_memory, "memory_in_use_bytes": total - free,
+                "bf16_reduced_precision_reduction":
+                    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction}
+        return out | {"nvidia_smi": _smi(self.index, QUERY)}
+
+    def now(self):
+        """Cheap enough to ask after every row."""
+        n = self.nvml
+        if not n:
+            return {}
+        out = {}
+        for name, ask in (
+                ("sm_mhz", lambda: n.nvmlDeviceGetClockInfo(self.handle, n.NVML_CLOCK_SM)),
+                ("celsius", lambda: n.nvmlDeviceGetTemperature(self.handle,
+                                                               n.NVML_TEMPERATURE_GPU)),
+                ("watt", lambda: n.nvmlDeviceGetPowerUsage(self.handle) / 1000),
+                ("throttle", lambda: n.nvmlDeviceGetCurrentClocksThrottleReasons(self.handle))):
+            try:
+                out[name] = ask()
+            except n.NVMLError:
+                pass
+        return out

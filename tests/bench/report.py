@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables for people. Ratios above 1 say that ours is faster."""
+
+
+def cell(value, form):
+    return "-" if value is None else format(value, form)
+
+
+def table(header, rows):
+    """Columns as wide as they must be; the first is text, to the left."""
+    lines = [header, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    return "\n".join("  ".join(line[i].ljust(w) if i == 0 else line[i].rjust(w)
+                               for i, w in enumerate(widths)).rstrip() for line in lines)
+
+
+def rows_of_mode(results, mode):
+    header = ["row", "us", "TFLOP/s", "torch", "t/o", "fused us", "torch+p", "t/o", "dense",
+              "%dense", "f.%dense", "%bandw.", "f.%bandw.", "bound", "DeepGEMM", "Unsloth"]
+    lines = []
+    for r in results:
+        if r["mode"] != mode or not r["us"]:
+            continue
+        us, d = r["us"], r["derived"]
+        c, f = d["contiguous"], d["fused"]
+
+        def share(value):
+            return cell(None if value is None else 100 * value, ".1f")
+
+        lines.append([f"{r['model']} {r['layer']} {r['tokens']}", cell(us.get("ours"), ".1f"),
+                      cell(c["tflops"], ".0f"), cell(us.get("torch"), ".1f"),
+                      cell(c["ratio"], ".3f"), cell(us.get("ours_fused"), ".1f"),
+                      cell(us.get("torch_fused"), ".1f"), cell(f["ratio"], ".3f"),
+                      cell(us.get("dense"), ".1f"), share(c["dense"]), share(f["dense"]),
+                      share(c["bandwidth"]), share(f["bandwidth"]), c["bound"],
+                      cell(d["deepgemm"], ".2f"), cell(d["unsloth"], ".2f")])
+    return table(header, lines)
+
+
+def means_table(means):
+    names = list(means[0][2])
+    return table(["geometric means", "rows", *names],
+                 [[what, str(n), *(cell(of[name], ".3f") for name in names)]
+                  for what, n, of in means])
+
+
+def checks_table(checks):
+    return table(["promised", "wanted", "got", "verdict"],
+                 [[c["check"], cell(c["wanted"], ".3f"), cell(c["got"], ".3f"), c["verdict"]]
+                  for c in checks])
+
+
+def misses_text(checks):
+    lines = []
+    for c in checks:
+        if c["misses"]:
+            lines.append(c["check"])
+            lines += [f"    {name}: {got:.3f}, wanted {wanted:.3f}"
+                      for name, got, wanted in c["misses"]]
+    return "\n".join(lines) or "no row falls short"
+
+
+def left_out_text(results):
+    """Rows, or parts of rows, without a time, said loudly."""
+    lines = [f"!! {r['name']}: {reason}" for r in results for reason in r["left_out"]]
+    lines += [f"!! {r['name']}: WRONG RESULT of {what}: {why}" for r in results
+              for what, why in r["wrong"].items()]
+    return "\n".join(lines)
+
+
+def floors_text(floors):
+    return (f"bandwidth {floors['bandwidth'] / 1e12:.3f} TB/s (copy), "
+            f"{floors['read'] / 1e12:.3f} TB/s (read), "
+            f"matrix rate {floors['matrix'] / 1e12:.1f} TFLOP/s")
+
+
+def exit_status(results):
+    """0: all was measured and right; 1: something is wrong; 3: something was not measured."""
+    if any(r["wrong"] for r in results):
+        return 1
+    return 3 if any(r["left_out"] for r in results) else 0

@@ -1,0 +1,359 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the benchmark programs that need no GPU, no PyTorch and no gemmd: shapes and
+routing, the order and lateness of samples, verdicts, reports, and how the programs skip."""
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+import measure
+import moe_peers
+import ours
+import report
+import shapes
+import verdicts
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+# ---- shapes and routing --------------------------------------------------------------------------
+
+def test_the_table_and_its_floors():
+    rows = shapes.read_rows()
+    assert len(rows) == len({r.name for r in rows}) == 72
+    for r in rows:  # the table's own arithmetic gives its floors from our flops and bytes
+        floor = max(r.flops / 788e12, r.bytes(r.experts) / 4.3e12) * 1e6
+        assert math.isclose(floor, r.recorded["floor_us"], abs_tol=0.06), r.name
+    own = next(r for r in rows if r.name == "qwen3-30b-a3b/gate_up/4096/forward")
+    assert own.permute == "permute_x"
+    assert own.bytes(128) - own.bytes(128, True) == 2 * (own.m - own.tokens) * own.k
+
+
+def test_a_table_that_contradicts_itself(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("model,layer,tokens,mode,experts,topk,M,N,K\nx,down,8,forward,4,2,17,8,8\n")
+    with pytest.raises(ValueError, match="line 2: M is 17, tokens times topk is 16"):
+        shapes.read_rows(path)
+    path.write_text("model,layer,tokens,mode,experts,topk,M,N,K\nx,up,8,forward,4,2,16,8,8\n")
+    with pytest.raises(ValueError, match="gate_up, down"):
+        shapes.read_rows(path)
+
+
+def test_shards_part_the_rows_and_keep_inputs_together():
+    rows = shapes.read_rows()
+    parts = [shapes.in_shard(rows, i, 5) for i in range(5)]
+    assert sorted(r.name for p in parts for r in p) == sorted(r.name for r in rows)
+    for part in parts:
+        assert all({r.mode for r in group} == set(shapes.MODES)
+                   for layer in shapes.by_inputs(part) for group in layer)
+    groups = shapes.by_inputs(rows)
+    assert len(groups) == 8 and all(len(layer) == 3 for layer in groups)
+
+
+def test_routing():
+    r = shapes.route(500, 16, 4, 1)
+    assert sum(r.m_sizes) == len(r.gather) == 2000 and r.offsets[-1] == 2000
+    assert sorted(r.gather) == list(range(2000)) and len(set(r.m_sizes)) > 4
+    expert_of = {}
+    for e, (size, end) in enumerate(zip(r.m_sizes, r.offsets)):
+        rows = r.gather[end - size:end]
+        assert rows == sorted(rows), "a stable sort"
+        for flat in rows:
+            expert_of[flat] = e
+    for token in range(500):
+        assert len({expert_of[token * 4 + slot] for slot in range(4)}) == 4, "different experts"
+    assert r.tokens == [g // 4 for g in r.gather]
+    assert [r.inverse[g] for g in r.gather] == list(range(2000))
+    assert shapes.route(500, 16, 4, 1) == r != shapes.route(500, 16, 4, 2)
+    few = shapes.route(2, 8, 1, 0)
+    assert few.active == sum(m > 0 for m in few.m_sizes) <= 2
+    with pytest.raises(ValueError, match="topk is 9"):
+        shapes.route(1, 8, 9, 0)
+
+
+def test_routing_is_uniform():
+    sizes = shapes.route(20000, 8, 2, 5).m_sizes
+    assert max(abs(m - 5000) for m in sizes) < 300  # five standard deviations
+
+
+# ---- samples -------------------------------------------------------------------------------------
+
+def test_every_candidate_is_first_and_last_in_turn():
+    names = list("abcde")
+    orders = list(measure.rounds(names, 10))
+    assert all(sorted(o) == names for o in orders)
+    assert {o[0] for o in orders} == {o[-1] for o in orders} == set(names)
+
+
+class FakeCuda:
+    """Events that take the time of the last operation; counts what the clock does."""
+
+    def __init__(self):
+        self.spins, self.now = [], 0.0
+        fake = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.at = fake.now
+
+            def synchronize(self):
+                pass
+
+            def elapsed_time(self, end):
+                return end.at - self.at
+
+        self.Event = Event
+
+    def synchronize(self):
+        pass
+
+    def _sleep(self, cycles):
+        self.spins.append(cycles / measure.SPIN_CYCLES_PER_US)
+
+
+class FakeTorch:
+    def __init__(self):
+        self.cuda = FakeCuda()
+
+    def zeros(self, n, device):
+        return types.SimpleNamespace(fill_=lambda value: None, sum=lambda: None)
+
+
+def test_a_sample_that_was_queued_too_late_is_taken_again():
+    torch = FakeTorch()
+    clock = measure.DeviceClock(torch, "cuda:0", gap_ms=0, spin_us=60)
+    calls = []
+
+    def op(us):
+        def run():
+            calls.append(us)
+            torch.cuda.now += us / 1e3
+            if us == 7 and len(calls) == 12:  # once, long after the warm-up
+                time.sleep(0.002)
+        return run
+
+    times = clock.run({"a": op(5), "b": op(7)}, 6)
+    assert times == {"a": [5.0] * 6, "b": [7.0] * 6}
+    assert len(calls) == 4 + 12 + clock.late and clock.late >= 1
+    assert all(s >= 60 for s in torch.cuda.spins) and max(torch.cuda.spins) > 2000
+
+
+def test_a_host_that_is_always_too_late():
+    clock = measure.DeviceClock(FakeTorch(), "cuda:0", gap_ms=0, spin_us=60)
+    with pytest.raises(RuntimeError, match="too slow to time it"):
+        clock.run({"a": lambda: time.sleep(0.008)}, 1)
+
+
+def test_what_is_wrong():
+    assert measure.wrong({"whole": 1e-3, "worst_row": 2e-3}) == ""
+    for norms in ((6e-3, 6e-3), (1e-3, 2e-2), (math.nan, 0), (0, math.nan), (math.inf, math.inf)):
+        assert "limit" in measure.wrong(dict(zip(("whole", "worst_row"), norms)))
+
+
+def test_differences_with_torch():
+    torch = pytest.importorskip("torch")
+    a = torch.randn(40, 8).bfloat16()
+    assert measure.difference(torch, a, a) == {"whole": 0.0, "worst_row": 0.0}
+    exact, one = a.double().float(), a.clone()
+    one[7] *= 1.5
+    got = measure.difference(torch, one, exact)
+    assert abs(got["worst_row"] - 0.5) < 0.01 and got["whole"] < 0.3
+    assert torch.equal(exact, a.float()), "what is compared stays as it is"
+    one[3, 3] = float("nan")
+    assert measure.wrong(measure.difference(torch, one, exact))
+    zero = torch.zeros(2, 3, 4).bfloat16()
+    assert measure.difference(torch, zero, zero)["whole"] == 0
+    assert measure.wrong(measure.difference(torch, zero + 1, zero))
+    with pytest.raises(ValueError, match="shapes differ"):
+        measure.difference(torch, a, a[:3])
+
+
+# ---- verdicts ------------------------------------------------------------------------------------
+
+FLOORS = {"bandwidth": 4e12, "read": 4.2e12, "matrix": 700e12}
+
+
+def moe_result(mode="forward", tokens=4096, us=None, **more):
+    r = {"name": f"m/gate_up/{tokens}/{mode}/{more.pop('i', 0)}", "model": "m", "layer": "gate_up",
+         "tokens": tokens, "mode": mode, "flops": 7e10, "bytes": 8e7, "bytes_fused": 4e7,
+         "recorded": {"torch_grouped_mm_us": 200.0, "deepgemm_prepadded_us": 180.0,
+                      "unsloth_triton_us": 260.0},
+         "us": {"ours": 110.0, "torch": 132.0, "ours_fused": 120.0, "torch_fused": 150.0,
+                "dense": 100.0} if us is None else us, "wrong": {}, "left_out": [], "tuned": {}}
+    return {**r, **more}
+
+
+def find(checks, *words):
+    found = [c for c in checks if all(w in c["check"] for w in words)]
+    assert len(found) == 1, [c["check"] for c in found]
+    return found[0]
+
+
+def test_geometric_means():
+    assert verdicts.geomean([]) is None and verdicts.geomean([None, None]) is None
+    assert math.isclose(verdicts.geomean([1, 4, None, 2]), 2)
+    assert math.isclose(verdicts.geomean([1e-200] * 5 + [1e200] * 5), 1)
+    with pytest.raises(ValueError):
+        verdicts.geomean([1, 0])
+    with pytest.raises(ValueError):
+        verdicts.geomean([math.nan])
+
+
+def test_ratios_are_of_one_kind():
+    d = verdicts.derive(moe_result(), FLOORS)
+    assert math.isclose(d["contiguous"]["ratio"], 1.2) and math.isclose(d["fused"]["ratio"], 1.25)
+    assert math.isclose(d["contiguous"]["dense"], 100 / 110)
+    assert math.isclose(d["contiguous"]["bandwidth"], 20 / 110)
+    assert math.isclose(d["fused"]["bandwidth"], 10 / 120)
+    assert d["contiguous"]["bound"] == "matrix"  # 100 us of matrix work, 20 us of memory
+    assert math.isclose(d["contiguous"]["tflops"], 7e10 / 110e-6 / 1e12)
+    assert math.isclose(d["deepgemm"], 0.9 * 1.2)        # ours contiguous
+    assert math.isclose(d["unsloth"], 1.3 * 132 / 120)   # ours fused
+    empty = verdicts.derive(moe_result(us={}), FLOORS)
+    assert empty["contiguous"]["ratio"] is empty["deepgemm"] is empty["torch_over_dense"] is None
+
+
+def test_means_hold_or_fail_by_mode():
+    rows = [moe_result(i=0), moe_result(i=1, us={"ours": 100.0, "torch": 130.0, "dense": 90.0})]
+    c = find(verdicts.moe_checks(rows, FLOORS), "contiguous", "forward", "mean")
+    assert math.isclose(c["got"], math.sqrt(1.2 * 1.3)) and c["verdict"] == "holds"
+    assert c["misses"] == []
+    f = find(verdicts.moe_checks(rows, FLOORS), "fused", "mean", "forward")
+    assert f["verdict"] == "holds (1 of 2 rows)"
+    rows[1]["us"]["torch"] = 110.0
+    c = find(verdicts.moe_checks(rows, FLOORS), "contiguous", "forward", "mean")
+    assert c["verdict"] == "FAILS"
+    assert [m[0] for m in c["misses"]] == [rows[1]["name"], rows[0]["name"]]
+    assert find(verdicts.moe_checks(rows, FLOORS), "fused", "mean", "dW")["verdict"] == "no row"
+
+
+def test_beside_a_torch_that_is_dense_already_a_row_may_be_two_per_cent_slower():
+    near = moe_result(i=0, us={"ours": 101.5, "torch": 100.0, "dense": 98.0})
+    far = moe_result(i=1, us={"ours": 101.5, "torch": 100.0, "dense": 96.0})
+    c = find(verdicts.moe_checks([near, far], FLOORS), "contiguous: every row")
+    assert [m[0] for m in c["misses"]] == [far["name"]] and c["misses"][0][2] == 1.0
+    slow = moe_result(i=2, us={"ours": 103.0, "torch": 100.0, "dense": 98.0})
+    c = find(verdicts.moe_checks([slow], FLOORS), "contiguous: every row")
+    assert c["misses"][0][2] == 0.98 and c["verdict"] == "FAILS"
+
+
+def test_the_bound_says_which_rows_are_meant():
+    memory = {"flops": 7e9, "bytes": 4e8, "bytes_fused": 4e8}  # 10 us of matrix work, 100 of memory
+    rows = [moe_result("forward", 16384), moe_result("dW", 16384),
+            moe_result("dX", 16384, i=1, us={"ours": 105.0, "torch": 110.0, "dense": 100.0}),
+            moe_result("dX", 16384, i=2, **memory),
+            moe_result("dW", 512, us={"ours": 117.0, "torch": 150.0, "dense": 20.0}, **memory),
+            moe_result("dW", 512, i=3, us={"ours": 118.0, "torch": 150.0, "dense": 20.0}, **memory)]
+    checks = verdicts.moe_checks(rows, FLOORS)
+    dense = find(checks, "contiguous: share of dense")
+    assert dense["of"] == 2 and [m[0] for m in dense["misses"]] == [rows[0]["name"]]
+    small = find(checks, "contiguous: share of the measured bandwidth")
+    assert small["of"] == 2 and [m[0] for m in small["misses"]] == [rows[5]["name"]]
+    assert math.isclose(small["got"], 100 / 118)
+
+
+def test_peers_of_the_table_only_where_the_table_has_them():
+    rows = [moe_result(i=0), moe_result(i=1, recorded={"torch_grouped_mm_us": 200.0})]
+    checks = verdicts.moe_checks(rows, FLOORS)
+    c = find(checks, "deepgemm", "forward")
+    assert c["of"] == c["rows"] == 1 and math.isclose(c["got"], 1.08) and c["verdict"] == "holds"
+    assert find(checks, "unsloth", "dW")["verdict"] == "no row"
+
+
+def test_means_of_every_group():
+    rows = [moe_result("forward", 512), moe_result("dX", 512), moe_result("dX", 4096, us={})]
+    verdicts.moe_checks(rows, FLOORS)
+    means = {what: (n, of) for what, n, of in verdicts.means(rows)}
+    assert means["all"][0] == 2 and math.isclose(means["all"][1]["torch/ours"], 1.2)
+    assert means["dX, 4096 tokens"] == (0, dict.fromkeys(verdicts.RATIOS))
+    assert "dW" not in means
+
+
+def dense_result(m, n, k, **us):
+    return {"name": f"{m}x{n}x{k}", "M": m, "N": n, "K": k, "us": us, "wrong": {}, "left_out": []}
+
+
+def test_dense_verdicts():
+    rows = [dense_result(4096, 4096, 4096, ours=103.0, torch_mm=101.0, cublaslt=100.0),
+            dense_result(8192, 8192, 8192, ours=104.0, torch_mm=100.0),
+            dense_result(16, 1024, 1024, ours=5.0, torch_mm=6.0, cublaslt=5.0),
+            dense_result(32, 1024, 1024, ours=5.0, torch_mm=None, cublaslt=5.5),
+            dense_result(64, 1024, 1024)]
+    square, small = verdicts.dense_checks(rows)
+    assert square["verdict"] == "FAILS" and [m[0] for m in square["misses"]] == ["8192x8192x8192"]
+    assert small["verdict"] == "holds (2 of 3 rows)" and math.isclose(small["got"], math.sqrt(1.1))
+    assert rows[4]["ratio"] is None
+
+
+# ---- reports -------------------------------------------------------------------------------------
+
+def test_tables_and_the_list_of_what_is_missing():
+    rows = [moe_result(i=0), moe_result(i=1, us={}), moe_result("dX", i=2)]
+    rows[1]["left_out"].append("not measured: --seconds were over")
+    checks = verdicts.moe_checks(rows, FLOORS)
+    text = report.rows_of_mode(rows, "forward")
+    assert len(text.splitlines()) == 2 and "1.200" in text and "1.250" in text and "90.9" in text
+    assert "FAILS" in report.checks_table(checks) and "wanted 1.230" in report.misses_text(checks)
+    assert report.misses_text([]) == "no row falls short"
+    assert "forward, 4096 tokens" in report.means_table(verdicts.means(rows))
+    assert rows[1]["name"] in report.left_out_text(rows) and report.exit_status(rows) == 3
+    rows[0]["wrong"]["ours"] = "relative norm 1"
+    assert "WRONG RESULT of ours" in report.left_out_text(rows) and report.exit_status(rows) == 1
+    assert report.exit_status([rows[2]]) == 0
+
+
+def test_the_record_is_json(tmp_path):
+    path = tmp_path / "a" / "r.json"
+    ours.write_json(path, {"samples": [1.5, 2.5, 3.0], "norm": math.inf, "path": path, "none": None,
+                           "words": ["a", "b"], "rows": [{"us": [1.0]}]})
+    text = path.read_text()
+    assert '"samples": [ 1.5, 2.5, 3.0 ]' in text and json.loads(text)["norm"] == "inf"
+    assert json.loads(text)["rows"] == [{"us": [1.0]}] and json.loads(text)["words"] == ["a", "b"]
+    ours.write_json(None, {})
+
+
+# ---- the programs --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("program", ["moe_peers.py", "dense_peers.py"])
+def test_without_what_it_needs_a_program_skips(program, tmp_path):
+    def run(torch):
+        (tmp_path / "torch.py").write_text(torch)
+        return subprocess.run([sys.executable, HERE / program, "--json", tmp_path / "r.json"],
+                              capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "PYTHONPATH": str(tmp_path)})
+
+    absent = run("raise ImportError('no torch here')")
+    assert absent.returncode == 77 and "PyTorch is not installed" in absent.stdout
+    old = run("__version__ = '1.0'")
+    assert old.returncode == 77 and "torch._grouped_mm" in old.stdout
+    kinds = "import types\n__version__ = '2.11'\n_grouped_mm = None\n"
+    no_cuda = run(kinds + "backends = types.SimpleNamespace(cuda=types.SimpleNamespace("
+                          "is_built=lambda: False))\n")
+    assert no_cuda.returncode == 77 and "without CUDA" in no_cuda.stdout
+    no_gpu = run(kinds + "backends = types.SimpleNamespace(cuda=types.SimpleNamespace("
+                         "is_built=lambda: True))\ncuda = types.SimpleNamespace("
+                         "is_available=lambda: False)\n")
+    assert no_gpu.returncode == 77 and "no GPU" in no_gpu.stdout
+    assert not (tmp_path / "r.json").exists()
+
+
+def test_options_are_checked():
+    with pytest.raises(SystemExit):
+        moe_peers.parse(["--shard", "3"])
+    with pytest.raises(SystemExit, match="no row is selected"):
+        moe_peers.select(moe_peers.parse(["--rows", "gpt-9"]))
+    rows = moe_peers.select(moe_peers.parse(["--rows", "mixtral.*dW", "--tokens", "512,4096"]))
+    assert {(r.model, r.mode) for r in rows} == {("mixtral-8x7b", "dW")} and len(rows) == 4
+    wanted = moe_peers.wanted_kernels(rows, moe_peers.parse(["--only", "fused"]))
+    assert len(wanted) == 4 and all(kind == "fused" for _, kind in wanted)
+    down = next(w for (name, _), w in wanted.items() if "/down/" in name).problem
+    assert (down.permute_x, down.permute_y, down.mode, down.experts) == (False, True, b"dW", 8)
