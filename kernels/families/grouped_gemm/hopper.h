@@ -3,6 +3,7 @@
  * The target "hopper" inside: how a config maps onto the template in hopper/.
  *
  *   hopper.c         the tunables and what is legal
+ *   hopper_worth.c   what of that is in the space
  *   hopper_model.c   predicted time, and the analytic default chosen by it
  *   hopper_launch.c  compile-time options, launch geometry, arguments and tensor maps
  *
@@ -22,6 +23,7 @@ enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
     HOPPER_PART = 16, /* rows of the boxes that bring the last rows (PART in hopper/) */
+    HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
 };
 
@@ -49,10 +51,15 @@ struct hopper_tile {
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
 
+/* Dynamic shared memory, as t->smem. */
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
 bool hopper_supports(const struct device_info *info);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX]);
 int hopper_check(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why);
+int hopper_worth(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
 int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err);

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which of the legal configs are in the space. All that hopper_check() takes compile and are right,
+ * but most cannot win: they give something away and get nothing for it. A space without them is
+ * compiled and searched in a third of the time; a person may still ask for any of them.
+ *
+ * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
+ * block in flight, TMA stores, two staging buffers (one, where that buys a stage), all rows
+ * multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
+ * skipped rows, copies and other numbers of buffers each have, somewhere on an H200. Three together
+ * would have to gain by all of them at once: no measured winner has three.
+ */
+#include "kernels/families/grouped_gemm/hopper.h"
+
+enum {
+    STAGING_USUAL = 2,
+    DEPARTURES_MAX = 2,
+    DEPARTURES_SCATTER = 4, /* all there are: without a choice of stores and buffers they are few */
+};
+
+/* Stages that fit beside `staging` buffers, of those that the space has. */
+static int stages_that_fit(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, int staging)
+{
+    struct hopper_tile other = *t;
+    other.staging = staging;
+    other.stages = HOPPER_STAGES_MOST;
+    while (other.stages > 1 && hopper_shared_bytes(v, &other) > info->smem_optin) {
+        other.stages--;
+    }
+    return other.stages;
+}
+
+static int check_tile(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->consumers == 1 && t->r > 128) {
+        return rejection_set(why, ERROR_INVALID, "one_consumer_tall",
+                             "%d rows with one multiplying warpgroup: in ping-pong two such take "
+                             "turns, and one writes while the other multiplies",
+                             t->r);
+    }
+    if (t->pingpong && t->r > 128 && t->c == 64) {
+        return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
+                             "%d x 64 in ping-pong: 128 x 64 has room for more stages, and "
+                             "cooperative 256 x 64 loads less",
+                             t->r);
+    }
+    if (t->pingpong && t->tma_store && t->staging > STAGING_USUAL) {
+        return rejection_set(why, ERROR_INVALID, "staging_in_turns",
+                             "staging_buffers=%d in ping-pong: stores are hidden by the other "
+                             "warpgroup's turn, %d are enough",
+                             t->staging, STAGING_USUAL);
+    }
+    return 0;
+}
+
+/* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
+ * this leaves out: less asked of L2 and memory at once. */
+static int check_stages(const struct hopper_tile *t, int fit, bool scatter, struct rejection *why)
+{
+    if (scatter || t->stages >= fit - 1 || t->stages == (fit + 1) / 2) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "stages_given_away",
+                         "num_stages=%d where %d fit: of fewer, %d and %d are tried", t->stages,
+                         fit, fit - 1, (fit + 1) / 2);
+}
+
+static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          const struct device_info *info, int fit)
+{
+    return t->staging == STAGING_USUAL ||
+           (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
+}
+
+/* A new choice adds a line; what can help only alone counts as two. */
+static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                            const struct device_info *info, int fit)
+{
+    int n = 0;
+    n += t->stages < fit;
+    n += t->stages < fit - 1 && !v->scatter;
+    n += !t->in_flight;
+    n += t->skip_rows;
+    n += t->permute_copy;
+    n += t->consumers == 1 && t->r > 64;
+    n += !v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit));
+    return n;
+}
+
+int hopper_worth(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    const int fit = stages_that_fit(&v, &t, info, t.staging);
+    const int most = v.scatter ? DEPARTURES_SCATTER : DEPARTURES_MAX;
+    int r = check_tile(&t, why);
+    r = r ? r : check_stages(&t, fit, v.scatter, why);
+    if (r) {
+        return r;
+    }
+    int n = count_departures(&v, &t, info, fit);
+    return n <= most ? 0
+                     : rejection_set(why, ERROR_INVALID, "departures",
+                                     "%d departures from this tile's usual config (all stages, one "
+                                     "block in flight, TMA stores, %d staging buffers, all rows "
+                                     "multiplied, no copy): up to %d are tried together",
+                                     n, STAGING_USUAL, most);
+}
