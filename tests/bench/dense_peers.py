@@ -171,11 +171,12 @@ def bench(torch, device, record, options, results, wanted):
             result["left_out"].append(f"not measured: {over}")
             continue
         try:
-            b.row(result)
-        except RuntimeError as e:  # what PyTorch makes of CUDA's errors
-            result["wrong"]["row"] = str(e).strip().splitlines()[0]
-            if measure.lost(torch, device):
-                over = f"the device is lost since {result['name']}"
+            with ours.watched(result, record, options):
+                b.row(result)
+        except measure.CannotTime as e:
+            result["left_out"].append(f"not measured: {e}")
+        except RuntimeError as e:
+            over = measure.note_fault(torch, device, result, e)
         result["machine"] = machine_.now()
         print(result["name"], {name: round(us, 2) for name, us in result["us"].items()}, flush=True)
     after = before if measure.lost(torch, device) else measure.floors(torch, device, clock)

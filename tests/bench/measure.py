@@ -69,6 +69,10 @@ def rounds(names, count):
         yield order if i % 2 == 0 else order[::-1]
 
 
+class CannotTime(Exception):
+    pass
+
+
 class DeviceClock:
     def __init__(self, torch, device, gap_ms=5, spin_us=60):
         self.torch, self.gap_s, self.spin_least = torch, gap_ms / 1e3, spin_us
@@ -100,8 +104,7 @@ class DeviceClock:
                 return us
             self.late += 1
             spin_us = min(SPIN_US_MAX, max(spin_us, 1.5 * host_us))
-        raise RuntimeError(f"the host needs {host_us:.0f} us to queue one launch: too slow to time "
-                           "it")
+        raise CannotTime(f"the host needs {host_us:.0f} us to queue one launch: too slow")
 
     def run(self, candidates, samples):
         """{name: function} to {name: [us]}. Each goes twice beforehand, untimed."""
@@ -189,6 +192,17 @@ def waits(torch, device, op):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     return ""
+
+
+def note_fault(torch, device, result, e):
+    """What PyTorch's RuntimeError means for a row; returns why all is over, or nothing."""
+    text = str(e).strip().splitlines()[0]
+    result["us"] = {}
+    if isinstance(e, torch.OutOfMemoryError):
+        result["left_out"].append(f"not measured: {text}")
+        return ""
+    result["wrong"]["row"] = text
+    return f"the device is lost since {result['name']}" if lost(torch, device) else ""
 
 
 def lost(torch, device):

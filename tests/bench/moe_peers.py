@@ -158,9 +158,9 @@ def say(result):
 class Bench:
     """All rows, one after the other, until the time is over or the device is lost."""
 
-    def __init__(self, torch, device, clock, rows, wanted, options):
-        self.torch, self.device, self.clock, self.options = torch, device, clock, options
-        self.rows, self.wanted = rows, wanted
+    def __init__(self, torch, device, clock, record, options, rows, wanted):
+        self.torch, self.device, self.clock = torch, device, clock
+        self.record, self.options, self.rows, self.wanted = record, options, rows, wanted
         self.machine = machine.Machine(torch, device)
         self.results = {row.name: new_result(row, options.seed) for row in rows}
         self.why_over = ""
@@ -190,13 +190,13 @@ class Bench:
     def row(self, row, w, inputs):
         result = self.results[row.name]
         try:
-            measure_row(self.torch, self.device, self.clock, result, row, w, inputs, self.wanted,
-                        self.options.samples)
-        except RuntimeError as e:  # what PyTorch makes of CUDA's errors
-            result["us"] = {}
-            result["wrong"]["row"] = str(e).strip().splitlines()[0]
-            if measure.lost(self.torch, self.device):
-                self.why_over = f"the device is lost since {row.name}"
+            with ours.watched(result, self.record, self.options):
+                measure_row(self.torch, self.device, self.clock, result, row, w, inputs,
+                            self.wanted, self.options.samples)
+        except measure.CannotTime as e:
+            result["left_out"].append(f"not measured: {e}")
+        except RuntimeError as e:
+            self.why_over = measure.note_fault(self.torch, self.device, result, e)
         result["machine"] = self.machine.now()
         say(result)
 
@@ -248,7 +248,7 @@ def tables(record):
 
 def bench(torch, device, record, options, rows, wanted):
     clock = measure.make_clock(torch, device, options)
-    b = Bench(torch, device, clock, rows, wanted, options)
+    b = Bench(torch, device, clock, record, options, rows, wanted)
     record["machine"], record["rows"] = b.machine.facts(), list(b.results.values())
     record["warnings"] = probe(torch, device)
     before = measure.floors(torch, device, clock)

@@ -7,13 +7,16 @@ loaded kernels is on the device while times are taken. A kernel that gemmd could
 left out with its reason; it is never replaced by a lesser one.
 """
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
+import os
 import pathlib
 import re
 import signal
 import sys
+import threading
 import time
 
 import gemmd_ffi
@@ -23,6 +26,7 @@ from service import Service
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINGER_MS = 3000
+HANG_S = 60  # for one row, whose samples take a second or two
 
 
 def arguments(description):
@@ -205,6 +209,25 @@ def run(torch, options, wanted, record, tables, bench):
     finally:
         write_json(options.json, record)
     return report.exit_status(record["rows"])
+
+
+@contextlib.contextmanager
+def watched(result, record, options):
+    """A kernel that never ends cannot be ended, and the host waits for it for ever: then the record
+    is written and this process left."""
+    def give_up():
+        result["wrong"]["row"] = f"something hangs: not done after {HANG_S} s"
+        print(f"!! {result['name']}: {result['wrong']['row']}; giving up", flush=True)
+        write_json(options.json, record)
+        os._exit(1)
+
+    timer = threading.Timer(HANG_S, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _plain(value):

@@ -149,8 +149,26 @@ def test_a_sample_that_was_queued_too_late_is_taken_again():
 
 def test_a_host_that_is_always_too_late():
     clock = measure.DeviceClock(FakeTorch(), "cuda:0", gap_ms=0, spin_us=60)
-    with pytest.raises(RuntimeError, match="too slow to time it"):
+    with pytest.raises(measure.CannotTime, match="to queue one launch: too slow"):
         clock.run({"a": lambda: time.sleep(0.008)}, 1)
+
+
+def test_what_an_error_of_the_device_means():
+    class OutOfMemory(RuntimeError):
+        pass
+
+    def poisoned():
+        raise RuntimeError("CUDA error: an illegal memory access")
+
+    torch = types.SimpleNamespace(OutOfMemoryError=OutOfMemory,
+                                  cuda=types.SimpleNamespace(synchronize=lambda: None))
+    gpu, row = types.SimpleNamespace(type="cuda"), moe_result()
+    assert measure.note_fault(torch, gpu, row, OutOfMemory("30 GiB\nmore")) == ""
+    assert row["left_out"] == ["not measured: 30 GiB"] and not row["wrong"] and not row["us"]
+    assert measure.note_fault(torch, gpu, row, RuntimeError("bad layout\nmore")) == ""
+    assert row["wrong"] == {"row": "bad layout"}
+    torch.cuda.synchronize = poisoned
+    assert row["name"] in measure.note_fault(torch, gpu, row, RuntimeError("illegal"))
 
 
 def test_what_is_wrong():
@@ -319,6 +337,25 @@ def test_the_record_is_json(tmp_path):
     assert '"samples": [ 1.5, 2.5, 3.0 ]' in text and json.loads(text)["norm"] == "inf"
     assert json.loads(text)["rows"] == [{"us": [1.0]}] and json.loads(text)["words"] == ["a", "b"]
     ours.write_json(None, {})
+
+
+def test_a_row_that_hangs_does_not_cost_the_record(tmp_path):
+    script = f"""
+import sys, time, types
+sys.path.insert(0, {str(HERE)!r})
+import ours
+ours.HANG_S = 0.3
+result = {{"name": "r", "wrong": {{}}}}
+with ours.watched({{"name": "quick", "wrong": {{}}}}, {{}}, None):
+    pass
+with ours.watched(result, {{"rows": [result]}}, types.SimpleNamespace(
+        json=__import__("pathlib").Path({str(tmp_path / "r.json")!r}))):
+    time.sleep(60)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          timeout=30)
+    assert done.returncode == 1 and "r: something hangs" in done.stdout
+    assert json.loads((tmp_path / "r.json").read_text())["rows"][0]["wrong"]
 
 
 # ---- the programs --------------------------------------------------------------------------------

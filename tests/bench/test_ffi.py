@@ -214,6 +214,25 @@ def test_a_gemmd_that_does_not_start_says_why(tmp_path):
     assert s.folder is None
 
 
+def test_a_library_that_was_carried_with_what_it_needs(tmp_path):
+    cc = shlex.split(os.environ.get("GEMMD_CC", "cc"))
+    for name, source, needs in (("c", "int c(void) { return 7; }", []),
+                                ("b", "int c(void); int b(void) { return c(); }", ["-lc"]),
+                                ("a", "int b(void); int a(void) { return b(); }", ["-lb"])):
+        name, needs = f"carried_{name}", [n.replace("-l", "-lcarried_") for n in needs]
+        (tmp_path / "x.c").write_text(source)
+        subprocess.run([*cc, "-shared", "-fPIC", f"-Wl,-soname,lib{name}.so.0", "-o",
+                        tmp_path / f"lib{name}.so.0", tmp_path / "x.c", f"-L{tmp_path}", *needs],
+                       check=True)
+        (tmp_path / f"lib{name}.so").symlink_to(f"lib{name}.so.0")
+    with pytest.raises(OSError, match="carried_b"):
+        gemmd_ffi.ctypes.CDLL(str(tmp_path / "libcarried_a.so.0"))
+    assert gemmd_ffi._open(tmp_path / "libcarried_a.so.0").a() == 7
+    (tmp_path / "libother.so").write_text("no library")
+    with pytest.raises(OSError, match="libother.so cannot be loaded"):
+        gemmd_ffi._open(tmp_path / "libother.so")
+
+
 # ---- stores --------------------------------------------------------------------------------------
 
 def test_stores_hold_the_database_and_the_kernels_that_serve(tmp_path):
