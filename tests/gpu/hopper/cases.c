@@ -4,7 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first set, and neighbours of it. */
+const struct device_info h200 = {.kind = "cuda",
+                                 .arch = "sm_90a",
+                                 .sm_count = 132,
+                                 .cc_major = 9,
+                                 .smem_optin = 232448,
+                                 .regs_per_block = 65536,
+                                 .l2_bytes = 60 << 20};
+
+/* ---- the first set, and neighbours of it */
+
 const struct tile tiles[] = {
     {"128x192 pp s4 nb2", 128, 192, 12, true, 4, 2, 1},
     {"128x192 pp s4 nb1", 128, 192, 12, true, 4, 1, 1},
@@ -25,50 +34,146 @@ const struct tile tiles[] = {
     {"128x192 pp s4 nb1 skip", 128, 192, 12, true, 4, 1, 1, true},
     {"256x128 c2 s4 nb1 skip", 256, 128, 12, false, 4, 1, 1, true},
     {"128x128 pp s5 nb2 skip", 128, 128, 12, true, 5, 2, 1, true},
+    {"128x256 c2 s4 nb2 skip", 128, 256, 12, false, 4, 2, 1, true},
+    {"128x128 c2 s6 nb2 skip", 128, 128, 12, false, 6, 2, 1, true},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
+int tile_named(const char *name)
+{
+    for (int t = 0; t < n_tiles; t++) {
+        if (strcmp(tiles[t].name, name) == 0) {
+            return t;
+        }
+    }
+    return -1;
+}
+
+/* ---- kinds */
+
+/* Every mode x permute x fusion x type; then what a config chooses: copies, stores by threads. */
 const struct kind kinds[] = {
-    {"fwd", GEMM_FORWARD, .soak = 1},
-    {"dX", GEMM_DX, .soak = 1},
-    {"dW", GEMM_DW, .soak = 1},
-    {"fwd px", GEMM_FORWARD, .permute_x = true, .soak = 2},
-    {"fwd px copy", GEMM_FORWARD, .permute_x = true, .copy = true},
-    {"fwd py", GEMM_FORWARD, .permute_y = true, .soak = 1},
+    {"fwd", GEMM_FORWARD, .soak = true},
+    {"dX", GEMM_DX, .soak = true},
+    {"dW", GEMM_DW, .soak = true},
+    {"fwd px", GEMM_FORWARD, .permute_x = true, .soak = true},
+    {"fwd py", GEMM_FORWARD, .permute_y = true, .soak = true},
     {"fwd py mul", GEMM_FORWARD, .permute_y = true, .fuse = true},
-    {"dX px", GEMM_DX, .permute_x = true, .soak = 1},
-    {"dX py", GEMM_DX, .permute_y = true, .soak = 2},
-    {"dX py copy", GEMM_DX, .permute_y = true, .copy = true},
-    {"dW px", GEMM_DW, .permute_x = true, .soak = 2},
-    {"dW px copy", GEMM_DW, .permute_x = true, .copy = true},
-    {"dW py", GEMM_DW, .permute_y = true, .soak = 2},
-    {"dW f32", GEMM_DW, .out_fp32 = true, .soak = 1},
+    {"dX px", GEMM_DX, .permute_x = true, .soak = true},
+    {"dX py", GEMM_DX, .permute_y = true, .soak = true},
+    {"dW px", GEMM_DW, .permute_x = true, .soak = true},
+    {"dW py", GEMM_DW, .permute_y = true, .soak = true},
+    {"dW f32", GEMM_DW, .out_fp32 = true, .soak = true},
     {"dW f32 add", GEMM_DW, .out_fp32 = true, .accumulate = true},
-    {"dW f32 add st", GEMM_DW, .out_fp32 = true, .accumulate = true, .no_tma_store = true},
-    {"fwd st", GEMM_FORWARD, .no_tma_store = true, .soak = 1},
-    {"dW st", GEMM_DW, .no_tma_store = true},
-    {"fwd py mul h", GEMM_FORWARD, .permute_y = true, .fuse = true, .fp16 = true},
+    {"dW px f32", GEMM_DW, .permute_x = true, .out_fp32 = true},
+    {"dW px f32 add", GEMM_DW, .permute_x = true, .out_fp32 = true, .accumulate = true},
+    {"dW py f32", GEMM_DW, .permute_y = true, .out_fp32 = true},
+    {"dW py f32 add", GEMM_DW, .permute_y = true, .out_fp32 = true, .accumulate = true},
+
+    {"fwd h", GEMM_FORWARD, .fp16 = true},
     {"dX h", GEMM_DX, .fp16 = true},
+    {"dW h", GEMM_DW, .fp16 = true},
+    {"fwd px h", GEMM_FORWARD, .permute_x = true, .fp16 = true},
+    {"fwd py h", GEMM_FORWARD, .permute_y = true, .fp16 = true},
+    {"fwd py mul h", GEMM_FORWARD, .permute_y = true, .fuse = true, .fp16 = true},
+    {"dX px h", GEMM_DX, .permute_x = true, .fp16 = true},
+    {"dX py h", GEMM_DX, .permute_y = true, .fp16 = true},
     {"dW px h", GEMM_DW, .permute_x = true, .fp16 = true},
+    {"dW py h", GEMM_DW, .permute_y = true, .fp16 = true},
+    {"dW h f32", GEMM_DW, .fp16 = true, .out_fp32 = true},
+    {"dW h f32 add", GEMM_DW, .fp16 = true, .out_fp32 = true, .accumulate = true},
+    {"dW px h f32", GEMM_DW, .permute_x = true, .fp16 = true, .out_fp32 = true},
+    {"dW px h f32 add", GEMM_DW, .permute_x = true, .fp16 = true, .out_fp32 = true,
+     .accumulate = true},
+    {"dW py h f32", GEMM_DW, .permute_y = true, .fp16 = true, .out_fp32 = true},
+    {"dW py h f32 add", GEMM_DW, .permute_y = true, .fp16 = true, .out_fp32 = true,
+     .accumulate = true},
+
+    {"fwd px copy", GEMM_FORWARD, .permute_x = true, .copy = true},
+    {"dX py copy", GEMM_DX, .permute_y = true, .copy = true},
+    {"dW px copy", GEMM_DW, .permute_x = true, .copy = true},
+    {"dW py copy", GEMM_DW, .permute_y = true, .copy = true},
+    {"fwd px copy h", GEMM_FORWARD, .permute_x = true, .copy = true, .fp16 = true},
+    {"fwd st", GEMM_FORWARD, .no_tma_store = true, .soak = true},
+    {"fwd px st", GEMM_FORWARD, .permute_x = true, .no_tma_store = true},
+    {"dX st", GEMM_DX, .no_tma_store = true},
+    {"dW st", GEMM_DW, .no_tma_store = true},
+    {"dW f32 st", GEMM_DW, .out_fp32 = true, .no_tma_store = true},
+    {"dW f32 add st", GEMM_DW, .out_fp32 = true, .accumulate = true, .no_tma_store = true},
 };
 const int n_kinds = sizeof(kinds) / sizeof(kinds[0]);
+
+int kind_named(const char *name)
+{
+    for (int k = 0; k < n_kinds; k++) {
+        if (strcmp(kinds[k].name, name) == 0) {
+            return k;
+        }
+    }
+    return -1;
+}
+
+int kind_of_problem(const struct grouped_gemm_problem *v)
+{
+    for (int i = 0; i < n_kinds; i++) {
+        const struct kind *k = &kinds[i];
+        if (!k->copy && !k->no_tma_store && k->mode == v->mode && k->permute_x == v->permute_x &&
+            k->permute_y == v->permute_y && k->fuse == v->fuse_mul_post &&
+            k->accumulate == v->accumulate && k->fp16 == (v->in == DTYPE_FP16) &&
+            k->out_fp32 == (v->out == DTYPE_FP32)) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+bool kind_gathers(const struct kind *kind)
+{
+    return !kind->copy && ((kind->permute_x && kind->mode != GEMM_DX) ||
+                           (kind->permute_y && kind->mode != GEMM_FORWARD));
+}
+
+/* ---- shapes */
 
 static const int rows_all[] = {0, 1, 15, 16, 63, 64, 65, 1000};
 static const int rows_short[] = {0, 1, 15, 16, 63, 64, 65, 130};
 static const int rows_seven[] = {1, 0, 64, 15, 0, 130, 65};
-static const int rows_one[] = {1000};
+static const int rows_thousand[] = {1000};
+static const int rows_one[] = {1};
 static const int rows_soak[] = {130, 0, 63, 300, 1, 64, 0, 65};
+static const int rows_sample[] = {65, 0, 130, 17};
 
 #define ROWS(list) list, sizeof(list) / sizeof(list[0])
+
+/* Each m_e is there in a shape where its expert is not the NaN one. */
 const struct shape shapes[] = {
-    {8, 584, 328, 2, ROWS(rows_soak), .soak = true},
-    {1, 584, 328, 1, ROWS(rows_one)},
-    {7, 8, 8, 3, ROWS(rows_seven), .strided = true},
-    {8, 1096, 520, 2, ROWS(rows_all), .strided = true, .wide = true},
-    {128, 264, 136, 8, ROWS(rows_short), .wide = true},
-    {257, 72, 200, 6, ROWS(rows_short)},
+    {8, 584, 328, 2, ROWS(rows_soak), .nan = 2, .soak = true},
+    {1, 584, 328, 1, ROWS(rows_thousand), .no_sizes = true},
+    {7, 8, 8, 3, ROWS(rows_seven), .strided = true, .weights_in = true},
+    {8, 1096, 520, 2, ROWS(rows_all), .strided = true, .indices = INDICES_64, .nan = 4},
+    {128, 264, 136, 8, ROWS(rows_short), .indices = INDICES_64, .weights_in = true, .nan = 45},
+    {257, 72, 200, 6, ROWS(rows_short), .indices = INDICES_MIXED, .nan = 126},
+    {8, 8, 520, 1, ROWS(rows_all), .strided = true, .nan = 6},
+    {8, 520, 8, 1, ROWS(rows_all), .indices = INDICES_64, .weights_in = true, .nan = 5},
+    {1, 136, 1096, 1, ROWS(rows_one), .strided = true},
+    {8, 264, 136, 2, ROWS(rows_all), .strided = true, .nothing = true},
 };
 const int n_shapes = sizeof(shapes) / sizeof(shapes[0]);
+
+const struct shape soak_shapes[3] = {
+    [GEMM_FORWARD] = {32, 1160, 136, 2, ROWS(rows_soak)},
+    [GEMM_DX] = {32, 136, 1160, 2, ROWS(rows_soak)},
+    [GEMM_DW] = {32, 272, 392, 2, ROWS(rows_soak)},
+};
+
+const struct shape variant_shapes[2] = {
+    {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
+    {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true},
+};
+
+const struct shape sample_shape = {4, 200, 328, 2, ROWS(rows_sample)};
+
+/* ---- cases */
 
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p)
 {
@@ -132,5 +237,20 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     if (kind->copy) {
         record_put_bool(config, "permute_copy", true);
     }
+    if (tile->ksplit > 1) {
+        record_put_int(config, "NUM_KSPLIT", tile->ksplit);
+    }
     record_put_int(config, "GROUP_SIZE_M", v->mode == GEMM_DW ? 1 : 8);
+}
+
+bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
+                  const struct device_info *info, struct record *config, struct variant *out,
+                  struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    struct error err = ERROR_NULL;
+    grouped_gemm_view(p, &v);
+    case_config(&v, kind, tile, config);
+    return hopper_check(p, config, info, why) == 0 &&
+           hopper_variant(p, config, "sm_90a", out, &err) == 0;
 }

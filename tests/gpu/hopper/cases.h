@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the Hopper bench runs: tiles (configs), kinds (modes with their flags) and shapes. */
+/* What the Hopper bench runs: tiles (configs), kinds (modes with their flags and types), shapes. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_CASES_H
 #define GEMMD_TESTS_GPU_HOPPER_CASES_H
 
@@ -11,9 +11,11 @@ struct tile {
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
+    int ksplit; /* parts that the sums are split into; 0: 1 */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;
+int tile_named(const char *name); /* -1: none */
 
 struct kind {
     const char *name;
@@ -21,24 +23,47 @@ struct kind {
     bool permute_x, permute_y, fuse;
     bool copy; /* permute_copy */
     bool fp16, out_fp32, accumulate, no_tma_store;
-    int soak; /* launches, in thousands of the option --soak */
+    bool soak; /* shortly, in the stage "check" too */
 };
 extern const struct kind kinds[];
 extern const int n_kinds;
+int kind_named(const char *name); /* -1: none */
+/* The kind of these fields that leaves all choices to the config; -1: none. */
+int kind_of_problem(const struct grouped_gemm_problem *v);
+bool kind_gathers(const struct kind *kind); /* by the producer's threads */
+
+enum indices { INDICES_32, INDICES_64, INDICES_MIXED /* sizes of 64 bits, gather of 32 */ };
 
 struct shape {
     int experts, n, k, topk;
     const int *rows; /* repeated over the experts */
     int n_rows;
-    bool strided, wide; /* padded rows; 64-bit indices */
+    bool strided; /* room between rows, and between experts */
+    enum indices indices;
+    bool weights_in; /* routing weights have the operands' type, not fp32 */
+    bool no_sizes;   /* one expert: m_sizes is NULL */
+    bool nothing;    /* launched with no rows at all */
+    int nan;         /* this expert is all NaN; 0: none (the first is not tried) */
     bool soak;
 };
 extern const struct shape shapes[];
 extern const int n_shapes;
+/* Many tiles for each thread block, however large, yet short: [mode]. */
+extern const struct shape soak_shapes[3];
+/* For each variant of the space once: two, so that run-time types differ. */
+extern const struct shape variant_shapes[2];
+/* Small enough for a sanitizer. */
+extern const struct shape sample_shape;
 
 /* 0, or -1 and the reason. */
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p);
 void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
                  const struct tile *tile, struct record *config);
+/* Both, and the variant. False: not legal, and why. */
+bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
+                  const struct device_info *info, struct record *config, struct variant *out,
+                  struct rejection *why);
+
+extern const struct device_info h200; /* where there is none: what legality looks at */
 
 #endif

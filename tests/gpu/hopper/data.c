@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/hopper/data.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,218 +9,207 @@
 enum { GUARD_ROWS = 3, PAD = 24 /* elements between rows when strided */ };
 
 struct random_params {
-    void *to;
-    int64_t rows, cols, stride;
+    struct matrix to;
     uint64_t seed;
-    float scale;
-    int dtype;
-};
-struct naive_params {
-    const void *x, *w, *dy;
-    const float *before, *weights;
-    const int64_t *start;
-    const int *gather;
-    float *out;
-    int64_t x_stride, w_stride, w_expert, dy_stride;
-    int64_t rows, n, k, experts, topk;
-    int mode, dtype, gather_x, gather_dy, scatter, fuse;
+    float scale, mean;
 };
 struct compare_params {
-    const void *out;
-    const float *reference;
-    int64_t rows, cols, stride, rows_each, expert_stride;
-    uint32_t *result;
-    int dtype;
+    struct matrix out;
+    const double *reference;
+    struct findings *found;
 };
 struct guard_params {
+    struct matrix out;
     const void *all;
-    int64_t units, begin, rows, row_units, stride, rows_each, expert_stride;
-    uint32_t *result;
+    int64_t units, begin;
+    struct findings *found;
 };
-struct diff_params {
-    const void *a, *b;
+struct again_params {
+    void *out;
+    const void *saved, *fresh;
     int64_t n;
-    uint32_t *result;
+    uint32_t *differ;
 };
 
-static void *own(struct data *d, size_t bytes)
+/* ---- buffers */
+
+void *data_own(struct data *d, size_t bytes)
 {
+    assert(d->n_owned < DATA_BUFFERS_MAX);
     void *p = gpu_alloc(bytes);
     d->owned[d->n_owned++] = p;
     return p;
 }
 
-static void *own_copy(struct data *d, const void *from, size_t bytes)
+void *data_own_copy(struct data *d, const void *from, size_t bytes)
 {
-    void *p = own(d, bytes);
+    void *p = data_own(d, bytes);
     gpu_upload(p, from, bytes);
     return p;
 }
 
-static void fill_random(struct gpu_module *tools, void *to, int64_t rows, int64_t cols,
-                        int64_t stride, float scale, enum dtype dtype, uint64_t seed)
+void data_random(struct gpu_module *tools, const struct matrix *to, float scale, float mean,
+                 uint64_t seed)
 {
-    struct random_params p = {to, rows, cols, stride, seed, scale, dtype};
+    struct random_params p = {*to, seed, scale, mean};
     gpu_run(tools, "tool_random", 1056, 1, 256, &p, sizeof(p));
 }
 
-/* A matrix with guard rows; NaN wherever no element is, when it matters. */
-static void *make_matrix(struct data *d, struct gpu_module *tools, int64_t rows, int64_t cols,
-                         int64_t stride, float scale, bool guarded, uint64_t seed)
+/* `rows` of `cols`, each `pad` apart; `each` of them belong to an expert, experts one row apart
+ * when padded. */
+static struct matrix layout(int64_t rows, int64_t cols, int64_t each, int pad, enum dtype dtype)
 {
-    const size_t size = dtype_size(d->v.in),
-                 guard = guarded ? GUARD_ROWS * (size_t)stride * size : 0;
-    const size_t bytes = (size_t)(rows * stride) * size + 2 * guard;
-    char *all = own(d, bytes);
-    if (guarded) {
+    const int64_t stride = cols + pad;
+    return (struct matrix){NULL, rows, cols, stride, each, (each + (pad > 0)) * stride, dtype, 0};
+}
+
+static size_t bytes_of(const struct matrix *m)
+{
+    return (size_t)((m->rows / m->each + (m->rows % m->each > 0)) * m->expert) *
+           dtype_size((enum dtype)m->dtype);
+}
+
+static size_t guard_of(const struct matrix *m, enum data_for what)
+{
+    return what == DATA_TO_CHECK ? GUARD_ROWS * (size_t)m->stride * dtype_size((enum dtype)m->dtype)
+                                 : 0;
+}
+
+static void make_operand(struct data *d, struct gpu_module *tools, struct matrix *m, float scale,
+                         uint64_t seed, enum data_for what)
+{
+    const size_t guard = guard_of(m, what), bytes = bytes_of(m) + 2 * guard;
+    char *all = data_own(d, bytes);
+    if (what != DATA_TO_TIME) {
         gpu_fill(all, 0xff, bytes);
     }
-    fill_random(tools, all + guard, rows, cols, stride, scale, d->v.in, seed);
-    return all + guard;
+    m->data = all + guard;
+    data_random(tools, m, scale, 0, seed);
 }
 
-static void make_output(struct data *d, bool guarded)
+static void make_operands(struct data *d, struct gpu_module *tools, int pad, enum data_for what)
 {
     const struct grouped_gemm_problem *v = &d->v;
-    const size_t size = dtype_size(v->out);
-    const int64_t rows_each = v->mode == GEMM_DW ? v->n : v->out_rows;
-    d->args.out_stride_expert = v->mode == GEMM_DW ? rows_each * d->args.out_stride : 0;
-    d->out_used = (size_t)(v->out_rows * d->args.out_stride) * size;
-    d->guard = guarded ? (size_t)d->args.out_stride * size * GUARD_ROWS : 0;
-    d->out_bytes = (d->out_used + 2 * d->guard + 15) / 16 * 16;
-    d->out_all = own(d, d->out_bytes);
-    d->args.out = (char *)d->out_all + d->guard;
+    d->x = layout(v->x_rows, v->k, v->x_rows, pad, v->in);
+    d->w = layout(v->experts * v->n, v->k, v->n, pad, v->in);
+    d->dy = layout(v->m, v->n, v->m, pad, v->in);
+    if (v->mode != GEMM_DX) {
+        make_operand(d, tools, &d->x, 1, 1, what);
+        d->args.x = d->x.data;
+        d->args.x_stride = d->x.stride;
+    }
+    if (v->mode != GEMM_DW) {
+        make_operand(d, tools, &d->w, 0.1f, 2, what);
+        d->args.w = d->w.data;
+        d->args.w_stride = d->w.stride;
+        d->args.w_stride_expert = d->w.expert;
+    }
+    if (v->mode != GEMM_FORWARD) {
+        make_operand(d, tools, &d->dy, 0.1f, 3, what);
+        d->args.dy = d->dy.data;
+        d->args.dy_stride = d->dy.stride;
+    }
 }
 
-static void make_indices(struct data *d, bool wide)
+static void make_output(struct data *d, int pad, enum data_for what)
+{
+    const struct grouped_gemm_problem *v = &d->v;
+    const bool dw = v->mode == GEMM_DW;
+    d->out = layout(v->out_rows, v->out_cols, dw ? v->n : v->out_rows, pad, v->out);
+    d->guard = guard_of(&d->out, what);
+    d->out_bytes = (bytes_of(&d->out) + 2 * d->guard + 15) / 16 * 16;
+    d->out_all = data_own(d, d->out_bytes);
+    d->out.data = (char *)d->out_all + d->guard;
+    d->args.out = d->out.data;
+    d->args.out_stride = d->out.stride;
+    d->args.out_stride_expert = dw ? d->out.expert : 0;
+}
+
+/* What accumulate adds to: random where an element is, NaN elsewhere. */
+static void make_before(struct data *d, struct gpu_module *tools)
+{
+    if (!d->v.accumulate) {
+        return;
+    }
+    d->fresh = data_own(d, d->out_bytes);
+    gpu_fill(d->fresh, 0xff, d->out_bytes);
+    d->before = d->out;
+    d->before.data = (char *)d->fresh + d->guard;
+    data_random(tools, &d->before, 1, 0, 99);
+}
+
+static void *own_wide(struct data *d, const int32_t *from, int64_t n)
+{
+    int64_t *wide = calloc((size_t)n, sizeof(*wide));
+    for (int64_t i = 0; i < n; i++) {
+        wide[i] = from[i];
+    }
+    void *p = data_own_copy(d, wide, (size_t)n * sizeof(*wide));
+    free(wide);
+    return p;
+}
+
+static void make_indices(struct data *d, struct gpu_module *tools, const struct shape *shape)
 {
     const struct grouped_gemm_problem *v = &d->v;
     const struct grouped_gemm_state *s = d->workload.state;
-    int64_t *sizes = calloc((size_t)v->experts, sizeof(*sizes));
-    int64_t *gather = calloc((size_t)v->m, sizeof(*gather));
-    for (int64_t e = 0; e < v->experts; e++) {
-        sizes[e] = s->m_sizes[e];
-    }
-    for (int64_t i = 0; i < v->m; i++) {
-        gather[i] = s->gather[i];
-    }
+    const bool wide_sizes = shape->indices != INDICES_32, wide = shape->indices == INDICES_64;
     const size_t e = (size_t)v->experts, m = (size_t)v->m;
-    d->args.m_sizes = wide ? own_copy(d, sizes, e * 8) : own_copy(d, s->m_sizes, e * 4);
-    d->args.gather_indices = wide ? own_copy(d, gather, m * 8) : own_copy(d, s->gather, m * 4);
-    d->args.m_sizes_dtype = d->args.gather_dtype = wide ? DTYPE_INT64 : DTYPE_INT32;
+    if (!shape->no_sizes) {
+        d->args.m_sizes =
+            wide_sizes ? own_wide(d, s->m_sizes, v->experts) : data_own_copy(d, s->m_sizes, e * 4);
+    }
+    d->args.m_sizes_dtype = wide_sizes ? DTYPE_INT64 : DTYPE_INT32;
+    d->args.gather_indices =
+        wide ? own_wide(d, s->gather, v->m) : data_own_copy(d, s->gather, m * 4);
+    d->args.gather_dtype = wide ? DTYPE_INT64 : DTYPE_INT32;
     if (v->fuse_mul_post) {
-        d->args.topk_weights = own_copy(d, s->weights, m * 4);
-        d->args.weights_dtype = DTYPE_FP32;
-    }
-    free(sizes);
-    free(gather);
-}
-
-/* One expert of NaN: its rows where nothing gathers, and the weights of one without rows. */
-static void poison_experts(struct data *d)
-{
-    const struct grouped_gemm_problem *v = &d->v;
-    const struct grouped_gemm_state *s = d->workload.state;
-    const size_t size = dtype_size(v->in);
-    for (int64_t e = 0; e < v->experts; e++) {
-        if (s->m_sizes[e] == 0 && v->mode != GEMM_DW) {
-            gpu_fill((char *)(uintptr_t)d->args.w + (size_t)(e * v->n * d->args.w_stride) * size,
-                     0xff, (size_t)(v->n * d->args.w_stride) * size);
-        }
-        if (s->m_sizes[e] != 63 || v->permute_x || v->permute_y) {
-            continue;
-        }
-        const size_t first = (size_t)s->start[e], rows = (size_t)s->m_sizes[e];
-        if (d->args.x) {
-            gpu_fill((char *)(uintptr_t)d->args.x + first * (size_t)d->args.x_stride * size, 0xff,
-                     rows * (size_t)d->args.x_stride * size);
-        }
-        if (d->args.dy) {
-            gpu_fill((char *)(uintptr_t)d->args.dy + first * (size_t)d->args.dy_stride * size, 0xff,
-                     rows * (size_t)d->args.dy_stride * size);
-        }
+        struct matrix weights = layout(v->m, 1, v->m, 0, shape->weights_in ? v->in : DTYPE_FP32);
+        weights.data = data_own(d, bytes_of(&weights));
+        data_random(tools, &weights, 0.12f, 0.5f, 4);
+        d->args.topk_weights = weights.data;
+        d->args.weights_dtype = (uint32_t)weights.dtype;
     }
 }
 
-static void make_reference(struct data *d, struct gpu_module *tools)
+/* Launched without rows: what dW writes then is zeros (or what was there), the others nothing. */
+static void take_rows_away(struct data *d)
 {
-    const struct grouped_gemm_problem *v = &d->v;
-    const struct grouped_gemm_state *s = d->workload.state;
-    const size_t elements = (size_t)(v->out_rows * v->out_cols);
-    d->reference = own(d, elements * 4);
-    float *weights = s->weights ? own_copy(d, s->weights, (size_t)v->m * 4) : NULL;
-    int64_t *start = own_copy(d, s->start, (size_t)(v->experts + 1) * 8);
-    int *gather = own_copy(d, s->gather, (size_t)v->m * 4);
-    if (v->accumulate) {
-        d->before = own(d, elements * 4);
-        fill_random(tools, d->before, v->out_rows, v->out_cols, v->out_cols, 1, DTYPE_FP32, 99);
-    }
-    struct naive_params p = {d->args.x,
-                             d->args.w,
-                             d->args.dy,
-                             d->before,
-                             weights,
-                             start,
-                             gather,
-                             d->reference,
-                             d->args.x_stride,
-                             d->args.w_stride,
-                             v->n * d->args.w_stride,
-                             d->args.dy_stride,
-                             v->m,
-                             v->n,
-                             v->k,
-                             v->experts,
-                             v->topk,
-                             v->mode,
-                             v->in,
-                             v->gather_x,
-                             v->gather_dy,
-                             v->scatter,
-                             v->fuse_mul_post};
-    gpu_run(tools, "tool_reference", 2112, 1, 256, &p, sizeof(p));
-    gpu_wait();
+    struct grouped_gemm_state *s = d->workload.state;
+    memset(s->m_sizes, 0, (size_t)d->v.experts * sizeof(*s->m_sizes));
+    memset(s->start, 0, (size_t)(d->v.experts + 1) * sizeof(*s->start));
+    d->args.rows = 0;
 }
 
-int data_make(struct data *d, struct gpu_module *tools, const struct problem *p, bool strided,
-              bool wide, bool with_reference)
+int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
+              const struct shape *shape, enum data_for what)
 {
+    static const struct shape plain = {0};
     struct error err = ERROR_NULL;
+    shape = shape ? shape : &plain;
     *d = (struct data){.problem = *p};
     if (grouped_gemm_workload_init(&d->workload, p, 12345, &err)) {
         printf("FAULT workload: %s\n", err.text);
         return -1;
     }
-    const struct grouped_gemm_state *s = d->workload.state;
-    d->v = s->view;
-    const struct grouped_gemm_problem *v = &d->v;
-    const int pad = strided ? PAD : 0;
-    d->args = (struct grouped_gemm_args){
-        .size = sizeof(d->args),
-        .flags = v->accumulate ? GROUPED_GEMM_ACCUMULATE : 0,
-        .x_stride = v->k + pad,
-        .w_stride = v->k + pad,
-        .dy_stride = v->n + pad,
-        .out_stride = v->out_cols + pad,
-        .rows = v->m,
-    };
-    const bool guarded = with_reference;
-    if (v->mode != GEMM_DX) {
-        d->args.x = make_matrix(d, tools, v->x_rows, v->k, d->args.x_stride, 1, guarded, 1);
+    const int pad = shape->strided ? PAD : 0;
+    grouped_gemm_view(&d->problem, &d->v);
+    d->args = (struct grouped_gemm_args){.size = sizeof(d->args), .rows = d->v.m};
+    d->args.flags = d->v.accumulate ? GROUPED_GEMM_ACCUMULATE : 0;
+    if (shape->nothing) {
+        take_rows_away(d);
     }
-    if (v->mode != GEMM_DW) {
-        d->args.w =
-            make_matrix(d, tools, v->experts * v->n, v->k, d->args.w_stride, 0.1f, guarded, 2);
+    d->found = data_own(d, sizeof(*d->found));
+    make_operands(d, tools, pad, what);
+    make_output(d, pad, what);
+    make_before(d, tools);
+    make_indices(d, tools, shape);
+    if (shape->nothing && d->v.mode != GEMM_DW) {
+        d->out.rows = 0;
     }
-    if (v->mode != GEMM_FORWARD) {
-        d->args.dy = make_matrix(d, tools, v->m, v->n, d->args.dy_stride, 0.1f, guarded, 3);
-    }
-    d->result = own(d, 16);
-    make_output(d, guarded);
-    make_indices(d, wide);
-    if (with_reference) {
-        poison_experts(d);
-        make_reference(d, tools);
+    if (what != DATA_TO_TIME) {
+        reference_poison(d, shape);
+        reference_make(d, tools);
     }
     gpu_wait();
     return 0;
@@ -231,6 +221,9 @@ void data_free(struct data *d)
     for (int i = 0; i < d->n_owned; i++) {
         gpu_free(d->owned[i]);
     }
+    for (int i = 0; i < DATA_SAVED; i++) {
+        gpu_free(d->saved[i]);
+    }
     gpu_free(d->workspace);
     if (d->workload.state) {
         grouped_gemm_workload_deinit(&d->workload);
@@ -238,62 +231,84 @@ void data_free(struct data *d)
     *d = (struct data){0};
 }
 
-void data_poison(struct data *d)
+void data_workspace(struct data *d, int64_t bytes)
 {
-    const struct grouped_gemm_problem *v = &d->v;
-    gpu_fill(d->out_all, 0xff, d->out_bytes);
-    for (int64_t row = 0; d->before && row < v->out_rows; row++) {
-        if (d->args.out_stride == v->out_cols) {
-            gpu_copy(d->args.out, d->before, (size_t)(v->out_rows * v->out_cols) * 4);
-            break;
-        }
-        gpu_copy((char *)d->args.out + row * d->args.out_stride * 4, d->before + row * v->out_cols,
-                 (size_t)v->out_cols * 4);
+    if ((size_t)bytes > d->workspace_bytes) {
+        gpu_wait();
+        gpu_free(d->workspace);
+        d->workspace = gpu_alloc((size_t)bytes);
+        d->workspace_bytes = (size_t)bytes;
+    }
+    d->args.workspace = d->workspace;
+    d->args.workspace_bytes = (int64_t)d->workspace_bytes;
+}
+
+void data_poison_workspace(struct data *d)
+{
+    if (d->workspace) {
+        gpu_fill(d->workspace, 0xff, d->workspace_bytes);
     }
 }
 
-void data_compare(struct data *d, struct gpu_module *tools, struct finding *f)
-{
-    const struct grouped_gemm_problem *v = &d->v;
-    uint32_t result[4];
-    const int64_t rows_each = v->mode == GEMM_DW ? v->n : v->out_rows;
-    struct compare_params p = {d->args.out,
-                               d->reference,
-                               v->out_rows,
-                               v->out_cols,
-                               d->args.out_stride,
-                               rows_each,
-                               d->args.out_stride_expert,
-                               d->result,
-                               v->out};
-    gpu_fill(d->result, 0, 16);
-    gpu_run(tools, "tool_compare", 1056, 1, 256, &p, sizeof(p));
-    gpu_wait();
-    gpu_download(result, d->result, sizeof(result));
-    memcpy(&f->norm, &result[0], 4);
-    f->wrong = result[1];
-    f->nan = result[2];
-    f->row = result[3];
+/* ---- the output */
 
-    const int64_t unit = (int64_t)dtype_size(v->out) / 2;
-    struct guard_params g = {d->out_all,
-                             (int64_t)(d->out_bytes / 2),
-                             (int64_t)(d->guard / 2),
-                             v->out_rows,
-                             v->out_cols * unit,
-                             d->args.out_stride * unit,
-                             rows_each,
-                             d->args.out_stride_expert * unit,
-                             d->result};
-    gpu_fill(d->result, 0, 16);
-    gpu_run(tools, "tool_guard", 1056, 1, 256, &g, sizeof(g));
-    gpu_wait();
-    gpu_download(result, d->result, sizeof(result));
-    f->guard = result[0];
+void data_poison(struct data *d)
+{
+    if (d->fresh) {
+        gpu_copy(d->out_all, d->fresh, d->out_bytes);
+    } else {
+        gpu_fill(d->out_all, 0xff, d->out_bytes);
+    }
 }
 
-void data_diff(struct data *d, struct gpu_module *tools, const void *saved)
+/* The output as units of 16 bits. */
+static struct matrix in_units(const struct matrix *m)
 {
-    struct diff_params p = {d->out_all, saved, (int64_t)(d->out_bytes / 16), d->result};
-    gpu_run(tools, "tool_diff", 264, 1, 256, &p, sizeof(p));
+    const int64_t units = (int64_t)dtype_size((enum dtype)m->dtype) / 2;
+    struct matrix u = *m;
+    u.cols *= units;
+    u.stride *= units;
+    u.expert *= units;
+    return u;
+}
+
+void data_compare(struct data *d, struct gpu_module *tools, struct findings *f)
+{
+    struct compare_params c = {d->out, d->reference, d->found};
+    struct guard_params g = {in_units(&d->out), d->out_all, (int64_t)(d->out_bytes / 2),
+                             (int64_t)(d->guard / 2), d->found};
+    gpu_fill(d->found, 0, sizeof(*d->found));
+    gpu_run(tools, "tool_compare", 1056, 1, 256, &c, sizeof(c));
+    gpu_run(tools, "tool_guard", 1056, 1, 256, &g, sizeof(g));
+    gpu_wait();
+    gpu_download(f, d->found, sizeof(*f));
+}
+
+void data_save(struct data *d, int which)
+{
+    if (!d->saved[which]) {
+        d->saved[which] = gpu_alloc(d->out_bytes);
+    }
+    gpu_copy(d->saved[which], d->out_all, d->out_bytes);
+}
+
+void data_again_begin(struct data *d)
+{
+    gpu_fill(d->found, 0, sizeof(*d->found));
+    data_poison(d);
+}
+
+void data_again(struct data *d, struct gpu_module *tools, int which)
+{
+    struct again_params p = {d->out_all, d->saved[which], d->fresh, (int64_t)(d->out_bytes / 16),
+                             &d->found->wrong};
+    gpu_run(tools, "tool_again", 528, 1, 256, &p, sizeof(p));
+}
+
+uint32_t data_differed(struct data *d)
+{
+    struct findings f;
+    gpu_wait();
+    gpu_download(&f, d->found, sizeof(f));
+    return f.wrong;
 }

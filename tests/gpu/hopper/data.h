@@ -1,40 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A problem's buffers on the GPU, its reference, and what can be asked of an output. */
+/*
+ * A problem's buffers on the GPU and what can be asked of an output. Around, behind and between the
+ * rows that exist everything is NaN (all ones), in the operands and in the output: what is read
+ * there shows in a result, what is written there is counted.
+ */
 #ifndef GEMMD_TESTS_GPU_HOPPER_DATA_H
 #define GEMMD_TESTS_GPU_HOPPER_DATA_H
 
 #include "tests/gpu/hopper/cases.h"
 #include "tests/gpu/hopper/gpu.h"
 
+enum { DATA_BUFFERS_MAX = 16, DATA_SAVED = 2 };
+
+struct matrix { /* as in tools.cu */
+    void *data;
+    int64_t rows, cols, stride, each, expert;
+    int32_t dtype, reserved;
+};
+
+struct findings { /* as in tools.cu */
+    uint32_t norm_bits, wrong, nan, row, outside, compared;
+};
+
 struct data {
     struct problem problem;
     struct workload workload;
     struct grouped_gemm_problem v;
     struct grouped_gemm_args args;
-    void *out_all;    /* with guards */
-    size_t out_bytes; /* of all */
-    size_t guard;     /* before and behind */
-    size_t out_used;  /* from args.out on, to the end of the last row */
-    float *reference; /* NULL: none was made */
-    float *before;    /* accumulate */
-    uint32_t *result; /* 4 words */
+    struct matrix x, w, dy, out;
+    void *out_all; /* with guards */
+    size_t out_bytes, guard;
+    void *fresh;          /* accumulate: all of the output before a launch; else NULL: all ones */
+    struct matrix before; /* ... as the reference reads it */
+    double *reference;    /* NULL: none was made */
+    struct findings *found;
     void *workspace;
-    void *owned[16];
+    size_t workspace_bytes;
+    void *saved[DATA_SAVED]; /* outputs to compare later ones with; NULL until needed */
+    void *owned[DATA_BUFFERS_MAX];
     int n_owned;
 };
 
-struct finding {
-    float norm;
-    uint32_t wrong, nan, row, guard;
+enum data_for {
+    DATA_TO_TIME,
+    DATA_TO_SANITIZE /* no guards: reads outside are errors */,
+    DATA_TO_CHECK
 };
 
-/* `with_reference` also poisons what must not be read. -1: the problem cannot be made. */
-int data_make(struct data *d, struct gpu_module *tools, const struct problem *p, bool strided,
-              bool wide, bool with_reference);
+/* `shape` NULL: dense, 32-bit indices, fp32 weights. -1: the problem cannot be made. */
+int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
+              const struct shape *shape, enum data_for what);
 void data_free(struct data *d);
+void data_workspace(struct data *d, int64_t bytes); /* at least so much, into the args */
+/* What the workspace holds before a launch is nobody's promise. */
+void data_poison_workspace(struct data *d);
 void data_poison(struct data *d); /* the output: NaN, or what is added to */
-void data_compare(struct data *d, struct gpu_module *tools, struct finding *f);
-/* Adds to result[0] how many 16-byte units of the output differ from `saved`; asynchronous. */
-void data_diff(struct data *d, struct gpu_module *tools, const void *saved);
+void data_compare(struct data *d, struct gpu_module *tools, struct findings *f);
+void data_save(struct data *d, int which);
+/* The output is compared with a saved one, and poisoned. Asynchronous: the units of 16 bytes that
+ * differ are added up until data_differed() is asked. */
+void data_again(struct data *d, struct gpu_module *tools, int which);
+void data_again_begin(struct data *d);
+uint32_t data_differed(struct data *d);
+
+/* reference.c: the part of data_make that is about being right */
+void reference_poison(struct data *d, const struct shape *shape);
+void reference_make(struct data *d, struct gpu_module *tools);
+/* A buffer of the data's own. */
+void *data_own(struct data *d, size_t bytes);
+void *data_own_copy(struct data *d, const void *from, size_t bytes);
+void data_random(struct gpu_module *tools, const struct matrix *to, float scale, float mean,
+                 uint64_t seed);
 
 #endif

@@ -3,14 +3,10 @@
 
 #include <cuda.h>
 #include <dlfcn.h>
-#include <nvrtc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* ---- the driver
- * ------------------------------------------------------------------------------------ */
 
 #define DRIVER(X)                                                                                  \
     X(init, "cuInit", (unsigned flags))                                                            \
@@ -30,8 +26,9 @@
     X(allocate, "cuMemAlloc_v2", (CUdeviceptr * p, size_t bytes))                                  \
     X(release, "cuMemFree_v2", (CUdeviceptr p))                                                    \
     X(memory_info, "cuMemGetInfo_v2", (size_t * available, size_t * total))                        \
-    X(upload, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))                 \
-    X(download, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                     \
+    X(upload, "cuMemcpyHtoDAsync_v2",                                                              \
+      (CUdeviceptr to, const void *from, size_t bytes, CUstream s))                                \
+    X(download, "cuMemcpyDtoHAsync_v2", (void *to, CUdeviceptr from, size_t bytes, CUstream s))    \
     X(copy, "cuMemcpyDtoDAsync_v2", (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s))  \
     X(fill, "cuMemsetD8Async", (CUdeviceptr p, unsigned char v, size_t bytes, CUstream s))         \
     X(stream_create, "cuStreamCreate", (CUstream * s, unsigned flags))                             \
@@ -89,6 +86,7 @@ void gpu_open(struct device_info *info)
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
     if (!library) {
         printf("SKIP %s\n", dlerror());
+        fflush(stdout);
         exit(77);
     }
 #define X(name, text, params) *(void **)&name = symbol(library, text);
@@ -138,12 +136,14 @@ void gpu_free(void *p)
 
 void gpu_upload(void *to, const void *from, size_t bytes)
 {
-    check(upload(address(to), from, bytes), "upload");
+    check(upload(address(to), from, bytes, stream), "upload");
+    gpu_wait();
 }
 
 void gpu_download(void *to, const void *from, size_t bytes)
 {
-    check(download(to, address(from), bytes), "download");
+    check(download(to, address(from), bytes, stream), "download");
+    gpu_wait();
 }
 
 void gpu_fill(void *to, uint8_t value, size_t bytes)
@@ -257,95 +257,4 @@ double gpu_elapsed_us(void)
     check(event_wait(events[1]), "event");
     check(event_elapsed(&ms, events[0], events[1]), "event");
     return (double)ms * 1e3;
-}
-
-/* ---- NVRTC
- * ------------------------------------------------------------------------------------------- */
-
-#define NVRTC(X)                                                                                   \
-    X(create, "nvrtcCreateProgram",                                                                \
-      (nvrtcProgram * p, const char *source, const char *name, int n, const char *const *headers,  \
-       const char *const *names))                                                                  \
-    X(destroy, "nvrtcDestroyProgram", (nvrtcProgram * p))                                          \
-    X(compile, "nvrtcCompileProgram", (nvrtcProgram p, int n, const char *const *options))         \
-    X(log_size_of, "nvrtcGetProgramLogSize", (nvrtcProgram p, size_t * size))                      \
-    X(log_of, "nvrtcGetProgramLog", (nvrtcProgram p, char *log))                                   \
-    X(cubin_size_of, "nvrtcGetCUBINSize", (nvrtcProgram p, size_t * size))                         \
-    X(cubin_of, "nvrtcGetCUBIN", (nvrtcProgram p, char *cubin))
-#define X(name, symbol, params) static nvrtcResult(*name) params;
-NVRTC(X)
-#undef X
-
-static int nvrtc_open(void)
-{
-    if (compile) {
-        return 0;
-    }
-    const char *const names[] = {"libnvrtc.so.13", "libnvrtc.so",
-                                 "/usr/local/cuda/lib64/libnvrtc.so.13"};
-    void *library = NULL;
-    for (size_t i = 0; i < 3 && !library; i++) {
-        library = dlopen(names[i], RTLD_NOW);
-    }
-    if (!library) {
-        return -1;
-    }
-#define X(name, text, params) *(void **)&name = symbol(library, text);
-    NVRTC(X)
-#undef X
-    return 0;
-}
-
-/* The number before `what` in the log, the largest. */
-static int number_before(const char *log, const char *what)
-{
-    int most = 0;
-    for (const char *at = strstr(log, what); at; at = strstr(at + 1, what)) {
-        const char *digit = at;
-        while (digit > log && digit[-1] >= '0' && digit[-1] <= '9') {
-            digit--;
-        }
-        int n = atoi(digit);
-        most = n > most ? n : most;
-    }
-    return most;
-}
-
-int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size, int *spills,
-                  int *registers, char *log, size_t log_size)
-{
-    const char *list[64] = {"--gpu-architecture=sm_90a", "--std=c++17", "-default-device",
-                            "-Xptxas=-v"};
-    char words[OPTIONS_MAX], *rest = NULL;
-    int n = 4;
-    if (nvrtc_open()) {
-        snprintf(log, log_size, "no NVRTC");
-        return -1;
-    }
-    snprintf(words, sizeof(words), "%s", options);
-    for (char *w = strtok_r(words, " ", &rest); w && n < 64; w = strtok_r(NULL, " ", &rest)) {
-        list[n++] = w;
-    }
-    nvrtcProgram p;
-    size_t length = 0;
-    if (create(&p, source, "hopper.cu", 0, NULL, NULL)) {
-        snprintf(log, log_size, "cannot start NVRTC");
-        return -1;
-    }
-    nvrtcResult r = compile(p, n, list);
-    log_size_of(p, &length);
-    char *text = calloc(1, length + 1);
-    log_of(p, text);
-    snprintf(log, log_size, "%s", text);
-    *spills = number_before(text, " bytes spill stores");
-    *registers = number_before(text, " registers");
-    int bad = r != NVRTC_SUCCESS || strstr(text, "(C75") || *spills > 16;
-    free(text);
-    if (r == NVRTC_SUCCESS) {
-        cubin_size_of(p, size);
-        *cubin = malloc(*size);
-        cubin_of(p, *cubin);
-    }
-    destroy(&p);
-    return bad ? -1 : 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The little of the driver and of NVRTC that the Hopper bench needs, opened at run time. Every call
- * ends the process with a sentence when the driver refuses: its supervisor starts another. */
+/* The little of the driver that the Hopper bench needs, opened at run time. Every call ends the
+ * process with a sentence when the driver refuses: its watcher starts another. All work goes to one
+ * stream, in order. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_GPU_H
 #define GEMMD_TESTS_GPU_HOPPER_GPU_H
 
@@ -9,7 +10,7 @@
 
 #include "kernels/family.h"
 
-enum { GPU_ENTRIES_MAX = 4 };
+enum { GPU_ENTRIES_MAX = 8 };
 
 struct gpu_module {
     void *module;
@@ -41,9 +42,5 @@ void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_
 
 void gpu_mark(int which);    /* records event 0 or 1 */
 double gpu_elapsed_us(void); /* between them; waits */
-
-/* Compiles for sm_90a; 0, or -1 with the log's reason in `log`. Spilled bytes are read from it. */
-int nvrtc_compile(const char *source, const char *options, void **cubin, size_t *size, int *spills,
-                  int *registers, char *log, size_t log_size);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the Hopper bench does on the GPU beside the kernels it tests: random inputs, a naive
- * reference of the op, comparisons, a spin. Structs are those of bench.c.
+ * What the Hopper bench does on the GPU beside the kernels it tests: random inputs, a reference of
+ * the op in double precision (fp64 products and sums of the rounded operands; the output is not
+ * rounded), comparisons, a spin. The structs are those of data.c, reference.c and time.c.
  */
 typedef unsigned short u16;
 typedef unsigned u32;
@@ -41,48 +42,67 @@ static __device__ u64 mix(u64 z)
     return z ^ (z >> 31);
 }
 
-/* ---- random ---- */
+#define FOR_EACH(i, n)                                                                             \
+    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < (n);                              \
+         i += gridDim.x * (i64)blockDim.x)
 
-struct random_params {
-    void *to;
-    i64 rows, cols, stride;
-    u64 seed;
-    float scale;
-    int dtype;
+/* ---- matrices: rows, and where `each` of them belong to an expert, a stride from one to the next */
+
+struct matrix {
+    void *data;
+    i64 rows, cols, stride, each, expert;
+    int dtype, reserved;
 };
 
-/* Sums of four uniforms: near enough to normal, standard deviation `scale`. */
+static __device__ i64 place_in(const struct matrix *m, i64 row, i64 col)
+{
+    return row / m->each * m->expert + row % m->each * m->stride + col;
+}
+
+static __device__ double value_in(const struct matrix *m, i64 row, i64 col)
+{
+    return (double)read(m->data, place_in(m, row, col), m->dtype);
+}
+
+/* ---- random */
+
+struct random_params {
+    struct matrix to;
+    u64 seed;
+    float scale, mean;
+};
+
+/* Sums of four uniforms: near enough to normal, standard deviation `scale`, never 3.5 of it away. */
 extern "C" __global__ void tool_random(const struct random_params p)
 {
-    const i64 n = p.rows * p.cols;
-    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < n; i += gridDim.x * (i64)blockDim.x) {
+    FOR_EACH(i, p.to.rows * p.to.cols) {
         const u64 r = mix(p.seed + (u64)i * 0x9e3779b97f4a7c15ull);
         const float sum = (float)(r & 65535) + (float)(r >> 16 & 65535) + (float)(r >> 32 & 65535) +
                           (float)(r >> 48);
-        const float v = (sum * (1.0f / 65536) - 2.0f) * 1.7320508f * p.scale;
-        const i64 at = i / p.cols * p.stride + i % p.cols;
-        if (p.dtype == FP32)
-            ((float *)p.to)[at] = v;
+        const float v = (sum * (1.0f / 65536) - 2.0f) * 1.7320508f * p.scale + p.mean;
+        const i64 at = place_in(&p.to, i / p.to.cols, i % p.to.cols);
+        if (p.to.dtype == FP32)
+            ((float *)p.to.data)[at] = v;
         else
-            ((u16 *)p.to)[at] = narrow(v, p.dtype);
+            ((u16 *)p.to.data)[at] = narrow(v, p.to.dtype);
     }
 }
 
-/* ---- reference ---- */
+/* ---- reference */
 
-struct naive_params {
-    const void *x, *w, *dy;
-    const float *before; /* accumulate: what was in the output; dense */
-    const float *weights;
-    const i64 *start;    /* [experts + 1] */
+struct reference_params {
+    struct matrix x, w, dy;
+    struct matrix before;  /* accumulate: what is in the output; data NULL: nothing */
+    struct matrix weights; /* one column */
+    const i64 *start;      /* [experts + 1] */
     const int *gather;
-    float *out;          /* dense, as many rows and columns as the output */
-    i64 x_stride, w_stride, w_expert, dy_stride;
-    i64 rows, n, k, experts, topk;
-    int mode, dtype, gather_x, gather_dy, scatter, fuse;
+    double *out;           /* dense, as many rows and columns as the output */
+    i64 rows, cols;        /* of the output */
+    i64 n, k, experts, topk;
+    int mode, gather_x, gather_dy, scatter, fuse, dtype;
 };
 
-static __device__ i64 expert_of(const struct naive_params *p, i64 row)
+static __device__ i64 expert_of(const struct reference_params *p, i64 row)
 {
     i64 low = 0, high = p->experts - 1;
     while (low < high) {
@@ -95,70 +115,93 @@ static __device__ i64 expert_of(const struct naive_params *p, i64 row)
     return low;
 }
 
-static __device__ float naive(const struct naive_params *p, i64 row, i64 col, i64 *out_row)
+/* Offsets are worked out once a row: the loops below are all the time that a reference takes. */
+static __device__ double product(const struct matrix *a, i64 at_a, const struct matrix *b, i64 at_b)
 {
+    return (double)read(a->data, at_a, a->dtype) * (double)read(b->data, at_b, b->dtype);
+}
+
+static __device__ double sum_dw(const struct reference_params *p, i64 row, i64 col)
+{
+    const i64 e = row / p->n, n = row % p->n;
     double sum = 0;
-    if (p->mode == 2) {
-        const i64 e = row / p->n, n = row % p->n;
-        *out_row = row;
-        for (i64 i = p->start[e]; i < p->start[e + 1]; i++) {
-            const i64 dy = p->gather_dy ? p->gather[i] : i, x = p->gather_x ? p->gather[i] / p->topk : i;
-            sum += (double)read(p->dy, dy * p->dy_stride + n, p->dtype) *
-                   (double)read(p->x, x * p->x_stride + col, p->dtype);
-        }
-        return (float)sum + (p->before ? p->before[row * p->k + col] : 0.0f);
+    for (i64 i = p->start[e]; i < p->start[e + 1]; i++) {
+        const i64 dy = p->gather_dy ? p->gather[i] : i;
+        const i64 x = p->gather_x ? p->gather[i] / p->topk : i;
+        sum += product(&p->dy, dy * p->dy.stride + n, &p->x, x * p->x.stride + col);
     }
-    const i64 e = expert_of(p, row);
-    *out_row = p->scatter ? p->gather[row] : row;
-    if (p->mode == 0) {
-        const i64 x = p->gather_x ? p->gather[row] / p->topk : row;
-        for (i64 k = 0; k < p->k; k++)
-            sum += (double)read(p->x, x * p->x_stride + k, p->dtype) *
-                   (double)read(p->w, e * p->w_expert + col * p->w_stride + k, p->dtype);
-    } else {
-        const i64 dy = p->gather_dy ? p->gather[row] : row;
-        for (i64 n = 0; n < p->n; n++)
-            sum += (double)read(p->dy, dy * p->dy_stride + n, p->dtype) *
-                   (double)read(p->w, e * p->w_expert + n * p->w_stride + col, p->dtype);
-    }
-    if (p->fuse) {
-        const float a = widen(narrow((float)sum, p->dtype), p->dtype);
-        const float b = widen(narrow(p->weights[*out_row], p->dtype), p->dtype);
-        return widen(narrow(a * b, p->dtype), p->dtype);
-    }
-    return (float)sum;
+    return sum;
 }
 
-extern "C" __global__ void tool_reference(const struct naive_params p)
+static __device__ double sum_forward(const struct reference_params *p, i64 row, i64 col)
 {
-    const i64 rows = p.mode == 2 ? p.experts * p.n : p.rows, cols = p.mode == 0 ? p.n : p.k;
-    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < rows * cols;
-         i += gridDim.x * (i64)blockDim.x) {
-        i64 out_row;
-        const float v = naive(&p, i / cols, i % cols, &out_row);
-        p.out[out_row * cols + i % cols] = v;
+    const i64 x = place_in(&p->x, p->gather_x ? p->gather[row] / p->topk : row, 0);
+    const i64 w = place_in(&p->w, expert_of(p, row) * p->n + col, 0);
+    double sum = 0;
+    for (i64 k = 0; k < p->k; k++)
+        sum += product(&p->x, x + k, &p->w, w + k);
+    return sum;
+}
+
+static __device__ double sum_dx(const struct reference_params *p, i64 row, i64 col)
+{
+    const i64 dy = place_in(&p->dy, p->gather_dy ? p->gather[row] : row, 0);
+    const i64 w = place_in(&p->w, expert_of(p, row) * p->n, col);
+    double sum = 0;
+    for (i64 n = 0; n < p->n; n++)
+        sum += product(&p->dy, dy + n, &p->w, w + n * p->w.stride);
+    return sum;
+}
+
+static __device__ float rounded(float v, int dtype)
+{
+    return widen(narrow(v, dtype), dtype);
+}
+
+extern "C" __global__ void tool_reference(const struct reference_params p)
+{
+    FOR_EACH(i, p.rows * p.cols) {
+        const i64 row = i / p.cols, col = i % p.cols, to = p.scatter ? p.gather[row] : row;
+        double v = p.mode == 0   ? sum_forward(&p, row, col)
+                   : p.mode == 1 ? sum_dx(&p, row, col)
+                                 : sum_dw(&p, row, col);
+        if (p.before.data)
+            v += value_in(&p.before, row, col);
+        if (p.fuse) /* the op's two roundings */
+            v = (double)rounded(rounded((float)v, p.dtype) *
+                                    rounded((float)value_in(&p.weights, to, 0), p.dtype),
+                                p.dtype);
+        p.out[to * p.cols + col] = v;
     }
 }
 
-/* ---- comparison ---- */
+/* ---- comparison */
 
-struct compare_params {
-    const void *out;
-    const float *reference;
-    i64 rows, cols, stride, rows_each, expert_stride; /* dW: rows of an expert; else all, 0 */
-    u32 *result; /* relative norm (as bits), elements wrong, elements NaN, first wrong row + 1 */
-    int dtype;
+struct findings {
+    u32 norm;  /* of the worst row, relative; a float's bits */
+    u32 wrong; /* elements beyond tolerance */
+    u32 nan;   /* elements that should be none */
+    u32 row;   /* the first bad one, + 1 */
+    u32 outside; /* units of 16 bits written where no element is */
+    u32 compared; /* elements */
 };
 
-static __device__ float sum_block(float v, float *shared)
+struct compare_params {
+    struct matrix out;
+    const double *reference;
+    struct findings *found;
+};
+
+static __device__ double sum_block(double v, double *shared)
 {
+    const int warps = (blockDim.x + 31) / 32;
     for (int by = 16; by; by >>= 1)
         v += __shfl_xor_sync(~0u, v, by);
     if (threadIdx.x % 32 == 0)
         shared[threadIdx.x / 32] = v;
     __syncthreads();
     v = 0;
-    for (int i = 0; i < (int)blockDim.x / 32; i++)
+    for (int i = 0; i < warps; i++)
         v += shared[i];
     __syncthreads();
     return v;
@@ -167,78 +210,84 @@ static __device__ float sum_block(float v, float *shared)
 /* A block per row of the output. Where the reference is NaN, anything may be. */
 extern "C" __global__ void tool_compare(const struct compare_params p)
 {
-    __shared__ float shared[32];
-    for (i64 row = blockIdx.x; row < p.rows; row += gridDim.x) {
-        const i64 begin = row / p.rows_each * p.expert_stride + row % p.rows_each * p.stride;
-        float error = 0, size = 0, wrong = 0, nan = 0;
-        for (i64 c = threadIdx.x; c < p.cols; c += blockDim.x) {
-            const float want = p.reference[row * p.cols + c], got = read(p.out, begin + c, p.dtype);
+    __shared__ double shared[32];
+    for (i64 row = blockIdx.x; row < p.out.rows; row += gridDim.x) {
+        double error = 0, size = 0, wrong = 0, nan = 0, compared = 0;
+        for (i64 c = threadIdx.x; c < p.out.cols; c += blockDim.x) {
+            const double want = p.reference[row * p.out.cols + c], got = value_in(&p.out, row, c);
             if (want != want)
                 continue;
+            compared += 1;
             if (got != got) {
                 nan += 1;
                 continue;
             }
-            const float d = fabsf(got - want);
+            const double d = fabs(got - want);
             error += d * d;
             size += want * want;
-            wrong += d > 1e-2f + 1e-2f * fabsf(want);
+            wrong += d > 1e-2 + 1e-2 * fabs(want);
         }
         error = sum_block(error, shared);
         size = sum_block(size, shared);
         wrong = sum_block(wrong, shared);
         nan = sum_block(nan, shared);
+        compared = sum_block(compared, shared);
         if (threadIdx.x == 0) {
-            const float norm = error == 0 ? 0.0f : size > 0 ? sqrtf(error / size) : 1e30f;
-            atomicMax(&p.result[0], __float_as_uint(norm));
-            atomicAdd(&p.result[1], (u32)wrong);
-            atomicAdd(&p.result[2], (u32)nan);
+            const float norm = error == 0 ? 0.0f : size > 0 ? (float)sqrt(error / size) : 1e30f;
+            atomicMax(&p.found->norm, __float_as_uint(norm));
+            atomicAdd(&p.found->wrong, (u32)wrong);
+            atomicAdd(&p.found->nan, (u32)nan);
+            atomicAdd(&p.found->compared, (u32)compared);
             if (nan > 0 || wrong > 0 || norm > 5e-3f)
-                atomicCAS(&p.result[3], 0, (u32)row + 1);
+                atomicCAS(&p.found->row, 0, (u32)row + 1);
         }
     }
 }
 
 struct guard_params {
-    const u16 *all;   /* the whole allocation, in 16-bit units */
-    i64 units, begin; /* of it, and where the output begins */
-    i64 rows, row_units, stride, rows_each, expert_stride;
-    u32 *result;      /* units outside the output's rows that are not 0xffff */
+    struct matrix out; /* as 16-bit units */
+    const u16 *all;    /* the whole allocation, all ones where nothing was written */
+    i64 units, begin;  /* of it, and where the output begins */
+    struct findings *found;
 };
 
 extern "C" __global__ void tool_guard(const struct guard_params p)
 {
-    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < p.units;
-         i += gridDim.x * (i64)blockDim.x) {
+    FOR_EACH(i, p.units) {
         i64 at = i - p.begin;
         int inside = 0;
         if (at >= 0) {
-            i64 e = p.expert_stride ? at / p.expert_stride : 0;
-            at -= e * p.expert_stride;
-            const i64 row = at / p.stride;
-            inside = row < p.rows_each && e * p.rows_each + row < p.rows &&
-                     at % p.stride < p.row_units;
+            const i64 e = p.out.expert ? at / p.out.expert : 0;
+            at -= e * p.out.expert;
+            const i64 row = at / p.out.stride;
+            inside = row < p.out.each && e * p.out.each + row < p.out.rows &&
+                     at % p.out.stride < p.out.cols;
         }
         if (!inside && p.all[i] != 0xffff)
-            atomicAdd(p.result, 1);
+            atomicAdd(&p.found->outside, 1);
     }
 }
 
-struct diff_params {
-    const uint4 *a, *b;
+/* What is in the output against what was there before; then the output as it is before a launch. */
+struct again_params {
+    uint4 *out;
+    const uint4 *saved;
+    const uint4 *fresh; /* NULL: all ones */
     i64 n;
-    u32 *result; /* [0] units of 16 bytes that differ */
+    u32 *differ; /* units of 16 bytes, added */
 };
 
-extern "C" __global__ void tool_diff(const struct diff_params p)
+extern "C" __global__ void tool_again(const struct again_params p)
 {
+    const uint4 ones = {~0u, ~0u, ~0u, ~0u};
     u32 count = 0;
-    for (i64 i = blockIdx.x * (i64)blockDim.x + threadIdx.x; i < p.n; i += gridDim.x * (i64)blockDim.x) {
-        const uint4 a = p.a[i], b = p.b[i];
+    FOR_EACH(i, p.n) {
+        const uint4 a = p.out[i], b = p.saved[i];
         count += a.x != b.x || a.y != b.y || a.z != b.z || a.w != b.w;
+        p.out[i] = p.fresh ? p.fresh[i] : ones;
     }
     if (count)
-        atomicAdd(p.result, count);
+        atomicAdd(p.differ, count);
 }
 
 struct spin_params {

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The Hopper template on a GPU, before anything else uses it: is it right, does it stay right, how
+ * fast is it. Needs only the driver, and either a folder of cubins compiled elsewhere or NVRTC.
+ *
+ *   hopper_bench --compile DIR [--jobs N]         the first set's variants, without a GPU
+ *   hopper_bench --compile-space DIR [--jobs N] [--variants PATTERN] [--shard I/N]
+ *                                                 all variants of the space, likewise
+ *   hopper_bench --cubins DIR [--stages check,time] [options]
+ *
+ *   check      every tile x kind x shape against a reference in double precision, guards, NaN
+ *   soak       many launches of each, bit-identical (--soak N: 500; twenty times that for some)
+ *   variants   every variant of the space once, against the reference
+ *   sample     a few variants for compute-sanitizer (--sample N; sanitize.sh)
+ *   time       the rows of moe.csv: single launches after an idle gap, behind a spin kernel, L2
+ * cold
+ *
+ * Variants that are not in DIR are compiled by --jobs processes that run ahead. Options:
+ *
+ *   --out FILE               what is said, too
+ *   --kind NAME, --tile NAME one of the first set's kinds, tiles (cases.c)
+ *   --seconds S              at most, for each of soak, variants and time; --limit S: for all
+ *   --journal FILE           soak, variants: verdicts, a line each; what it has is not done again
+ *   --shard I/N              soak, variants: this part of N
+ *   --variants PATTERN       of the space's kinds, such as 'dW*.bf16*'
+ *   --seed N                 draws the tenth of the space that is soaked, the sample, and what a
+ *                            variant leaves open
+ *   --json FILE              time: every time as a record
+ *   --tokens N, --shapes CSV time: rows with so many tokens (0: all), of this file
+ *   --shape "M N K E topk"   time: this shape instead; may be given often
+ *   --samples N, --gap-ms G  time: samples of each, idle time before each
+ *   --fork no                everything in one process, for debuggers and sanitizers
+ */
+#include "kernels/family.h"
+#include "tests/gpu/hopper/compile.h"
+#include "tests/gpu/hopper/journal.h"
+#include "tests/gpu/hopper/options.h"
+#include "tests/gpu/hopper/report.h"
+#include "tests/gpu/hopper/watch.h"
+
+int main(int argc, char **argv)
+{
+    families_register();
+    options_read(argc, argv);
+    report_open();
+    switch (options.command) {
+    case COMPILE:
+        return compile_first_set();
+    case COMPILE_SPACE:
+        return compile_space();
+    case RUN:
+        break;
+    }
+    journal_open();
+    return watch_run();
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tests/gpu/hopper/member.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/hopper/catalog.h"
+#include "tests/gpu/hopper/options.h"
+
+static uint64_t random_of(const char *hash)
+{
+    char part[17];
+    snprintf(part, sizeof(part), "%.16s", hash);
+    uint64_t state = strtoull(part, NULL, 16) ^ options.seed * UINT64_C(0x9e3779b97f4a7c15);
+    return random_next(&state);
+}
+
+int member_at(int i, struct member *m)
+{
+    const struct catalog_entry e = catalog_at(i);
+    struct problem p;
+    struct grouped_gemm_problem v;
+    *m = (struct member){.random = random_of(e.hash), .hash = e.hash, .config = e.config};
+    if (catalog_problem(i, &p)) {
+        return -1;
+    }
+    grouped_gemm_view(&p, &v);
+    v.accumulate = v.mode == GEMM_DW && v.out == DTYPE_FP32 && m->random % 2;
+    m->kind = kind_of_problem(&v);
+    snprintf(m->name, sizeof(m->name), "%s, %s", e.kind, e.config);
+    return m->kind < 0 ? -1 : 0;
+}
+
+/* Each run-time tunable gets any of its values. */
+static void draw_run_time(const struct member *m, const struct problem *p,
+                          const struct device_info *info, struct record *config)
+{
+    struct param params[PARAMS_MAX];
+    uint64_t state = m->random;
+    const uint32_t n = hopper_tunables(p, info, params);
+    for (uint32_t i = 0; i < n; i++) {
+        if (params[i].run_time) {
+            const uint64_t at = random_next(&state) % params[i].n;
+            record_set(config, params[i].name, params[i].values[at], NULL);
+        }
+    }
+}
+
+/* Where the drawn values do not go together, the space's first do. */
+bool member_config(const struct member *m, const struct problem *p, const struct device_info *info,
+                   struct record *config, struct rejection *why)
+{
+    struct record first;
+    struct error err = ERROR_NULL;
+    if (record_parse(&first, m->config, &err)) {
+        rejection_set(why, ERROR_INVALID, "parse", "%s", err.text);
+        return false;
+    }
+    record_copy(config, &first);
+    draw_run_time(m, p, info, config);
+    if (hopper_check(p, config, info, why) == 0) {
+        return true;
+    }
+    record_copy(config, &first);
+    return hopper_check(p, config, info, why) == 0;
+}

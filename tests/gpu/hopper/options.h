@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command line of the Hopper bench (main.c explains it). Set once, before anything is forked.
+ */
+#ifndef GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
+#define GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { FREE_SHAPES_MAX = 64 };
+
+enum command { RUN, COMPILE, COMPILE_SPACE };
+
+struct options {
+    enum command command;
+    const char *cubins;  /* folder */
+    const char *out;     /* what is said is written here too */
+    const char *json;    /* every time, a record each */
+    const char *journal; /* every variant's verdict, a line each; read to go on where it ends */
+    const char *stages;  /* with commas between */
+    const char *shapes_file;
+    const char *free_shapes[FREE_SHAPES_MAX];
+    int n_free_shapes;
+    const char *kind, *tile; /* of the first set; NULL: all */
+    const char *variants;    /* pattern of the space's kinds; NULL: all */
+    int shard, shards;
+    uint64_t seed;
+    int soak;    /* launches of a variant */
+    int sample;  /* variants under a sanitizer */
+    int samples; /* of a time */
+    int jobs;    /* processes that compile */
+    int tokens;  /* rows of moe.csv; 0: all */
+    double seconds, limit, gap_ms;
+    bool fork;
+};
+extern struct options options;
+
+void options_read(int argc, char **argv); /* exits with a sentence when it cannot */
+bool options_stage(const char *name);     /* among --stages */
+
+#endif

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a problem's output should be: in double precision, by the GPU, from operands that hold NaN
+ * wherever a result must not depend on them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "tests/gpu/hopper/data.h"
+
+struct reference_params {
+    struct matrix x, w, dy, before, weights;
+    const int64_t *start;
+    const int *gather;
+    double *out;
+    int64_t rows, cols;
+    int64_t n, k, experts, topk;
+    int mode, gather_x, gather_dy, scatter, fuse, dtype;
+};
+
+static void fill_rows(const struct matrix *m, int64_t row, int64_t rows)
+{
+    const int64_t size = (int64_t)dtype_size((enum dtype)m->dtype);
+    const int64_t at = row / m->each * m->expert + row % m->each * m->stride;
+    if (rows > 0) {
+        gpu_fill((char *)m->data + at * size, 0xff, (size_t)(rows * m->stride * size));
+    }
+}
+
+static void fill_weights(struct data *d, int64_t expert)
+{
+    fill_rows(&d->w, expert * d->v.n, d->v.n);
+}
+
+/* The rows of one expert. Where a token's row is shared with other experts only its first row is
+ * taken, and in dW, where that would be a NaN in all of theirs, none. */
+static void fill_expert(struct data *d, int64_t e)
+{
+    const struct grouped_gemm_problem *v = &d->v;
+    const struct grouped_gemm_state *s = d->workload.state;
+    const int64_t first = s->start[e], rows = s->m_sizes[e];
+    const bool shared = v->gather_x && v->topk > 1;
+    const int64_t x_rows = !shared ? rows : v->mode == GEMM_FORWARD && rows > 0 ? 1 : 0;
+    for (int64_t i = first; i < first + x_rows && v->mode != GEMM_DX; i++) {
+        fill_rows(&d->x, v->gather_x ? s->gather[i] / v->topk : i, 1);
+    }
+    for (int64_t i = first; i < first + rows && v->mode != GEMM_FORWARD; i++) {
+        fill_rows(&d->dy, v->gather_dy ? s->gather[i] : i, 1);
+    }
+}
+
+/* The weights of experts without rows, and all of one expert. */
+void reference_poison(struct data *d, const struct shape *shape)
+{
+    const struct grouped_gemm_state *s = d->workload.state;
+    for (int64_t e = 0; e < d->v.experts; e++) {
+        const bool chosen = shape->nan > 0 && e == shape->nan;
+        if (d->v.mode != GEMM_DW && (chosen || s->m_sizes[e] == 0)) {
+            fill_weights(d, e);
+        }
+        if (chosen) {
+            fill_expert(d, e);
+        }
+    }
+}
+
+void reference_make(struct data *d, struct gpu_module *tools)
+{
+    const struct grouped_gemm_problem *v = &d->v;
+    const struct grouped_gemm_state *s = d->workload.state;
+    const int64_t rows = d->out.rows;
+    d->reference = data_own(d, (size_t)(v->out_rows * v->out_cols) * sizeof(double));
+    struct reference_params p = {
+        .x = d->x,
+        .w = d->w,
+        .dy = d->dy,
+        .before = d->before,
+        .weights = {(void *)(uintptr_t)d->args.topk_weights, v->m, 1, 1, v->m, 0,
+                    (int32_t)d->args.weights_dtype, 0},
+        .start = data_own_copy(d, s->start, (size_t)(v->experts + 1) * sizeof(s->start[0])),
+        .gather = data_own_copy(d, s->gather, (size_t)v->m * sizeof(s->gather[0])),
+        .out = d->reference,
+        .rows = rows,
+        .cols = v->out_cols,
+        .n = v->n,
+        .k = v->k,
+        .experts = v->experts,
+        .topk = v->topk,
+        .mode = v->mode,
+        .gather_x = v->gather_x,
+        .gather_dy = v->gather_dy,
+        .scatter = v->scatter,
+        .fuse = v->fuse_mul_post,
+        .dtype = v->in,
+    };
+    gpu_run(tools, "tool_reference", 2112, 1, 256, &p, sizeof(p));
+    gpu_wait();
+}

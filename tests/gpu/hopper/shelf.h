@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers of small problems, kept while a stage goes through many variants of each. */
+#ifndef GEMMD_TESTS_GPU_HOPPER_SHELF_H
+#define GEMMD_TESTS_GPU_HOPPER_SHELF_H
+
+#include "tests/gpu/hopper/watch.h"
+
+enum { SHELF_SHAPES = 2 };
+
+struct data *shelf_get(struct lab *lab, int kind, int which, const struct shape *shape);
+void shelf_clear(void);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stage "soak": launches that must give the same bits each time as the first, which was compared
+ * with the reference. What hurries past its own barriers is right most of the time: the worst bug
+ * of this template's ancestor showed in a twentieth of the launches.
+ *
+ *   the first set    every tile in every kind --soak times (500); twenty times as often where
+ *                    threads gather or consumers take turns
+ *   a seeded tenth   of the rest of the space, --soak times
+ *
+ * The problem has more tiles than the GPU has SMs, all short, and experts without rows; every other
+ * launch has half the thread blocks. The output is poisoned in between, on the GPU, by the kernel
+ * that compares.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/gpu/hopper/catalog.h"
+#include "tests/gpu/hopper/cubins.h"
+#include "tests/gpu/hopper/journal.h"
+#include "tests/gpu/hopper/member.h"
+#include "tests/gpu/hopper/options.h"
+#include "tests/gpu/hopper/pool.h"
+#include "tests/gpu/hopper/ready.h"
+#include "tests/gpu/hopper/report.h"
+#include "tests/gpu/hopper/shelf.h"
+#include "tests/gpu/hopper/stages.h"
+
+enum { LONGER = 20, TENTH = 10 };
+static const char name_of_stage[] = "soak";
+static const double SAY_SECONDS = 10, LAUNCH_US = 25 /* to say how long it may take */;
+
+struct item {
+    int kind, tile; /* tile -1: of the rest of the space */
+    int member;
+    int launches;
+    char hash[HASH_HEX];
+};
+static struct item *items;
+static int n_items;
+static double launches_in_all;
+
+static void name_of(const struct item *it, char *out, size_t size)
+{
+    struct member m;
+    if (it->tile >= 0) {
+        snprintf(out, size, "%s, %s", kinds[it->kind].name, tiles[it->tile].name);
+    } else {
+        member_at(it->member, &m);
+        snprintf(out, size, "%s", m.name);
+    }
+}
+
+/* ---- what there is to do */
+
+static void add_item(const struct item *it)
+{
+    char name[600];
+    static int number;
+    name_of(it, name, sizeof(name));
+    if (number++ % options.shards != options.shard || journal_has(name_of_stage, it->hash, name)) {
+        return;
+    }
+    if (n_items % 1024 == 0) {
+        items = realloc(items, (size_t)(n_items + 1024) * sizeof(*items));
+    }
+    items[n_items++] = *it;
+    launches_in_all += it->launches;
+}
+
+static bool wanted(int k, int t)
+{
+    return (!options.kind || strcmp(options.kind, kinds[k].name) == 0) &&
+           (!options.tile || strcmp(options.tile, tiles[t].name) == 0);
+}
+
+/* Also those that are not wanted: the rest is what is not of the first set. */
+static char (*add_first_set(int *n))[HASH_HEX]
+{
+    char(*hashes)[HASH_HEX] = calloc((size_t)(n_kinds * n_tiles), sizeof(*hashes));
+    *n = 0;
+    for (int k = 0; k < n_kinds; k++) {
+        struct problem p;
+        if (case_problem(&kinds[k], &soak_shapes[kinds[k].mode], &p)) {
+            continue;
+        }
+        for (int t = 0; t < n_tiles; t++) {
+            struct item it = {.kind = k, .tile = t, .launches = options.soak};
+            struct record config;
+            struct variant v;
+            struct rejection why;
+            if (!case_variant(&kinds[k], &tiles[t], &p, &h200, &config, &v, &why)) {
+                continue;
+            }
+            cubin_hash(&v, it.hash);
+            memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
+            it.launches *= tiles[t].pingpong || kind_gathers(&kinds[k]) ? LONGER : 1;
+            if (wanted(k, t)) {
+                add_item(&it);
+            }
+        }
+    }
+    return hashes;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int add_rest(const char (*first)[HASH_HEX], int n_first)
+{
+    const int n = catalog_open();
+    for (int i = 0; i < n; i++) {
+        struct member m;
+        if (member_at(i, &m)) {
+            say("FAULT no kind of the bench is as %s\n", m.name);
+            return -1;
+        }
+        if ((m.random >> 8) % TENTH == 0 &&
+            !bsearch(m.hash, first, (size_t)n_first, sizeof(*first), by_text)) {
+            struct item it = {.kind = m.kind, .tile = -1, .member = i, .launches = options.soak};
+            memcpy(it.hash, m.hash, sizeof(it.hash));
+            add_item(&it);
+        }
+    }
+    return 0;
+}
+
+static int soak_steps(void)
+{
+    int n_first, r = 0;
+    char(*first)[HASH_HEX] = add_first_set(&n_first);
+    qsort(first, (size_t)n_first, sizeof(*first), by_text);
+    const int of_first = n_items;
+    if (!options.kind && !options.tile) {
+        r = add_rest((const char(*)[HASH_HEX])first, n_first);
+    }
+    free(first);
+    say("soak: %d variants of the first set, %d of a tenth of the rest (seed %llu), %.0f launches: "
+        "about %.0f s\n",
+        of_first, n_items - of_first, (unsigned long long)options.seed, launches_in_all,
+        launches_in_all * LAUNCH_US * 1e-6 + n_items * 2e-3);
+    return r ? r : n_items;
+}
+
+/* ---- doing it */
+
+static bool make_case(const struct item *it, const struct problem *p,
+                      const struct device_info *info, struct record *config, struct variant *v,
+                      struct rejection *why)
+{
+    struct member m;
+    if (it->tile >= 0) {
+        return case_variant(&kinds[it->kind], &tiles[it->tile], p, info, config, v, why);
+    }
+    member_at(it->member, &m);
+    return member_config(&m, p, info, config, why) &&
+           hopper_variant(p, config, "sm_90a", v, NULL) == 0;
+}
+
+static bool soak_variant(int step, struct variant *out, char *name, size_t size)
+{
+    const struct item *it = &items[step];
+    struct problem p;
+    struct record config;
+    struct rejection why;
+    name_of(it, name, size);
+    return case_problem(&kinds[it->kind], &soak_shapes[kinds[it->kind].mode], &p) == 0 &&
+           make_case(it, &p, &h200, &config, out, &why);
+}
+
+static enum tally judge(struct lab *lab, const struct item *it, int step, const char *name,
+                        char *finding, size_t size)
+{
+    static struct ready ready;
+    struct rejection why;
+    struct record config;
+    struct variant v;
+    struct data *d = shelf_get(lab, it->kind, 0, &soak_shapes[kinds[it->kind].mode]);
+    progress_on(it->tile < 0 ? -1 : it->kind, it->tile, it->hash, name);
+    if (!make_case(it, &d->problem, &lab->info, &config, &v, &why)) {
+        return ILLEGAL;
+    }
+    pool_wait(progress->stage, step, progress_beat);
+    enum tally t = ready_make(&ready, lab, d, &config, &v, (int)(lab->info.sm_count + 1) / 2, name);
+    if (t == RIGHT && (!ready_right(&ready, lab, d, name, true, finding, size) ||
+                       !ready_steady(&ready, lab, d, it->launches, name))) {
+        t = WRONG;
+    }
+    ready_free(&ready);
+    return t;
+}
+
+static void say_progress(bool last)
+{
+    static double said_at;
+    static long launched;
+    if (!last) {
+        launched += items[progress->at].launches;
+    }
+    if (last || now() - said_at > SAY_SECONDS) {
+        said_at = now();
+        say("soak: %d steady, %d wrong, %d refused by the compiler, %d not legal at this size, of "
+            "%d; %ld launches by this child, %.0f s\n",
+            progress_counted(RIGHT), progress_counted(WRONG), progress_counted(REFUSED),
+            progress_counted(ILLEGAL), n_items, launched, progress_used());
+    }
+}
+
+static void soak_step(struct lab *lab, int step)
+{
+    static const char *const verdicts[TALLIES] = {"steady", "WRONG", "refused", "not legal"};
+    const struct item *it = &items[step];
+    char name[600], finding[400] = "";
+    if (it->tile >= 0 && progress->bad[it->kind][it->tile]) {
+        return;
+    }
+    name_of(it, name, sizeof(name));
+    const enum tally t = judge(lab, it, step, name, finding, sizeof(finding));
+    progress_count(t);
+    if (t == RIGHT) {
+        snprintf(finding, sizeof(finding), "%d launches", it->launches);
+    }
+    journal_add(name_of_stage, verdicts[t], it->hash, name, finding);
+    say_progress(false);
+}
+
+static void soak_end(struct lab *lab)
+{
+    (void)lab;
+    shelf_clear();
+    say_progress(true);
+}
+
+const struct stage stage_soak = {
+    .name = name_of_stage,
+    .limited = true,
+    .steps = soak_steps,
+    .variant = soak_variant,
+    .step = soak_step,
+    .end = soak_end,
+};

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The bench's own kernels (tools.cu), compiled and kept as the variants are. */
+#ifndef GEMMD_TESTS_GPU_HOPPER_TOOLS_H
+#define GEMMD_TESTS_GPU_HOPPER_TOOLS_H
+
+#include "kernels/family.h"
+
+void tools_variant(struct variant *v);
+
+#endif

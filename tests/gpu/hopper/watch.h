@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The stages of the bench and who does them: a child works, step by step, and this process watches
+ * it. A child that hangs or dies costs the step it was in: that is noted, its variant is left out
+ * from then on, and another child goes on. A whole GPU run is worth more than one bad kernel.
+ */
+#ifndef GEMMD_TESTS_GPU_HOPPER_WATCH_H
+#define GEMMD_TESTS_GPU_HOPPER_WATCH_H
+
+#include "tests/gpu/hopper/data.h"
+
+enum { KINDS_MAX = 64, TILES_MAX = 48, STAGES_MAX = 8 };
+
+struct lab { /* what a child works with */
+    struct gpu_module tools;
+    struct device_info info;
+};
+
+struct stage {
+    const char *name;
+    bool limited; /* by --seconds */
+    bool resumes; /* a step that a child died in is begun again, without what it died of */
+    /* How many; asked once, before there are children. Negative: it cannot be done. */
+    int (*steps)(void);
+    /* The variant that a step needs, for the pool; NULL: steps compile for themselves. */
+    bool (*variant)(int step, struct variant *out, char *name, size_t size);
+    void (*step)(struct lab *lab, int step);
+    void (*end)(struct lab *lab); /* of the stage, after its last step in this child */
+};
+
+enum tally { RIGHT, WRONG, REFUSED, ILLEGAL, TALLIES };
+
+struct bench_progress { /* between the child and its watcher */
+    struct {
+        volatile int next; /* the step to go on with */
+        volatile bool ended;
+        volatile double used; /* seconds */
+        volatile int count[TALLIES];
+    } stages[STAGES_MAX];
+    volatile int stage, at; /* being done */
+    volatile long beats;
+    volatile int failed;                     /* in all stages: wrong, hung or dead */
+    volatile char bad[KINDS_MAX][TILES_MAX]; /* of the first set: leave it out */
+    volatile int kind, tile;                 /* being done; -1: none of the first set */
+    char hash[HASH_HEX], what[600];          /* the variant being done; "": none */
+};
+extern struct bench_progress *progress;
+
+/* Says what is being done, should it be the last that is heard of this child. */
+void progress_on(int kind, int tile, const char *hash, const char *what);
+void progress_beat(void);
+void progress_count(enum tally t);
+int progress_counted(enum tally t); /* in this stage */
+double progress_used(void);         /* seconds of this stage, until its last step */
+
+int watch_run(void); /* all of --stages; the exit status */
+
+#endif
