@@ -60,6 +60,14 @@ def result_of(m, n, k):
             "samples_us": {}, "norms": {}, "wrong": {}, "left_out": [], "tuned": {}}
 
 
+def runs(plan):
+    try:
+        plan()
+    except cublaslt.CublasLtError:
+        return False
+    return True
+
+
 class Bench:
     def __init__(self, torch, device, clock, wanted, options):
         self.torch, self.device, self.clock, self.options = torch, device, clock, options
@@ -77,12 +85,12 @@ class Bench:
         right = self.torch.mm(x, w.t())
         outs = {name: self.torch.full_like(right, float("nan"))
                 for name in ("ours", "torch_mm", "cublaslt")}
-        candidates = {"torch_mm": lambda: self.torch.mm(x, w.t(), out=outs["torch_mm"])}
+        ops = {"torch_mm": lambda: self.torch.mm(x, w.t(), out=outs["torch_mm"])}
         for name, add in (("ours", self.ours), ("cublaslt", self.cublaslt)):
             op = add(result, x, w, outs[name])
             if op and self.right(result, name, op, outs[name], right):
-                candidates[name] = op
-        result["samples_us"] = self.clock.run(candidates, self.options.samples)
+                ops[name] = op
+        result["samples_us"] = self.clock.run(ops, self.options.samples)
         result["us"] = {c: statistics.median(t) for c, t in result["samples_us"].items()}
 
     def right(self, result, name, op, out, right):
@@ -116,16 +124,16 @@ class Bench:
         if not self.lt:
             return None
         try:
-            plans = self.lt.plans(x, w, out, self.stream)
-            tried = self.clock.run(dict(enumerate(plans)), TRY_SAMPLES) if plans else {}
+            plans = [p for p in self.lt.plans(x, w, out, self.stream) if runs(p)]
         except cublaslt.CublasLtError as e:
             result["left_out"].append(f"cublaslt: {e}")
             return None
+        if not plans:
+            result["left_out"].append("cublaslt: nothing that the heuristic proposes runs")
+            return None
+        tried = self.clock.run(dict(enumerate(plans)), TRY_SAMPLES)
         tried = {i: statistics.median(t) for i, t in tried.items()}
         result["cublaslt_tried_us"] = list(tried.values())
-        if not tried:
-            result["left_out"].append("cublaslt: the heuristic proposes nothing")
-            return None
         best = min(tried, key=tried.get)
         result["cublaslt_choice"] = best
         return plans[best]
