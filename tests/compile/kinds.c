@@ -135,7 +135,9 @@ static int by_hash(const void *a, const void *b)
 static void keep_distinct(struct kinds *k, uint32_t first)
 {
     uint32_t n = first;
-    qsort(k->entries + first, k->n - first, sizeof(*k->entries), by_hash);
+    if (k->n > first) {
+        qsort(k->entries + first, k->n - first, sizeof(*k->entries), by_hash);
+    }
     for (uint32_t i = first; i < k->n; i++) {
         if (n > first && strcmp(k->entries[n - 1].hash, k->entries[i].hash) == 0) {
             free(k->entries[i].config);
