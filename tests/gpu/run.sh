@@ -3,11 +3,14 @@
 # run.sh OUTDIR BUILD_DIR: every GPU test in one go, logs into OUTDIR, a short summary last.
 # Exit 0 when all passed, 77 without a GPU. Set GEMMD_TEST_ALL=1 for every variant of the space
 # (minutes more), GEMMD_BENCH_SECONDS to change how long the landscape may take (default 60).
+# The Hopper kernels: the first set of variants is checked and shortly soaked (hopper/main.c says
+# what else there is), then sanitize.sh; on other GPUs both are skipped.
 set -u
 out=$1 build=$2
 here=$(cd "$(dirname "$0")" && pwd)
 test=$build/tests/gpu/test_gpu_grouped_gemm
 bench=$build/tests/gpu/bench_gpu_portable
+hopper=$build/tests/gpu/hopper_bench
 mkdir -p "$out"
 dump=$(mktemp -d)
 trap 'rm -rf "$dump"' EXIT
@@ -49,9 +52,12 @@ if command -v compute-sanitizer > /dev/null; then
 else
     echo "SKIP sanitizer: compute-sanitizer is not installed" >> "$summary"
 fi
+step hopper 400 "$hopper" --cubins "$dump/cubins" --stages check,soak --soak 50 \
+    --jobs "$(nproc)" --seconds 200 --limit 390
+step sanitize 800 "$here/sanitize.sh" "$out" "$build" "$dump/cubins"
 grep -h -E '^(PASS|FAIL)' "$out/gemm.log" | head -n 40
 grep -h -A 2 '^grouped_gemm' "$out/bench.log" | head -n 60
-grep -h -E '^FAIL' "$out"/*.log | sort | uniq -c | sort -rn | head -n 20
+grep -h -E '^(FAIL|WRONG|UNSTEADY|DIED|HUNG)' "$out"/*.log | sort | uniq -c | sort -rn | head -n 20
 echo "---- summary"
 cat "$summary"
 exit $failed

@@ -29,6 +29,7 @@
  *   --tokens N, --shapes CSV time: rows with so many tokens (0: all), of this file
  *   --shape "M N K E topk"   time: this shape instead; may be given often
  *   --samples N, --gap-ms G  time: samples of each, idle time before each
+ *   --silence S              a child that finished nothing for so long hangs (10)
  *   --fork no                everything in one process, for debuggers and sanitizers
  */
 #include "kernels/family.h"

@@ -18,6 +18,7 @@ struct options options = {
     .seconds = 120,
     .limit = 240,
     .gap_ms = 8,
+    .silence = 10,
     .fork = true,
 };
 
@@ -45,6 +46,7 @@ static const struct {
     {"--seconds", &options.seconds},
     {"--limit", &options.limit},
     {"--gap-ms", &options.gap_ms},
+    {"--silence", &options.silence},
 };
 
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))

@@ -31,6 +31,7 @@ struct options {
     int jobs;    /* processes that compile */
     int tokens;  /* rows of moe.csv; 0: all */
     double seconds, limit, gap_ms;
+    double silence; /* seconds after which a child hangs */
     bool fork;
 };
 extern struct options options;

@@ -122,9 +122,9 @@ bool ready_steady(struct ready *r, struct lab *lab, struct data *d, int launches
         const int plan = i % PLANS;
         ready_launch(r, (enum plan)plan);
         data_again(d, &lab->tools, plan);
+        progress_beat();
         if (i % SOME == SOME - 1) {
-            gpu_wait();
-            progress_beat();
+            gpu_wait(); /* a hang is not to hide behind thousands of launches */
         }
     }
     const uint32_t differed = data_differed(d);

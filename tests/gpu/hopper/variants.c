@@ -60,7 +60,7 @@ static enum tally judge(struct lab *lab, const struct member *m, int step, char 
     struct rejection why = {0};
     struct record config;
     struct variant v;
-    char hash[HASH_HEX];
+    char hash[HASH_HEX], text[512], exact[600];
     const int which = (int)(m->random >> 1 & 1);
     struct data *d = shelf_get(lab, m->kind, which, &variant_shapes[which]);
     progress_on(-1, -1, m->hash, m->name);
@@ -74,9 +74,11 @@ static enum tally judge(struct lab *lab, const struct member *m, int step, char 
         say("FAULT %s: another variant with other values at run time\n", m->name);
         return WRONG;
     }
+    record_format(&config, text, sizeof(text));
+    snprintf(exact, sizeof(exact), "%s, shape %d, %s", kinds[m->kind].name, which, text);
     pool_wait(progress->stage, step, progress_beat);
-    enum tally t = ready_make(&ready, lab, d, &config, &v, FEW_SMS, m->name);
-    if (t == RIGHT && !ready_right(&ready, lab, d, m->name, false, finding, size)) {
+    enum tally t = ready_make(&ready, lab, d, &config, &v, FEW_SMS, exact);
+    if (t == RIGHT && !ready_right(&ready, lab, d, exact, false, finding, size)) {
         t = WRONG;
     }
     ready_free(&ready);

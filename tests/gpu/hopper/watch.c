@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,7 +17,7 @@
 #include "tests/gpu/hopper/stages.h"
 #include "tests/gpu/hopper/tools.h"
 
-enum { SILENCE_SECONDS = 10, CHILDREN_MAX = 40, SKIP = 77 };
+enum { CHILDREN_MAX = 40, SKIP = 77 };
 
 static const struct stage *const stages[] = {
     &stage_check, &stage_soak, &stage_variants, &stage_sample, &stage_time,
@@ -67,6 +68,10 @@ static void lab_open(struct lab *lab)
     void *cubin;
     char why[512];
     gpu_open(&lab->info);
+    if (!hopper_supports(&lab->info)) {
+        say("SKIP %s is no Hopper GPU (compute capability 9.0)\n", lab->info.name);
+        exit(SKIP);
+    }
     tools_variant(&v);
     if (cubin_get(&v, &cubin, why, sizeof(why)) != CUBIN_HERE) {
         say("FAULT the bench's own kernels: %s\n", why);
@@ -161,7 +166,7 @@ static enum outcome watch(pid_t child)
         if (progress->beats != beats) {
             beats = progress->beats;
             beat_at = now();
-        } else if (now() - beat_at > SILENCE_SECONDS) {
+        } else if (now() - beat_at > options.silence) {
             reap(child);
             say("HUNG in %s\n", progress->what);
             return DEAD;
@@ -192,6 +197,7 @@ static int supervise(void)
         fflush(NULL);
         pid_t child = fork();
         if (child == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL); /* who stops the watcher wants the GPU back */
             work(children == 0);
             _exit(0);
         }
