@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/answer.h"
+#include "kernels/family.h"
 #include "proto/message.h"
 
 int answer_check_size(const struct gemmd_answer *out, struct error *err)
@@ -82,5 +83,6 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     COPY_TEXT(out->family, a.family);
     COPY_TEXT(out->module, a.module);
     COPY_TEXT(out->note, a.note);
+    family_stamp_target(a.stamp, out->target);
     return answer_set_config(out, &a.config, err);
 }

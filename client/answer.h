@@ -10,7 +10,7 @@
 #include "proto/wire.h"
 
 /* The struct as it was in the first release: callers' structs are at least this large. */
-enum { ANSWER_SIZE_MIN = sizeof(struct gemmd_answer) };
+enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
 
 int answer_check_size(const struct gemmd_answer *out, struct error *err);
 /* An empty one of this library's size: nothing is known. */

@@ -8,7 +8,7 @@
 /* Sizes of the first release: callers' structs are at least this large. */
 enum {
     PROBLEM_SIZE_MIN = sizeof(struct gemmd_problem),
-    QUERY_SIZE_MIN = sizeof(struct gemmd_query),
+    QUERY_SIZE_MIN = offsetof(struct gemmd_query, target),
     OP_WORD_MAX = 128,
 };
 
@@ -133,7 +133,7 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
 bool ask_is_plain(const struct ask *a)
 {
     const struct gemmd_query *q = &a->query;
-    return a->key_len > 0 && !q->restrict_json && !q->configs_json &&
+    return a->key_len > 0 && !q->restrict_json && !q->configs_json && !q->target &&
            (q->atol == 0 || q->atol >= TOLERANCE) && (q->rtol == 0 || q->rtol >= TOLERANCE);
 }
 
@@ -309,6 +309,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
         {"atol", FIELD_REAL, .real = q->atol},
         {"rtol", FIELD_REAL, .real = q->rtol},
         {"seed", FIELD_INT, .integer = q->seed},
+        {"target", FIELD_TEXT, .text = q->target},
         {"restrict", FIELD_JSON, .text = q->restrict_json},
         {"configs", FIELD_JSON, .text = q->configs_json},
     };

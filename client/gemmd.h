@@ -170,10 +170,14 @@ struct gemmd_query {
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
     int64_t seed;           /* of inputs, routing and the random strategy */
+    const char *target;     /* only kernels of this name ("portable", "hopper", "cpu"), to compare
+                               them; NULL: the device's own choice, by architecture and problem. A
+                               target that is not the device's own choice restricts the search, as
+                               restrict_json does: its winner is "partial" */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
-     NULL, 0}
+     NULL, 0, NULL}
 
 struct gemmd_answer {
     size_t size;
@@ -188,10 +192,11 @@ struct gemmd_answer {
     bool saved;
     bool local;          /* from the in-process table, or made here (fallback) */
     char note[160];
+    char target[16];     /* whose config it is: "portable", "hopper", "cpu"; "": not known */
 };
 #define GEMMD_ANSWER_INIT                                                                          \
     {sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, \
-     ""}
+     "", ""}
 
 /* `query` may be NULL. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
@@ -208,6 +213,13 @@ GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *proble
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
+/* What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"; or any
+ * that gemmd_options names, NULL: the current one): the result of the protocol's `space` as JSON
+ * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of
+ * `query` (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
+GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
+                          const struct gemmd_query *query, char **result_json,
+                          struct gemmd_error *err);
 /* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the
  * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
@@ -251,7 +263,7 @@ enum gemmd_dtype {
     GEMMD_INT32 = 4,
     GEMMD_INT64 = 5
 };
-enum { GEMMD_ACCUMULATE = 1 };
+enum { GEMMD_ACCUMULATE = 1 }; /* an output in bf16 or fp16: only when the problem says accumulate */
 
 /* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. */
 struct gemmd_grouped_gemm_args {

@@ -49,8 +49,8 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
 {
     const struct session *s = &g->session;
     struct gemmd_answer answer;
-    int r = model_answer(&a->problem, s->has_device ? &s->device_info : NULL, s->device, why->text,
-                         &answer, err);
+    int r = model_answer(&a->problem, s->has_device ? &s->device_info : NULL, s->device,
+                         a->query.target, why->text, &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
         *err = *why;
         return why->code;

@@ -169,7 +169,10 @@ static int take_answers(struct many *m, const struct chunk *c, const struct wire
 static int ask_chunk(struct many *m, const struct chunk *c, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    wire_put_map(&params, 2);
+    wire_put_map(&params, m->query.target ? 3 : 2);
+    if (m->query.target) {
+        wire_put_kv_str(&params, "target", m->query.target);
+    }
     wire_put_kv_str(&params, "wait", m->query.wait == GEMMD_WAIT_CACHED ? "cached" : "now");
     wire_put_str(&params, "problems");
     wire_put_array(&params, c->n);

@@ -26,24 +26,22 @@ static int find_device(const struct device_info *known, const char *spec, struct
     return cpu_launch_backend.info(out, err);
 }
 
-static int choose(const struct problem *p, const struct device_info *info, struct gemmd_answer *a,
-                  struct error *err)
+static int choose(const struct problem *p, const struct device_info *info, const char *target,
+                  struct gemmd_answer *a, struct error *err)
 {
     const struct family *f = family_of_problem(p);
     if (!f) {
         return error_set(err, ERROR_UNKNOWN_OP, "no kernels for op %s are known here", p->op_name);
     }
-    const struct family_target *t = family_target_find(f, info, NULL);
-    if (!t) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)", f->name,
-                         info->name, info->arch);
-    }
+    const struct family_target *t;
     struct record config;
-    int r = t->choose(p, info, &config, err);
+    int r = family_target_choose(f, p, info, target, &t, err);
+    r = r ? r : t->choose(p, info, &config, err);
     if (r) {
         return r;
     }
     snprintf(a->family, sizeof(a->family), "%s", f->name);
+    snprintf(a->target, sizeof(a->target), "%s", t->label);
     if (info->peak_tflops > 0 && info->peak_gbps > 0) {
         a->floor_us = family_floor_us(f, p, info);
     }
@@ -51,7 +49,7 @@ static int choose(const struct problem *p, const struct device_info *info, struc
 }
 
 int model_answer(const struct gemmd_problem *p, const struct device_info *known, const char *spec,
-                 const char *why, struct gemmd_answer *out, struct error *err)
+                 const char *target, const char *why, struct gemmd_answer *out, struct error *err)
 {
     struct problem problem;
     struct device_info info;
@@ -61,7 +59,7 @@ int model_answer(const struct gemmd_problem *p, const struct device_info *known,
         return r;
     }
     *out = answer_none();
-    r = choose(&problem, &info, out, err);
+    r = choose(&problem, &info, target, out, err);
     if (r) {
         return r;
     }

@@ -20,11 +20,6 @@
 
 enum { EXIT_BUSY = 75, CHORES_MS = 1000 };
 
-const struct family_target *daemon_target(const struct daemon *d, const struct family *f)
-{
-    return family_target_find(f, &d->device, NULL);
-}
-
 int daemon_key(struct daemon *d, struct error *err)
 {
     struct scratch *x = d->scratch;
@@ -61,23 +56,25 @@ static void fail_start(struct daemon *d, const struct error *err)
 /* ---- what is known ---------------------------------------------------------------------------------- */
 
 /* Whether the row answers, or is only worth trying first. */
-static enum cache_rank rank_of(const struct daemon *d, const struct best *b,
+static enum cache_rank rank_of(struct daemon *d, const struct best *b,
                                const struct problem *bucket)
 {
     const struct family *f = family_of_problem(bucket);
-    const struct family_target *t = f ? daemon_target(d, f) : NULL;
-    char stamp[STAMP_MAX];
+    const struct family_target *t;
+    bool manual = strcmp(b->source, "manual") == 0;
+    char pinned[TARGET_MAX] = "";
     if (!f) {
         return CACHE_SERVES; /* gemmd only keeps it */
     }
-    if (!t || strcmp(b->source, "imported") == 0 || strcmp(b->source, "partial") == 0) {
+    if (manual) { /* a person may have chosen another target than the device does */
+        family_stamp_target(b->stamp, pinned);
+    }
+    if (strcmp(b->source, "imported") == 0 || strcmp(b->source, "partial") == 0 ||
+        daemon_target(d, bucket, pinned, &t, NULL) < 0 ||
+        strcmp(daemon_stamp(d, f, t), b->stamp) != 0) {
         return CACHE_HINT;
     }
-    family_stamp(f, t, &d->device, stamp);
-    if (strcmp(stamp, b->stamp) != 0) {
-        return CACHE_HINT;
-    }
-    return strcmp(b->source, "manual") == 0 ? CACHE_PINNED : CACHE_SERVES;
+    return manual ? CACHE_PINNED : CACHE_SERVES;
 }
 
 static void watch_chores(struct daemon *d);

@@ -44,12 +44,18 @@ struct scratch {
     struct key learned_key;
 };
 
+enum { STAMPS_MAX = 8 };
+
 struct daemon {
     uv_loop_t loop;
     const struct config *config; /* borrowed */
     struct device_info device;
     enum bucket_scheme scheme;
-    char stamp[STAMP_MAX];       /* of grouped_gemm here; "" when it has no kernels here */
+    char stamp[STAMP_MAX];       /* of grouped_gemm's first target here; "" when it has none */
+    struct {
+        const struct family_target *target;
+        char text[STAMP_MAX];
+    } stamps[STAMPS_MAX];        /* of daemon_stamp; a NULL target: free */
     char device_spec[PATHS_MAX];
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct server server;
@@ -76,8 +82,21 @@ int daemon_run(const struct config *c);
  * removed. Returns at once; may be called twice. */
 void daemon_stop(struct daemon *d, const char *why);
 
-/* The target that tunes this family here; NULL: none. */
-const struct family_target *daemon_target(const struct daemon *d, const struct family *f);
+/* The target that does a problem here: `label`, or when it is NULL or "" the device's own choice
+ * (family_target_choose). ERROR_NO_CONFIG, ERROR_INVALID. */
+int daemon_target(const struct daemon *d, const struct problem *p, const char *label,
+                  const struct family_target **out, struct error *err);
+/* family_stamp of this device, remembered: it hashes the whole source. Borrowed. */
+const char *daemon_stamp(struct daemon *d, const struct family *f, const struct family_target *t);
+/* Whether an answer is of this target, as far as its stamp says (of others' results it says
+ * nothing); any is of "". */
+bool daemon_on_target(const struct answer *a, const char *label);
+/* What a query's `target` comes to: checked, filled in when only given configs say it, and cleared
+ * when it is the device's own choice anyway, so that such a query is no other than one without.
+ * Not cleared while the key is pinned to a config of another target: that is not what was asked
+ * for. r->problem may be the true problem; e: the key's entry, or NULL. */
+int daemon_settle_target(struct daemon *d, struct request *r, const struct cache_entry *e,
+                         struct error *err);
 /* scratch->bucket and key (without id) of scratch->request.problem. */
 int daemon_key(struct daemon *d, struct error *err);
 /* An event for the ledger. */

@@ -34,6 +34,7 @@ struct job {
     bool again;             /* what was measured before a finished search does not count */
     bool background;        /* goes on when nobody waits */
     bool restricted;        /* its winner is `partial` */
+    char target[TARGET_MAX]; /* forced; "": none */
     bool cancelled;
     int64_t uid;            /* who asked first */
     struct list waiters;
@@ -52,6 +53,7 @@ struct job {
     struct record *known;    /* owned: the best so far, when it has to be verified again */
     bool manual;             /* `known` is a pin */
     bool stale;              /* and of another stamp */
+    char known_target[TARGET_MAX]; /* of `known`: a pin may be of another than is tuned */
     double atol, rtol;       /* as asked for; `known` is held to what it was held to before, too */
     char failed_variant[HASH_HEX]; /* of the last failed trial */
     unsigned deaths, unnamed_deaths;

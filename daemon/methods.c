@@ -247,6 +247,17 @@ int call_config(struct call *c, struct record *out, struct error *err)
     return status ? error_prefix(err, "config") : 0;
 }
 
+int call_target(struct call *c, char out[TARGET_MAX], struct error *err)
+{
+    const struct wire_obj *o = wire_find(c->params, "target");
+    out[0] = 0;
+    if (!o || wire_copy_str(o, out, TARGET_MAX)) {
+        return 0;
+    }
+    return error_set(err, ERROR_INVALID,
+                     "'target' must be the name of one; the `targets` of `space` has them");
+}
+
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
 {
     struct pending *p = calloc(1, size);

@@ -9,7 +9,7 @@
 
 #include "daemon/session.h"
 #include "proto/hash.h"
-#include "proto/record.h"
+#include "proto/message.h"
 
 struct daemon;
 
@@ -33,7 +33,8 @@ typedef int method(struct call *c, struct error *err);
 method method_get, method_tune, method_cancel;                      /* methods_get.c */
 method method_get_many;                                             /* methods_many.c */
 method method_hello, method_status;                                 /* methods_status.c */
-method method_check, method_space, method_module;                   /* methods_kernels.c */
+method method_check, method_module;                                 /* methods_kernels.c */
+method method_space;                                                /* methods_space.c */
 method method_list, method_show;                                    /* methods_list.c */
 method method_put, method_import;                                   /* methods_put.c */
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
@@ -48,6 +49,8 @@ int call_problem(struct call *c, struct error *err);
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
 /* params' "config": a map or one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
+/* params' "target"; "": none. */
+int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
 /* Refuses arguments that are not in the list (NULL-terminated), naming the nearest known one. */
 int call_only(struct call *c, const char *const names[], struct error *err);
 

@@ -11,7 +11,7 @@
 /* ---- pin ------------------------------------------------------------------------------------------- */
 
 static const char *const pin_names[] = {"problem", "config",   "atol", "rtol", "deadline_ms",
-                                        "iters",   "progress", "seed", "warmup", NULL};
+                                        "iters",   "progress", "seed", "target", "warmup", NULL};
 
 /* A pin is a query of strategy `given` whose list is the one config: the same params, written so. */
 static int as_query(struct call *c, struct error *err)
@@ -50,6 +50,7 @@ int method_pin(struct call *c, struct error *err)
     }
     status = status ? status : as_query(c, err);
     status = status ? status : call_problem(c, err);
+    status = status ? status : daemon_settle_target(d, &x->request, NULL, err);
     if (status < 0) {
         return status;
     }

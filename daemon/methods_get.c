@@ -23,14 +23,14 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
     /* The best of all is the best of a part that it belongs to. A given list is to be measured. */
     struct answer *a = &d->scratch->hint;
     return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           request_allows(r, &a->config);
+           request_allows(r, &a->config) && daemon_on_target(a, r->query.target);
 }
-
 
 static int reply_lower(struct call *c, const char *why, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    int status = tiers_answer(c->d, &x->request.problem, &x->bucket, &x->key, why, &x->answer, err);
+    int status = tiers_answer(c->d, &x->request.problem, &x->bucket, &x->key,
+                              x->request.query.target, why, &x->answer, err);
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
         schema_encode(&c->s->out, &answer_schema, &x->answer);
@@ -95,6 +95,10 @@ static int get(struct call *c, bool again, struct error *err)
     }
     x->request.query.again = x->request.query.again || again;
     const struct cache_entry *e = cache_find(&d->cache, &x->key);
+    status = daemon_settle_target(d, &x->request, e, err);
+    if (status < 0) {
+        return status;
+    }
     if (answers(d, e, &x->request)) {
         d->hits++;
         rpc_put_result(&c->s->out, c->id);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions about configs that need no measurement: is it valid, what is there to search, and the
- * compiled images. */
+/* Whether a config is valid, and the compiled images. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,38 +10,45 @@
 #include "kernels/device.h"
 #include "proto/limits.h"
 
-/* The target of the problem in scratch. */
-static int target_of(struct call *c, const struct family_target **out, struct error *err)
+/* The target that a config is of, or the one that is named; NULL: none takes it, and why. */
+static int judge(struct call *c, const struct family_target **out, struct rejection *why,
+                 struct error *err)
 {
-    const struct problem *p = &c->d->scratch->request.problem;
-    const struct family *f = family_of_problem(p);
-    *out = f ? daemon_target(c->d, f) : NULL;
-    if (!*out) {
-        return error_set(err, ERROR_NO_CONFIG, "there are no kernels for %s on %s", p->op_name,
-                         c->d->device.name);
+    const struct scratch *x = c->d->scratch;
+    const struct problem *p = &x->request.problem;
+    char label[TARGET_MAX];
+    int status = call_target(c, label, err);
+    status = status ? status : daemon_target(c->d, p, label, out, err);
+    if (status < 0) {
+        return status;
+    }
+    if (!label[0]) {
+        *out = family_target_of_config(family_of_problem(p), p, &c->d->device, &x->config, why);
+    } else if ((*out)->check(p, &x->config, &c->d->device, why)) {
+        *out = NULL;
     }
     return 0;
 }
 
 int method_check(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "config", NULL};
-    struct scratch *x = c->d->scratch;
-    const struct family_target *t;
+    static const char *const names[] = {"problem", "config", "target", NULL};
+    const struct family_target *t = NULL;
     struct rejection why;
     int status = call_only(c, names, err);
     status = status ? status : call_problem(c, err);
-    status = status ? status : call_config(c, &x->config, err);
-    status = status ? status : target_of(c, &t, err);
+    status = status ? status : call_config(c, &c->d->scratch->config, err);
+    status = status ? status : judge(c, &t, &why, err);
     if (status < 0) {
         return status;
     }
     struct wire_buf *b = &c->s->out;
-    bool valid = t->check(&x->request.problem, &x->config, &c->d->device, &why) == 0;
     rpc_put_result(b, c->id);
-    wire_put_map(b, valid ? 1 : 6);
-    wire_put_kv_bool(b, "valid", valid);
-    if (!valid) {
+    wire_put_map(b, t ? 2 : 6);
+    wire_put_kv_bool(b, "valid", t != NULL);
+    if (t) {
+        wire_put_kv_str(b, "target", t->label);
+    } else {
         wire_put_kv_str(b, "rule", why.rule);
         wire_put_kv_str(b, "message", why.text);
         wire_put_kv_str(b, "resource", why.resource);
@@ -50,83 +56,6 @@ int method_check(struct call *c, struct error *err)
         wire_put_kv_int(b, "limit", why.limit);
     }
     return 0;
-}
-
-/* ---- space ------------------------------------------------------------------------------------------ */
-
-static bool allowed(const void *ctx, const struct record *config)
-{
-    return request_allows(ctx, config);
-}
-
-static void put_value(struct wire_buf *b, const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        wire_put_bool(b, v->flag);
-        return;
-    case VALUE_INT:
-        wire_put_int(b, v->integer);
-        return;
-    case VALUE_REAL:
-        wire_put_real(b, v->real);
-        return;
-    case VALUE_TEXT:
-        wire_put_str(b, v->text);
-        return;
-    case VALUE_NONE:
-        break;
-    }
-    wire_put_nil(b);
-}
-
-static void put_space(struct wire_buf *b, const struct space *s)
-{
-    wire_put_map(b, 4);
-    wire_put_kv_int(b, "raw", (int64_t)s->raw);
-    wire_put_kv_int(b, "legal", s->n);
-    wire_put_str(b, "params");
-    wire_put_array(b, s->n_params);
-    for (uint32_t i = 0; i < s->n_params; i++) {
-        const struct param *p = &s->params[i];
-        wire_put_map(b, 4);
-        wire_put_kv_str(b, "name", p->name);
-        wire_put_kv_bool(b, "run_time", p->run_time);
-        wire_put_kv_str(b, "help", p->help);
-        wire_put_str(b, "values");
-        wire_put_array(b, p->n);
-        for (uint32_t k = 0; k < p->n; k++) {
-            put_value(b, &p->values[k]);
-        }
-    }
-    wire_put_str(b, "dropped");
-    wire_put_map(b, s->n_rules);
-    for (uint32_t i = 0; i < s->n_rules; i++) {
-        wire_put_kv_int(b, s->rules[i].rule, (int64_t)s->rules[i].dropped);
-    }
-}
-
-int method_space(struct call *c, struct error *err)
-{
-    struct scratch *x = c->d->scratch;
-    const struct family_target *t = NULL;
-    int status = request_unpack(&x->request, c->params, err);
-    status = status ? status : target_of(c, &t, err);
-    struct space *s = status ? NULL : calloc(1, sizeof(*s));
-    if (status == 0 && !s) {
-        status = error_set(err, ERROR_NO_MEMORY, "no memory for the space");
-    }
-    if (status < 0) {
-        return status;
-    }
-    status = space_build(s, t, &x->request.problem, &c->d->device, allowed, &x->request, err);
-    if (status == 0) {
-        rpc_put_result(&c->s->out, c->id);
-        put_space(&c->s->out, s);
-        space_deinit(s);
-    }
-    free(s);
-    return status;
 }
 
 /* ---- module ------------------------------------------------------------------------------------------ */

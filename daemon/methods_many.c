@@ -20,17 +20,27 @@ struct many {
     struct pending pending; /* first */
     struct chore chore;
     bool now;
+    char target[TARGET_MAX]; /* forced; "": none */
     size_t next;
     struct wire_buf answers; /* owned: those before next */
     size_t len;
     uint8_t problems[];      /* the packed list */
 };
 
-/* One problem: an answer, or an error map in its place. */
-static int put_one(struct daemon *d, const struct wire_obj *problem, bool now, struct wire_buf *out,
-                   struct error *err)
+static bool serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
 {
+    struct answer *a = &d->scratch->hint;
+    return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
+           (!q->target[0] ||
+            (cache_answer(&d->cache, e, a, NULL) == 0 && daemon_on_target(a, q->target)));
+}
+
+/* One problem: an answer, or an error map in its place. */
+static int put_one(struct many *m, const struct wire_obj *problem, struct error *err)
+{
+    struct daemon *d = m->pending.d;
     struct scratch *x = d->scratch;
+    struct wire_buf *out = &m->answers;
     const struct query usual = x->request.query;
     int status = problem_unpack(&x->request.problem, problem, err);
     status = status ? status : daemon_key(d, err);
@@ -38,20 +48,26 @@ static int put_one(struct daemon *d, const struct wire_obj *problem, bool now, s
         return status;
     }
     const struct cache_entry *e = cache_find(&d->cache, &x->key);
-    if (e && e->rank >= CACHE_SERVES && cache_verified(e, usual.atol, usual.rtol)) {
+    memcpy(x->request.query.target, m->target, sizeof(m->target));
+    status = daemon_settle_target(d, &x->request, e, err);
+    if (status < 0) {
+        return status;
+    }
+    if (serves(d, e, &x->request.query)) {
         d->hits++;
         cache_reply(e, out);
         return 0;
     }
     d->misses++;
     key_id(&x->key);
-    status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key,
-                          now ? "being tuned in the background" : "not tuned yet", &x->answer, err);
+    status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key, x->request.query.target,
+                          m->now ? "being tuned in the background" : "not tuned yet", &x->answer,
+                          err);
     if (status < 0) {
         return status;
     }
     schema_encode(out, &answer_schema, &x->answer);
-    if (now) {
+    if (m->now) {
         struct error full = ERROR_NULL; /* asked again, it will be queued then */
         struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
                            .background = true};
@@ -106,7 +122,7 @@ static bool slice(struct many *x)
     size_t n = wire_count(list);
     while (status == 0 && x->next < n) {
         struct error e = ERROR_NULL;
-        if (put_one(d, wire_at(list, x->next++), x->now, &x->answers, &e) < 0) {
+        if (put_one(x, wire_at(list, x->next++), &e) < 0) {
             wire_put_map(&x->answers, 3);
             wire_put_kv_str(&x->answers, "name", error_name(e.code));
             wire_put_kv_str(&x->answers, "message", e.text);
@@ -155,11 +171,13 @@ static int read_wait(struct call *c, bool *now, struct error *err)
 
 int method_get_many(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problems", "wait", NULL};
+    static const char *const names[] = {"problems", "target", "wait", NULL};
     const struct wire_obj *list = wire_find(c->params, "problems");
     bool now = false;
+    char target[TARGET_MAX];
     int status = call_only(c, names, err);
     status = status ? status : read_wait(c, &now, err);
+    status = status ? status : call_target(c, target, err);
     if (status == 0 && (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > MANY_MAX)) {
         status = error_set(err, ERROR_INVALID, "'problems' must be a list of at most %d problems",
                            MANY_MAX);
@@ -181,6 +199,7 @@ int method_get_many(struct call *c, struct error *err)
     p->ticket.gone = client_gone;
     server_chore_init(&x->chore, next_slice);
     x->now = now;
+    memcpy(x->target, target, sizeof(target));
     x->len = packed.len;
     memcpy(x->problems, packed.data, packed.len);
     if (!slice(x)) {

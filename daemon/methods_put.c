@@ -20,7 +20,6 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
                         struct error *err)
 {
     const struct family *f = family_of_problem(bucket);
-    const struct family_target *t = f ? daemon_target(d, f) : NULL;
     struct rejection why;
     if (config->n == 0) {
         return error_set(err, ERROR_INVALID, "the config is empty: it must name its parameters");
@@ -29,7 +28,10 @@ static int check_config(struct daemon *d, const struct problem *bucket, const st
         return error_set(err, ERROR_TOO_LARGE, "a config is at most %d bytes of text",
                          CONFIG_TEXT_MAX - 1);
     }
-    if (t && t->check(bucket, config, &d->device, &why)) {
+    /* Of whichever target: an old answer of the portable kernel is worth keeping on a device that
+     * has a better one by now. Where there are no kernels at all, there is nothing to check. */
+    if (f && family_target_find(f, &d->device, NULL) &&
+        !family_target_of_config(f, bucket, &d->device, config, &why)) {
         return error_set(err, why.code, "%s", why.text);
     }
     return 0;

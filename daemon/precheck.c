@@ -66,14 +66,14 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
                          "put a result first",
                          bucket->op_name);
     }
-    const struct family_target *t = daemon_target(d, f);
-    if (!t) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernels for %s (%s)", f->name,
-                         d->device.name, d->device.arch);
+    const struct family_target *t;
+    int status = daemon_target(d, bucket, r->query.target, &t, err);
+    if (status < 0) {
+        return status;
     }
     struct param params[PARAMS_MAX];
     uint32_t n = t->params(bucket, &d->device, params);
-    int status = check_restrictions(r, params, n, err);
+    status = check_restrictions(r, params, n, err);
     if (status == 0 && r->n_configs) {
         status = check_given(d, t, r, bucket, err);
     }
@@ -85,6 +85,9 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
 
 int precheck_space(struct daemon *d, const struct request *r, struct error *err)
 {
-    const struct family_target *t = daemon_target(d, family_of_problem(&r->problem));
-    return r->n_configs ? 0 : defaults_choose(d, t, &r->problem, &d->scratch->config, err);
+    const struct family_target *t;
+    int status = r->n_configs ? 0 : daemon_target(d, &r->problem, r->query.target, &t, err);
+    return status < 0 || r->n_configs
+               ? status
+               : defaults_choose(d, t, &r->problem, &d->scratch->config, err);
 }

@@ -96,6 +96,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->pin = w->pin;
     j->again = w->again;
     j->restricted = request_is_restricted(w->request);
+    memcpy(j->target, w->request->query.target, sizeof(j->target));
     j->uid = w->session ? (int64_t)w->session->uid : 0;
     j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
@@ -242,7 +243,7 @@ static void give_lower_tier(struct scheduler *s, struct waiter *w)
     }
     if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key,
+        status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key, j->target,
                               "deadline passed, the tuning goes on", &x->answer, &err);
     }
     j->background = true;

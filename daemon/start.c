@@ -146,7 +146,7 @@ int start_prepare(struct daemon *d, struct error *err)
         return status;
     }
     const struct family *f = family_find("grouped_gemm");
-    const struct family_target *t = f ? daemon_target(d, f) : NULL;
+    const struct family_target *t = f ? family_target_find(f, &d->device, NULL) : NULL;
     if (t) {
         family_stamp(f, t, &d->device, d->stamp);
     }

@@ -18,10 +18,12 @@ struct asked {
     const struct family_target *target;
 };
 
-static bool valid(const struct asked *q, const struct problem *p, const struct record *config)
+/* Of the target that is asked for, and legal: what was best for other kernels says nothing. */
+static bool valid(const struct asked *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
-    return q->target->check(p, config, &q->d->device, &why) == 0;
+    return daemon_on_target(a, q->target->label) &&
+           q->target->check(p, &a->config, &q->d->device, &why) == 0;
 }
 
 /* Whether one compiled module serves both problems with this config. */
@@ -73,9 +75,9 @@ static bool own_row(const struct asked *q, const char *why, struct answer *out)
     }
     if (e->rank >= CACHE_SERVES) {
         answer_note(out, "%s", why); /* asked to tune again, or more tightly: it is still the best */
-        return valid(q, q->problem, &out->config);
+        return valid(q, q->problem, out);
     }
-    if (strcmp(out->source, "partial") == 0 || !valid(q, q->problem, &out->config)) {
+    if (strcmp(out->source, "partial") == 0 || !valid(q, q->problem, out)) {
         return false;
     }
     bool imported = strcmp(out->source, "imported") == 0;
@@ -92,7 +94,7 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
     struct problem *other = &q->d->scratch->other;
     size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        if (cache_answer(c, near[i], out, NULL) < 0 || !valid(q, q->problem, &out->config) ||
+        if (cache_answer(c, near[i], out, NULL) < 0 || !valid(q, q->problem, out) ||
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
             continue;
         }
@@ -111,7 +113,8 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
 }
 
 int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
-                 const struct key *k, const char *why, struct answer *out, struct error *err)
+                 const struct key *k, const char *target, const char *why, struct answer *out,
+                 struct error *err)
 {
     struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k};
     q.family = family_of_problem(problem);
@@ -121,23 +124,19 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
                          "put a result first",
                          problem->op_name);
     }
-    q.target = daemon_target(d, q.family);
-    if (!q.target) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernels for %s (%s)",
-                         q.family->name, d->device.name, d->device.arch);
-    }
-    if (own_row(&q, why, out) || neighbour(&q, why, out)) {
-        return 0;
+    int status = daemon_target(d, problem, target, &q.target, err);
+    if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out)) {
+        return status;
     }
     answer_init(out);
-    int status = defaults_choose(d, q.target, problem, &out->config, err);
+    status = defaults_choose(d, q.target, problem, &out->config, err);
     if (status < 0) {
         return status;
     }
     unmeasured(&q, out, "default");
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q.family->name);
-    family_stamp(q.family, q.target, &d->device, out->stamp);
+    snprintf(out->stamp, sizeof(out->stamp), "%s", daemon_stamp(d, q.family, q.target));
     answer_note(out, "%s", why);
     return 0;
 }
@@ -146,7 +145,7 @@ static size_t add_hint(const struct asked *q, const struct cache_entry *e, size_
                        struct record *out)
 {
     struct answer *a = &q->d->scratch->hint;
-    if (cache_answer(&q->d->cache, e, a, NULL) < 0 || !valid(q, q->bucket, &a->config)) {
+    if (cache_answer(&q->d->cache, e, a, NULL) < 0 || !valid(q, q->bucket, a)) {
         return n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -158,13 +157,12 @@ static size_t add_hint(const struct asked *q, const struct cache_entry *e, size_
     return n + 1;
 }
 
-size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k, size_t max,
-                   struct record *out)
+size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,
+                   const char *target, size_t max, struct record *out)
 {
     struct asked q = {.d = d, .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
-    q.target = q.family ? daemon_target(d, q.family) : NULL;
-    if (!q.target || max == 0) {
+    if (max == 0 || daemon_target(d, bucket, target, &q.target, NULL) < 0) {
         return 0;
     }
     size_t n = 0;

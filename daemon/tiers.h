@@ -16,13 +16,15 @@
 
 struct daemon;
 
-/* `why` is for people: why there is no exact answer now. ERROR_NOT_FOUND: an op that gemmd only
- * keeps; ERROR_NO_CONFIG: nothing is valid, or no kernels for this device. */
+/* `target` is the forced one, or "". `why` is for people: why there is no exact answer now.
+ * ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is valid, or no kernels
+ * for this device. */
 int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
-                 const struct key *k, const char *why, struct answer *out, struct error *err);
+                 const struct key *k, const char *target, const char *why, struct answer *out,
+                 struct error *err);
 /* Configs worth trying first for a key: its own old ones, then the neighbours'. Returns how many
- * were written to out; each is valid for the bucket. */
-size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k, size_t max,
-                   struct record *out);
+ * were written to out; each is valid for the bucket, and of the target that does it. */
+size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,
+                   const char *target, size_t max, struct record *out);
 
 #endif

@@ -90,6 +90,7 @@ static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, str
     o->request = *j->request; /* its lists stay the job's */
     if (j->reverify) {
         snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "given");
+        memcpy(o->request.query.target, j->known_target, sizeof(j->known_target));
         o->request.n_configs = 1;
         o->request.configs = j->known;
     } else {
@@ -98,7 +99,8 @@ static int pack_order(struct daemon *d, struct job *j, struct tune_order *o, str
         if (o->hints) {
             struct key *k = &d->scratch->key;
             key_make(k, &j->request->problem, d->device.class, NULL);
-            o->n_hints = (uint32_t)tiers_hints(d, &j->request->problem, k, HINTS_MAX, o->hints);
+            o->n_hints = (uint32_t)tiers_hints(d, &j->request->problem, k, j->target, HINTS_MAX,
+                                               o->hints);
         }
     }
     if (j->closing) {
@@ -231,15 +233,24 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
 
 /* ---- beginning --------------------------------------------------------------------------------------- */
 
-static void stamp_trials(struct job *j)
+/* What is measured now is of this target, and right within the tolerances of the request. */
+static int stamp_job(struct daemon *d, struct job *j, const char *target, struct error *err)
 {
     const struct query *q = &j->request->query;
+    const struct problem *p = &j->request->problem;
+    const struct family_target *t;
+    int status = daemon_target(d, p, target, &t, err);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(j->stamp, sizeof(j->stamp), "%s", daemon_stamp(d, family_of_problem(p), t));
     memcpy(j->trial_stamp, j->stamp, sizeof(j->stamp));
     if (q->atol != USUAL_TOLERANCE || q->rtol != USUAL_TOLERANCE) {
         size_t n = strlen(j->stamp);
         snprintf(j->trial_stamp + n, sizeof(j->trial_stamp) - n, " atol=%g rtol=%g", q->atol,
                  q->rtol);
     }
+    return 0;
 }
 
 static int unpack(struct daemon *d, struct job *j, struct error *err)
@@ -257,12 +268,10 @@ static int unpack(struct daemon *d, struct job *j, struct error *err)
     struct query *q = &j->request->query;
     q->budget = q->budget ? q->budget : d->config->budget;
     q->budget_ms = q->budget_ms ? q->budget_ms : d->config->budget_ms;
-    const struct family *f = family_of_problem(&j->request->problem);
-    family_stamp(f, daemon_target(d, f), &d->device, j->stamp);
     j->atol = q->atol;
     j->rtol = q->rtol;
-    stamp_trials(j);
-    return precheck_space(d, j->request, err);
+    status = stamp_job(d, j, j->target, err);
+    return status ? status : precheck_space(d, j->request, err);
 }
 
 /* The tighter of both. The cache keeps floats: the shortest decimal is what was asked for then. */
@@ -285,13 +294,18 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
     if (!j->known || cache_answer(&d->cache, e, a, NULL) < 0) {
         return;
     }
+    family_stamp_target(a->stamp, j->known_target);
+    q->atol = tighter(q->atol, e->atol);
+    q->rtol = tighter(q->rtol, e->rtol);
+    if (stamp_job(d, j, j->known_target, NULL) < 0) { /* there is no such target any more */
+        q->atol = j->atol;
+        q->rtol = j->rtol;
+        return;
+    }
     record_copy(j->known, &a->config);
     j->reverify = true;
     j->manual = e->manual;
     j->stale = e->rank < CACHE_SERVES;
-    q->atol = tighter(q->atol, e->atol);
-    q->rtol = tighter(q->rtol, e->rtol);
-    stamp_trials(j);
 }
 
 /* What is known already: the answer (while the job was queued another one found it), or a config to
@@ -501,15 +515,18 @@ void tuning_search(struct daemon *d, struct job *j, const char *reason)
         daemon_event(d, "pin", j->uid, "%s: the pinned config does not hold under the new stamp: %.160s",
                      j->key, reason);
     }
+    /* What failed under tighter tolerances than those asked for may do now; and what is searched may
+     * be another target than the known one's. */
+    char before[STAMP_MAX];
+    memcpy(before, j->trial_stamp, sizeof(before));
     j->reverify = false;
-    if (q->atol == j->atol && q->rtol == j->rtol) {
+    q->atol = j->atol;
+    q->rtol = j->rtol;
+    stamp_job(d, j, j->target, NULL); /* it was there when the job began */
+    if (strcmp(before, j->trial_stamp) == 0) {
         send_order(d, j);
         return;
     }
-    /* What failed under tighter tolerances than those asked for may do now. */
-    q->atol = j->atol;
-    q->rtol = j->rtol;
-    stamp_trials(j);
     forget_done(j);
     ask_history(d, j);
 }

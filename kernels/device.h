@@ -76,7 +76,7 @@ struct device { /* embedded first in each device's own struct */
 };
 
 /* spec: "cuda:0" | "cuda:GPU-<uuid>" | "cuda" (= cuda:0) | "cpu" | "cpu:<threads>" |
- * "replay:<file>". */
+ * "replay:<file>"; for device_probe and compiler_open "cuda:sm_90a", too. */
 int device_open(const char *spec, struct device **out, struct error *err);
 /* What the device is, without a context on it and without opening it: gemmd asks its runner
  * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
@@ -110,6 +110,10 @@ extern const struct compiler_ops cuda_compiler_ops, cpu_compiler_ops, replay_com
 int cuda_probe(const char *spec, struct device_info *out, struct error *err);
 int cpu_probe(const char *spec, struct device_info *out, struct error *err);
 int replay_probe(const char *spec, struct device_info *out, struct error *err);
+/* "sm_90a": no device but an architecture, with the limits that it has everywhere and the size of
+ * its usual chip (kernels/devices/archs.c). Enough to list spaces and compile variants. ERROR_INVALID
+ * names those that are known. */
+int arch_describe(const char *arch, struct device_info *out, struct error *err);
 
 /* ---- modules on disk (kernels/modules.c) ------------------------------------------------------ */
 /*

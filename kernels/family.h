@@ -134,12 +134,22 @@ struct family_target {
     const char *label;  /* "portable", "hopper", "cpu" */
     const char *source; /* the text that its variants compile: the stamp hashes it */
     bool (*supports)(const struct device_info *info);
+    /* Whether it does a problem at all, whatever the config: 0, or 1 and *why. The same for a problem
+     * and for its bucket; a microsecond, since every miss asks. NULL: all that the op allows, and
+     * what it cannot do after all check() says of each config. */
+    int (*takes)(const struct problem *p, const struct device_info *info, struct rejection *why);
     /* The tunables of this problem here, fixed order. Returns how many. */
     uint32_t (*params)(const struct problem *p, const struct device_info *info,
                        struct param out[PARAMS_MAX]);
     /* 0: valid. 1: not, and *why says it. Checks everything that is knowable without a compiler:
-     * names and values, rules of the mode, agreement of flags with the problem, device limits. */
+     * names and values, rules of the mode, agreement of flags with the problem, device limits. A
+     * config that another target of the family takes is not valid here: a config alone says which
+     * target it is of. */
     int (*check)(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why);
+    /* Whether a legal config belongs into the space: 0; or 1 and *why: what it cannot win against. A
+     * rule of the space alone: a config that somebody asks for needs check() only. NULL: all do. */
+    int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
     /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */
     int (*choose)(const struct problem *p, const struct device_info *info, struct record *config,
@@ -196,15 +206,33 @@ extern const struct family *const families[]; /* NULL-terminated */
 void families_register(void); /* hands the ops to ops_set; call once at start */
 const struct family *family_find(const char *name);           /* NULL: none */
 const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
-/* The first target that supports the device; `label` NULL or a forced choice. */
+/* The first target that supports the device; `label` NULL or a name. For a problem ask the next. */
 const struct family_target *family_target_find(const struct family *f,
                                                const struct device_info *info, const char *label);
+/* Which target does a problem on a device. Everybody asks here (daemon, runner, devices, clients
+ * without a daemon), so that all agree: the first in the family's order that supports the device
+ * and takes the problem; where none takes it, the last that supports the device, whose check() says
+ * why not. `label`, unless NULL or "", forces the choice. ERROR_NO_CONFIG: no target supports the
+ * device, or the forced one does not take the problem; ERROR_INVALID: the device has no target of
+ * that name, and which it has. */
+int family_target_choose(const struct family *f, const struct problem *p,
+                         const struct device_info *info, const char *label,
+                         const struct family_target **out, struct error *err);
+/* The target that a config is of: the chosen one, when it accepts the config, else the first that
+ * does. NULL: none, and *why is what the chosen one says (its code is ERROR_NO_CONFIG when no target
+ * supports the device). */
+const struct family_target *family_target_of_config(const struct family *f, const struct problem *p,
+                                                    const struct device_info *info,
+                                                    const struct record *config,
+                                                    struct rejection *why);
 /* The target that a variant belongs to: the one whose source it compiles. NULL: none. */
 const struct family_target *family_target_of_variant(const struct family *f,
                                                      const struct variant *v);
 /* What makes an answer valid: "src=<hash> abi=1 target=portable compiler=nvrtc 13.0". */
 void family_stamp(const struct family *f, const struct family_target *t,
                   const struct device_info *info, char out[STAMP_MAX]);
+/* The label in a stamp; "" when it has none. */
+void family_stamp_target(const char *stamp, char out[TARGET_MAX]);
 /* Content identity of a variant for one compiler ("nvrtc 13.0"): names the module cache entry. */
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX]);
 /* max(flops / peak_tflops, bytes / peak_gbps) in microseconds. */
@@ -220,21 +248,52 @@ double random_unit(uint64_t *state); /* [0, 1) */
 struct space_point {
     uint8_t at[PARAMS_MAX]; /* index into each param's values */
 };
+struct space_setup { /* all borrowed, as long as the space is built */
+    const struct family_target *target;
+    const struct problem *problem;
+    const struct device_info *info;
+    bool (*allow)(const void *ctx, const struct record *config); /* NULL: all */
+    const void *ctx;
+};
+struct space_rule {
+    char rule[32];
+    uint64_t dropped; /* points that it was the first to drop */
+    char text[320];   /* what it said of the first of them */
+};
 struct space {
     uint32_t n_params;
-    struct param params[PARAMS_MAX];
-    uint32_t n;
-    struct space_point *points; /* owned; the legal ones, in lexicographic order */
-    uint64_t raw;               /* points of the product before rules */
+    struct param params[PARAMS_MAX]; /* run-time ones last: a variant's points stand together */
+    uint32_t n;                      /* legal points */
+    struct space_point *points;      /* owned; the legal ones, in lexicographic order */
+    uint64_t raw;                    /* points of the product before rules, so far */
+    uint32_t variants;               /* compile-time parts among the legal points */
+    uint32_t settings;               /* legal run-time settings of a variant, at most */
     uint32_t n_rules;
-    struct { char rule[32]; uint64_t dropped; } rules[64]; /* first rule that dropped each point */
+    struct space_rule rules[64];
+    /* Of space_more: where it is. */
+    struct space_setup setup;
+    bool keep, ended, all; /* `all`: whatever the target's worth() says */
+    uint64_t unworthy;
+    struct space_point at, last; /* the next point; the last legal one */
+    struct record config;        /* of `at` */
+    uint32_t room, in_variant;
 };
-/* `allow` (may be NULL) drops points before check() sees them (restrictions). */
+/* A whole space. `allow` (may be NULL) drops points before check() sees them (restrictions). Where a
+ * restriction leaves only points that are not worth() it, they are the space. */
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err);
+/* The same in parts, for who must not be away for long: a space may have hundreds of thousands of
+ * points, of a microsecond each. Without `keep` they are counted only. */
+int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err);
+/* Looks at up to `n` more points. 0: that was the last; SPACE_MORE; or ERROR_NO_MEMORY. */
+enum { SPACE_MORE = 1 };
+int space_more(struct space *s, uint32_t n, struct error *err);
 void space_deinit(struct space *s);
 void space_config(const struct space *s, uint32_t point, struct record *config);
+/* What people see of it, and of the other targets of the device: one map, docs/protocol.md says
+ * which (kernels/space_pack.c). */
+void space_pack(struct wire_buf *b, const struct space *s, const struct family *f);
 
 #endif

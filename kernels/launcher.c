@@ -53,25 +53,13 @@ static int backend_of(const void *image, size_t size, const struct launch_backen
         head.e_machine, cuda_launch_backend.elf_machine, cpu_launch_backend.elf_machine);
 }
 
-/* The best target that the device has and that takes the config. */
+/* The config says which target it is of, whatever the device would choose. */
 static int find_target(struct launcher *l, struct error *err)
 {
-    struct rejection first = {0}, why;
-    for (const struct family_target *const *t = l->family->targets; *t; t++) {
-        if (strcmp((*t)->kind, l->info.kind) != 0 || !(*t)->supports(&l->info)) {
-            continue;
-        }
-        if (!(*t)->check(&l->problem, &l->config, &l->info, &why)) {
-            l->target = *t;
-            return 0;
-        }
-        first = first.code ? first : why;
-    }
-    if (first.code) {
-        return error_set(err, first.code, "the config cannot be launched: %s", first.text);
-    }
-    return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)", l->family->name,
-                     l->info.name, l->info.arch);
+    struct rejection why;
+    l->target = family_target_of_config(l->family, &l->problem, &l->info, &l->config, &why);
+    return l->target ? 0
+                     : error_set(err, why.code, "the config cannot be launched: %s", why.text);
 }
 
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,

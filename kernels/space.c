@@ -2,10 +2,13 @@
 /*
  * The legal configs of a problem on a device: the product of the target's tunables, in
  * lexicographic order (the last tunable varies fastest), less what a restriction or a rule drops.
- * Each rule is counted, so that people can see why a space is as small as it is.
+ * Each rule is counted, with what it said first, so that people can see why a space is as small as
+ * it is. Run-time tunables come last, whatever order the target gives: the points of one variant
+ * then stand together, and can be counted without remembering them.
  *
- * check() is asked for every point. It is pure arithmetic, about a microsecond, and spaces have
- * thousands of points: cheaper than being clever about which rules concern which tunables.
+ * check() is asked for every point. It is pure arithmetic, about a microsecond: cheaper than being
+ * clever about which rules concern which tunables. But spaces have up to some hundred thousand
+ * points, so who must not be away for so long takes it in parts (space_more).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +18,9 @@
 
 enum { RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(((struct space *)0)->rules[0]) };
 
-static void count_rule(struct space *s, const char *rule)
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static void count_rule(struct space *s, const char *rule, const char *text)
 {
     for (uint32_t i = 0; i < s->n_rules; i++) {
         if (strcmp(s->rules[i].rule, rule) == 0) {
@@ -25,28 +30,56 @@ static void count_rule(struct space *s, const char *rule)
     }
     /* More rules than rows: the last row collects the rest. */
     uint32_t at = s->n_rules < RULES_MAX ? s->n_rules++ : RULES_MAX - 1;
-    if (s->rules[at].dropped) {
+    struct space_rule *r = &s->rules[at];
+    if (r->dropped) {
         rule = "others";
+        text = "";
     }
-    snprintf(s->rules[at].rule, sizeof(s->rules[at].rule), "%s", rule);
-    s->rules[at].dropped++;
+    snprintf(r->rule, sizeof(r->rule), "%s", rule);
+    snprintf(r->text, sizeof(r->text), "%s", text);
+    r->dropped++;
 }
 
-static int add_point(struct space *s, const struct space_point *at, uint32_t *room,
-                     struct error *err)
+static bool same_variant(const struct space *s, const struct space_point *a,
+                         const struct space_point *b)
 {
-    if (s->n == *room) {
-        uint32_t more = *room ? *room * 2 : 256;
+    for (uint32_t i = 0; i < s->n_params && !s->params[i].run_time; i++) {
+        if (a->at[i] != b->at[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void count_legal(struct space *s)
+{
+    bool fresh = s->n == 0 || !same_variant(s, &s->at, &s->last);
+    s->variants += fresh;
+    s->in_variant = fresh ? 1 : s->in_variant + 1;
+    s->settings = s->in_variant > s->settings ? s->in_variant : s->settings;
+    s->last = s->at;
+}
+
+static int add_point(struct space *s, struct error *err)
+{
+    if (s->keep && s->n == s->room) {
+        uint32_t more = s->room ? s->room * 2 : 256;
         struct space_point *points = realloc(s->points, more * sizeof(*points));
         if (!points) {
             return error_set(err, ERROR_NO_MEMORY, "no memory for a space of %u configs", more);
         }
         s->points = points;
-        *room = more;
+        s->room = more;
     }
-    s->points[s->n++] = *at;
+    if (s->keep) {
+        s->points[s->n] = s->at;
+    }
+    count_legal(s);
+    s->n++;
     return 0;
 }
+
+/* ---- walking --------------------------------------------------------------------------------- */
 
 static int set_value(const struct space *s, uint32_t param, uint32_t at, struct record *config,
                      struct error *err)
@@ -55,14 +88,14 @@ static int set_value(const struct space *s, uint32_t param, uint32_t at, struct 
 }
 
 /* The next point, or false after the last. Only what changed is set in `config`. */
-static bool step(const struct space *s, struct space_point *at, struct record *config)
+static bool step(struct space *s)
 {
     for (uint32_t i = s->n_params; i-- > 0;) {
-        bool carry = ++at->at[i] == s->params[i].n;
+        bool carry = ++s->at.at[i] == s->params[i].n;
         if (carry) {
-            at->at[i] = 0;
+            s->at.at[i] = 0;
         }
-        set_value(s, i, at->at[i], config, NULL);
+        set_value(s, i, s->at.at[i], &s->config, NULL);
         if (!carry) {
             return true;
         }
@@ -70,39 +103,95 @@ static bool step(const struct space *s, struct space_point *at, struct record *c
     return false;
 }
 
+/* Stable: within each kind the target's order holds. */
+static void run_time_last(struct space *s)
+{
+    for (uint32_t i = 1; i < s->n_params; i++) {
+        struct param p = s->params[i];
+        uint32_t k = i;
+        for (; !p.run_time && k > 0 && s->params[k - 1].run_time; k--) {
+            s->params[k] = s->params[k - 1];
+        }
+        s->params[k] = p;
+    }
+}
+
+int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err)
+{
+    memset(s, 0, sizeof(*s));
+    s->setup = *setup;
+    s->keep = keep;
+    s->n_params = setup->target->params(setup->problem, setup->info, s->params);
+    run_time_last(s);
+    record_init(&s->config);
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        int r = set_value(s, i, 0, &s->config, err);
+        if (r) {
+            return r;
+        }
+    }
+    return 0;
+}
+
+static int look(struct space *s, struct error *err)
+{
+    const struct space_setup *u = &s->setup;
+    struct rejection why;
+    s->raw++;
+    if (u->allow && !u->allow(u->ctx, &s->config)) {
+        count_rule(s, "restricted", "the restriction excludes it");
+    } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
+        count_rule(s, why.rule, why.text);
+    } else if (!s->all && u->target->worth &&
+               u->target->worth(u->problem, &s->config, u->info, &why)) {
+        s->unworthy++;
+        count_rule(s, why.rule, why.text);
+    } else {
+        return add_point(s, err);
+    }
+    return 0;
+}
+
+/* Who restricts a space to what is not worth it, wants that. step() has gone round: `at` and
+ * `config` are those of the first point again. */
+static void begin_again(struct space *s)
+{
+    s->all = true;
+    s->ended = false;
+    s->raw = s->unworthy = 0;
+    s->n_rules = 0;
+    memset(s->rules, 0, sizeof(s->rules));
+}
+
+int space_more(struct space *s, uint32_t n, struct error *err)
+{
+    for (; n > 0 && !s->ended; n--) {
+        int r = look(s, err);
+        if (r) {
+            space_deinit(s);
+            return r;
+        }
+        s->ended = !step(s);
+        if (s->ended && s->n == 0 && s->unworthy > 0) {
+            begin_again(s);
+        }
+    }
+    return s->ended ? 0 : SPACE_MORE;
+}
+
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err)
 {
-    *s = (struct space){0};
-    s->n_params = t->params(p, info, s->params);
-    struct record config;
-    record_init(&config);
-    struct space_point at = {0};
-    for (uint32_t i = 0; i < s->n_params; i++) {
-        int r = set_value(s, i, 0, &config, err);
-        if (r) {
-            return r;
-        }
+    const struct space_setup setup = {t, p, info, allow, ctx};
+    int r = space_begin(s, &setup, true, err);
+    if (r == 0) {
+        do {
+            r = space_more(s, UINT32_MAX, err);
+        } while (r == SPACE_MORE);
     }
-    uint32_t room = 0;
-    do {
-        struct rejection why;
-        s->raw++;
-        if (allow && !allow(ctx, &config)) {
-            count_rule(s, "restricted");
-        } else if (t->check(p, &config, info, &why)) {
-            count_rule(s, why.rule);
-        } else {
-            int r = add_point(s, &at, &room, err);
-            if (r) {
-                space_deinit(s);
-                return r;
-            }
-        }
-    } while (step(s, &at, &config));
-    return 0;
+    return r;
 }
 
 void space_deinit(struct space *s)

@@ -10,7 +10,7 @@
 #include "proto/hash.h"
 #include "proto/schema.h"
 
-enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160 };
+enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16 };
 
 /* ---- client <-> gemmd ---------------------------------------------------------------------- */
 
@@ -28,7 +28,8 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160 };
     X(T, INT, warmup, 0)        /* untimed launches per config (0: 3) */                           \
     X(T, REAL, atol, 0)         /* 0: 1e-2 */                                                      \
     X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \
-    X(T, INT, seed, 0)          /* inputs, routing, random strategy */
+    X(T, INT, seed, 0)          /* inputs, routing, random strategy */                             \
+    X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \

@@ -206,7 +206,7 @@ void request_pack(struct wire_buf *b, const struct request *r)
 
 bool request_is_restricted(const struct request *r)
 {
-    return r->n_restrict > 0 || r->n_configs > 0;
+    return r->n_restrict > 0 || r->n_configs > 0 || r->query.target[0];
 }
 
 /* 64 and 64.0 are one value to a person who restricts a space. */

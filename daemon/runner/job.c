@@ -233,10 +233,10 @@ static int find_target(struct job *j, struct error *err)
     if (!j->family) {
         return error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s", p->op_name);
     }
-    j->target = family_target_find(j->family, info, NULL);
-    if (!j->target) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernels for %s (%s, %s)",
-                         j->family->name, info->name, info->kind, info->arch);
+    int r = family_target_choose(j->family, p, info, j->order->request.query.target, &j->target,
+                                 err);
+    if (r) {
+        return r;
     }
     return j->family->workload_init(&j->workload, p, (uint64_t)j->order->request.query.seed, err);
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The cuda device of a gemmd that was built without CUDA headers: it takes the place of
- * kernels/devices/cuda and says why there is none.
+ * kernels/devices/cuda and says why there is none. What an architecture allows is known all the
+ * same.
  */
+#include <string.h>
+
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
@@ -23,9 +26,8 @@ static int device_none(const char *spec, struct device **out, struct error *err)
 
 int cuda_probe(const char *spec, struct device_info *out, struct error *err)
 {
-    (void)spec;
     *out = (struct device_info){0};
-    return no_device(err);
+    return strncmp(spec, "cuda:sm_", 8) == 0 ? arch_describe(spec + 5, out, err) : no_device(err);
 }
 
 static int compiler_none(const char *spec, struct compiler **out, struct error *err)

@@ -241,14 +241,14 @@ static void reference_block(void *ctx, uint32_t block)
 static int run_reference(struct cpu_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
-    const struct family_target *t = family_target_find(load->family, &d->base.info, NULL);
-    if (!t) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for the cpu device",
-                         load->family->name);
+    const struct family_target *t;
+    int r = family_target_choose(load->family, &load->problem, &d->base.info, NULL, &t, err);
+    if (r) {
+        return r;
     }
     w->expected = calloc((size_t)(load->n_checks * load->check_length), sizeof(double));
     struct launch *launch = calloc(1, sizeof(*launch));
-    int r = !w->expected || !launch
+    r = !w->expected || !launch
                 ? error_set(err, ERROR_NO_MEMORY, "no memory for the reference result")
                 : t->reference(load, w->buffers[0], load->check_at, w->expected, launch, err);
     if (r == 0) {

@@ -143,16 +143,16 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, CUdevicep
                             size_t bytes, struct error *err)
 {
     const struct workload *load = &w->workload;
-    const struct family_target *t = family_target_find(load->family, &d->base.info, NULL);
-    if (!t) {
-        return error_set(err, ERROR_NO_CONFIG, "family %s has no kernel for %s (%s)",
-                         load->family->name, d->base.info.name, d->base.info.arch);
+    const struct family_target *t;
+    int r = family_target_choose(load->family, &load->problem, &d->base.info, NULL, &t, err);
+    if (r) {
+        return r;
     }
     struct launch *l = calloc(1, sizeof(*l));
     if (!l) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a launch");
     }
-    int r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
+    r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
                          (double *)(uintptr_t)out, l, err);
     r = r ? r : load_reference(d, t, l->entry, err);
     r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);

@@ -211,56 +211,17 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_i
     return 0;
 }
 
-/* ---- what an architecture is ---------------------------------------------------------------- */
-
-/* "cuda:sm_90a": not a device but what kernels are compiled for, with the limits that the
- * architecture has everywhere and the size of its usual chip. Enough to list and compile variants.
- */
-static const struct {
-    const char *arch;
-    int major, minor, sms, smem_optin, smem_per_sm, l2_mib;
-} archs[] = {
-    {"sm_80", 8, 0, 108, 166912, 167936, 40},   {"sm_86", 8, 6, 84, 101376, 102400, 6},
-    {"sm_87", 8, 7, 16, 166912, 167936, 4},     {"sm_89", 8, 9, 142, 101376, 102400, 96},
-    {"sm_90a", 9, 0, 132, 232448, 233472, 50},  {"sm_100", 10, 0, 148, 232448, 233472, 126},
-    {"sm_120", 12, 0, 170, 101376, 102400, 96},
-};
-
-static int describe_arch(const char *arch, struct device_info *out, struct error *err)
-{
-    for (size_t i = 0; i < sizeof(archs) / sizeof(archs[0]); i++) {
-        if (strcmp(archs[i].arch, arch) != 0) {
-            continue;
-        }
-        *out = (struct device_info){.kind = "cuda",
-                                    .index = -1,
-                                    .sm_count = archs[i].sms,
-                                    .cc_major = archs[i].major,
-                                    .cc_minor = archs[i].minor,
-                                    .smem_optin = archs[i].smem_optin,
-                                    .smem_per_sm = archs[i].smem_per_sm,
-                                    .regs_per_block = 65536,
-                                    .warp_size = 32,
-                                    .l2_bytes = (int64_t)archs[i].l2_mib << 20};
-        snprintf(out->name, sizeof(out->name), "any %s", arch);
-        snprintf(out->arch, sizeof(out->arch), "%s", arch);
-        cuda_nvrtc_version(0, out->compiler, sizeof(out->compiler));
-        device_class_format(out);
-        return 0;
-    }
-    return error_set(err, ERROR_INVALID,
-                     "unknown architecture \"%s\": sm_80, sm_86, sm_87, sm_89, "
-                     "sm_90a, sm_100 and sm_120 are known",
-                     arch);
-}
-
 int cuda_probe(const char *spec, struct device_info *out, struct error *err)
 {
     const struct cuda_driver *cu;
     CUdevice device;
     *out = (struct device_info){0};
     if (strncmp(spec, "cuda:sm_", 8) == 0) {
-        return describe_arch(spec + 5, out, err);
+        int status = arch_describe(spec + 5, out, err);
+        if (status == 0) {
+            cuda_nvrtc_version(0, out->compiler, sizeof(out->compiler));
+        }
+        return status;
     }
     int r = cuda_driver_init(&cu, err);
     r = r ? r : cuda_find(cu, spec, &device, err);

@@ -26,7 +26,7 @@ struct replay_device {
 };
 
 struct prepared {
-    const struct family_target *target; /* NULL: this build has none for the recorded device */
+    const struct family *family; /* borrowed, static */
     struct problem problem;
     uint32_t index; /* in the landscape; n_problems: synthetic */
     uint64_t seed;
@@ -105,7 +105,7 @@ static int replay_prepare(struct device *base, const struct family *f, const str
         free(w);
         return r;
     }
-    w->target = family_target_find(f, &d->base.info, NULL);
+    w->family = f;
     w->problem = *p;
     w->seed = seed;
     pass(d, PREPARE_MS);
@@ -159,16 +159,17 @@ static double gauss(uint64_t *state)
     return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
 }
 
-/* The true time of a config in a synthetic landscape: the model, times what the model does not
- * know. */
+/* The true time of a config in a synthetic landscape: the model of its target, times what the model
+ * does not know. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
-                           const struct record *config)
+                           const struct kernel *k, const struct record *config)
 {
+    const struct family_target *t = family_target_of_variant(w->family, &k->variant);
     char text[512];
     problem_format(&w->problem, text, sizeof(text));
     uint64_t state = d->l->seed ^ hash64(text, strlen(text)) ^ replay_config_hash(config);
     random_next(&state);
-    double us = w->target->predict(&w->problem, config, &d->base.info, NULL);
+    double us = t->predict(&w->problem, config, &d->base.info, NULL);
     return us * exp(d->l->spread * gauss(&state));
 }
 
@@ -185,7 +186,7 @@ static int find_times(const struct replay_device *d, const struct prepared *w,
     if (e && e->status && e->status != ERROR_WRONG_RESULT && e->status != ERROR_CRASHED) {
         return error_set(err, e->status, "%s", e->why.text);
     }
-    if (e || (d->l->synthetic && w->target)) {
+    if (e || d->l->synthetic) {
         return 0;
     }
     char text[256];
@@ -209,7 +210,6 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
 {
     struct replay_device *d = (struct replay_device *)base;
     const struct landscape_entry *e;
-    (void)k;
     *n = 0;
     int r = injected(d, STAGE_TIME, config, NULL, err);
     r = r ? r : find_times(d, w, config, &e, err);
@@ -217,7 +217,7 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
         return r;
     }
     uint64_t state = w->seed ^ replay_config_hash(config) ^ (d->calls++ << 32);
-    double us = e && e->n ? 0 : synthetic_us(d, w, config);
+    double us = e && e->n ? 0 : synthetic_us(d, w, k, config);
     for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
         double sample = draw(d, e, us, &state);
         pass(d, sample / 1e3 + t->gap_ms + LAUNCH_MS);
@@ -238,7 +238,6 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
                          struct verdict *out, struct error *err)
 {
     struct replay_device *d = (struct replay_device *)base;
-    (void)k;
     (void)tol;
     *out = (struct verdict){.right = true, .max_error = NAN, .rel_norm = NAN};
     const struct fault *f = fault_find(d->l, STAGE_VERIFY, config, NULL);
@@ -260,9 +259,9 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
         out->right = false;
         snprintf(out->text, sizeof(out->text), "%s", e->why.text);
     }
-    double us = e                              ? (e->n ? d->l->samples[e->first] : 0)
-                : d->l->synthetic && w->target ? synthetic_us(d, w, config)
-                                               : 0;
+    double us = e                 ? (e->n ? d->l->samples[e->first] : 0)
+                : d->l->synthetic ? synthetic_us(d, w, k, config)
+                                  : 0;
     pass(d, VERIFY_MS + 3 * us / 1e3);
     return 0;
 }

@@ -4,7 +4,7 @@
  * taken through MessagePack by proto/, so that there is one reader of maps.
  *
  * A recorded failure of a compile or a load belongs to a variant, since that is all that is known
- * when it happens: its hash is computed here, by the family target of the recorded device.
+ * when it happens: its hash is computed here, by the target that the config is of.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -22,8 +22,7 @@ struct reader {
     struct wire_buf buf;
     const char *path;
     unsigned line;
-    bool faults_only;                   /* an overlay */
-    const struct family_target *target; /* of the current problem; NULL: this build has none */
+    bool faults_only; /* an overlay */
 };
 
 /* Room for one more element. */
@@ -101,8 +100,6 @@ static int read_problem(struct reader *r, const struct wire_obj *given, struct e
         return status;
     }
     problem_format(p, l->problems[l->n_problems++], sizeof(*l->problems));
-    const struct family *f = family_of_problem(p);
-    r->target = f ? family_target_find(f, &l->info, NULL) : NULL;
     return 0;
 }
 
@@ -137,11 +134,27 @@ static int read_samples(struct landscape *l, struct landscape_entry *e,
     return e->n ? 0 : error_set(err, ERROR_INVALID, "samples_us must hold at least one time");
 }
 
+/* 0: this build has no kernels for the recorded device. */
+static uint64_t variant_of(const struct landscape *l, const struct problem *p,
+                           const struct record *config)
+{
+    const struct family *f = family_of_problem(p);
+    const struct family_target *t = NULL;
+    struct rejection why;
+    struct variant v;
+    if (f) {
+        t = family_target_of_config(f, p, &l->info, config, &why);
+    }
+    if (f && !t) { /* recorded under other rules: what it would have been then */
+        family_target_choose(f, p, &l->info, NULL, &t, NULL);
+    }
+    return t && t->variant(p, config, l->info.arch, &v, NULL) == 0 ? replay_variant_hash(&v) : 0;
+}
+
 static int read_failure(struct reader *r, struct landscape_entry *e, const struct record *config,
                         const char *status, const struct wire_obj *line, struct error *err)
 {
     struct rejection *why = &e->why;
-    struct variant v;
     e->status = why->code = error_code_of(status);
     if (strcmp(error_name(e->status), status) != 0 || e->status == ERROR_NOT_FOUND) {
         return error_set(err, ERROR_INVALID, "unknown status \"%s\"", status);
@@ -153,10 +166,7 @@ static int read_failure(struct reader *r, struct landscape_entry *e, const struc
     snprintf(why->rule, sizeof(why->rule), "%s", why->resource[0] ? why->resource : status);
     wire_get_int(wire_find(line, "required"), &why->required);
     wire_get_int(wire_find(line, "limit"), &why->limit);
-    if (r->target &&
-        r->target->variant(&r->l->problem[e->problem], config, r->l->info.arch, &v, NULL) == 0) {
-        e->variant = replay_variant_hash(&v);
-    }
+    e->variant = variant_of(r->l, &r->l->problem[e->problem], config);
     return 0;
 }
 

@@ -41,6 +41,8 @@ extern const struct op grouped_gemm_op;
 extern const struct family_target grouped_gemm_cpu;
 extern const struct family_target grouped_gemm_cuda; /* cuda.c; only when built with CUDA */
 extern const struct family_target grouped_gemm_hopper; /* hopper.c; only when built with CUDA */
+int grouped_gemm_hopper_takes(const struct problem *p, const struct device_info *info,
+                              struct rejection *why); /* hopper_takes.c */
 
 /* Embedded sources (scripts/embed). */
 extern const char grouped_gemm_cpu_source[];

@@ -49,7 +49,7 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     }
 }
 
-static int64_t shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
     int64_t staging = (int64_t)t->consumers * t->staging * t->rows_each * ROW;
@@ -87,7 +87,7 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
-    t->smem = shared_bytes(v, t);
+    t->smem = hopper_shared_bytes(v, t);
 }
 
 /* ---- the tunables
@@ -142,7 +142,7 @@ static const int rows_values[] = {64, 128, 192, 256, -1};
 static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
-static const int stages_values[] = {3, 4, 5, 6, 7, 8, -1};
+static const int stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
 static const int staging_values[] = {1, 2, 4, -1};
 static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
@@ -442,8 +442,10 @@ const struct family_target grouped_gemm_hopper = {
     .label = "hopper",
     .source = grouped_gemm_hopper_source,
     .supports = hopper_supports,
+    .takes = grouped_gemm_hopper_takes,
     .params = hopper_tunables,
     .check = hopper_check,
+    .worth = hopper_worth,
     .choose = hopper_choose,
     .predict = hopper_predict,
     .variant = hopper_variant,

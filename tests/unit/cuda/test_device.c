@@ -286,6 +286,11 @@ static void test_choose_library(void **state)
 /* ---- a whole life ------------------------------------------------------------------------------
  */
 
+/* The stub is an sm_90a: hopper is its own choice, portable a forced one. */
+static const char *const targets[] = {"hopper", "portable"};
+enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
+static const char *target; /* of the lives to come */
+
 static void make_problem(struct problem *p)
 {
     struct error err = ERROR_NULL;
@@ -320,8 +325,9 @@ static int live_once(struct life *l, struct error *err)
         return r;
     }
     const struct device_ops *ops = l->device->ops;
-    const struct family_target *t = family_target_find(f, &l->device->info, NULL);
-    CHECK(t != NULL);
+    const struct family_target *t = NULL;
+    r = family_target_choose(f, &l->problem, &l->device->info, target, &t, err);
+    CHECK(r == 0 && strcmp(t->label, target) == 0);
     r = t->choose(&l->problem, &l->device->info, &l->config, err);
     r = r ? r : t->variant(&l->problem, &l->config, l->device->info.arch, &l->variant, err);
     r = r ? r : l->compiler->ops->compile(l->compiler, &l->variant, &l->image, err);
@@ -391,7 +397,10 @@ static void test_emulated_life(void **state)
     if (system("cc --version >/dev/null 2>&1") != 0) {
         skip();
     }
-    in_child(live_emulated, NULL);
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(live_emulated, NULL);
+    }
 }
 
 struct fault {
@@ -414,7 +423,10 @@ static void live_badly(const void *arg)
 static void test_life(void **state)
 {
     (void)state;
-    in_child(live_well, NULL);
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(live_well, NULL);
+    }
 }
 
 /* Launches: 1 fill x, 2 fill w, 3 reference, 4 candidate (verify). */
@@ -424,7 +436,7 @@ static void test_faults(void **state)
     static const struct fault faults[] = {
         {"cuLaunchKernelEx:4:719", ERROR_DEVICE_LOST, "CUDA_ERROR_LAUNCH_FAILED"},
         {"cuLaunchKernelEx:4:701", ERROR_RESOURCE, "too many registers"},
-        {"cuLaunchKernelEx:4:1", ERROR_INTERNAL, "launching grouped_gemm_portable"},
+        {"cuLaunchKernelEx:4:1", ERROR_INTERNAL, "launching grouped_gemm_"},
         {"cuStreamSynchronize:3:700", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuStreamSynchronize:3:702", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuStreamSynchronize:3:715", ERROR_DEVICE_LOST, "running the candidate"},
@@ -433,11 +445,20 @@ static void test_faults(void **state)
         {"cuEventSynchronize:1:719", ERROR_DEVICE_LOST, "running the candidate"},
         {"cuMemAlloc_v2:2:2", ERROR_NO_MEMORY, "free GPU memory"},
         {"cuModuleLoadData:2:209", ERROR_COMPILE, "newer CUDA"},
-        {"cuModuleGetFunction:1:500", ERROR_INVALID, "entry grouped_gemm_portable"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "entry grouped_gemm_"},
         {"cuFuncSetAttribute:1:1", ERROR_INTERNAL, "shared memory"},
     };
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        in_child(live_badly, &faults[i]);
+    static const struct fault of_maps[] = {
+        {"cuTensorMapEncodeTiled:1:1", ERROR_INTERNAL, "tensor map"},
+        {"cuTensorMapEncodeTiled:3:1", ERROR_INTERNAL, "tensor map"},
+    };
+    for (size_t i = 0; i < N_TARGETS * sizeof(faults) / sizeof(faults[0]); i++) {
+        target = targets[i % N_TARGETS];
+        in_child(live_badly, &faults[i / N_TARGETS]);
+    }
+    target = "hopper";
+    for (size_t i = 0; i < sizeof(of_maps) / sizeof(of_maps[0]); i++) {
+        in_child(live_badly, &of_maps[i]);
     }
 }
 
@@ -458,9 +479,8 @@ static void fail_nth(const void *arg)
     CHECK(err.text[0]);
 }
 
-static void test_every_call(void **state)
+static void fail_every(void)
 {
-    (void)state;
     int n = 1, code, passed = 0;
     /* A failed PCI id or NVML is no error: three passes in a row mean the end. */
     for (; passed < 3; n++) {
@@ -470,6 +490,15 @@ static void test_every_call(void **state)
         assert_true(n < 1000);
     }
     assert_true(n > 100);
+}
+
+static void test_every_call(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        fail_every();
+    }
 }
 
 static void static_memory(const void *arg)
@@ -504,8 +533,11 @@ static void memory_share(const void *arg)
 static void test_limits(void **state)
 {
     (void)state;
-    in_child(static_memory, NULL);
-    in_child(memory_share, NULL);
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(static_memory, NULL);
+        in_child(memory_share, NULL);
+    }
 }
 
 /* ---- a training job's launcher -------------------------------------------------------------- */
@@ -538,7 +570,9 @@ static void launch_job(const void *arg)
     int r = cuda_launch_backend.info(&info, &err);
     if (r == 0) {
         const struct family *family = family_find("grouped_gemm");
-        r = family_target_find(family, &info, NULL)->choose(&p, &info, &config, &err);
+        const struct family_target *t = family_target_find(family, &info, target);
+        CHECK(t != NULL);
+        r = t->choose(&p, &info, &config, &err);
         setenv("GEMMD_STUB_FAIL", f->fail && !strchr(f->fail, '=') ? f->fail : "", 1);
         r = r ? r : launcher_new(family, &p, &config, &image, sizeof(image), NULL, &l, &err);
     }
@@ -559,12 +593,13 @@ static void test_launcher(void **state)
         {"cuModuleLoadData:1:209", ERROR_COMPILE, "newer CUDA"},
         {"cuModuleLoadData:1:2", ERROR_NO_MEMORY, "free GPU memory"},
         {"cuFuncLoad:2:2", ERROR_NO_MEMORY, "free GPU memory"},
-        {"cuModuleGetFunction:1:500", ERROR_INVALID, "grouped_gemm_portable"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "looking for entry grouped_gemm_"},
         {"cuLaunchKernelEx:1:719", ERROR_DEVICE_LOST, "launching"},
         {"cuLaunchKernelEx:1:400", ERROR_INVALID, "the stream"},
     };
-    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-        in_child(launch_job, &faults[i]);
+    for (size_t i = 0; i < N_TARGETS * sizeof(faults) / sizeof(faults[0]); i++) {
+        target = targets[i % N_TARGETS];
+        in_child(launch_job, &faults[i / N_TARGETS]);
     }
 }
 

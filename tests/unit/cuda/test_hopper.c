@@ -152,8 +152,7 @@ static void test_supports(void **state)
     assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, "hopper"),
                      &grouped_gemm_hopper);
     assert_null(family_target_find(&grouped_gemm_family, &other, "hopper"));
-    /* chosen by name only, until the tuner has been measured on it */
-    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, NULL), &grouped_gemm_cuda);
+    assert_ptr_equal(family_target_find(&grouped_gemm_family, &h200, NULL), &grouped_gemm_hopper);
 }
 
 /* ---- the default ---------------------------------------------------------------------------- */

@@ -25,8 +25,25 @@ static void test_sentences(void **state)
     assert_string_equal(cuda_compiler_ops.kind, "cuda");
 }
 
+/* What a GPU of an architecture allows is known without one, and without CUDA. */
+static void test_architectures(void **state)
+{
+    (void)state;
+    struct device_info info;
+    assert_ok(cuda_probe("cuda:sm_90a", &info, err));
+    assert_string_equal(info.kind, "cuda");
+    assert_string_equal(info.arch, "sm_90a");
+    assert_int_equal(info.cc_major, 9);
+    assert_int_equal(info.smem_optin, 232448);
+    assert_string_equal(info.compiler, "");
+    assert_fails(cuda_probe("cuda:sm_12", &info, err), ERROR_INVALID, "sm_90a, sm_100 and sm_120");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sentences)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sentences),
+        cmocka_unit_test(test_architectures),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

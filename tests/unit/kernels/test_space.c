@@ -116,6 +116,136 @@ static void test_restriction(void **state)
     space_deinit(&all);
 }
 
+/* Counted part by part, a space is what it is as a whole. */
+static void test_in_parts(void **state)
+{
+    (void)state;
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct space whole, parts;
+    struct error err;
+    problem_of(&p, problems[0]);
+    const struct space_setup setup = {
+        .target = &grouped_gemm_cpu, .problem = &p, .info = &info};
+    assert_int_equal(space_build(&whole, &grouped_gemm_cpu, &p, &info, NULL, NULL, &err), 0);
+    for (int keep = 0; keep < 2; keep++) {
+        int r, turns = 0;
+        assert_int_equal(space_begin(&parts, &setup, keep, &err), 0);
+        while ((r = space_more(&parts, 7, &err)) == SPACE_MORE) {
+            turns++;
+        }
+        assert_int_equal(r, 0);
+        assert_int_equal(space_more(&parts, 7, &err), 0); /* nothing more happens */
+        assert_int_equal(turns, (whole.raw - 1) / 7);
+        assert_int_equal(parts.raw, whole.raw);
+        assert_int_equal(parts.n, whole.n);
+        assert_int_equal(parts.variants, whole.variants);
+        assert_int_equal(parts.settings, whole.settings);
+        assert_int_equal(parts.n_rules, whole.n_rules);
+        assert_int_equal(parts.points != NULL, keep);
+        if (keep) {
+            assert_memory_equal(parts.points, whole.points, whole.n * sizeof(*whole.points));
+        }
+        space_deinit(&parts);
+    }
+    space_deinit(&whole);
+}
+
+/* A space of its own, with a run-time tunable in the middle: shape is A x R x B, and of B=2 only one
+ * setting of R is legal. */
+static uint32_t made_params(const struct problem *p, const struct device_info *info,
+                            struct param out[PARAMS_MAX])
+{
+    (void)p;
+    (void)info;
+    out[0] = (struct param){.name = "A", .n = 2, .values = {VALUE_OF_INT(1), VALUE_OF_INT(2)}};
+    out[1] = (struct param){.name = "R",
+                            .run_time = true,
+                            .n = 3,
+                            .values = {VALUE_OF_INT(1), VALUE_OF_INT(2), VALUE_OF_INT(3)}};
+    out[2] = (struct param){.name = "B", .n = 2, .values = {VALUE_OF_INT(1), VALUE_OF_INT(2)}};
+    return 3;
+}
+
+static int made_check(const struct problem *p, const struct record *config,
+                      const struct device_info *info, struct rejection *why)
+{
+    (void)p;
+    (void)info;
+    int64_t a = record_int(config, "A", 0), b = record_int(config, "B", 0),
+            r = record_int(config, "R", 0);
+    if (a == 2 && b == 1) {
+        return rejection_set(why, ERROR_INVALID, "no_21", "A=2 with B=1, where R=%d", (int)r);
+    }
+    return b == 2 && r != 2 ? rejection_set(why, ERROR_INVALID, "r_2", "R=%d", (int)r) : 0;
+}
+
+static void test_what_is_counted(void **state)
+{
+    (void)state;
+    const struct family_target made = {
+        .kind = "cpu", .label = "made", .params = made_params, .check = made_check};
+    struct device_info info = cpu_like();
+    struct problem p;
+    struct space s;
+    problem_of(&p, problems[0]);
+    assert_ok(space_build(&s, &made, &p, &info, NULL, NULL, err));
+    assert_string_equal(s.params[0].name, "A");
+    assert_string_equal(s.params[1].name, "B");
+    assert_string_equal(s.params[2].name, "R"); /* run time: last */
+    assert_int_equal(s.raw, 12);
+    assert_int_equal(s.n, 5); /* A=1 B=1: three; A=1 B=2, A=2 B=2: one each */
+    assert_int_equal(s.variants, 3);
+    assert_int_equal(s.settings, 3);
+    assert_int_equal(s.n_rules, 2);
+    assert_string_equal(s.rules[0].rule, "r_2");
+    assert_int_equal(s.rules[0].dropped, 4);
+    assert_string_equal(s.rules[0].text, "R=1"); /* of the first */
+    assert_string_equal(s.rules[1].rule, "no_21");
+    assert_int_equal(s.rules[1].dropped, 3);
+    assert_string_equal(s.rules[1].text, "A=2 with B=1, where R=1");
+    space_deinit(&s);
+}
+
+static void test_packed(void **state)
+{
+    (void)state;
+    struct device_info info;
+    struct problem p;
+    struct space s;
+    struct error err;
+    struct wire_buf b = WIRE_BUF_NULL;
+    struct wire_doc *doc = wire_doc_new();
+    const struct wire_obj *map, *targets;
+    bool takes = true;
+    char text[200];
+    assert_int_equal(arch_describe("sm_90a", &info, &err), 0);
+    problem_of(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 accumulate=true");
+    assert_int_equal(space_build(&s, &grouped_gemm_cuda, &p, &info, NULL, NULL, &err), 0);
+    space_pack(&b, &s, &grouped_gemm_family);
+    assert_int_equal(wire_decode(doc, b.data, b.len, &map, &err), 0);
+    assert_true(wire_copy_str(wire_find(map, "target"), text, sizeof(text)));
+    assert_string_equal(text, "portable");
+    int64_t legal = 0, variants = 0, settings = 0;
+    assert_true(wire_get_int(wire_find(map, "legal"), &legal) && legal == s.n);
+    assert_true(wire_get_int(wire_find(map, "variants"), &variants));
+    assert_true(wire_get_int(wire_find(map, "settings"), &settings));
+    assert_int_equal(variants * settings, legal); /* GROUP_SIZE_M decides nothing */
+    assert_int_equal(wire_count(wire_find(map, "dropped")), s.n_rules);
+    assert_int_equal(wire_count(wire_find(map, "reasons")), s.n_rules);
+    targets = wire_find(map, "targets");
+    assert_int_equal(wire_count(targets), 2);
+    assert_true(wire_copy_str(wire_find(wire_at(targets, 0), "name"), text, sizeof(text)));
+    assert_string_equal(text, "hopper");
+    assert_true(wire_get_bool(wire_find(wire_at(targets, 0), "takes"), &takes) && !takes);
+    assert_true(wire_copy_str(wire_find(wire_at(targets, 0), "why"), text, sizeof(text)));
+    assert_non_null(strstr(text, "fp32"));
+    assert_null(wire_find(wire_at(targets, 1), "why"));
+    space_deinit(&s);
+    wire_doc_free(doc);
+    wire_buf_deinit(&b);
+}
+
 static void test_small_cache(void **state)
 {
     (void)state;
@@ -250,6 +380,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_config), cmocka_unit_test(test_variant_identity),
         cmocka_unit_test(test_restriction),  cmocka_unit_test(test_small_cache),
+        cmocka_unit_test(test_in_parts),     cmocka_unit_test(test_what_is_counted),
+        cmocka_unit_test(test_packed),
         cmocka_unit_test(test_rejections),   cmocka_unit_test(test_choose),
         cmocka_unit_test(test_predict),      cmocka_unit_test(test_stamp),
     };

@@ -205,9 +205,13 @@ static void test_same_seed_same_times(void **state)
     for (int i = 0; i < 2; i++) {
         struct world w;
         struct error err = ERROR_NULL;
+        struct kernel *k;
+        struct rejection why;
         open_world(&w, HEADER "{\"synthetic\": {\"seed\": 5}}\n");
         assert_int_equal(prepare(&w, 1, &err), 0);
-        assert_int_equal(times(&w, NULL, CONFIG_B, 0, us[i], &n, &err), 0);
+        assert_int_equal(compile_and_load(&w, CONFIG_B, &k, &why, &err), 0);
+        assert_int_equal(times(&w, k, CONFIG_B, 0, us[i], &n, &err), 0);
+        w.device->ops->unload(w.device, k);
         close_world(&w);
     }
     assert_memory_equal(us[0], us[1], n * sizeof(us[0][0]));

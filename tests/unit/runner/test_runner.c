@@ -19,6 +19,7 @@
 #define SMALL            "grouped_gemm mode=forward M=64 N=64 K=64 experts=4"
 #define LARGE            "grouped_gemm mode=forward M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true"
 #define SYNTHETIC        "replay:" TEST_DATA "/synthetic.jsonl"
+#define HOPPER           "replay:" TEST_DATA "/synthetic-hopper.jsonl"
 #define RECORDED         "replay:" TEST_DATA "/cpu-small.jsonl"
 #define RECORDED_PROBLEM "grouped_gemm mode=forward M=128 N=128 K=128 experts=4"
 
@@ -478,6 +479,76 @@ static void test_resume_restricted(void **state)
     child_end(&c);
 }
 
+/* ---- targets --------------------------------------------------------------------------------- */
+
+/* `schedule` is a parameter of the target hopper and of no other. */
+static void check_targets(const struct child *c, bool hopper)
+{
+    assert_true(c->n_trials > 3);
+    for (uint32_t i = 0; i < c->n_trials; i++) {
+        const struct record *config = &c->trials[i].config;
+        assert_string_equal(c->trials[i].status, "ok");
+        assert_int_equal(record_text(config, "schedule", NULL) != NULL, hopper);
+        assert_true(c->trials[i].predicted_us > 0);
+    }
+    assert_int_equal(record_text(&c->result.config, "schedule", NULL) != NULL, hopper);
+}
+
+static void tune_target(struct child *c, const char *problem, const char *target)
+{
+    struct tune_order *o = order_new(problem);
+    o->request.query.budget = 8;
+    snprintf(o->request.query.target, sizeof(o->request.query.target), "%s", target);
+    child_forget(c);
+    child_tune(c, o);
+    order_free(o);
+}
+
+static void test_one_target_per_job(void **state)
+{
+    (void)state;
+    struct child c;
+    const char *sums = "grouped_gemm mode=dW M=512 N=512 K=512 experts=4 accumulate=true";
+    start(&c, HOPPER);
+    tune_target(&c, LARGE, "");
+    must_work(&c);
+    check_targets(&c, true);
+    double own_us = c.result.time_us;
+    tune_target(&c, LARGE, "portable");
+    must_work(&c);
+    check_targets(&c, false);
+    assert_true(c.result.time_us > own_us); /* each by the model of its own target */
+    tune_target(&c, LARGE, "hopper");
+    must_work(&c);
+    check_targets(&c, true);
+    assert_true(c.result.time_us < 1.1 * own_us);
+    tune_target(&c, sums, ""); /* not of hopper */
+    must_work(&c);
+    check_targets(&c, false);
+    tune_target(&c, sums, "hopper");
+    must_fail(&c, ERROR_NO_CONFIG, "target hopper does not do this problem: accumulate");
+    tune_target(&c, LARGE, "cutlass");
+    must_fail(&c, ERROR_INVALID, "it has: hopper, portable");
+    must_exit(child_end(&c), RUNNER_EXIT_OK);
+}
+
+static void test_hints_of_another_target_are_passed_over(void **state)
+{
+    (void)state;
+    struct child c;
+    struct record portable[2];
+    char text[CONFIG_TEXT_MAX];
+    ranked_configs(portable, 2);
+    config_text(&portable[1], text);
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 4;
+    order_hint(o, text);
+    run_order(&c, HOPPER, o);
+    must_work(&c);
+    check_targets(&c, true);
+    child_end(&c);
+}
+
 static void test_failures_of_earlier_runs_are_done_too(void **state)
 {
     (void)state;
@@ -838,6 +909,8 @@ int main(void)
         cmocka_unit_test(test_ties_are_settled),
         cmocka_unit_test(test_resume_measures_nothing_twice),
         cmocka_unit_test(test_resume_restricted),
+        cmocka_unit_test(test_one_target_per_job),
+        cmocka_unit_test(test_hints_of_another_target_are_passed_over),
         cmocka_unit_test(test_failures_of_earlier_runs_are_done_too),
         cmocka_unit_test(test_avoid),
         cmocka_unit_test(test_cancel_busy_ping),

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The space of a problem without a daemon and without the device: who plans a tuning on a laptop
+ * sees there what the GPU's gemmd would search.
+ */
+#include <string.h>
+
+#include "client/ask.h"
+#include "client/find.h"
+#include "client/handle.h"
+#include "kernels/device.h"
+#include "kernels/launcher.h"
+#include "proto/request.h"
+
+static bool allowed(const void *ctx, const struct record *config)
+{
+    return request_allows(ctx, config);
+}
+
+static int find_device(const char *spec, struct device_info *out, struct error *err)
+{
+    if (spec) {
+        return device_probe(spec, out, err);
+    }
+    return find_current_cuda(out) ? 0 : cpu_launch_backend.info(out, err);
+}
+
+/* The ask as the daemon would read it, so that it is refused for the same reasons. */
+static int read_request(const struct ask *a, struct wire_doc *doc, struct request *out,
+                        struct error *err)
+{
+    struct problem checked; /* registers the ops, too */
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    int r = ask_to_problem(&a->problem, &checked, err);
+    r = r ? r : ask_pack(&params, a, 0, err);
+    if (r == 0 && params.failed) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    r = r ? r : wire_decode(doc, params.data, params.len, &map, err);
+    return r ? r : request_unpack(out, map, err);
+}
+
+static int to_json(const struct space *s, const struct family *f, struct wire_doc *doc, char **out,
+                   struct error *err)
+{
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    space_pack(&b, s, f);
+    if (b.failed) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a space");
+    }
+    int r = wire_decode(doc, b.data, b.len, &map, err);
+    return r ? r : wire_to_json(map, out, err);
+}
+
+static int count(const struct request *q, const struct device_info *info, struct wire_doc *doc,
+                 char **out, struct error *err)
+{
+    const struct family *f = family_of_problem(&q->problem);
+    const struct family_target *t;
+    struct space space;
+    if (!f) {
+        return error_set(err, ERROR_NO_CONFIG, "no kernels for op %s are known here",
+                         q->problem.op_name);
+    }
+    int r = family_target_choose(f, &q->problem, info, q->query.target, &t, err);
+    if (r) {
+        return r;
+    }
+    const struct space_setup setup = {.target = t,
+                                      .problem = &q->problem,
+                                      .info = info,
+                                      .allow = q->n_restrict ? allowed : NULL,
+                                      .ctx = q};
+    r = space_begin(&space, &setup, false, err);
+    while (r == 0 && (r = space_more(&space, UINT32_MAX, err)) == SPACE_MORE) {
+        r = 0;
+    }
+    r = r ? r : to_json(&space, f, doc, out, err);
+    space_deinit(&space);
+    return r;
+}
+
+static int make(const struct ask *a, const char *device, char **out, struct error *err)
+{
+    struct device_info info;
+    struct request request = {0};
+    struct wire_doc *doc = wire_doc_new();
+    if (!doc) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    int r = read_request(a, doc, &request, err);
+    r = r ? r : find_device(device, &info, err);
+    r = r ? r : count(&request, &info, doc, out, err);
+    request_deinit(&request);
+    wire_doc_free(doc);
+    return r;
+}
+
+int gemmd_space(const char *device, const struct gemmd_problem *problem,
+                const struct gemmd_query *query, char **result_json, struct gemmd_error *err)
+{
+    struct ask a;
+    struct error e;
+    int r = result_json ? 0 : error_set(&e, ERROR_INVALID, "result_json may not be NULL");
+    if (r == 0) {
+        *result_json = NULL;
+    }
+    r = r ? r : ask_problem(&a, problem, &e);
+    r = r ? r : ask_query(&a, query, &e);
+    r = r ? r : make(&a, device, result_json, &e);
+    return handle_result(r, &e, err);
+}

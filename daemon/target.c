@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Which target does what, as the daemon sees it (kernels/family.h has the rule). A query may force
+ * one. That is a restriction like any other, so its winner is `partial`; but to force what would be
+ * chosen anyway restricts nothing.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+
+int daemon_target(const struct daemon *d, const struct problem *p, const char *label,
+                  const struct family_target **out, struct error *err)
+{
+    const struct family *f = family_of_problem(p);
+    *out = NULL;
+    if (!f) {
+        return error_set(err, ERROR_NO_CONFIG, "there are no kernels for %s on %s", p->op_name,
+                         d->device.name);
+    }
+    return family_target_choose(f, p, &d->device, label, out, err);
+}
+
+const char *daemon_stamp(struct daemon *d, const struct family *f, const struct family_target *t)
+{
+    size_t i = 0;
+    while (i < STAMPS_MAX - 1 && d->stamps[i].target && d->stamps[i].target != t) {
+        i++;
+    }
+    if (d->stamps[i].target != t) {
+        d->stamps[i].target = t;
+        family_stamp(f, t, &d->device, d->stamps[i].text);
+    }
+    return d->stamps[i].text;
+}
+
+bool daemon_on_target(const struct answer *a, const char *label)
+{
+    char own[TARGET_MAX];
+    family_stamp_target(a->stamp, own);
+    return !label[0] || !own[0] || strcmp(label, own) == 0;
+}
+
+/* Of a list the target is that of its configs: the device's own, if that takes any of them. */
+static const struct family_target *target_of_list(const struct daemon *d, const struct request *r,
+                                                  const struct family_target *own)
+{
+    const struct family *f = family_of_problem(&r->problem);
+    const struct family_target *first = NULL;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        struct rejection why;
+        const struct family_target *t =
+            family_target_of_config(f, &r->problem, &d->device, &r->configs[i], &why);
+        if (t == own) {
+            return own;
+        }
+        first = first ? first : t;
+    }
+    return first ? first : own;
+}
+
+/* The key's answer is a pin of another target. */
+static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
+                             const struct family_target *t)
+{
+    struct answer *a = &d->scratch->hint;
+    return e && e->manual && cache_answer(&d->cache, e, a, NULL) == 0 &&
+           !daemon_on_target(a, t->label);
+}
+
+int daemon_settle_target(struct daemon *d, struct request *r, const struct cache_entry *e,
+                         struct error *err)
+{
+    char *label = r->query.target;
+    const struct family_target *own, *wanted = NULL;
+    bool forced = label[0];
+    if (!forced && r->n_configs == 0) {
+        return 0;
+    }
+    int status = forced ? daemon_target(d, &r->problem, label, &wanted, err) : 0;
+    if (status < 0 || daemon_target(d, &r->problem, NULL, &own, NULL) < 0) {
+        return status; /* that nobody does the problem, who tunes will say */
+    }
+    wanted = forced ? wanted : target_of_list(d, r, own);
+    bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));
+    snprintf(label, TARGET_MAX, "%s", plain ? "" : wanted->label);
+    return 0;
+}

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A space as people see it: what can be tuned, how much of it is legal, what was dropped and why. */
+#include <string.h>
+
+#include "kernels/family.h"
+
+static void put_value(struct wire_buf *b, const struct value *v)
+{
+    switch (v->type) {
+    case VALUE_BOOL:
+        wire_put_bool(b, v->flag);
+        return;
+    case VALUE_INT:
+        wire_put_int(b, v->integer);
+        return;
+    case VALUE_REAL:
+        wire_put_real(b, v->real);
+        return;
+    case VALUE_TEXT:
+        wire_put_str(b, v->text);
+        return;
+    case VALUE_NONE:
+        break;
+    }
+    wire_put_nil(b);
+}
+
+static void put_params(struct wire_buf *b, const struct space *s)
+{
+    wire_put_str(b, "params");
+    wire_put_array(b, s->n_params);
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        const struct param *p = &s->params[i];
+        wire_put_map(b, 4);
+        wire_put_kv_str(b, "name", p->name);
+        wire_put_kv_bool(b, "run_time", p->run_time);
+        wire_put_kv_str(b, "help", p->help);
+        wire_put_str(b, "values");
+        wire_put_array(b, p->n);
+        for (uint32_t k = 0; k < p->n; k++) {
+            put_value(b, &p->values[k]);
+        }
+    }
+}
+
+static void put_rules(struct wire_buf *b, const struct space *s)
+{
+    wire_put_str(b, "dropped");
+    wire_put_map(b, s->n_rules);
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        wire_put_kv_int(b, s->rules[i].rule, (int64_t)s->rules[i].dropped);
+    }
+    wire_put_str(b, "reasons");
+    wire_put_map(b, s->n_rules);
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        wire_put_kv_str(b, s->rules[i].rule, s->rules[i].text);
+    }
+}
+
+static bool runs_on(const struct family_target *t, const struct device_info *info)
+{
+    return strcmp(t->kind, info->kind) == 0 && t->supports(info);
+}
+
+/* Those of the device, in the family's order, with why one does not do this problem. */
+static void put_targets(struct wire_buf *b, const struct family *f, const struct space_setup *u)
+{
+    size_t n = 0;
+    for (const struct family_target *const *t = f->targets; *t; t++) {
+        n += runs_on(*t, u->info);
+    }
+    wire_put_str(b, "targets");
+    wire_put_array(b, n);
+    for (const struct family_target *const *t = f->targets; *t; t++) {
+        struct rejection why;
+        if (!runs_on(*t, u->info)) {
+            continue;
+        }
+        bool takes = !(*t)->takes || !(*t)->takes(u->problem, u->info, &why);
+        wire_put_map(b, takes ? 2 : 3);
+        wire_put_kv_str(b, "name", (*t)->label);
+        wire_put_kv_bool(b, "takes", takes);
+        if (!takes) {
+            wire_put_kv_str(b, "why", why.text);
+        }
+    }
+}
+
+void space_pack(struct wire_buf *b, const struct space *s, const struct family *f)
+{
+    wire_put_map(b, 10);
+    wire_put_kv_str(b, "target", s->setup.target->label);
+    wire_put_kv_str(b, "device", s->setup.info->name);
+    wire_put_kv_int(b, "raw", (int64_t)s->raw);
+    wire_put_kv_int(b, "legal", s->n);
+    wire_put_kv_int(b, "variants", s->variants);
+    wire_put_kv_int(b, "settings", s->settings);
+    put_params(b, s);
+    put_rules(b, s);
+    put_targets(b, f, &s->setup);
+}
