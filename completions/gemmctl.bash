@@ -11,7 +11,7 @@ _gemmctl() {
         --permutes"
     local search="--budget --budget-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
     local space="--restrict --space"
-    local given="--config --configs --atol --rtol"
+    local given="--config --configs --atol --rtol --target"
     local rows="--where --sort --top --offset"
     local options=$common
 
@@ -24,6 +24,8 @@ _gemmctl() {
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
     --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
+    --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;
+    --arch) COMPREPLY=($(compgen -W "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
         COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
@@ -38,7 +40,7 @@ _gemmctl() {
     get|tune|bench) options="$problem $search $space $given $common" ;;
     pin|check) options="$problem $given $common" ;;
     unpin|evict|show) options="$problem $common" ;;
-    space) options="$problem $space $common" ;;
+    space) options="$problem $space --arch --target $common" ;;
     trials) options="$problem $rows --failed $common" ;;
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;

@@ -19,7 +19,8 @@ struct asking {
 
 static const struct argp_child children[] = {
     {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0},
-    {&given_argp, 0, NULL, 0},    {&ctl_argp, 0, NULL, 0},    {0}};
+    {&given_argp, 0, NULL, 0},    {&target_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0},
+    {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -32,7 +33,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     state->child_inputs[1] = &a->search;
     state->child_inputs[2] = &a->search;
     state->child_inputs[3] = &a->search;
-    state->child_inputs[4] = &a->ctl;
+    state->child_inputs[4] = &a->search;
+    state->child_inputs[5] = &a->ctl;
     return 0;
 }
 
@@ -234,8 +236,8 @@ int cmd_tune(int argc, char **argv)
     return ask(
         &a,
         "Tunes each problem, whether known or not, and shows the winners.\v"
-        "A search under --restrict, --space or --config has a winner of source \"partial\": it "
-        "answers such queries, and no unrestricted one.",
+        "A search under --restrict, --space, --config or --target has a winner of source "
+        "\"partial\": it answers such queries, and no unrestricted one.",
         argc, argv);
 }
 

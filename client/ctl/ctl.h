@@ -111,9 +111,9 @@ struct search {
     json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
     char *restrict_text, *configs_text; /* owned */
 };
-/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, tolerances.
- */
-extern const struct argp search_argp, space_argp, given_argp;
+/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, tolerances;
+ * target: which kernels. */
+extern const struct argp search_argp, space_argp, given_argp, target_argp;
 void search_init(struct search *s);
 void search_finish(struct search *s);
 void search_deinit(struct search *s);
@@ -146,9 +146,11 @@ char *show_known(const json_t *v);  /* -1 says that it is not */
 /* A row for an answer, or for why there is none; the derived columns are in it. */
 json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a);
 json_t *result_of_error(const json_t *problem, const struct gemmd_error *e);
-/* Derived columns (shape, flags, percentage of the floor, speedup) into a row that has "problem".
- */
+/* Derived columns (shape, flags, percentage of the floor, speedup, target) into a row that has
+ * "problem". */
 void result_derive(json_t *row);
+/* The target that a row's stamp names, as a column of its own. */
+void result_target(json_t *row);
 void results_print(const json_t *rows);
 
 /* ---- progress.c ----------------------------------------------------------------------------- */

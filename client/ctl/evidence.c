@@ -57,6 +57,7 @@ static int print_show(struct listing *l, json_t *result)
         {"problem", "problem", show_config, false},
         {"tier", "answer.tier", NULL, false},
         {"source", "answer.source", NULL, false},
+        {"target", "best.target", NULL, false},
         {"config", "answer.config", show_config, false},
         {"time us", "best.time_us", show_time, false},
         {"spread", "best.spread", NULL, false},

@@ -13,7 +13,8 @@ struct deciding {
 };
 
 static const struct argp_child with_search[] = {
-    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0},
+    {&ctl_argp, 0, NULL, 0},      {0}};
 static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 
@@ -26,7 +27,8 @@ static error_t parse_pin(int key, char *arg, struct argp_state *state)
     }
     state->child_inputs[0] = &d->problems;
     state->child_inputs[1] = &d->search;
-    state->child_inputs[2] = &d->ctl;
+    state->child_inputs[2] = &d->search;
+    state->child_inputs[3] = &d->ctl;
     return 0;
 }
 
@@ -69,6 +71,9 @@ static json_t *pin_params(struct deciding *d, const json_t *problem)
     }
     if (d->search.query.rtol > 0) {
         json_object_set_new(params, "rtol", json_real(d->search.query.rtol));
+    }
+    if (d->search.query.target) {
+        json_object_set_new(params, "target", json_string(d->search.query.target));
     }
     return params;
 }

@@ -37,6 +37,7 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
     json_object_set_new(row, "created_s", json_integer(a->created_s));
     json_object_set_new(row, "saved", json_boolean(a->saved));
     json_object_set_new(row, "note", json_string(a->note));
+    json_object_set_new(row, "target", json_string(a->target));
     result_derive(row);
     return row;
 }
@@ -105,6 +106,16 @@ static void set_ratio(json_t *row, const char *name, const char *above, double s
                               : json_null());
 }
 
+void result_target(json_t *row)
+{
+    const char *stamp = json_string_value(json_object_get(row, "stamp"));
+    const char *at = stamp ? strstr(stamp, "target=") : NULL;
+    if (at) {
+        at += strlen("target=");
+        json_object_set_new(row, "target", json_stringn(at, strcspn(at, " ")));
+    }
+}
+
 void result_derive(json_t *row)
 {
     const json_t *problem = json_object_get(row, "problem");
@@ -117,6 +128,7 @@ void result_derive(json_t *row)
     json_object_set_new(row, "flags", gemm ? flags_of(problem) : fields_of(problem));
     set_ratio(row, "percent_of_floor", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
+    result_target(row);
 }
 
 /* ---- the table ------------------------------------------------------------------------------ */
@@ -144,6 +156,7 @@ void results_print(const json_t *rows)
         {"VS REF", "speedup", show_ratio, true},
         {"TIER", "tier", NULL, false},
         {"SOURCE", "source", NULL, false},
+        {"TARGET", "target", NULL, false},
         {"AGE", "created_s", show_age, true},
         {"ROUND TRIP us", "round_trip_us", show_time, true},
         {"CONFIG", "config", show_config, false},

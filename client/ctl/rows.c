@@ -16,8 +16,8 @@ static const struct column best_columns[] = {
     {"TIME us", "time_us", show_time, true},  {"TFLOP/s", "tflops", show_rate, true},
     {"GB/s", "gbps", show_rate, true},        {"%FLOOR", "percent_of_floor", show_percent, true},
     {"VS REF", "speedup", show_ratio, true},  {"SOURCE", "source", NULL, false},
-    {"MEASURED", "measured", NULL, true},     {"AGE", "created_s", show_age, true},
-    {"CONFIG", "config", show_config, false},
+    {"TARGET", "target", NULL, false},        {"MEASURED", "measured", NULL, true},
+    {"AGE", "created_s", show_age, true},     {"CONFIG", "config", show_config, false},
 };
 
 static const struct column trial_columns[] = {
@@ -27,6 +27,7 @@ static const struct column trial_columns[] = {
     {"TIME us", "time_us", show_time, true},
     {"SPEEDUP", "speedup", show_ratio, true},
     {"STAGE", "stage", NULL, false},
+    {"TARGET", "target", NULL, false},
     {"CONFIG", "config", show_config, false},
     {"REASON", "why", NULL, false},
 };
@@ -158,6 +159,7 @@ static void derive_trial(json_t *row)
         json_object_set_new(row, "baseline_us", json_real(us / ratio));
     }
     json_object_set_new(row, "why", why_failed(row));
+    result_target(row);
 }
 
 static void derive(const char *what, json_t *rows)

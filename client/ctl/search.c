@@ -22,7 +22,8 @@ enum {
     KEY_SPACE,
     KEY_CONFIG,
     KEY_CONFIGS,
-    KEY_AGAIN
+    KEY_AGAIN,
+    KEY_TARGET
 };
 
 static const struct argp_option search_options[] = {
@@ -57,6 +58,14 @@ static const struct argp_option given_options[] = {
     {"configs", KEY_CONFIGS, "FILE", 0, "just these configs: one a line, or a JSON array", 0},
     {"atol", KEY_ATOL, "X", 0, "absolute tolerance of verification (default 1e-2)", 0},
     {"rtol", KEY_RTOL, "X", 0, "relative tolerance of verification (default 1e-2)", 0},
+    {0},
+};
+
+static const struct argp_option target_options[] = {
+    {"target", KEY_TARGET, "NAME", 0,
+     "only kernels of this name, to compare them: portable, hopper, cpu; `space` lists those of a "
+     "device (default: its own choice)",
+     3},
     {0},
 };
 
@@ -228,6 +237,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_AGAIN:
         q->flags |= GEMMD_AGAIN;
         break;
+    case KEY_TARGET:
+        q->target = arg;
+        break;
     default:
         return ARGP_ERR_UNKNOWN;
     }
@@ -237,6 +249,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 const struct argp search_argp = {.options = search_options, .parser = parse};
 const struct argp space_argp = {.options = space_options, .parser = parse};
 const struct argp given_argp = {.options = given_options, .parser = parse};
+const struct argp target_argp = {.options = target_options, .parser = parse};
 
 void search_init(struct search *s)
 {

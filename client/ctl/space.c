@@ -12,6 +12,11 @@ struct asking {
     struct search search;
 };
 
+struct planning {
+    struct asking asking; /* first */
+    const char *arch;     /* borrowed; NULL: the daemon's device */
+};
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     (void)arg;
@@ -21,19 +26,20 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
     state->child_inputs[0] = &a->problems;
     state->child_inputs[1] = &a->search;
-    state->child_inputs[2] = &a->ctl;
+    state->child_inputs[2] = &a->search;
+    state->child_inputs[3] = &a->ctl;
     return 0;
 }
 
-static int ask(const struct argp *argp, int (*run)(struct asking *a), int argc, char **argv)
+static int ask(struct asking *a, const struct argp *argp, int (*run)(struct asking *a), int argc,
+               char **argv)
 {
-    struct asking a = {.ctl = {0}};
-    search_init(&a.search);
-    argp_parse(argp, argc, argv, 0, NULL, &a);
-    int code = run(&a);
-    search_deinit(&a.search);
-    problems_deinit(&a.problems);
-    ctl_deinit(&a.ctl);
+    search_init(&a->search);
+    argp_parse(argp, argc, argv, 0, NULL, a);
+    int code = run(a);
+    search_deinit(&a->search);
+    problems_deinit(&a->problems);
+    ctl_deinit(&a->ctl);
     return code;
 }
 
@@ -44,23 +50,75 @@ static char *show_when(const json_t *run_time)
     return strdup(json_is_true(run_time) ? "run" : "compile");
 }
 
-static void print_dropped(const json_t *dropped)
+static int by_dropped(const void *a, const void *b)
+{
+    json_t *const *x = a, *const *y = b;
+    json_int_t n = json_integer_value(json_object_get(*x, "n"));
+    json_int_t m = json_integer_value(json_object_get(*y, "n"));
+    return (n < m) - (n > m);
+}
+
+/* {rule: count} as rows with what each rule said first, the most first. */
+static json_t *rule_rows(const json_t *space)
+{
+    const json_t *reasons = json_object_get(space, "reasons");
+    json_t *dropped = json_object_get(space, "dropped");
+    size_t n = json_object_size(dropped), i = 0;
+    json_t **all = calloc(n + 1, sizeof(*all));
+    json_t *rows = json_array();
+    const char *rule;
+    json_t *count;
+    json_object_foreach (dropped, rule, count) {
+        const json_t *why = json_object_get(reasons, rule);
+        if (all) {
+            all[i++] = json_pack("{ss, sO, ss}", "rule", rule, "n", count, "why",
+                                 why ? json_string_value(why) : "");
+        }
+    }
+    if (all) {
+        qsort(all, i, sizeof(*all), by_dropped);
+    }
+    for (size_t k = 0; k < i; k++) {
+        json_array_append_new(rows, all[k]);
+    }
+    free(all);
+    return rows;
+}
+
+static void print_dropped(const json_t *space)
 {
     static const struct column columns[] = {
         {"RULE", "rule", NULL, false},
         {"DROPPED", "n", NULL, true},
+        {"FOR EXAMPLE", "why", NULL, false},
     };
-    json_t *rows = json_array();
-    const char *rule;
-    json_t *n;
-    json_object_foreach ((json_t *)(uintptr_t)dropped, rule, n) {
-        json_array_append_new(rows, json_pack("{ss, sO}", "rule", rule, "n", n));
-    }
+    json_t *rows = rule_rows(space);
     if (json_array_size(rows) > 0) {
         putchar('\n');
-        table_print(columns, 2, rows);
+        table_print(columns, 3, rows);
     }
     json_decref(rows);
+}
+
+/* Those that are not shown: who could be asked for instead, and who could not, with the reason. */
+static void print_others(const json_t *space)
+{
+    const char *shown = json_string_value(json_object_get(space, "target"));
+    size_t i;
+    const json_t *t;
+    json_array_foreach (json_object_get(space, "targets"), i, t) {
+        const char *name = json_string_value(json_object_get(t, "name"));
+        const char *why = json_string_value(json_object_get(t, "why"));
+        if (name && shown && strcmp(name, shown) != 0) {
+            text_print(why ? "not %s: %s" : "also here: %s (--target %s)", name, why ? why : name);
+            putchar('\n');
+        }
+    }
+}
+
+static long long number(const json_t *space, const char *name)
+{
+    return (long long)json_integer_value(json_object_get(space, name));
 }
 
 static int print_space(const json_t *space)
@@ -71,26 +129,71 @@ static int print_space(const json_t *space)
         {"VALUES", "values", show_values, false},
         {"", "help", NULL, false},
     };
-    printf("%lld configs, %lld of them legal\n\n",
-           (long long)json_integer_value(json_object_get(space, "raw")),
-           (long long)json_integer_value(json_object_get(space, "legal")));
+    const char *target = json_string_value(json_object_get(space, "target"));
+    const char *device = json_string_value(json_object_get(space, "device"));
+    if (target && device) {
+        text_print("target %s on %s", target, device);
+        putchar('\n');
+    }
+    print_others(space);
+    printf("%lld configs, %lld of them legal: %lld variants to compile, up to %lld run-time "
+           "settings of each\n\n",
+           number(space, "raw"), number(space, "legal"), number(space, "variants"),
+           number(space, "settings"));
     table_print(columns, 4, json_object_get(space, "params"));
-    print_dropped(json_object_get(space, "dropped"));
+    print_dropped(space);
     return DONE;
 }
 
-static int run_space(struct asking *a)
+/* Made here, without a daemon. */
+static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
 {
-    const json_t *problem = problems_one(&a->problems);
-    int code = problem ? ctl_connect(&a->ctl) : USAGE;
-    if (code) {
-        return code;
+    struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
+    struct gemmd_error e;
+    struct asking *a = &p->asking;
+    char *text = text_of_json(problem), *device = NULL, *json = NULL;
+    bool bare = strncmp(p->arch, "sm_", 3) != 0;
+    asked.text = text;
+    search_finish(&a->search);
+    int r = asprintf(&device, "%s%s", bare ? "" : "cuda:", p->arch) < 0
+                ? GEMMD_NO_MEMORY
+                : gemmd_space(device, &asked, &a->search.query, &json, &e);
+    free(text);
+    free(device);
+    if (r) {
+        *code = r == GEMMD_NO_MEMORY ? ctl_failed("no memory") : ctl_fail(&e);
+        return NULL;
+    }
+    json_t *space = json_loads(json, 0, NULL);
+    gemmd_free(json);
+    return space;
+}
+
+static json_t *ask_space(struct asking *a, const json_t *problem, int *code)
+{
+    *code = ctl_connect(&a->ctl);
+    if (*code) {
+        return NULL;
     }
     json_t *params = json_pack("{sO}", "problem", problem);
     if (json_object_size(a->search.restrict_) > 0) {
         json_object_set(params, "restrict", a->search.restrict_);
     }
-    json_t *space = ctl_call(&a->ctl, "space", params, &code);
+    if (a->search.query.target) {
+        json_object_set_new(params, "target", json_string(a->search.query.target));
+    }
+    return ctl_call(&a->ctl, "space", params, code);
+}
+
+static int run_space(struct asking *a)
+{
+    struct planning *p = (struct planning *)a;
+    const json_t *problem = problems_one(&a->problems);
+    int code = DONE;
+    if (!problem) {
+        return USAGE;
+    }
+    json_t *space = p->arch ? plan_space(p, problem, &code) : ask_space(a, problem, &code);
     if (!space || a->ctl.json) {
         return space ? ctl_print_json(space) : code;
     }
@@ -99,18 +202,46 @@ static int run_space(struct asking *a)
     return code;
 }
 
+enum { KEY_ARCH = 0x7000 };
+
+static error_t parse_space(int key, char *arg, struct argp_state *state)
+{
+    struct planning *p = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = &p->asking.problems;
+        state->child_inputs[1] = &p->asking.search;
+        state->child_inputs[2] = &p->asking.search;
+        state->child_inputs[3] = &p->asking.ctl;
+    } else if (key == KEY_ARCH) {
+        p->arch = arg;
+    } else {
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
 int cmd_space(int argc, char **argv)
 {
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    static const struct argp_option options[] = {
+        {"arch", KEY_ARCH, "ARCH", 0,
+         "of an architecture (sm_80, sm_90a, ...) or a device that is not here, without asking a "
+         "daemon",
+         3},
+        {0}};
+    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                                 {&space_argp, 0, NULL, 0},
+                                                 {&target_argp, 0, NULL, 0},
+                                                 {&ctl_argp, 0, NULL, 0},
+                                                 {0}};
     static const struct argp argp = {
-        .parser = parse,
+        .options = options,
+        .parser = parse_space,
         .args_doc = "[PROBLEM]",
         .children = children,
-        .doc =
-            "Shows the parameters of a problem with their values, how many configs are legal, and "
-            "how many each rule drops."};
-    return ask(&argp, run_space, argc, argv);
+        .doc = "Shows the parameters of a problem with their values, how many configs are legal, "
+               "how many kernels they compile to, and how many each rule drops and why."};
+    struct planning p = {.arch = NULL};
+    return ask(&p.asking, &argp, run_space, argc, argv);
 }
 
 /* ---- check ---------------------------------------------------------------------------------- */
@@ -118,8 +249,11 @@ int cmd_space(int argc, char **argv)
 static int judge_one(struct asking *a, const json_t *problem, json_t *config, json_t *verdicts)
 {
     int code = DONE;
-    json_t *verdict = ctl_call(&a->ctl, "check",
-                               json_pack("{sO, sO}", "problem", problem, "config", config), &code);
+    json_t *params = json_pack("{sO, sO}", "problem", problem, "config", config);
+    if (a->search.query.target) {
+        json_object_set_new(params, "target", json_string(a->search.query.target));
+    }
+    json_t *verdict = ctl_call(&a->ctl, "check", params, &code);
     if (!verdict) {
         return code;
     }
@@ -133,8 +267,10 @@ static void print_verdict(const json_t *v)
     const json_t *config = json_object_get(v, "config");
     char *text = text_visible(show_config(config));
     const char *message = json_string_value(json_object_get(v, "message"));
+    const char *target = json_string_value(json_object_get(v, "target"));
     if (json_is_true(json_object_get(v, "valid"))) {
-        printf("valid: %s\n", text);
+        text_print("valid%s%s: ", target ? " for target " : "", target ? target : "");
+        printf("%s\n", text);
     } else {
         printf("not valid: %s\n  ", text);
         text_print("%s", message ? message : "");
@@ -176,8 +312,11 @@ static int run_check(struct asking *a)
 
 int cmd_check(int argc, char **argv)
 {
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
+    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                                 {&given_argp, 0, NULL, 0},
+                                                 {&target_argp, 0, NULL, 0},
+                                                 {&ctl_argp, 0, NULL, 0},
+                                                 {0}};
     static const struct argp argp = {
         .parser = parse,
         .args_doc = "[PROBLEM]",
@@ -185,5 +324,6 @@ int cmd_check(int argc, char **argv)
         .doc =
             "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
             "when one is not."};
-    return ask(&argp, run_check, argc, argv);
+    struct asking a = {.ctl = {0}};
+    return ask(&a, &argp, run_check, argc, argv);
 }
