@@ -31,8 +31,7 @@ static struct place place_of(int step)
 
 static bool wanted(const struct place *at)
 {
-    return (!options.kind || strcmp(options.kind, kinds[at->kind].name) == 0) &&
-           (!options.tile || strcmp(options.tile, tiles[at->tile].name) == 0);
+    return options_kind(kinds[at->kind].name) && options_tile(tiles[at->tile].name);
 }
 
 static int check_steps(void)

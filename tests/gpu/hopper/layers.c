@@ -63,7 +63,17 @@ static int read_file(struct layer out[LAYERS_MAX])
     return n;
 }
 
-/* A shape in each mode; with --kind in that kind's mode. */
+static bool mode_wanted(enum gemm_mode mode)
+{
+    for (int k = 0; k < n_kinds; k++) {
+        if (kinds[k].mode == mode && options_kind(kinds[k].name)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* A shape in each mode that --kind has a kind of. */
 static int read_shape(const char *text, struct layer *out)
 {
     struct layer l = {.free = true};
@@ -72,17 +82,12 @@ static int read_shape(const char *text, struct layer *out)
         say("FAULT --shape \"%s\": give M N K experts topk\n", text);
         return -1;
     }
-    const int kind = options.kind ? kind_named(options.kind) : -1;
-    if (options.kind && kind < 0) {
-        say("FAULT no kind \"%s\"\n", options.kind);
-        return -1;
-    }
     l.tokens = l.topk > 0 ? (int)(l.m / l.topk) : 0;
     snprintf(l.model, sizeof(l.model), l.experts == 1 ? "dense" : "experts-%d-%d", l.experts,
              l.topk);
     snprintf(l.name, sizeof(l.name), "%ldx%ldx%ld", l.m, l.n, l.k);
     for (int mode = 0; mode < 3; mode++) {
-        if (kind < 0 || kinds[kind].mode == (enum gemm_mode)mode) {
+        if (mode_wanted((enum gemm_mode)mode)) {
             out[n] = l;
             snprintf(out[n++].mode, sizeof(l.mode), "%s", modes[mode]);
         }

@@ -12,13 +12,14 @@
  *   soak       many launches of each, bit-identical (--soak N: 500; twenty times that for some)
  *   variants   every variant of the space once, against the reference
  *   sample     a few variants for compute-sanitizer (--sample N; sanitize.sh)
- *   time       the rows of moe.csv: single launches after an idle gap, behind a spin kernel, L2
- * cold
+ *   time       the rows of moe.csv: single launches after an idle gap, behind a spinning kernel,
+ *              nothing of theirs in L2
  *
- * Variants that are not in DIR are compiled by --jobs processes that run ahead. Options:
+ * Exit status: 0 all right, 1 something was wrong, 3 time was over before all was done, 77 there is
+ * no Hopper GPU. Variants that are not in DIR are compiled by --jobs processes that run ahead.
  *
  *   --out FILE               what is said, too
- *   --kind NAME, --tile NAME one of the first set's kinds, tiles (cases.c)
+ *   --kind NAMES, --tile NAMES  some of the first set's kinds, tiles (cases.c), commas between
  *   --seconds S              at most, for each of soak, variants and time; --limit S: for all
  *   --journal FILE           soak, variants: verdicts, a line each; what it has is not done again
  *   --shard I/N              soak, variants: this part of N
@@ -32,17 +33,30 @@
  *   --silence S              a child that finished nothing for so long hangs (10)
  *   --fork no                everything in one process, for debuggers and sanitizers
  */
-#include "kernels/family.h"
+#include "tests/gpu/hopper/cases.h"
 #include "tests/gpu/hopper/compile.h"
 #include "tests/gpu/hopper/journal.h"
 #include "tests/gpu/hopper/options.h"
 #include "tests/gpu/hopper/report.h"
 #include "tests/gpu/hopper/watch.h"
 
+static bool is_kind(const char *name)
+{
+    return kind_named(name) >= 0;
+}
+
+static bool is_tile(const char *name)
+{
+    return tile_named(name) >= 0;
+}
+
 int main(int argc, char **argv)
 {
     families_register();
     options_read(argc, argv);
+    options_require("--kind", options.kind, is_kind);
+    options_require("--tile", options.tile, is_tile);
+    options_require("--stages", options.stages, watch_knows);
     report_open();
     switch (options.command) {
     case COMPILE:

@@ -131,13 +131,39 @@ void options_read(int argc, char **argv)
     }
 }
 
-bool options_stage(const char *name)
+static bool contains(const char *list, const char *name)
 {
     const size_t n = strlen(name);
-    for (const char *at = options.stages; *at; at += strcspn(at, ","), at += *at == ',') {
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',') {
         if (strcspn(at, ",") == n && memcmp(at, name, n) == 0) {
             return true;
         }
     }
     return false;
+}
+
+void options_require(const char *option, const char *list, bool (*known)(const char *name))
+{
+    for (const char *at = list ? list : ""; *at; at += strcspn(at, ","), at += *at == ',') {
+        char name[64];
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+        if (!known(name)) {
+            refuse(option, name, "there is none of this name");
+        }
+    }
+}
+
+bool options_stage(const char *name)
+{
+    return contains(options.stages, name);
+}
+
+bool options_kind(const char *name)
+{
+    return !options.kind || contains(options.kind, name);
+}
+
+bool options_tile(const char *name)
+{
+    return !options.tile || contains(options.tile, name);
 }

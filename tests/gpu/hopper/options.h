@@ -21,7 +21,7 @@ struct options {
     const char *shapes_file;
     const char *free_shapes[FREE_SHAPES_MAX];
     int n_free_shapes;
-    const char *kind, *tile; /* of the first set; NULL: all */
+    const char *kind, *tile; /* of the first set, with commas between; NULL: all */
     const char *variants;    /* pattern of the space's kinds; NULL: all */
     int shard, shards;
     uint64_t seed;
@@ -37,6 +37,10 @@ struct options {
 extern struct options options;
 
 void options_read(int argc, char **argv); /* exits with a sentence when it cannot */
-bool options_stage(const char *name);     /* among --stages */
+/* Exits with a sentence unless each name of the list (NULL: none) is known. */
+void options_require(const char *option, const char *list, bool (*known)(const char *name));
+bool options_stage(const char *name); /* among --stages */
+bool options_kind(const char *name);  /* among --kind */
+bool options_tile(const char *name);  /* among --tile */
 
 #endif

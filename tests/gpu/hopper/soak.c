@@ -69,12 +69,6 @@ static void add_item(const struct item *it)
     launches_in_all += it->launches;
 }
 
-static bool wanted(int k, int t)
-{
-    return (!options.kind || strcmp(options.kind, kinds[k].name) == 0) &&
-           (!options.tile || strcmp(options.tile, tiles[t].name) == 0);
-}
-
 /* Also those that are not wanted: the rest is what is not of the first set. */
 static char (*add_first_set(int *n))[HASH_HEX]
 {
@@ -96,7 +90,7 @@ static char (*add_first_set(int *n))[HASH_HEX]
             cubin_hash(&v, it.hash);
             memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
             it.launches *= tiles[t].pingpong || kind_gathers(&kinds[k]) ? LONGER : 1;
-            if (wanted(k, t)) {
+            if (options_kind(kinds[k].name) && options_tile(tiles[t].name)) {
                 add_item(&it);
             }
         }

@@ -165,12 +165,6 @@ static bool time_one(struct lab *lab, struct data *d, const struct layer *l, int
 
 /* ---- one kind */
 
-static bool wanted(int k, int t)
-{
-    return (!options.kind || strcmp(options.kind, kinds[k].name) == 0) &&
-           (!options.tile || strcmp(options.tile, tiles[t].name) == 0) && !progress->bad[k][t];
-}
-
 static void time_run_times(struct lab *lab, struct data *d, const struct layer *l,
                            struct timed *best)
 {
@@ -192,8 +186,8 @@ static void time_kind(struct lab *lab, const struct layer *l, int k, bool plain,
     double plain_best = 0;
     *best = (struct timed){0};
     progress_on(-1, -1, "", l->name);
-    if ((options.kind && strcmp(options.kind, kinds[k].name) != 0) ||
-        layer_problem(l, &kinds[k], &p) || data_make(&d, &lab->tools, &p, NULL, DATA_TO_TIME)) {
+    if (!options_kind(kinds[k].name) || layer_problem(l, &kinds[k], &p) ||
+        data_make(&d, &lab->tools, &p, NULL, DATA_TO_TIME)) {
         return;
     }
     for (int t = 0; !plain && t < n_tiles; t++) {
@@ -201,7 +195,8 @@ static void time_kind(struct lab *lab, const struct layer *l, int k, bool plain,
     }
     for (int t = 0; t < n_tiles; t++) {
         struct timed one = {.kind = k, .tile = t};
-        if (!wanted(k, t) || (!plain && us[t] > 1.12 * plain_best) ||
+        if (!options_tile(tiles[t].name) || progress->bad[k][t] ||
+            (!plain && us[t] > 1.12 * plain_best) ||
             !time_one(lab, &d, l, -1, 1.4 * best->us, &one)) {
             continue;
         }
@@ -247,16 +242,23 @@ static void time_layer(struct lab *lab, const struct layer *l)
         best.us > 0 ? l->torch_us / best.us : 0);
 }
 
-/* A shape of the command line: one kind, that of --kind or the mode's plain one. */
+/* A shape of the command line: the kinds of --kind, or the mode's plain one. */
 static void time_free(struct lab *lab, const struct layer *l)
 {
-    struct timed best;
-    double us[TILES_MAX] = {0};
-    time_kind(lab, l, kind_named(options.kind ? options.kind : plain_kinds[layer_mode(l)]), true,
-              us, &best);
-    say("best %s %s %d %s: %.1f us %.0f TFLOP/s (%s %s)\n", l->model, l->name, l->tokens, l->mode,
-        best.us, best.us > 0 ? layer_flops(l) / best.us * 1e-6 : 0, tiles[best.tile].name,
-        best.run_time);
+    for (int k = 0; k < n_kinds; k++) {
+        const bool plain = k == kind_named(plain_kinds[layer_mode(l)]);
+        struct timed best;
+        double us[TILES_MAX] = {0};
+        if (kinds[k].mode != layer_mode(l) || (!options.kind && !plain)) {
+            continue;
+        }
+        time_kind(lab, l, k, true, us, &best);
+        if (best.us > 0) {
+            say("best %s %s %d %s %s: %.1f us %.0f TFLOP/s (%s %s)\n", l->model, l->name, l->tokens,
+                l->mode, kinds[k].name, best.us, layer_flops(l) / best.us * 1e-6,
+                tiles[best.tile].name, best.run_time);
+        }
+    }
 }
 
 static int time_steps(void)

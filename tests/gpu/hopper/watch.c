@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -17,7 +18,7 @@
 #include "tests/gpu/hopper/stages.h"
 #include "tests/gpu/hopper/tools.h"
 
-enum { CHILDREN_MAX = 40, SKIP = 77 };
+enum { CHILDREN_MAX = 40, INCOMPLETE = 3, SKIP = 77 };
 
 static const struct stage *const stages[] = {
     &stage_check, &stage_soak, &stage_variants, &stage_sample, &stage_time,
@@ -89,6 +90,7 @@ static bool out_of_time(int s, int at)
     say("%s: THE %.0f SECONDS ARE OVER, %d of %d steps WERE NOT DONE (--seconds; --journal goes on "
         "with them)\n",
         stages[s]->name, options.seconds, steps[s] - at, steps[s]);
+    progress->incomplete |= !stages[s]->resumes; /* timing less is no failure */
     return true;
 }
 
@@ -161,6 +163,7 @@ static enum outcome watch(pid_t child)
             reap(child);
             say("THE LIMIT OF %.0f s IS OVER (--limit), in %s: not all was done\n", options.limit,
                 progress->what);
+            progress->incomplete = true;
             return DONE;
         }
         if (progress->beats != beats) {
@@ -191,6 +194,12 @@ static void note_death(void)
     }
 }
 
+static int verdict(void)
+{
+    say("failed: %d%s\n", progress->failed, progress->incomplete ? ", NOT ALL WAS DONE" : "");
+    return progress->failed > 0 ? 1 : progress->incomplete ? INCOMPLETE : 0;
+}
+
 static int supervise(void)
 {
     for (int children = 0; children < CHILDREN_MAX; children++) {
@@ -203,8 +212,7 @@ static int supervise(void)
         }
         switch (watch(child)) {
         case DONE:
-            say("failed: %d\n", progress->failed);
-            return progress->failed > 0;
+            return verdict();
         case NO_GPU:
             return SKIP;
         case DEAD:
@@ -216,6 +224,16 @@ static int supervise(void)
 }
 
 /* ---- all */
+
+bool watch_knows(const char *stage)
+{
+    for (int s = 0; s < N_STAGES; s++) {
+        if (strcmp(stages[s]->name, stage) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
 
 static int count_steps(struct pool_list lists[N_STAGES])
 {
@@ -244,8 +262,7 @@ int watch_run(void)
     }
     if (!options.fork) {
         work(true);
-        say("failed: %d\n", progress->failed);
-        return progress->failed > 0;
+        return verdict();
     }
     pool_start(lists, N_STAGES);
     const int r = supervise();

@@ -40,6 +40,7 @@ struct bench_progress { /* between the child and its watcher */
     volatile int stage, at; /* being done */
     volatile long beats;
     volatile int failed;                     /* in all stages: wrong, hung or dead */
+    volatile bool incomplete;                /* time was over too soon */
     volatile char bad[KINDS_MAX][TILES_MAX]; /* of the first set: leave it out */
     volatile int kind, tile;                 /* being done; -1: none of the first set */
     char hash[HASH_HEX], what[600];          /* the variant being done; "": none */
@@ -53,6 +54,7 @@ void progress_count(enum tally t);
 int progress_counted(enum tally t); /* in this stage */
 double progress_used(void);         /* seconds of this stage, until its last step */
 
+bool watch_knows(const char *stage);
 int watch_run(void); /* all of --stages; the exit status */
 
 #endif
