@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What of the legal configs of the target "hopper" is in its space: all that have won a
+ * measurement, enough variants for every kind of problem, and nothing that gives something away for
+ * nothing. A person who restricts the space to such all the same gets them.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper.h"
+
+static const struct device_info h200 = {
+    .kind = "cuda",
+    .name = "NVIDIA H200",
+    .arch = "sm_90a",
+    .sm_count = 132,
+    .cc_major = 9,
+    .smem_optin = 232448,
+    .smem_per_sm = 233472,
+    .regs_per_block = 65536,
+    .warp_size = 32,
+    .l2_bytes = 60 << 20,
+    .peak_tflops = 788,
+    .peak_gbps = 4300,
+};
+
+#define QWEN "M=32768 N=1536 K=2048 experts=128 topk=8"
+
+static struct problem problem_of(const char *mode)
+{
+    struct problem p;
+    struct error err = ERROR_NULL;
+    char full[256];
+    snprintf(full, sizeof(full), "grouped_gemm " QWEN " %s", mode);
+    if (problem_parse(&p, full, &err)) {
+        fail_msg("%s", err.text);
+    }
+    return p;
+}
+
+/* "128x192 pp s4 nb1 f0 skip": as tests/gpu/hopper names its variants. */
+static struct record config_of(const struct problem *p, const char *text)
+{
+    struct grouped_gemm_problem v;
+    struct record r;
+    int rows, cols, stages, buffers, used;
+    char schedule[8];
+    grouped_gemm_view(p, &v);
+    assert_int_equal(
+        sscanf(text, "%dx%d %7s s%d nb%d%n", &rows, &cols, schedule, &stages, &buffers, &used), 5);
+    const char *rest = text + used;
+    bool pingpong = strcmp(schedule, "pp") == 0;
+    record_init(&r);
+    record_put_int(&r, v.mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M", rows);
+    record_put_int(&r, v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K", cols);
+    record_put_int(&r,
+                   v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
+                   : v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
+                                          : "BLOCK_SIZE_M",
+                   HOPPER_DEPTH);
+    record_put_int(&r, "num_warps", strcmp(schedule, "c1") == 0 ? 8 : 12);
+    record_put_text(&r, "schedule", pingpong ? "pingpong" : "cooperative");
+    record_put_int(&r, "num_stages", stages);
+    record_put_int(&r, "staging_buffers", buffers);
+    record_put_int(&r, "in_flight", strstr(rest, "f0") ? 0 : 1);
+    record_put_bool(&r, "skip_rows", strstr(rest, "skip"));
+    record_put_bool(&r, "use_tma_store", !v.scatter && !strstr(rest, "direct"));
+    if (strstr(rest, "copy")) {
+        record_put_bool(&r, "permute_copy", true);
+    }
+    return r;
+}
+
+/* 0, or 1 and why; legal it must be. */
+static int worth(const char *mode, const char *text, struct rejection *why)
+{
+    struct problem p = problem_of(mode);
+    struct record config = config_of(&p, text);
+    if (hopper_check(&p, &config, &h200, why)) {
+        fail_msg("%s, %s is not legal: %s", mode, text, why->text);
+    }
+    return hopper_worth(&p, &config, &h200, why);
+}
+
+/* ---- what is in it -------------------------------------------------------------------------- */
+
+/* Each was the fastest of a layer at 512 or 16384 tokens, or within 2 %. */
+static void test_winners(void **state)
+{
+    (void)state;
+    static const char *const winners[][2] = {
+        {"mode=forward", "64x192 pp s5 nb2"},
+        {"mode=forward", "64x128 c1 s8 nb2"},
+        {"mode=forward", "64x256 c1 s5 nb1"},
+        {"mode=forward", "128x256 c2 s4 nb2"},
+        {"mode=forward", "128x256 c2 s4 nb2 f0"},
+        {"mode=forward", "128x192 pp s4 nb1 f0"},
+        {"mode=forward", "256x192 c2 s3 nb1"},
+        {"mode=forward permute_x=true", "64x192 pp s5 nb2"},
+        {"mode=forward permute_x=true", "64x128 c1 s8 nb2 copy"},
+        {"mode=forward permute_x=true", "128x256 c2 s4 nb2 f0 copy"},
+        {"mode=forward permute_x=true", "256x192 c2 s3 nb1 copy"},
+        {"mode=forward permute_y=true", "64x128 c1 s8 nb1"},
+        {"mode=forward permute_y=true", "192x128 pp s4 nb1"},
+        {"mode=dX", "64x256 pp s4 nb2"},
+        {"mode=dX", "192x128 pp s4 nb1"},
+        {"mode=dX", "128x256 c2 s3 nb4"},
+        {"mode=dX permute_x=true", "128x256 c2 s4 nb1"},
+        {"mode=dX permute_y=true", "128x256 c2 s3 nb4 copy"},
+        {"mode=dX permute_y=true", "64x256 c1 s5 nb1"},
+        {"mode=dW", "128x128 pp s5 nb2 skip"},
+        {"mode=dW", "256x128 c2 s4 nb1 skip"},
+        {"mode=dW", "128x192 pp s4 nb1"},
+        {"mode=dW permute_x=true", "256x192 c2 s3 nb1"},
+        {"mode=dW permute_x=true", "256x128 c2 s4 nb1 skip copy"},
+        {"mode=dW permute_x=true", "128x192 pp s4 nb1 skip"},
+        {"mode=dW permute_y=true", "64x256 pp s4 nb2"},
+    };
+    struct rejection why;
+    for (size_t i = 0; i < sizeof(winners) / sizeof(winners[0]); i++) {
+        if (worth(winners[i][0], winners[i][1], &why)) {
+            fail_msg("%s, %s: %s: %s", winners[i][0], winners[i][1], why.rule, why.text);
+        }
+    }
+}
+
+static bool first_settings(const void *ctx, const struct record *config)
+{
+    (void)ctx;
+    return record_int(config, "GROUP_SIZE_M", 0) == 1 &&
+           strcmp(record_text(config, "raster", ""), "rows") == 0 &&
+           strcmp(record_text(config, "expert_order", "index"), "index") == 0;
+}
+
+/* The default is one of them, and there are enough to be worth a search. */
+static void test_enough(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {
+        "mode=forward",
+        "mode=forward permute_x=true",
+        "mode=forward permute_y=true",
+        "mode=forward permute_y=true fuse_mul_post=true",
+        "mode=dX",
+        "mode=dX permute_x=true",
+        "mode=dX permute_y=true",
+        "mode=dW",
+        "mode=dW permute_x=true",
+        "mode=dW dtype_out=fp32",
+    };
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        struct problem p = problem_of(modes[i]);
+        struct record config;
+        struct rejection why;
+        struct space s;
+        struct error err = ERROR_NULL;
+        assert_int_equal(hopper_choose(&p, &h200, &config, &err), 0);
+        if (hopper_worth(&p, &config, &h200, &why)) {
+            fail_msg("%s: the default: %s", modes[i], why.text);
+        }
+        assert_int_equal(
+            space_build(&s, &grouped_gemm_hopper, &p, &h200, first_settings, NULL, &err), 0);
+        if (s.n < 250 || s.n > 600) {
+            fail_msg("%s: %u variants", modes[i], s.n);
+        }
+        space_deinit(&s);
+    }
+}
+
+/* ---- what is not ---------------------------------------------------------------------------- */
+
+static void test_unworthy(void **state)
+{
+    (void)state;
+    static const char *const cases[][3] = {
+        {"mode=forward", "192x64 c1 s5 nb2", "one_consumer_tall"},
+        {"mode=dW", "256x64 c1 s3 nb1", "one_consumer_tall"},
+        {"mode=forward", "256x64 pp s3 nb1", "tall_and_narrow"},
+        {"mode=dX", "64x256 pp s3 nb4", "staging_in_turns"},
+        {"mode=forward", "64x128 c1 s6 nb2", "stages_given_away"},
+        {"mode=forward", "64x128 c1 s4 nb2 f0", "departures"},
+        {"mode=forward", "128x192 pp s4 nb1 f0 skip", "departures"},
+        {"mode=forward", "128x128 c2 s6 nb1 direct f0 skip", "departures"},
+        {"mode=forward permute_x=true", "128x256 c2 s3 nb2 f0 copy", "departures"},
+    };
+    struct rejection why;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (!worth(cases[i][0], cases[i][1], &why)) {
+            fail_msg("%s, %s is in the space", cases[i][0], cases[i][1]);
+        }
+        assert_string_equal(why.rule, cases[i][2]);
+        assert_true(why.text[0]);
+    }
+    /* the same depth where nothing else can be chosen */
+    assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
+}
+
+static uint64_t dropped_by(const struct space *s, const char *rule)
+{
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        if (strcmp(s->rules[i].rule, rule) == 0) {
+            return s->rules[i].dropped;
+        }
+    }
+    return 0;
+}
+
+static bool only_tall(const void *ctx, const struct record *config)
+{
+    return first_settings(ctx, config) && record_int(config, "BLOCK_SIZE_M", 0) == 256 &&
+           record_int(config, "num_warps", 0) == 8;
+}
+
+static bool only_128(const void *ctx, const struct record *config)
+{
+    return first_settings(ctx, config) && record_int(config, "BLOCK_SIZE_M", 0) == 128;
+}
+
+static void test_restricted(void **state)
+{
+    (void)state;
+    struct problem p = problem_of("mode=forward");
+    struct space s;
+    struct error err = ERROR_NULL;
+    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, only_128, NULL, &err), 0);
+    assert_true(s.n > 0 && dropped_by(&s, "departures") > 0);
+    uint64_t raw = s.raw;
+    space_deinit(&s);
+
+    assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, only_tall, NULL, &err), 0);
+    assert_true(s.n > 0);
+    assert_int_equal(dropped_by(&s, "one_consumer_tall"), 0);
+    assert_int_equal(s.raw, raw);
+    uint64_t sum = s.n;
+    for (uint32_t i = 0; i < s.n_rules; i++) {
+        sum += s.rules[i].dropped;
+    }
+    assert_int_equal(sum, s.raw);
+    space_deinit(&s);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    families_register();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_winners),
+        cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_unworthy),
+        cmocka_unit_test(test_restricted),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
