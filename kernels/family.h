@@ -26,7 +26,8 @@ enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MA
  * long as check() accepts them. */
 struct param {
     const char *name;
-    bool run_time;  /* not part of the variant: changing it needs no compile */
+    bool run_time;  /* not part of the variant: changing it needs no compile. Its first value is
+                       legal wherever any is: a variant is judged by the first of each */
     uint32_t n;
     struct value values[PARAM_VALUES_MAX];
     const char *help;

@@ -6,9 +6,10 @@
  * it is. Run-time tunables come last, whatever order the target gives: the points of one variant
  * then stand together, and can be counted without remembering them.
  *
- * check() is asked for every point. It is pure arithmetic, about a microsecond: cheaper than being
- * clever about which rules concern which tunables. But spaces have up to some hundred thousand
- * points, so who must not be away for so long takes it in parts (space_more).
+ * check() is asked for every point, but for the settings of a variant of which the first is not
+ * legal. It is pure arithmetic, about a microsecond: cheaper than being cleverer about which rules
+ * concern which tunables. But spaces have up to some hundred thousand points, so who must not be
+ * away for so long takes it in parts (space_more).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,11 @@ enum { RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(((struct space *)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count_rule(struct space *s, const char *rule, const char *text)
+static void count_rule(struct space *s, const char *rule, const char *text, uint64_t points)
 {
     for (uint32_t i = 0; i < s->n_rules; i++) {
         if (strcmp(s->rules[i].rule, rule) == 0) {
-            s->rules[i].dropped++;
+            s->rules[i].dropped += points;
             return;
         }
     }
@@ -37,7 +38,7 @@ static void count_rule(struct space *s, const char *rule, const char *text)
     }
     snprintf(r->rule, sizeof(r->rule), "%s", rule);
     snprintf(r->text, sizeof(r->text), "%s", text);
-    r->dropped++;
+    r->dropped += points;
 }
 
 static bool same_variant(const struct space *s, const struct space_point *a,
@@ -133,19 +134,39 @@ int space_begin(struct space *s, const struct space_setup *setup, bool keep, str
     return 0;
 }
 
+/* The first setting of a variant is not legal, so none is (struct param): goes to its last one.
+ * Returns how many there are; 1: we are at none's first. */
+static uint64_t pass_variant(struct space *s)
+{
+    uint64_t points = 1;
+    uint32_t first = s->n_params;
+    while (first > 0 && s->params[first - 1].run_time) {
+        points *= s->params[--first].n;
+        if (s->at.at[first] > 0) {
+            return 1;
+        }
+    }
+    for (uint32_t i = first; i < s->n_params; i++) {
+        s->at.at[i] = (uint8_t)(s->params[i].n - 1);
+    }
+    return points;
+}
+
 static int look(struct space *s, struct error *err)
 {
     const struct space_setup *u = &s->setup;
     struct rejection why;
     s->raw++;
     if (u->allow && !u->allow(u->ctx, &s->config)) {
-        count_rule(s, "restricted", "the restriction excludes it");
+        count_rule(s, "restricted", "the restriction excludes it", 1);
     } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
-        count_rule(s, why.rule, why.text);
+        uint64_t points = u->allow ? 1 : pass_variant(s);
+        s->raw += points - 1;
+        count_rule(s, why.rule, why.text, points);
     } else if (!s->all && u->target->worth &&
                u->target->worth(u->problem, &s->config, u->info, &why)) {
         s->unworthy++;
-        count_rule(s, why.rule, why.text);
+        count_rule(s, why.rule, why.text, 1);
     } else {
         return add_point(s, err);
     }

@@ -32,6 +32,13 @@ static double mma_share(const struct device_info *info)
     return info->cc_major == 9 ? 0.64 : info->cc_major == 10 ? 0.4 : 1.0;
 }
 
+/* What the configs of a problem have in common. */
+struct asked {
+    struct grouped_gemm_problem view; /* its texts are the problem's */
+    int64_t rows[GEMM_EXPERTS_MAX];
+    double bytes; /* each operand once */
+};
+
 struct machine {
     double sms, cycles_us, flops_us; /* per SM */
     double bytes_us;                 /* of the device */
@@ -127,84 +134,103 @@ static double row_tiles(const struct grouped_gemm_problem *v, const struct porta
 
 /* Bytes from memory: each operand once, and again what a band of GROUP_SIZE_M row tiles cannot keep
  * in L2: the other operand's columns pass once per band. */
-static double traffic(const struct problem *p, const struct grouped_gemm_problem *v,
-                      const struct portable_tile *t, const struct device_info *info,
-                      const int64_t rows[])
+static double traffic(const struct asked *q, const struct portable_tile *t,
+                      const struct device_info *info)
 {
-    double flops, bytes;
-    grouped_gemm_work(p, &flops, &bytes);
-    if (v->mode == GEMM_DW) {
-        return bytes;
-    }
+    const struct grouped_gemm_problem *v = &q->view;
     double w = (double)v->n * (double)v->k * (double)dtype_size(v->in), again = 0;
-    if (w < 0.6 * (double)info->l2_bytes) {
-        return bytes;
+    if (v->mode == GEMM_DW || w < 0.6 * (double)info->l2_bytes) {
+        return q->bytes;
     }
     for (int64_t e = 0; e < v->experts; e++) {
-        double bands = ceil((double)rows[e] / ((double)t->r * t->group));
+        double bands = ceil((double)q->rows[e] / ((double)t->r * t->group));
         again += bands > 1 ? (bands - 1) * w : 0;
     }
-    return bytes + again;
+    return q->bytes + again;
 }
 
 /* Which tiles run side by side, where all fits into L2: measured on another kernel, a few per cent.
  * In forward and dX row tiles should share a column of W; in dW neighbours along c share rows of
  * dY. */
 static double order_factor(const struct grouped_gemm_problem *v, const struct portable_tile *t,
-                           const int64_t rows[])
+                           double row_tiles)
 {
     if (v->mode == GEMM_DW) {
         return t->group > 1 ? 1.01 : 1;
     }
-    bool several = row_tiles(v, t, rows) > (double)v->experts;
+    bool several = row_tiles > (double)v->experts;
     return several && t->group == 1 ? 1.03 : t->group == 8 ? 1 : 1.001;
 }
 
-static double predict(const struct problem *p, const struct grouped_gemm_problem *v,
-                      const struct portable_tile *t, const struct device_info *info,
-                      const int64_t rows[])
+static double predict(const struct asked *q, const struct portable_tile *t,
+                      const struct device_info *info)
 {
+    const struct grouped_gemm_problem *v = &q->view;
     struct machine m = machine_of(info, t);
-    double cols = ceil((double)v->out_cols / t->c), us;
+    double cols = ceil((double)v->out_cols / t->c), tiles = 0, us;
     if (v->mode == GEMM_DW) {
-        us = uneven_us(v, t, &m, rows, cols * ceil((double)v->n / t->r));
+        us = uneven_us(v, t, &m, q->rows, cols * ceil((double)v->n / t->r));
     } else {
         double depth = v->mode == GEMM_FORWARD ? (double)v->k : (double)v->n;
-        us = waves_us(t, &m, row_tiles(v, t, rows) * cols, ceil(depth / t->d), dtype_size(v->out));
+        tiles = row_tiles(v, t, q->rows);
+        us = waves_us(t, &m, tiles * cols, ceil(depth / t->d), dtype_size(v->out));
     }
-    double memory = traffic(p, v, t, info, rows) / m.bytes_us;
-    return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, rows);
+    double memory = traffic(q, t, info) / m.bytes_us;
+    return SETUP_US + (fmax(us, memory) + 0.1 * fmin(us, memory)) * order_factor(v, t, tiles);
 }
 
-static void rows_of(const struct grouped_gemm_problem *v, const struct workload *w, int64_t rows[])
+static void ask(struct asked *q, const struct problem *p, const struct workload *w)
 {
+    double flops;
+    grouped_gemm_view(p, &q->view);
+    grouped_gemm_work(p, &flops, &q->bytes);
     if (!w) {
-        grouped_gemm_expected_rows(v, rows);
+        grouped_gemm_expected_rows(&q->view, q->rows);
         return;
     }
     const struct grouped_gemm_state *s = w->state;
-    for (int64_t e = 0; e < v->experts; e++) {
-        rows[e] = s->m_sizes[e];
+    for (int64_t e = 0; e < q->view.experts; e++) {
+        q->rows[e] = s->m_sizes[e];
     }
 }
 
 double portable_predict(const struct problem *p, const struct record *config,
                         const struct device_info *info, const struct workload *w)
 {
-    struct grouped_gemm_problem v;
+    struct asked q;
     struct portable_tile t;
-    int64_t rows[GEMM_EXPERTS_MAX];
-    grouped_gemm_view(p, &v);
-    if (!portable_tile_make(&v, config, &t)) {
-        return INFINITY;
-    }
-    rows_of(&v, w, rows);
-    return predict(p, &v, &t, info, rows);
+    ask(&q, p, w);
+    return portable_tile_make(&q.view, config, &t) ? predict(&q, &t, info) : (double)INFINITY;
 }
 
 /* ---- the analytic default ------------------------------------------------------------------- */
 
-/* All points of the space, in the order of their parameters: `at` counts in mixed radix. */
+struct choice {
+    const struct problem *problem;
+    const struct device_info *info;
+    struct asked asked;
+    struct record best; /* when us is finite */
+    double us;
+    struct rejection last;
+};
+
+static void consider(struct choice *c, const struct record *config)
+{
+    struct rejection why;
+    struct portable_tile t;
+    if (portable_check(c->problem, config, c->info, &why)) {
+        c->last = why;
+        return;
+    }
+    portable_tile_make(&c->asked.view, config, &t);
+    double us = predict(&c->asked, &t, c->info);
+    if (us < c->us) {
+        c->us = us;
+        record_copy(&c->best, config);
+    }
+}
+
+/* All points, in the order of their parameters: `at` counts in mixed radix. */
 static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
 {
     for (uint32_t i = n; i-- > 0;) {
@@ -216,30 +242,33 @@ static bool next_point(const struct param params[], uint32_t n, uint32_t at[])
     return false;
 }
 
+/* Asked while clients wait: what no point changes is worked out once, and GROUP_SIZE_M (the last
+ * parameter), which decides little, is chosen for the best tile only. */
 int portable_choose(const struct problem *p, const struct device_info *info, struct record *config,
                     struct error *err)
 {
     struct param params[PARAMS_MAX];
-    uint32_t at[PARAMS_MAX] = {0}, n = portable_params(p, info, params);
-    struct rejection why, last = {.code = ERROR_NO_CONFIG};
-    double best = INFINITY;
+    uint32_t at[PARAMS_MAX] = {0}, n = portable_params(p, info, params) - 1;
+    struct choice c = {.problem = p, .info = info, .us = INFINITY};
     struct record point;
+    ask(&c.asked, p, NULL);
+    record_init(&point);
+    record_put_int(&point, params[n].name, c.asked.view.mode == GEMM_DW ? 1 : 8);
     do {
-        record_init(&point);
         for (uint32_t i = 0; i < n; i++) {
             record_put_int(&point, params[i].name, params[i].values[at[i]].integer);
         }
-        if (portable_check(p, &point, info, &why)) {
-            last = why;
-            continue;
-        }
-        double us = portable_predict(p, &point, info, NULL);
-        if (us < best) {
-            best = us;
-            record_copy(config, &point);
-        }
+        consider(&c, &point);
     } while (next_point(params, n, at));
-    return best < INFINITY ? 0
-                           : error_set(err, ERROR_NO_CONFIG,
-                                       "no config of the portable kernel fits: %s", last.text);
+    if (!(c.us < INFINITY)) {
+        return error_set(err, ERROR_NO_CONFIG, "no config of the portable kernel fits: %s",
+                         c.last.text);
+    }
+    record_copy(&point, &c.best);
+    for (uint32_t i = 0; i < params[n].n; i++) {
+        record_put_int(&point, params[n].name, params[n].values[i].integer);
+        consider(&c, &point);
+    }
+    record_copy(config, &c.best);
+    return 0;
 }

@@ -97,6 +97,33 @@ static void test_who_takes_can(void **state)
     }
 }
 
+/* The portable default is found without looking at every point: it is no worse for that, by the
+ * model's own measure. */
+static void test_the_portable_default(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]); i++) {
+        struct problem p;
+        struct space s;
+        struct record config;
+        problem_of(&p, problems[i].problem);
+        assert_ok(space_build(&s, &grouped_gemm_cuda, &p, &ampere, NULL, NULL, err));
+        double best = 0;
+        for (uint32_t n = 0; n < s.n; n++) {
+            space_config(&s, n, &config);
+            double us = grouped_gemm_cuda.predict(&p, &config, &ampere, NULL);
+            best = n == 0 || us < best ? us : best;
+        }
+        int r = grouped_gemm_cuda.choose(&p, &ampere, &config, NULL);
+        assert_int_equal(r, s.n ? 0 : ERROR_NO_CONFIG);
+        if (r == 0 && grouped_gemm_cuda.predict(&p, &config, &ampere, NULL) > 1.01 * best) {
+            fail_msg("%s: %g us, the best is %g", problems[i].problem,
+                     grouped_gemm_cuda.predict(&p, &config, &ampere, NULL), best);
+        }
+        space_deinit(&s);
+    }
+}
+
 /* ---- a forced choice --------------------------------------------------------------------------- */
 
 static int forced(const char *problem, const struct device_info *info, const char *label,
@@ -214,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_by_architecture_and_problem),
         cmocka_unit_test(test_a_bucket_is_its_problems),
         cmocka_unit_test(test_who_takes_can),
+        cmocka_unit_test(test_the_portable_default),
         cmocka_unit_test(test_forced),
         cmocka_unit_test(test_configs_of_one_target),
         cmocka_unit_test(test_nobodys_config),
