@@ -100,7 +100,7 @@ void fake_error(int fd, uint32_t id, int code, const char *text)
 
 void fake_put_answer(struct wire_buf *b, const struct fake_answer *a)
 {
-    wire_put_map(b, 8);
+    wire_put_map(b, 9);
     wire_put_kv_str(b, "key", "0123456789abcdef0123456789abcdef");
     wire_put_kv_str(b, "tier", a->tier);
     wire_put_kv_str(b, "source", a->source);
@@ -110,6 +110,7 @@ void fake_put_answer(struct wire_buf *b, const struct fake_answer *a)
     wire_put_kv_str(b, "module", a->module ? a->module : "");
     wire_put_kv_real(b, "time_us", 12.5);
     wire_put_kv_int(b, "generation", a->generation);
+    wire_put_kv_str(b, "stamp", a->stamp ? a->stamp : "");
     wire_put_kv_str(b, "a_field_of_a_newer_gemmd", "is passed over");
 }
 

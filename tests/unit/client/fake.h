@@ -41,7 +41,7 @@ void fake_result_int(int fd, uint32_t id, const char *key, int64_t value); /* {k
 void fake_error(int fd, uint32_t id, int code, const char *text);
 
 struct fake_answer {
-    const char *tier, *source, *config, *module;
+    const char *tier, *source, *config, *module, *stamp;
     int64_t generation;
 };
 void fake_put_answer(struct wire_buf *b, const struct fake_answer *a);

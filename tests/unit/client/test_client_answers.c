@@ -173,6 +173,7 @@ static void test_full_query(void **state)
     q.atol = 0.25;
     q.rtol = 0.5;
     q.seed = 42;
+    q.target = "portable";
     q.restrict_json = "{\"BLOCK_SIZE_M\":[64,128]}";
     q.configs_json = "[\"BLOCK_SIZE_M=64\"]";
     q.progress = no_progress;
@@ -185,8 +186,8 @@ static void test_full_query(void **state)
         "\"fp32\",\"M\":64,\"N\":128,\"K\":128,\"experts\":8,\"topk\":2,\"permute_y\":true,"
         "\"accumulate\":true,\"routing\":\"zipf:1.2\"},\"wait\":\"now\",\"progress\":true,"
         "\"again\":true,\"strategy\":\"random\",\"budget\":7,\"budget_ms\":900,\"iters\":11,"
-        "\"warmup\":2,\"atol\":0.25,\"rtol\":0.5,\"seed\":42,\"restrict\":{\"BLOCK_SIZE_M\":[64,"
-        "128]},"
+        "\"warmup\":2,\"atol\":0.25,\"rtol\":0.5,\"seed\":42,\"target\":\"portable\",\"restrict\":"
+        "{\"BLOCK_SIZE_M\":[64,128]},"
         "\"configs\":[\"BLOCK_SIZE_M=64\"]}");
     q.restrict_json = "{\"BLOCK_SIZE_M\":";
     assert_int_equal(gemmd_tune(g, &p, &q, &a, &e), GEMMD_INVALID);
@@ -302,6 +303,127 @@ static void test_struct_sizes(void **state)
     fake_stop(f);
 }
 
+/* A caller that was compiled before `target` was added: its structs end there. */
+static void test_older_callers(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    script.answer.stamp = "src=1 target=portable compiler=c";
+    q.size = offsetof(struct gemmd_query, target);
+    q.target = "not there"; /* behind the end: nobody may look */
+    a.size = offsetof(struct gemmd_answer, target);
+    snprintf(a.target, sizeof(a.target), "untouched");
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
+    assert_null(strstr(script.seen, "target"));
+    assert_string_equal(a.target, "untouched");
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* ---- targets -------------------------------------------------------------------------------- */
+
+static void test_answers_name_their_target(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.flags = GEMMD_NO_TABLE;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
+    assert_string_equal(a.target, ""); /* the stamp says nothing */
+    script.answer.stamp = "src=0123 abi=1 target=hopper compiler=nvrtc 13.0";
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
+    assert_string_equal(a.target, "hopper");
+    q.wait = GEMMD_WAIT_CACHED;
+    q.target = "portable";
+    int status;
+    assert_int_equal(gemmd_get_many(g, &p, 1, &q, &a, &status, NULL), 0);
+    assert_non_null(strstr(script.seen, "{\"target\":\"portable\",\"wait\":\"cached\""));
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_fallback_of_a_target(void **state)
+{
+    struct fake *f = *state; /* nobody listens */
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = open_to(f, true);
+    p.dtype_in = "fp32";
+    q.target = "cpu";
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    assert_string_equal(a.target, "cpu");
+    assert_string_equal(a.tier, "default");
+    q.target = "portable"; /* the caller's mistake: no default of another kind instead */
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "it has: cpu"));
+    gemmd_close(g);
+}
+
+static char *space_of(const char *device, const char *target, const char *restrict_json)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    char *json = NULL;
+    q.target = target;
+    q.restrict_json = restrict_json;
+    if (gemmd_space(device, &p, &q, &json, &e)) {
+        fail_msg("%s", e.text);
+    }
+    return json;
+}
+
+static void expect_space(const char *device, const char *target, const char *restrict_json,
+                         const char *part)
+{
+    char *json = space_of(device, target, restrict_json);
+    if (!strstr(json, part)) {
+        fail_msg("no %s in %s", part, json);
+    }
+    gemmd_free(json);
+}
+
+static void test_space_without_a_device(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    char *json = NULL;
+    expect_space("cuda:sm_90a", NULL, NULL, "{\"target\":\"hopper\",\"device\":\"any sm_90a\"");
+    expect_space("cuda:sm_90a", "portable", NULL, "{\"target\":\"portable\"");
+    expect_space("cuda:sm_80", NULL, NULL, "{\"target\":\"portable\"");
+    expect_space("cpu", NULL, NULL, "{\"target\":\"cpu\"");
+    expect_space(NULL, NULL, NULL, "\"legal\":"); /* of this machine */
+    expect_space("cuda:sm_80", NULL, "{\"num_warps\":4}", "\"restricted\":");
+    q.target = "hopper";
+    assert_int_equal(gemmd_space("cuda:sm_80", &p, &q, &json, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "it has: portable"));
+    assert_null(json);
+    assert_int_equal(gemmd_space("cuda:sm_1", &p, NULL, &json, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "sm_90a"));
+    assert_int_equal(gemmd_space("abacus", &p, NULL, &json, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_space("cpu", &p, NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_space("cpu", NULL, NULL, &json, &e), GEMMD_INVALID);
+    q = (struct gemmd_query)GEMMD_QUERY_INIT;
+    q.restrict_json = "{";
+    assert_int_equal(gemmd_space("cpu", &p, &q, &json, &e), GEMMD_INVALID);
+    p.text = "custom:x a=1";
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, &e), GEMMD_NO_CONFIG);
+    p.text = NULL;
+    p.k = -1;
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, NULL), GEMMD_INVALID);
+}
+
 /* ---- the table ------------------------------------------------------------------------------ */
 
 static void test_hit_needs_no_daemon(void **state)
@@ -359,8 +481,8 @@ static void test_when_the_table_is_not_asked(void **state)
     struct gemmd_problem p = small_problem();
     struct gemmd_answer a = GEMMD_ANSWER_INIT;
     assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
-    struct gemmd_query queries[6];
-    for (int i = 0; i < 6; i++) {
+    struct gemmd_query queries[7];
+    for (int i = 0; i < 7; i++) {
         queries[i] = (struct gemmd_query)GEMMD_QUERY_INIT;
     }
     queries[0].flags = GEMMD_NO_TABLE;
@@ -369,7 +491,8 @@ static void test_when_the_table_is_not_asked(void **state)
     queries[3].rtol = 1e-4;
     queries[4].restrict_json = "{\"A\":1}";
     queries[5].configs_json = "[\"A=1\"]";
-    for (int i = 0; i < 6; i++) {
+    queries[6].target = "portable";
+    for (int i = 0; i < 7; i++) {
         int before = f->requests;
         assert_int_equal(gemmd_get(g, &p, &queries[i], &a, NULL), 0);
         assert_false(a.local);
@@ -646,6 +769,10 @@ int main(void)
         TEST(test_deadline_is_handed_on),
         TEST(test_put),
         TEST(test_struct_sizes),
+        TEST(test_older_callers),
+        TEST(test_answers_name_their_target),
+        TEST(test_fallback_of_a_target),
+        TEST(test_space_without_a_device),
         TEST(test_hit_needs_no_daemon),
         TEST(test_what_the_table_keeps),
         TEST(test_when_the_table_is_not_asked),

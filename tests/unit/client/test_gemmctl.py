@@ -491,6 +491,17 @@ def test_space_and_check(fake):
     out = ctl(fake, "space", "--m", 16, "--n", 32, "--k", 64, "--restrict", "A=1").stdout
     assert "432 configs, 216 of them legal" in out and "64,128" in out and "rule_b" in out
     assert fake.params_of("space")[0]["restrict"] == {"A": [1]}
+    fake.answers["space"].update(
+        target="hopper", device="H", variants=27, settings=8,
+        reasons={"rule_a": "A=1 is too small", "rule_b": "B=2 is too large"},
+        targets=[{"name": "hopper", "takes": True}, {"name": "portable", "takes": True},
+                 {"name": "third", "takes": False, "why": "it is the third"}])
+    out = ctl(fake, "space", "--m", 16, "--n", 32, "--k", 64, "--target", "hopper").stdout
+    assert fake.params_of("space")[1]["target"] == "hopper"
+    assert out.startswith("target hopper on H\n")
+    assert "also here: portable (--target portable)\nnot third: it is the third\n" in out
+    assert "27 variants to compile, up to 8 run-time settings of each" in out
+    assert re.search(r"rule_a +200 A=1 is too small\nrule_b +16 B=2 is too large", out)
 
     def check(params):
         if "3" in params["config"]:
@@ -502,6 +513,45 @@ def test_space_and_check(fake):
     assert ctl(fake, "check", *size, "--config", "A=2").stdout == "valid: A=2\n"
     result = ctl(fake, "check", *size, "--config", "A=2", "--config", "A=3", code=1)
     assert "not valid: A=3\n  3 does not divide\n" in result.stdout
+    fake.answers["check"] = {"valid": True, "target": "portable"}
+    out = ctl(fake, "check", *size, "--config", "A=2", "--target", "portable").stdout
+    assert out == "valid for target portable: A=2\n"
+    assert fake.params_of("check")[-1]["target"] == "portable"
+
+
+def test_space_of_what_is_not_here(folder):
+    size = ["--mode", "dX", "--m", 512, "--n", 1024, "--k", 1024, "--experts", 8]
+    hopper = json.loads(ctl(None, "space", *size, "--arch", "sm_90a", "--json").stdout)
+    assert hopper["target"] == "hopper" and hopper["device"] == "any sm_90a"
+    assert hopper["raw"] == hopper["legal"] + sum(hopper["dropped"].values())
+    small = json.loads(ctl(None, "space", *size, "--arch", "sm_90a", "--json", "--restrict",
+                           "num_warps=12", "--restrict", "schedule=pingpong").stdout)
+    assert small["dropped"]["restricted"] > 0 and small["legal"] < hopper["legal"]
+    text = ctl(None, "space", *size, "--arch", "sm_80").stdout
+    assert text.startswith("target portable on any sm_80\n") and "also here" not in text
+    assert "--target portable" in ctl(None, "space", *size, "--arch", "sm_90a").stdout
+    assert "target cpu on" in ctl(None, "space", *size, "--arch", "cpu").stdout
+    wrong = ctl(None, "space", *size, "--arch", "sm_90", code=1).stderr
+    assert wrong.startswith("gemmctl: unknown architecture") and "sm_90a" in wrong
+    assert "it has: portable" in ctl(None, "space", *size, "--arch", "sm_80", "--target", "hopper",
+                                     code=1).stderr
+
+
+def test_the_target_is_asked_for_and_shown(fake):
+    fake.answers["tune"] = {**ANSWER, "source": "partial",
+                            "stamp": "src=1 abi=1 target=portable compiler=nvrtc 13.0"}
+    size = ["--m", 16, "--n", 32, "--k", 64]
+    result = ctl(fake, "tune", *size, "--target", "portable")
+    assert fake.params_of("tune")[0]["target"] == "portable"
+    assert "TARGET" in result.stdout and re.search(r"partial +portable", result.stdout)
+    assert json.loads(ctl(fake, "tune", *size, "--json").stdout)[0]["target"] == "portable"
+    assert "target" not in fake.params_of("tune")[1]
+    fake.answers["list"] = rows_of([{**BEST[0], "stamp": "src=1 target=hopper compiler=x"}])
+    assert "hopper" in ctl(fake, "list").stdout
+    assert json.loads(ctl(fake, "list", "--json").stdout)[0]["target"] == "hopper"
+    fake.answers["pin"] = ANSWER
+    ctl(fake, "pin", *size, "--config", "A=1", "--target", "portable")
+    assert fake.params_of("pin")[0]["target"] == "portable"
 
 
 HOSTILE = "a\x1b[31mred\x07\x9b2Jz\x7f"

@@ -88,6 +88,10 @@ static void test_given(void **state)
     assert_int_equal(q->warmup, 10000);
     assert_int_equal(q->seed, -7);
     assert_true(q->atol == 1 && q->rtol == 1e-9 && q->progress && q->again);
+    ACCEPTS(unpack("\"target\":\"portable\""));
+    assert_string_equal(q->target, "portable");
+    assert_true(request_is_restricted(&fixture.r)); /* as far as can be said without the device */
+    REFUSES(ERROR_INVALID, "target", unpack("\"target\":\"a-name-that-does-not-fit\""));
     ACCEPTS(
         unpack("\"atol\":null,\"iters\":null,\"wait\":null,\"restrict\":null,\"configs\":null"));
     assert_true(q->atol == 1e-2);
