@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What hopper_bench measured, in one small file for model_eval.
 
-    collect.py OUT [--rows-filled] FILE...
+    collect.py OUT FILE...
 
 A FILE holds `time` lines as hopper_bench prints them, or one JSON object per line with the same
 facts and the config as text: model, layer, tokens, mode, kind, config, us, least. Everything else
@@ -11,9 +11,6 @@ in it is passed over. Sizes come from tests/data/shapes/moe.csv.
 OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
 the file is committed. A config that was measured twice gets the mean of its medians. Order depends
 on the input only.
-
---rows-filled says that the kernel asked TMA for rows that do not exist too (before 22 November
-2026): the model knows what that costs.
 """
 import argparse
 import csv
@@ -23,8 +20,9 @@ import re
 
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
-TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) (.{22}) (.{12}) +([\d.]+) us "
-                  r"\(least +([\d.]+)\)")
+TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
+                  r"(\d+x\d+ (?:pp|c\d) s\d+ nb\d+(?: f0)?(?: skip)?)"
+                  r" +(.*?) +([\d.]+) us \(least +([\d.]+)\)")
 
 
 def read_shapes():
@@ -116,7 +114,7 @@ def merged(times):
     return round(us, 1), round(min(t[1] for t in times), 1)
 
 
-def write(out, problems, rows_filled):
+def write(out, problems):
     configs = sorted({c for entry in problems.values() for c in entry})
     number = {c: i for i, c in enumerate(configs)}
     rows = []
@@ -125,7 +123,7 @@ def write(out, problems, rows_filled):
         rows.append({"model": model, "layer": layer, "tokens": tokens, "problem": problem,
                      "times": times})
     with open(out, "w", encoding="ascii") as f:
-        f.write('{"rows_filled": %s,\n "configs": [\n' % json.dumps(rows_filled))
+        f.write('{"configs": [\n')
         f.write(",\n".join("  " + json.dumps(c) for c in configs))
         f.write('],\n "problems": [\n')
         f.write(",\n".join("  " + json.dumps(r, separators=(",", ":")) for r in rows))
@@ -137,9 +135,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("out")
     parser.add_argument("files", nargs="+")
-    parser.add_argument("--rows-filled", action="store_true")
     args = parser.parse_args()
-    counts = write(args.out, collect(args.files), args.rows_filled)
+    counts = write(args.out, collect(args.files))
     print("%s: %d problems, %d times, %d configs" % (args.out, *counts))
 
 

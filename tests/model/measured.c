@@ -41,14 +41,6 @@ static bool read_configs(struct measured *m, const json_t *list)
     return m->configs != NULL;
 }
 
-/* A kernel that asks for slabs of 64 columns of W that do not exist waits for microseconds for
- * each, and so does who shares operands with it: nothing to learn from. */
-static bool asks_for_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
-{
-    const int64_t cut = v->out_cols % t->c;
-    return v->mode == GEMM_DX && cut > 0 && cut + 64 <= t->c;
-}
-
 static bool read_time(struct measured *m, struct measured_problem *p, const json_t *row)
 {
     const json_int_t config = json_integer_value(json_array_get(row, 0));
@@ -67,20 +59,9 @@ static bool read_time(struct measured *m, struct measured_problem *p, const json
         return fault("a measured config is not legal", why.text);
     }
     hopper_tile_make(&p->facts.v, t->config, &t->tile);
-    if (!m->rows_filled || !asks_for_slabs(&p->facts.v, &t->tile)) {
-        p->best = fmin(p->best, t->us);
-        p->n++;
-    }
+    p->best = fmin(p->best, t->us);
+    p->n++;
     return true;
-}
-
-static void free_problem(struct measured_problem *p)
-{
-    if (p->workload.state) {
-        grouped_gemm_workload_deinit(&p->workload);
-    }
-    free(p->times);
-    *p = (struct measured_problem){0};
 }
 
 static bool read_problem(struct measured *m, struct measured_problem *p, const json_t *row)
@@ -104,7 +85,6 @@ static bool read_problem(struct measured *m, struct measured_problem *p, const j
     }
     hopper_facts_init(&p->facts, &p->problem, &measured_h200, &p->workload);
     hopper_facts_init(&p->typical, &p->problem, &measured_h200, NULL);
-    p->facts.filled = p->typical.filled = m->rows_filled;
     p->times = calloc(json_array_size(times), sizeof(*p->times));
     p->best = INFINITY;
     for (size_t i = 0; p->times && i < json_array_size(times); i++) {
@@ -118,20 +98,13 @@ static bool read_problem(struct measured *m, struct measured_problem *p, const j
 static bool read_all(struct measured *m, const json_t *root)
 {
     const json_t *list = json_object_get(root, "problems");
-    m->rows_filled = json_is_true(json_object_get(root, "rows_filled"));
     if (!read_configs(m, json_object_get(root, "configs")) || json_array_size(list) == 0) {
         return false;
     }
     m->problems = calloc(json_array_size(list), sizeof(*m->problems));
     for (size_t i = 0; m->problems && i < json_array_size(list); i++) {
-        if (!read_problem(m, &m->problems[m->n], json_array_get(list, i))) {
-            m->n++; /* half made */
+        if (!read_problem(m, &m->problems[m->n++], json_array_get(list, i))) {
             return false;
-        }
-        if (m->problems[m->n].n > 0) {
-            m->n++;
-        } else {
-            free_problem(&m->problems[m->n]);
         }
     }
     return m->problems != NULL;
@@ -158,7 +131,10 @@ bool measured_open(struct measured *m, const char *path)
 void measured_close(struct measured *m)
 {
     for (uint32_t i = 0; i < m->n; i++) {
-        free_problem(&m->problems[i]);
+        if (m->problems[i].workload.state) {
+            grouped_gemm_workload_deinit(&m->problems[i].workload);
+        }
+        free(m->problems[i].times);
     }
     free(m->problems);
     free(m->configs);

@@ -30,7 +30,6 @@ struct measured_problem {
 };
 
 struct measured {
-    bool rows_filled; /* by a kernel that asked for rows that do not exist */
     uint32_t n, n_configs;
     struct measured_problem *problems; /* owned, [n] */
     struct record *configs;            /* owned, [n_configs] */

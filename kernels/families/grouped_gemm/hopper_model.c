@@ -37,6 +37,7 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
         for (int64_t e = 0; e < f->v.experts; e++) {
             f->height[h].whole += (double)(rows[e] / tile);
             f->height[h].cut[(rows[e] % tile + 15) / 16]++;
+            f->height[h].beside += rows[e] > tile && rows[e] % tile > 0;
         }
         f->height[h].cut[0] = 0; /* no rest: no tile */
     }

@@ -21,39 +21,34 @@
  * those of one SM, in bytes or flops per microsecond, unless it says otherwise. */
 #define HOPPER_CONSTANTS(X)                                                                        \
     X(setup_us, 2, 6, 12, "launch, scan of the experts, first loads, last stores")                 \
-    X(flops_us, 5e6, 6.4e6, 7.5e6, "multiplied, in the dense steady state")                        \
-    X(load_us, 50e3, 75e3, 100e3, "loaded by TMA from L2 while all SMs load")                      \
+    X(flops_us, 5.5e6, 6.3e6, 7.5e6, "multiplied, in the dense steady state")                      \
+    X(load_us, 60e3, 72e3, 95e3, "loaded by TMA from L2 while all SMs load")                       \
+    X(ask_us, 0, 0.1, 0.6, "of a block, for the thread that asks TMA for its operands")            \
+    X(ask_dw_us, 0, 0.2, 0.6, "the same in dW, where it counts rows")                              \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
-    X(latency_us, 0.3, 0.8, 2.5, "of a load: what the stages must cover")                          \
+    X(latency_us, 0.1, 0.8, 2.5, "of a load: what the stages must cover")                          \
     X(gather_latency_us, 0.3, 1.2, 4, "of gathering")                                              \
-    X(overlap, 0, 0.1, 0.6, "part of the lesser of multiplying and loading that is not hidden")    \
+    X(overlap, 0, 0.1, 0.3, "part of the lesser of multiplying and loading that is not hidden")    \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
-    X(store_us, 5e3, 40e3, 80e3, "output written by a warpgroup")                                  \
-    X(piece_us, 0, 0.05, 1, "and for each 64 columns of it")                                       \
+    X(store_us, 10e3, 60e3, 300e3, "output written by a warpgroup")                                \
     X(tile_us, 0.05, 0.15, 2, "between two tiles of a cooperative kernel")                         \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
-    X(direct_store, 1, 1.5, 2.5, "times as long: threads store, not TMA")                          \
-    X(one_buffer, 1, 1.1, 2, "times as long: cooperative stores with one staging buffer")          \
-    X(drain, 1, 1.02, 1.2, "times as long: cooperative multiplication, none in flight")            \
+    X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
-    X(dx_flops, 1, 1.02, 1.3, "times as long: dX, whose B is transposed")                          \
-    X(dx_flops_192, 1, 1.05, 1.5, "times as long: dX with 192 columns")                            \
-    X(dw_flops, 1, 1.05, 1.3, "times as long: dW, whose operands both are")                        \
     X(single_flops, 1, 1.1, 1.5, "times as long: one multiplying warpgroup")                       \
     X(hbm, 0.8, 0.97, 1.1, "of the device's peak_gbps")                                            \
     X(hbm_write, 0.8, 1.2, 1.6, "times as long: written bytes")                                    \
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
     X(hbm_round, 0, 0.3, 1, "part of the last, uneven round that memory-bound launches feel")      \
     X(sm_round, 0.2, 0.8, 1, "part of the last, uneven round that others feel")                    \
-    X(cut_round, 0, 0.3, 1.5, "rounds among tiles of unlike length: of what the longest has more") \
-    X(together, 1, 4, 8, "exponent of the norm that joins SM and memory time")                     \
-    X(l2_low, 0.05, 0.3, 0.8, "of L2: working sets below are read from memory once")               \
-    X(l2_high, 0.6, 0.8, 3, "of L2: working sets above are read again each time")                  \
-    X(uneven, 0, 0.5, 1.5, "dW: of the longest tile, at the end")                                  \
-    X(uneven_sorted, 0, 0.3, 1.5, "dW: the same with the long tiles first")                        \
+    X(cut_round, 0, 0.3, 1.5, "tiles of unlike length: of what the longest has more")              \
+    X(cut_share, 0, 0.3, 1, "of what tiles cut short save, lost to SMs that get none of them")     \
+    X(apart, 0, 1, 4, "times: operands of tiles that run apart, read again")                       \
+    X(l2_part, 0.2, 0.6, 2, "of L2: working sets of this size are read again each time")           \
+    X(uneven, 0, 1, 4, "dW: of the longest tile, at the end")                                      \
+    X(uneven_sorted, 0, 1, 4, "dW: the same with the long tiles first")                            \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
-    X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")                                      \
-    X(fill_us, 15e3, 60e3, 200e3, "rows that do not exist, when they are asked for")
+    X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")
 
 struct hopper_constants {
 #define X(name, least, start, most, what) double name;
@@ -62,16 +57,16 @@ struct hopper_constants {
 };
 extern const struct hopper_constants hopper_h200; /* hopper_constants.h */
 
-enum { HOPPER_BINS = 24, HOPPER_HEIGHTS = 4 /* 64, 128, 192, 256 rows */ };
+enum { HOPPER_BINS = 8, HOPPER_HEIGHTS = 4 /* 64, 128, 192, 256 rows */ };
 
 struct hopper_facts {
     struct grouped_gemm_problem v; /* v.routing is not kept */
     double sms, speed;             /* speed: of an SM, in those of the H200 */
     double bytes_us, l2_bytes;
     double active; /* experts with rows */
-    bool filled;   /* the kernel asks for rows that do not exist (measured ones of old) */
     struct {
         double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
+        double beside; /* of the cut ones, below whole ones of the same expert */
     } height[HOPPER_HEIGHTS];
     uint32_t n_bins;
     struct {

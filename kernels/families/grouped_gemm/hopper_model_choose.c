@@ -5,6 +5,7 @@
  * was measured the model is least to be trusted, and nobody waits for a default.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
@@ -72,57 +73,93 @@ static void put_run_time(const struct grouped_gemm_problem *v, const struct hopp
     }
 }
 
+static const int groups[] = {8, 1, 4, 16}; /* the first is usual, but in dW: there it is 1 */
+
 /* The best run-time settings of a tile go into *t; returns its time. */
 static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
 {
-    static const int groups[] = {8, 1, 4, 16};
-    const bool dw = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
+    const bool sorts = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
     struct hopper_tile one = *t;
-    double best = INFINITY;
-    for (int columns = 0; columns < 2; columns++) {
-        for (int sort = 0; sort <= dw; sort++) {
-            for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
-                one.raster_columns = columns;
-                one.sort_experts = sort;
-                one.group = groups[i];
-                const double us = hopper_time(f, &one, &hopper_h200);
-                if (us < best) {
-                    best = us;
-                    *t = one;
-                }
-            }
+    double best = hopper_time(f, t, &hopper_h200);
+    for (int i = 0; i < 8 * (1 + sorts); i++) {
+        one.group = groups[i % 4];
+        one.raster_columns = i & 4;
+        one.sort_experts = i & 8;
+        const double us = hopper_time(f, &one, &hopper_h200);
+        if (us < best) {
+            best = us;
+            *t = one;
         }
     }
     return best;
 }
 
+struct candidate {
+    double us; /* with usual settings */
+    const struct winner *winner;
+    bool copy;
+};
+
+static int by_time(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->us != y->us) {
+        return x->us < y->us ? -1 : 1;
+    }
+    return (x->winner > y->winner) - (x->winner < y->winner);
+}
+
+static void make_tile(const struct hopper_facts *f, const struct candidate *c,
+                      struct record *config, struct hopper_tile *t)
+{
+    put_tile(&f->v, c->winner, config);
+    if (f->v.gather_x || f->v.gather_dy) {
+        record_put_bool(config, "permute_copy", c->copy);
+    }
+    hopper_tile_make(&f->v, config, t);
+    t->group = f->v.mode == GEMM_DW ? 1 : groups[0];
+}
+
+static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS])
+{
+    const int n = WINNERS * (f->v.gather_x || f->v.gather_dy ? 2 : 1);
+    for (int i = 0; i < n; i++) {
+        struct record config;
+        struct hopper_tile t;
+        out[i] = (struct candidate){.winner = &winners[i % WINNERS], .copy = i >= WINNERS};
+        make_tile(f, &out[i], &config, &t);
+        out[i].us = hopper_time(f, &t, &hopper_h200);
+    }
+    qsort(out, (size_t)n, sizeof(*out), by_time);
+    return n;
+}
+
+/* Settings are tried for the first few that are legal: they can win back some per cent, no more. */
 int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err)
 {
+    enum { TRIED = 3 };
     struct hopper_facts f;
-    struct hopper_tile t;
+    struct candidate all[2 * WINNERS];
     struct rejection why, last = {.code = ERROR_NO_CONFIG};
-    struct record point;
     double best = INFINITY;
     hopper_facts_init(&f, p, info, NULL);
-    const bool gathers = f.v.gather_x || f.v.gather_dy;
-    for (int i = 0; i < WINNERS * (gathers ? 2 : 1); i++) {
-        put_tile(&f.v, &winners[i % WINNERS], &point);
-        if (gathers) {
-            record_put_bool(&point, "permute_copy", i >= WINNERS);
-        }
-        hopper_tile_make(&f.v, &point, &t);
+    const int n = rank(&f, all);
+    for (int i = 0, tried = 0; i < n && tried < TRIED; i++) {
+        struct record point;
+        struct hopper_tile t;
+        make_tile(&f, &all[i], &point, &t);
         const double us = best_run_time(&f, &t);
-        if (us >= best) {
-            continue;
-        }
         put_run_time(&f.v, &t, &point);
         if (hopper_check(p, &point, info, &why)) {
             last = why;
             continue;
         }
-        best = us;
-        record_copy(config, &point);
+        tried++;
+        if (us < best) {
+            best = us;
+            record_copy(config, &point);
+        }
     }
     return best < INFINITY ? 0
                            : error_set(err, ERROR_NO_CONFIG,

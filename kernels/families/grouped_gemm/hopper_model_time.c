@@ -33,41 +33,26 @@ struct timing {
 static double flops_rate(const struct hopper_facts *f, const struct hopper_tile *t,
                          const struct hopper_constants *c)
 {
-    double slower = t->in_flight ? 1 : t->pingpong ? c->drain_pingpong : c->drain;
+    double slower = t->pingpong && !t->in_flight ? c->drain_pingpong : 1;
     slower *= t->consumers == 1 ? c->single_flops : 1;
-    if (f->v.mode == GEMM_DX) {
-        slower *= t->c == 192 ? c->dx_flops_192 : c->dx_flops;
-    }
-    slower *= f->v.mode == GEMM_DW ? c->dw_flops : 1;
     return c->flops_us * f->speed / slower;
 }
 
-/* A consumer's part of a tile, written in pieces of 64 columns. */
+/* A consumer's part of a tile. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
-    double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us;
-    us += ceil(c / SLAB) * x->c->piece_us;
-    us *= x->t->tma_store ? 1 : x->c->direct_store;
-    return x->t->tma_store && x->t->staging == 1 && !x->t->pingpong ? us * x->c->one_buffer : us;
+    const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us;
+    return x->t->tma_store ? us : us * x->c->direct_store;
 }
 
-/* r, c: rows and columns that exist, as loads round them up. */
-static double load_us(const struct timing *x, double r, double c)
+/* r, c: rows and columns that exist, as loads round them up; `part` of a block. */
+static double load_us(const struct timing *x, double r, double c, double part)
 {
-    double us = (r + c) * ROW_BYTES / x->c->load_us +
-                (r * x->gather_a + c * x->gather_b) * ROW_BYTES / x->c->gather_us;
-    return us;
-}
-
-/* What a tile waits for rows that do not exist, when a kernel asks for them all the same: at the
- * end of a side, and in dW of the reduction. */
-static double fill_us(const struct timing *x, double blocks, double r, double c)
-{
-    const double sides = (x->t->r - r) * (1 - x->gather_a) + x->t->c - c;
-    const double end = (ceil(blocks) - blocks) *
-                       (x->t->r * (1 - x->gather_a) + x->t->c * (1 - x->gather_b));
-    return x->f->filled ? (blocks * sides + end) * ROW_BYTES / x->c->fill_us : 0;
+    const double bytes = (r + c) / x->c->load_us +
+                         (r * x->gather_a + c * x->gather_b) / x->c->gather_us;
+    const double ask = x->f->v.mode == GEMM_DW ? x->c->ask_dw_us : x->c->ask_us;
+    return fmax(bytes * ROW_BYTES * part, ask);
 }
 
 static double multiply_us(const struct timing *x, double r)
@@ -86,10 +71,11 @@ static double latency_us(const struct timing *x)
 /* `blocks` of the reduction, not always a whole number. */
 static double tile_us(const struct timing *x, double blocks, double r, double c)
 {
-    const double block = multiply_us(x, r), block_load = load_us(x, r, c);
+    const double block = multiply_us(x, r), block_load = load_us(x, r, c, 1);
     const double wait = (latency_us(x) + (1 + x->t->in_flight) * block) / x->t->stages;
-    double multiply = blocks * block, load = blocks * fmax(block_load, wait);
-    load += fill_us(x, blocks, r, c);
+    const double whole = floor(blocks), part = blocks - whole, multiply = blocks * block;
+    const double load =
+        whole * fmax(block_load, wait) + (part > 0 ? fmax(load_us(x, r, c, part), wait * part) : 0);
     const double store = store_us(x, r, c);
     const double both = x->c->overlap * fmin(multiply, load);
     if (x->t->pingpong) {
@@ -121,6 +107,7 @@ static double tiles_of(const struct side *s)
 /* Tiles of all lengths, as a launch feels them. */
 struct load {
     double tiles, us, longest;
+    double cut_tiles, cut_us; /* of these, those with rows cut short */
 };
 
 static void add_tiles(struct load *l, double tiles, double us)
@@ -150,9 +137,12 @@ static void add_experts(const struct timing *x, struct load *l)
     const struct side cols = side_of((double)f->v.out_cols, x->t->c, forward ? 16 : SLAB);
     const int h = x->t->r / SLAB - 1;
     add_columns(x, l, f->height[h].whole, blocks, x->t->r, &cols);
+    const double whole = l->tiles, whole_us = l->us;
     for (int i = 1; i <= x->t->r / 16; i++) {
         add_columns(x, l, f->height[h].cut[i], blocks, i * 16, &cols);
     }
+    l->cut_tiles = l->tiles - whole;
+    l->cut_us = l->us - whole_us;
 }
 
 /* dW: each expert's tiles are as many as another's, and as long as its rows. */
@@ -177,6 +167,7 @@ static double sm_us(const struct timing *x, const struct load *l)
     const double sms = x->f->sms, even = l->us / sms, mean = l->us / l->tiles;
     const double rounds = l->tiles / sms, uneven = ceil(rounds) / rounds - 1;
     double us = even * (1 + x->c->sm_round * uneven);
+    us += x->f->v.mode == GEMM_DW ? 0 : x->c->cut_share * rounds * (l->longest - mean);
     if (x->f->v.mode == GEMM_DW) {
         us += (x->t->sort_experts ? x->c->uneven_sorted : x->c->uneven) * (l->longest - mean);
     } else {
@@ -190,9 +181,7 @@ static double sm_us(const struct timing *x, const struct load *l)
 /* 0: stays in L2 until it is wanted again, 1: does not. */
 static double missed(const struct timing *x, double bytes)
 {
-    const double part = bytes / x->f->l2_bytes;
-    const double low = x->c->l2_low, high = fmax(x->c->l2_high, low + 0.01);
-    return part <= low ? 0 : part >= high ? 1 : (part - low) / (high - low);
+    return fmin(1, bytes / (x->f->l2_bytes * x->c->l2_part));
 }
 
 /* Bytes read again for one expert, with `fast` and `slow` tiles along the two sides of its output
@@ -237,13 +226,34 @@ static double once(const struct hopper_facts *f, const struct hopper_tile *t, do
     }
 }
 
-static double traffic(const struct timing *x)
+/* Row tiles that are cut short run ahead of the whole ones that share their columns with them,
+ * until what one has read is gone when the other wants it. */
+static double apart(const struct timing *x, const struct load *l, double cols, double depth)
+{
+    const struct hopper_facts *f = x->f;
+    const double whole = l->tiles - l->cut_tiles, beside = f->height[x->t->r / SLAB - 1].beside;
+    if (l->cut_tiles == 0 || whole == 0) {
+        return 0;
+    }
+    const double ahead = 1 - l->cut_us / l->cut_tiles / ((l->us - l->cut_us) / whole);
+    const double in = (double)dtype_size(f->v.in) * depth;
+    const double row_tiles = l->tiles / cols / f->active;
+    const double width = x->t->raster_columns ? row_tiles : fmin(x->t->group, row_tiles);
+    const double columns = fmin(f->sms / width, cols * f->active);
+    const double in_round = width * x->t->r * in + columns * x->t->c * in;
+    return x->c->apart * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
+}
+
+static double traffic(const struct timing *x, const struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const struct grouped_gemm_problem *v = &f->v;
     const double cols = ceil((double)v->out_cols / x->t->c);
     const double narrow = 256.0 / x->t->c - 1;
     double bytes = once(f, x->t, x->c->hbm_write * (1 + x->c->write_narrow * narrow));
+    if (v->mode != GEMM_DW) {
+        bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
+    }
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
         const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) / x->t->r);
@@ -259,7 +269,7 @@ static double memory_us(const struct timing *x, const struct load *l)
 {
     const double rounds = l->tiles / x->f->sms;
     const double uneven = ceil(rounds) / rounds - 1;
-    return traffic(x) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven);
+    return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven);
 }
 
 /* The copy reads rows that other copies find in L2 again, and writes each. */
@@ -271,6 +281,12 @@ static double copy_us(const struct timing *x)
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
 }
 
+static double square(double v)
+{
+    return v * v;
+}
+
+/* SMs and memory work at the same time; when both have much to do, each waits for the other. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c)
 {
@@ -292,8 +308,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
     double us = c->setup_us;
     if (l.tiles > 0) {
         const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
-        const double most = fmax(sm, memory), least = fmin(sm, memory);
-        us += most * pow(1 + pow(least / most, c->together), 1 / c->together);
+        us += sqrt(sqrt(square(square(sm)) + square(square(memory))));
     }
     return t->permute_copy ? us + copy_us(&x) : us;
 }

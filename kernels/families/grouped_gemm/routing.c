@@ -169,7 +169,8 @@ void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t ro
     }
 }
 
-/* The standard normal deviate below which a part u lies; within 5e-4 (Abramowitz, Stegun 26.2.23). */
+/* The standard normal deviate below which a part u lies; within 5e-4 (Abramowitz and Stegun,
+ * 26.2.23). */
 static double normal_quantile(double u)
 {
     const double t = sqrt(-2 * log(fmin(u, 1 - u)));
