@@ -141,6 +141,7 @@ static const int rows_seven[] = {1, 0, 64, 15, 0, 130, 65};
 static const int rows_thousand[] = {1000};
 static const int rows_one[] = {1};
 static const int rows_soak[] = {130, 0, 63, 300, 1, 64, 0, 65};
+static const int rows_long[] = {1000, 0, 65, 600};
 static const int rows_sample[] = {65, 0, 130, 17};
 
 #define ROWS(list) list, sizeof(list) / sizeof(list[0])
@@ -166,9 +167,10 @@ const struct shape soak_shapes[3] = {
     [GEMM_DW] = {32, 272, 392, 2, ROWS(rows_soak)},
 };
 
-const struct shape variant_shapes[2] = {
+const struct shape variant_shapes[VARIANT_SHAPES] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true},
+    {4, 1160, 1096, 1, ROWS(rows_long), .nan = 2},
 };
 
 const struct shape sample_shape = {4, 200, 328, 2, ROWS(rows_sample)};

@@ -50,8 +50,10 @@ extern const struct shape shapes[];
 extern const int n_shapes;
 /* Many tiles for each thread block, however large, yet short: [mode]. */
 extern const struct shape soak_shapes[3];
-/* For each variant of the space once: two, so that run-time types differ. */
-extern const struct shape variant_shapes[2];
+/* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
+ * one for what is not legal there. */
+enum { VARIANT_SHAPES = 3 };
+extern const struct shape variant_shapes[VARIANT_SHAPES];
 /* Small enough for a sanitizer. */
 extern const struct shape sample_shape;
 

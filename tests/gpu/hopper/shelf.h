@@ -5,7 +5,7 @@
 
 #include "tests/gpu/hopper/watch.h"
 
-enum { SHELF_SHAPES = 2 };
+enum { SHELF_SHAPES = VARIANT_SHAPES };
 
 struct data *shelf_get(struct lab *lab, int kind, int which, const struct shape *shape);
 void shelf_clear(void);

@@ -158,6 +158,18 @@ static __device__ float rounded(float v, int dtype)
     return widen(narrow(v, dtype), dtype);
 }
 
+/* The op's two roundings. The first may go either way when the sum lies between two numbers of the
+ * type, nearer to the middle than sums in single precision are exact: then the middle is the
+ * reference, not one of them, which would be a whole step wrong in a row that may have 8 elements. */
+static __device__ double fused(double v, double weight, int dtype)
+{
+    const double slack = 1e-6 * (1 + fabs(v));
+    const float by = rounded((float)weight, dtype);
+    const float low = rounded(rounded((float)(v - slack), dtype) * by, dtype);
+    const float high = rounded(rounded((float)(v + slack), dtype) * by, dtype);
+    return ((double)low + (double)high) / 2;
+}
+
 extern "C" __global__ void tool_reference(const struct reference_params p)
 {
     FOR_EACH(i, p.rows * p.cols) {
@@ -167,10 +179,8 @@ extern "C" __global__ void tool_reference(const struct reference_params p)
                                  : sum_dw(&p, row, col);
         if (p.before.data)
             v += value_in(&p.before, row, col);
-        if (p.fuse) /* the op's two roundings */
-            v = (double)rounded(rounded((float)v, p.dtype) *
-                                    rounded((float)value_in(&p.weights, to, 0), p.dtype),
-                                p.dtype);
+        if (p.fuse)
+            v = fused(v, value_in(&p.weights, to, 0), p.dtype);
         p.out[to * p.cols + col] = v;
     }
 }

@@ -53,20 +53,33 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
     return catalog_variant(todo[step], out) == 0;
 }
 
+/* What a member is run on, and how; NULL: it is legal nowhere, and `finding` says why. */
+static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
+                              struct variant *v, char *finding, size_t size)
+{
+    const int tries[] = {(int)(m->random >> 1 & 1), VARIANT_SHAPES - 1};
+    struct rejection why = {0};
+    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+        struct data *d = shelf_get(lab, m->kind, tries[i], &variant_shapes[tries[i]]);
+        progress_on(-1, -1, m->hash, m->name);
+        if (member_config(m, &d->problem, &lab->info, config, &why) &&
+            hopper_variant(&d->problem, config, "sm_90a", v, NULL) == 0) {
+            return d;
+        }
+    }
+    snprintf(finding, size, "%s", why.text);
+    return NULL;
+}
+
 static enum tally judge(struct lab *lab, const struct member *m, int step, char *finding,
                         size_t size)
 {
     static struct ready ready;
-    struct rejection why = {0};
     struct record config;
     struct variant v;
     char hash[HASH_HEX], text[512], exact[600];
-    const int which = (int)(m->random >> 1 & 1);
-    struct data *d = shelf_get(lab, m->kind, which, &variant_shapes[which]);
-    progress_on(-1, -1, m->hash, m->name);
-    if (!member_config(m, &d->problem, &lab->info, &config, &why) ||
-        hopper_variant(&d->problem, &config, "sm_90a", &v, NULL)) {
-        snprintf(finding, size, "%s", why.text);
+    struct data *d = make_case(lab, m, &config, &v, finding, size);
+    if (!d) {
         return ILLEGAL;
     }
     cubin_hash(&v, hash);
@@ -75,7 +88,7 @@ static enum tally judge(struct lab *lab, const struct member *m, int step, char 
         return WRONG;
     }
     record_format(&config, text, sizeof(text));
-    snprintf(exact, sizeof(exact), "%s, shape %d, %s", kinds[m->kind].name, which, text);
+    snprintf(exact, sizeof(exact), "%s, N %d, %s", kinds[m->kind].name, (int)d->v.n, text);
     pool_wait(progress->stage, step, progress_beat);
     enum tally t = ready_make(&ready, lab, d, &config, &v, FEW_SMS, exact);
     if (t == RIGHT && !ready_right(&ready, lab, d, exact, false, finding, size)) {
@@ -91,7 +104,7 @@ static void say_progress(int step, bool last)
     if (last || now() - said_at > SAY_SECONDS) {
         said_at = now();
         say("variants: %d of %d done: %d right, %d wrong, %d refused by the compiler, %d not legal "
-            "at this size, %.0f s\n",
+            "at these sizes, %.0f s\n",
             step, n_todo, progress_counted(RIGHT), progress_counted(WRONG),
             progress_counted(REFUSED), progress_counted(ILLEGAL), progress_used());
     }
@@ -107,7 +120,7 @@ static void variants_step(struct lab *lab, int step)
     progress_count(t);
     journal_add(name_of_stage, verdicts[t], m.hash, m.name, finding);
     if (t == ILLEGAL) {
-        say("not legal at this size: %s: %s\n", m.name, finding);
+        say("not legal at these sizes: %s: %s\n", m.name, finding);
     }
     say_progress(step + 1, false);
 }
