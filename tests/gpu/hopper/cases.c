@@ -161,10 +161,17 @@ const struct shape shapes[] = {
 };
 const int n_shapes = sizeof(shapes) / sizeof(shapes[0]);
 
-const struct shape soak_shapes[3] = {
-    [GEMM_FORWARD] = {32, 1160, 136, 2, ROWS(rows_soak)},
-    [GEMM_DX] = {32, 136, 1160, 2, ROWS(rows_soak)},
-    [GEMM_DW] = {32, 272, 392, 2, ROWS(rows_soak)},
+const struct shape soak_shapes[SOAK_SHAPES][3] = {
+    {
+        [GEMM_FORWARD] = {32, 1160, 136, 2, ROWS(rows_soak)},
+        [GEMM_DX] = {32, 136, 1160, 2, ROWS(rows_soak)},
+        [GEMM_DW] = {32, 272, 392, 2, ROWS(rows_soak)},
+    },
+    {
+        [GEMM_FORWARD] = {8, 264, 1096, 2, ROWS(rows_soak)},
+        [GEMM_DX] = {8, 1096, 264, 2, ROWS(rows_soak)},
+        [GEMM_DW] = {4, 264, 200, 2, ROWS(rows_long)},
+    },
 };
 
 const struct shape variant_shapes[VARIANT_SHAPES] = {

@@ -48,8 +48,10 @@ struct shape {
 };
 extern const struct shape shapes[];
 extern const int n_shapes;
-/* Many tiles for each thread block, however large, yet short: [mode]. */
-extern const struct shape soak_shapes[3];
+/* Many tiles for each thread block, however large, yet short; and few with long sums, for what is
+ * not legal there: [which][mode]. */
+enum { SOAK_SHAPES = 2 };
+extern const struct shape soak_shapes[SOAK_SHAPES][3];
 /* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
  * one for what is not legal there. */
 enum { VARIANT_SHAPES = 3 };

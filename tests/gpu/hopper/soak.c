@@ -34,6 +34,7 @@ static const double SAY_SECONDS = 10, LAUNCH_US = 25 /* to say how long it may t
 struct item {
     int kind, tile; /* tile -1: of the rest of the space */
     int member;
+    int which; /* of the problems */
     int launches;
     char hash[HASH_HEX];
 };
@@ -50,6 +51,40 @@ static void name_of(const struct item *it, char *out, size_t size)
         member_at(it->member, &m);
         snprintf(out, size, "%s", m.name);
     }
+}
+
+static const struct shape *shape_of(const struct item *it)
+{
+    return &soak_shapes[it->which][kinds[it->kind].mode];
+}
+
+static bool make_case(const struct item *it, const struct problem *p,
+                      const struct device_info *info, struct record *config, struct variant *v)
+{
+    struct member m;
+    struct rejection why;
+    if (it->tile >= 0) {
+        return case_variant(&kinds[it->kind], &tiles[it->tile], p, info, config, v, &why);
+    }
+    member_at(it->member, &m);
+    return member_config(&m, p, info, config, &why) &&
+           hopper_variant(p, config, "sm_90a", v, NULL) == 0;
+}
+
+/* On the first of the problems where it is legal: sets `which`, and the hash. */
+static bool fit(struct item *it)
+{
+    for (it->which = 0; it->which < SOAK_SHAPES; it->which++) {
+        struct problem p;
+        struct record config;
+        struct variant v;
+        if (case_problem(&kinds[it->kind], shape_of(it), &p) == 0 &&
+            make_case(it, &p, &h200, &config, &v)) {
+            cubin_hash(&v, it->hash);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- what there is to do */
@@ -74,25 +109,16 @@ static char (*add_first_set(int *n))[HASH_HEX]
 {
     char(*hashes)[HASH_HEX] = calloc((size_t)(n_kinds * n_tiles), sizeof(*hashes));
     *n = 0;
-    for (int k = 0; k < n_kinds; k++) {
-        struct problem p;
-        if (case_problem(&kinds[k], &soak_shapes[kinds[k].mode], &p)) {
+    for (int i = 0; i < n_kinds * n_tiles; i++) {
+        const int k = i / n_tiles, t = i % n_tiles;
+        struct item it = {.kind = k, .tile = t, .launches = options.soak};
+        if (!fit(&it)) {
             continue;
         }
-        for (int t = 0; t < n_tiles; t++) {
-            struct item it = {.kind = k, .tile = t, .launches = options.soak};
-            struct record config;
-            struct variant v;
-            struct rejection why;
-            if (!case_variant(&kinds[k], &tiles[t], &p, &h200, &config, &v, &why)) {
-                continue;
-            }
-            cubin_hash(&v, it.hash);
-            memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
-            it.launches *= tiles[t].pingpong || kind_gathers(&kinds[k]) ? LONGER : 1;
-            if (options_kind(kinds[k].name) && options_tile(tiles[t].name)) {
-                add_item(&it);
-            }
+        memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
+        it.launches *= tiles[t].pingpong || kind_gathers(&kinds[k]) ? LONGER : 1;
+        if (options_kind(kinds[k].name) && options_tile(tiles[t].name)) {
+            add_item(&it);
         }
     }
     return hashes;
@@ -115,8 +141,12 @@ static int add_rest(const char (*first)[HASH_HEX], int n_first)
         if ((m.random >> 8) % TENTH == 0 &&
             !bsearch(m.hash, first, (size_t)n_first, sizeof(*first), by_text)) {
             struct item it = {.kind = m.kind, .tile = -1, .member = i, .launches = options.soak};
-            memcpy(it.hash, m.hash, sizeof(it.hash));
-            add_item(&it);
+            if (fit(&it)) {
+                add_item(&it);
+            } else {
+                say("NOT SOAKED, not legal at these sizes: %s\n", m.name);
+                progress->incomplete = true;
+            }
         }
     }
     return 0;
@@ -141,40 +171,25 @@ static int soak_steps(void)
 
 /* ---- doing it */
 
-static bool make_case(const struct item *it, const struct problem *p,
-                      const struct device_info *info, struct record *config, struct variant *v,
-                      struct rejection *why)
-{
-    struct member m;
-    if (it->tile >= 0) {
-        return case_variant(&kinds[it->kind], &tiles[it->tile], p, info, config, v, why);
-    }
-    member_at(it->member, &m);
-    return member_config(&m, p, info, config, why) &&
-           hopper_variant(p, config, "sm_90a", v, NULL) == 0;
-}
-
 static bool soak_variant(int step, struct variant *out, char *name, size_t size)
 {
     const struct item *it = &items[step];
     struct problem p;
     struct record config;
-    struct rejection why;
     name_of(it, name, size);
-    return case_problem(&kinds[it->kind], &soak_shapes[kinds[it->kind].mode], &p) == 0 &&
-           make_case(it, &p, &h200, &config, out, &why);
+    return case_problem(&kinds[it->kind], shape_of(it), &p) == 0 &&
+           make_case(it, &p, &h200, &config, out);
 }
 
 static enum tally judge(struct lab *lab, const struct item *it, int step, const char *name,
                         char *finding, size_t size)
 {
     static struct ready ready;
-    struct rejection why;
     struct record config;
     struct variant v;
-    struct data *d = shelf_get(lab, it->kind, 0, &soak_shapes[kinds[it->kind].mode]);
+    struct data *d = shelf_get(lab, it->kind, it->which, shape_of(it));
     progress_on(it->tile < 0 ? -1 : it->kind, it->tile, it->hash, name);
-    if (!make_case(it, &d->problem, &lab->info, &config, &v, &why)) {
+    if (!make_case(it, &d->problem, &lab->info, &config, &v)) {
         return ILLEGAL;
     }
     pool_wait(progress->stage, step, progress_beat);
