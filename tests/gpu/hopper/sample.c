@@ -33,16 +33,11 @@ static int sample_steps(void)
     return options.sample;
 }
 
-static bool may_be(const struct tile *tile, int step)
+/* Every fourth splits sums, where there are such tiles and they are legal. */
+static bool may_be(const struct tile *tile, int step, bool splits)
 {
-    static int splitting = -1;
-    for (int t = 0; splitting < 0 && t < n_tiles; t++) {
-        splitting = tiles[t].ksplit > 1 ? 1 : splitting;
-    }
-    if (splitting > 0 && step % 4 == 3) {
-        return tile->ksplit > 1;
-    }
-    return tile->ksplit <= 1 && tile->pingpong == (step % 2 == 0);
+    return splits ? tile->ksplit > 1 && step % 4 == 3
+                  : tile->ksplit <= 1 && tile->pingpong == (step % 2 == 0);
 }
 
 /* The same for a step and a seed, whatever was done before. Negative: none is legal. */
@@ -51,9 +46,10 @@ static int draw_tile(int step, const struct kind *kind, const struct problem *p,
 {
     uint64_t state = options.seed * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)step;
     struct rejection why;
-    for (int i = 0; i < TRIES; i++) {
+    for (int i = 0; i < 2 * TRIES; i++) {
         const int t = (int)(random_next(&state) % (uint64_t)n_tiles);
-        if (may_be(&tiles[t], step) && case_variant(kind, &tiles[t], p, info, config, v, &why)) {
+        if (may_be(&tiles[t], step, i < TRIES) &&
+            case_variant(kind, &tiles[t], p, info, config, v, &why)) {
             return t;
         }
     }
