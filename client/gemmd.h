@@ -215,8 +215,8 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          struct gemmd_error *err);
 /* What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"; or any
  * that gemmd_options names, NULL: the current one): the result of the protocol's `space` as JSON
- * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of
- * `query` (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
+ * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of `query`
+ * (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
@@ -263,7 +263,7 @@ enum gemmd_dtype {
     GEMMD_INT32 = 4,
     GEMMD_INT64 = 5
 };
-enum { GEMMD_ACCUMULATE = 1 }; /* an output in bf16 or fp16: only when the problem says accumulate */
+enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem says accumulate */
 
 /* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. */
 struct gemmd_grouped_gemm_args {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * space: what there is to search. A space may have hundreds of thousands of points, of a microsecond
- * each, so they are counted in slices of SLICE_US, between which others are served.
+ * space: what there is to search. A space may have hundreds of thousands of points, of a
+ * microsecond each, so they are counted in slices of SLICE_US, between which others are served.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -91,9 +91,8 @@ static int unknown_label(const struct family *f, const struct device_info *info,
     if (!known[0]) {
         return no_kernels(f, info, err);
     }
-    return error_set(err, ERROR_INVALID,
-                     "there is no target '%.32s' of %s for %s (%s); it has: %s", label, f->name,
-                     info->name, info->arch, known);
+    return error_set(err, ERROR_INVALID, "there is no target '%.32s' of %s for %s (%s); it has: %s",
+                     label, f->name, info->name, info->arch, known);
 }
 
 static int choose_forced(const struct family *f, const struct problem *p,

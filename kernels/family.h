@@ -130,6 +130,8 @@ struct workload {
     void *state;                 /* owned by the family */
 };
 
+struct space;
+
 struct family_target {
     const char *kind;   /* cuda | cpu */
     const char *label;  /* "portable", "hopper", "cpu" */
@@ -159,6 +161,10 @@ struct family_target {
      * NULL (then the routing profile's expectation is used). */
     double (*predict)(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w);
+    /* The same for every point of a space of this target, to us[s->n]: what no config changes is
+     * worked out once. NULL: predict() is asked for each; space_predict() knows. */
+    void (*predict_space)(const struct problem *p, const struct device_info *info,
+                          const struct workload *w, const struct space *s, double us[]);
     /* The compile-time part. `arch` as in device_info.arch. */
     int (*variant)(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
@@ -258,23 +264,24 @@ struct space_setup { /* all borrowed, as long as the space is built */
 };
 struct space_rule {
     char rule[32];
+    bool legal;       /* of worth(): what it drops is legal */
     uint64_t dropped; /* points that it was the first to drop */
     char text[320];   /* what it said of the first of them */
 };
 struct space {
     uint32_t n_params;
     struct param params[PARAMS_MAX]; /* run-time ones last: a variant's points stand together */
-    uint32_t n;                      /* legal points */
-    struct space_point *points;      /* owned; the legal ones, in lexicographic order */
+    uint32_t n;                      /* points: legal, and worth a place */
+    struct space_point *points;      /* owned; these, in lexicographic order */
     uint64_t raw;                    /* points of the product before rules, so far */
-    uint32_t variants;               /* compile-time parts among the legal points */
-    uint32_t settings;               /* legal run-time settings of a variant, at most */
+    uint64_t unworthy;               /* legal ones that are not worth() a place */
+    uint32_t variants;               /* compile-time parts among the points */
+    uint32_t settings;               /* run-time settings of a variant, at most */
     uint32_t n_rules;
     struct space_rule rules[64];
     /* Of space_more: where it is. */
     struct space_setup setup;
     bool keep, ended, all; /* `all`: whatever the target's worth() says */
-    uint64_t unworthy;
     struct space_point at, last; /* the next point; the last legal one */
     struct record config;        /* of `at` */
     uint32_t room, in_variant;
@@ -293,6 +300,9 @@ enum { SPACE_MORE = 1 };
 int space_more(struct space *s, uint32_t n, struct error *err);
 void space_deinit(struct space *s);
 void space_config(const struct space *s, uint32_t point, struct record *config);
+/* Predicted times of all points of a kept space, in us[s->n] (kernels/space_predict.c). */
+void space_predict(const struct space *s, const struct family_target *t, const struct problem *p,
+                   const struct device_info *info, const struct workload *w, double us[]);
 /* What people see of it, and of the other targets of the device: one map, docs/protocol.md says
  * which (kernels/space_pack.c). */
 void space_pack(struct wire_buf *b, const struct space *s, const struct family *f);

@@ -58,8 +58,7 @@ static int find_target(struct launcher *l, struct error *err)
 {
     struct rejection why;
     l->target = family_target_of_config(l->family, &l->problem, &l->info, &l->config, &why);
-    return l->target ? 0
-                     : error_set(err, why.code, "the config cannot be launched: %s", why.text);
+    return l->target ? 0 : error_set(err, why.code, "the config cannot be launched: %s", why.text);
 }
 
 int launcher_new(const struct family *f, const struct problem *p, const struct record *config,

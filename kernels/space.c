@@ -21,10 +21,11 @@ enum { RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(((struct space *)
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void count_rule(struct space *s, const char *rule, const char *text, uint64_t points)
+static void count_rule(struct space *s, const char *rule, const char *text, bool legal,
+                       uint64_t points)
 {
     for (uint32_t i = 0; i < s->n_rules; i++) {
-        if (strcmp(s->rules[i].rule, rule) == 0) {
+        if (s->rules[i].legal == legal && strcmp(s->rules[i].rule, rule) == 0) {
             s->rules[i].dropped += points;
             return;
         }
@@ -38,6 +39,7 @@ static void count_rule(struct space *s, const char *rule, const char *text, uint
     }
     snprintf(r->rule, sizeof(r->rule), "%s", rule);
     snprintf(r->text, sizeof(r->text), "%s", text);
+    r->legal = legal;
     r->dropped += points;
 }
 
@@ -158,15 +160,15 @@ static int look(struct space *s, struct error *err)
     struct rejection why;
     s->raw++;
     if (u->allow && !u->allow(u->ctx, &s->config)) {
-        count_rule(s, "restricted", "the restriction excludes it", 1);
+        count_rule(s, "restricted", "the restriction excludes it", false, 1);
     } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
         uint64_t points = u->allow ? 1 : pass_variant(s);
         s->raw += points - 1;
-        count_rule(s, why.rule, why.text, points);
+        count_rule(s, why.rule, why.text, false, points);
     } else if (!s->all && u->target->worth &&
                u->target->worth(u->problem, &s->config, u->info, &why)) {
         s->unworthy++;
-        count_rule(s, why.rule, why.text, 1);
+        count_rule(s, why.rule, why.text, true, 1);
     } else {
         return add_point(s, err);
     }

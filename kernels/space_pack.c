@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A space as people see it: what can be tuned, how much of it is legal, what was dropped and why. */
+/* A space as people see it: what can be tuned, how much is legal, what was dropped and why. */
 #include <string.h>
 
 #include "kernels/family.h"
@@ -43,13 +43,25 @@ static void put_params(struct wire_buf *b, const struct space *s)
     }
 }
 
+static void put_counts(struct wire_buf *b, const struct space *s, const char *name, bool legal)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        n += s->rules[i].legal == legal;
+    }
+    wire_put_str(b, name);
+    wire_put_map(b, n);
+    for (uint32_t i = 0; i < s->n_rules; i++) {
+        if (s->rules[i].legal == legal) {
+            wire_put_kv_int(b, s->rules[i].rule, (int64_t)s->rules[i].dropped);
+        }
+    }
+}
+
 static void put_rules(struct wire_buf *b, const struct space *s)
 {
-    wire_put_str(b, "dropped");
-    wire_put_map(b, s->n_rules);
-    for (uint32_t i = 0; i < s->n_rules; i++) {
-        wire_put_kv_int(b, s->rules[i].rule, (int64_t)s->rules[i].dropped);
-    }
+    put_counts(b, s, "dropped", false);
+    put_counts(b, s, "unpromising", true);
     wire_put_str(b, "reasons");
     wire_put_map(b, s->n_rules);
     for (uint32_t i = 0; i < s->n_rules; i++) {
@@ -88,11 +100,12 @@ static void put_targets(struct wire_buf *b, const struct family *f, const struct
 
 void space_pack(struct wire_buf *b, const struct space *s, const struct family *f)
 {
-    wire_put_map(b, 10);
+    wire_put_map(b, 12);
     wire_put_kv_str(b, "target", s->setup.target->label);
     wire_put_kv_str(b, "device", s->setup.info->name);
     wire_put_kv_int(b, "raw", (int64_t)s->raw);
-    wire_put_kv_int(b, "legal", s->n);
+    wire_put_kv_int(b, "legal", (int64_t)(s->n + s->unworthy));
+    wire_put_kv_int(b, "searched", s->n);
     wire_put_kv_int(b, "variants", s->variants);
     wire_put_kv_int(b, "settings", s->settings);
     put_params(b, s);

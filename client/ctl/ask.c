@@ -17,10 +17,13 @@ struct asking {
     int code; /* of the first failure */
 };
 
-static const struct argp_child children[] = {
-    {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&space_argp, 0, NULL, 0},
-    {&given_argp, 0, NULL, 0},    {&target_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0},
-    {0}};
+static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                             {&search_argp, 0, NULL, 0},
+                                             {&space_argp, 0, NULL, 0},
+                                             {&given_argp, 0, NULL, 0},
+                                             {&target_argp, 0, NULL, 0},
+                                             {&ctl_argp, 0, NULL, 0},
+                                             {0}};
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -233,12 +236,11 @@ int cmd_get(int argc, char **argv)
 int cmd_tune(int argc, char **argv)
 {
     struct asking a = {.tune = true};
-    return ask(
-        &a,
-        "Tunes each problem, whether known or not, and shows the winners.\v"
-        "A search under --restrict, --space, --config or --target has a winner of source "
-        "\"partial\": it answers such queries, and no unrestricted one.",
-        argc, argv);
+    return ask(&a,
+               "Tunes each problem, whether known or not, and shows the winners.\v"
+               "A search under --restrict, --space, --config or --target has a winner of source "
+               "\"partial\": it answers such queries, and no unrestricted one.",
+               argc, argv);
 }
 
 int cmd_bench(int argc, char **argv)

@@ -12,9 +12,11 @@ struct deciding {
     struct search search;
 };
 
-static const struct argp_child with_search[] = {
-    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0},
-    {&ctl_argp, 0, NULL, 0},      {0}};
+static const struct argp_child with_search[] = {{&problems_argp, 0, NULL, 0},
+                                                {&given_argp, 0, NULL, 0},
+                                                {&target_argp, 0, NULL, 0},
+                                                {&ctl_argp, 0, NULL, 0},
+                                                {0}};
 static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 

@@ -59,10 +59,10 @@ static int by_dropped(const void *a, const void *b)
 }
 
 /* {rule: count} as rows with what each rule said first, the most first. */
-static json_t *rule_rows(const json_t *space)
+static json_t *rule_rows(const json_t *space, const char *which)
 {
     const json_t *reasons = json_object_get(space, "reasons");
-    json_t *dropped = json_object_get(space, "dropped");
+    json_t *dropped = json_object_get(space, which);
     size_t n = json_object_size(dropped), i = 0;
     json_t **all = calloc(n + 1, sizeof(*all));
     json_t *rows = json_array();
@@ -85,14 +85,14 @@ static json_t *rule_rows(const json_t *space)
     return rows;
 }
 
-static void print_dropped(const json_t *space)
+static void print_rules(const json_t *space, const char *which, const char *title)
 {
-    static const struct column columns[] = {
+    const struct column columns[] = {
         {"RULE", "rule", NULL, false},
-        {"DROPPED", "n", NULL, true},
+        {title, "n", NULL, true},
         {"FOR EXAMPLE", "why", NULL, false},
     };
-    json_t *rows = rule_rows(space);
+    json_t *rows = rule_rows(space, which);
     if (json_array_size(rows) > 0) {
         putchar('\n');
         table_print(columns, 3, rows);
@@ -136,12 +136,13 @@ static int print_space(const json_t *space)
         putchar('\n');
     }
     print_others(space);
-    printf("%lld configs, %lld of them legal: %lld variants to compile, up to %lld run-time "
-           "settings of each\n\n",
-           number(space, "raw"), number(space, "legal"), number(space, "variants"),
-           number(space, "settings"));
+    printf("%lld configs, %lld of them legal, %lld worth a search: %lld variants to compile, up to "
+           "%lld run-time settings of each\n\n",
+           number(space, "raw"), number(space, "legal"), number(space, "searched"),
+           number(space, "variants"), number(space, "settings"));
     table_print(columns, 4, json_object_get(space, "params"));
-    print_dropped(space);
+    print_rules(space, "dropped", "NOT LEGAL");
+    print_rules(space, "unpromising", "NOT WORTH IT");
     return DONE;
 }
 
@@ -238,8 +239,9 @@ int cmd_space(int argc, char **argv)
         .parser = parse_space,
         .args_doc = "[PROBLEM]",
         .children = children,
-        .doc = "Shows the parameters of a problem with their values, how many configs are legal, "
-               "how many kernels they compile to, and how many each rule drops and why."};
+        .doc = "Shows the parameters of a problem with their values, how many configs are legal and "
+               "worth a search, how many kernels they compile to, and how many each rule drops and "
+               "why."};
     struct planning p = {.arch = NULL};
     return ask(&p.asking, &argp, run_space, argc, argv);
 }

@@ -284,9 +284,11 @@ def test_the_space_of_each_target(hopper):
     with hopper.connect() as c:
         own = c.call("space", problem=gemm(**MOE))
         assert own["target"] == "hopper" and own["device"] == "synthetic H200"
-        assert 100 < own["variants"] < own["legal"] < own["raw"]
+        assert 100 < own["variants"] < own["searched"] < own["legal"] < own["raw"]
         assert own["raw"] == own["legal"] + sum(own["dropped"].values())
-        assert set(own["reasons"]) == set(own["dropped"]) and all(own["reasons"].values())
+        assert own["legal"] == own["searched"] + sum(own["unpromising"].values())
+        assert set(own["reasons"]) == set(own["dropped"]) | set(own["unpromising"])
+        assert all(own["reasons"].values())
         assert own["targets"] == [{"name": "hopper", "takes": True},
                                   {"name": "portable", "takes": True}]
         other = c.call("space", problem=gemm(**MOE), target="portable")

@@ -153,7 +153,7 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, CUdevicep
         return error_set(err, ERROR_NO_MEMORY, "no memory for a launch");
     }
     r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
-                         (double *)(uintptr_t)out, l, err);
+                     (double *)(uintptr_t)out, l, err);
     r = r ? r : load_reference(d, t, l->entry, err);
     r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
     free(l);

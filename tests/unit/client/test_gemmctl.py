@@ -492,16 +492,18 @@ def test_space_and_check(fake):
     assert "432 configs, 216 of them legal" in out and "64,128" in out and "rule_b" in out
     assert fake.params_of("space")[0]["restrict"] == {"A": [1]}
     fake.answers["space"].update(
-        target="hopper", device="H", variants=27, settings=8,
-        reasons={"rule_a": "A=1 is too small", "rule_b": "B=2 is too large"},
+        target="hopper", device="H", searched=100, variants=27, settings=8,
+        unpromising={"rule_c": 116}, reasons={"rule_a": "A=1 is too small",
+                                              "rule_b": "B=2 is too large", "rule_c": "dull"},
         targets=[{"name": "hopper", "takes": True}, {"name": "portable", "takes": True},
                  {"name": "third", "takes": False, "why": "it is the third"}])
     out = ctl(fake, "space", "--m", 16, "--n", 32, "--k", 64, "--target", "hopper").stdout
     assert fake.params_of("space")[1]["target"] == "hopper"
     assert out.startswith("target hopper on H\n")
     assert "also here: portable (--target portable)\nnot third: it is the third\n" in out
-    assert "27 variants to compile, up to 8 run-time settings of each" in out
-    assert re.search(r"rule_a +200 A=1 is too small\nrule_b +16 B=2 is too large", out)
+    assert "432 configs, 216 of them legal, 100 worth a search: 27 variants to compile, " in out
+    assert re.search(r"NOT LEGAL.*\nrule_a +200 A=1 is too small\nrule_b +16 B=2 is too large", out)
+    assert re.search(r"NOT WORTH IT.*\nrule_c +116 dull", out)
 
     def check(params):
         if "3" in params["config"]:

@@ -125,8 +125,7 @@ static void test_in_parts(void **state)
     struct space whole, parts;
     struct error err;
     problem_of(&p, problems[0]);
-    const struct space_setup setup = {
-        .target = &grouped_gemm_cpu, .problem = &p, .info = &info};
+    const struct space_setup setup = {.target = &grouped_gemm_cpu, .problem = &p, .info = &info};
     assert_int_equal(space_build(&whole, &grouped_gemm_cpu, &p, &info, NULL, NULL, &err), 0);
     for (int keep = 0; keep < 2; keep++) {
         int r, turns = 0;
@@ -188,8 +187,8 @@ static void test_nothing_legal_is_passed_over(void **state)
     }
 }
 
-/* A space of its own, with a run-time tunable in the middle: shape is A x R x B, and of B=2 only one
- * setting of R is legal. */
+/* A space of its own, with a run-time tunable in the middle: shape is A x R x B, and of B=2 only
+ * one setting of R is legal. */
 static uint32_t made_params(const struct problem *p, const struct device_info *info,
                             struct param out[PARAMS_MAX])
 {
@@ -263,8 +262,9 @@ static void test_packed(void **state)
     assert_int_equal(wire_decode(doc, b.data, b.len, &map, &err), 0);
     assert_true(wire_copy_str(wire_find(map, "target"), text, sizeof(text)));
     assert_string_equal(text, "portable");
-    int64_t legal = 0, variants = 0, settings = 0;
+    int64_t legal = 0, searched = 0, variants = 0, settings = 0;
     assert_true(wire_get_int(wire_find(map, "legal"), &legal) && legal == s.n);
+    assert_true(wire_get_int(wire_find(map, "searched"), &searched) && searched == s.n);
     assert_true(wire_get_int(wire_find(map, "variants"), &variants));
     assert_true(wire_get_int(wire_find(map, "settings"), &settings));
     assert_int_equal(variants * settings, legal); /* GROUP_SIZE_M decides nothing */

@@ -19,7 +19,7 @@ static const struct family_target *chosen(const char *problem, const struct devi
     return t;
 }
 
-/* ---- the device's own choice ------------------------------------------------------------------- */
+/* ---- the device's own choice ---------------------------------------------------------------- */
 
 static const struct {
     const char *problem;
@@ -33,8 +33,8 @@ static const struct {
     {MOE "mode=dW dtype_out=fp32", true},
     {"gemm mode=forward M=1 N=8 K=8", true},
     {"grouped_gemm mode=forward M=2048 N=1024 K=1024 experts=1024 topk=2", true},
-    {MOE "mode=dW accumulate=true", false},       /* sums into bf16 */
-    {"gemm mode=forward M=64 N=12 K=64", false},  /* rows that TMA cannot read; nobody's here */
+    {MOE "mode=dW accumulate=true", false},      /* sums into bf16 */
+    {"gemm mode=forward M=64 N=12 K=64", false}, /* rows that TMA cannot read; nobody's here */
     {"gemm mode=forward M=64 N=64 K=64 dtype_in=fp32", false},
 };
 
@@ -124,7 +124,7 @@ static void test_the_portable_default(void **state)
     }
 }
 
-/* ---- a forced choice --------------------------------------------------------------------------- */
+/* ---- a forced choice ------------------------------------------------------------------------ */
 
 static int forced(const char *problem, const struct device_info *info, const char *label,
                   const struct family_target **out, struct error *err)
@@ -155,11 +155,12 @@ static void test_forced(void **state)
     assert_fails(forced(plain, &cpu, "portable", &t, err), ERROR_INVALID, "it has: cpu");
     struct device_info old = ampere;
     old.cc_major = 7;
-    assert_fails(forced(plain, &old, NULL, &t, err), ERROR_NO_CONFIG, "has no kernels for any sm_80");
+    assert_fails(forced(plain, &old, NULL, &t, err), ERROR_NO_CONFIG,
+                 "has no kernels for any sm_80");
     assert_fails(forced(plain, &old, "portable", &t, err), ERROR_NO_CONFIG, "has no kernels for");
 }
 
-/* ---- whose a config is ------------------------------------------------------------------------- */
+/* ---- whose a config is ---------------------------------------------------------------------- */
 
 static void test_configs_of_one_target(void **state)
 {
@@ -204,7 +205,7 @@ static void test_nobodys_config(void **state)
     assert_int_equal(why.code, ERROR_NO_CONFIG);
 }
 
-/* ---- stamps ------------------------------------------------------------------------------------ */
+/* ---- stamps --------------------------------------------------------------------------------- */
 
 static void test_stamps_name_theirs(void **state)
 {
