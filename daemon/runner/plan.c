@@ -129,11 +129,15 @@ static int compare_ranked(const void *a, const void *b)
     return (x->point > y->point) - (x->point < y->point);
 }
 
+static double known(double us)
+{
+    return isnan(us) ? INFINITY : us;
+}
+
 static double predict(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
-    double us = s->target->predict(&s->order->request.problem, config, s->info, s->workload);
-    return isnan(us) ? INFINITY : us;
+    return known(s->target->predict(&s->order->request.problem, config, s->info, s->workload));
 }
 
 static bool is_avoided(const struct plan *p, const struct record *config)
@@ -144,16 +148,24 @@ static bool is_avoided(const struct plan *p, const struct record *config)
            plan_avoids(p, hash);
 }
 
-static uint32_t rank_points(struct plan *p, struct ranked *out)
+static bool point_is_avoided(const struct plan *p, uint32_t point)
+{
+    struct record config;
+    if (p->setup.order->n_avoid == 0) {
+        return false;
+    }
+    space_config(&p->space, point, &config);
+    return is_avoided(p, &config);
+}
+
+static uint32_t rank_points(struct plan *p, const double us[], struct ranked *out)
 {
     uint32_t n = 0;
-    struct record config;
     for (uint32_t i = 0; i < p->space.n; i++) {
-        space_config(&p->space, i, &config);
-        if (is_avoided(p, &config)) {
+        if (point_is_avoided(p, i)) {
             p->avoided++;
         } else {
-            out[n++] = (struct ranked){predict(p, &config), i};
+            out[n++] = (struct ranked){known(us[i]), i};
         }
     }
     qsort(out, n, sizeof(*out), compare_ranked);
@@ -162,15 +174,20 @@ static uint32_t rank_points(struct plan *p, struct ranked *out)
 
 static int rank_space(struct plan *p, struct error *err)
 {
+    const struct plan_setup *s = &p->setup;
     size_t n = p->space.n;
     struct ranked *ranked = malloc(n * sizeof(*ranked));
+    double *us = malloc(n * sizeof(*us));
     p->point = malloc(n * sizeof(*p->point));
     p->predicted = malloc(n * sizeof(*p->predicted));
-    if (!ranked || !p->point || !p->predicted) {
+    if (!ranked || !us || !p->point || !p->predicted) {
         free(ranked);
+        free(us);
         return error_set(err, ERROR_NO_MEMORY, "no memory to rank %zu configs", n);
     }
-    p->n_ranked = rank_points(p, ranked);
+    space_predict(&p->space, s->target, &s->order->request.problem, s->info, s->workload, us);
+    p->n_ranked = rank_points(p, us, ranked);
+    free(us);
     for (uint32_t i = 0; i < p->n_ranked; i++) {
         p->point[i] = ranked[i].point;
         p->predicted[i] = ranked[i].predicted;

@@ -10,7 +10,7 @@
  */
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/families/grouped_gemm/hopper_model.h"
 #include "kernels/families/grouped_gemm/portable.h"
 
 /* ---- tiles
@@ -448,6 +448,7 @@ const struct family_target grouped_gemm_hopper = {
     .worth = hopper_worth,
     .choose = hopper_choose,
     .predict = hopper_predict,
+    .predict_space = hopper_predict_space,
     .variant = hopper_variant,
     .plan = hopper_plan,
     .reference_source = grouped_gemm_reference_source,

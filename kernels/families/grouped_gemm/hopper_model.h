@@ -3,10 +3,11 @@
  * The analytic model of the target "hopper" in two steps: facts of a problem on a device, worked
  * out once, then the time of any tile, for less than a microsecond each.
  *
- *   hopper_model.c      the facts, and predict()
- *   hopper_time.c       the time of a tile, from facts and constants
- *   hopper_choose.c     the analytic default
- *   hopper_constants.h  the constants, fitted to measurements by tests/model/refit.py
+ *   hopper_model.c         the facts, and predict()
+ *   hopper_model_time.c    the time of a tile, from facts and constants
+ *   hopper_model_space.c   predict_space()
+ *   hopper_model_choose.c  the analytic default
+ *   hopper_constants.h     the constants, fitted to measurements by tests/model/refit.py
  *
  * What the routing does to a time is in the facts as counts, not as a list of experts: how many row
  * tiles of each height are whole, how many end after 16, 32, .. rows, and the experts by rows in a
@@ -77,7 +78,11 @@ struct hopper_facts {
 /* `w` NULL: rows as expected, spread as draws are. */
 void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
                        const struct device_info *info, const struct workload *w);
+/* Microseconds. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c);
+
+void hopper_predict_space(const struct problem *p, const struct device_info *info,
+                          const struct workload *w, const struct space *s, double us[]);
 
 #endif
