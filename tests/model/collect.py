@@ -4,9 +4,10 @@
 
     collect.py OUT FILE...
 
-A FILE holds `time` lines as hopper_bench prints them, or one JSON object per line with the same
-facts and the config as text: model, layer, tokens, mode, kind, config, us, least. Everything else
-in it is passed over. Sizes come from tests/data/shapes/moe.csv.
+A FILE holds what `hopper_bench --stages time` wrote: its `time` lines (--out), or its records
+(--json: one object per line with model, layer, tokens, mode, kind, M, N, K, experts, topk, config,
+us, least). Give one of the two, records where there are any. Everything else in a FILE is passed
+over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
 
 OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
 the file is committed. A config that was measured twice gets the mean of its medians. Order depends
@@ -32,8 +33,18 @@ def read_shapes():
 
 def text_of(record):
     words = {True: "true", False: "false"}
-    return " ".join(f"{k}={words.get(v, v) if isinstance(v, bool) else v}"
+    return " ".join(f"{k}={words[v] if isinstance(v, bool) else v}"
                     for k, v in sorted(record.items()))
+
+
+def without_defaults(config):
+    """The same config in the same words, however it was written down."""
+    fields = dict(word.split("=", 1) for word in config.split())
+    for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
+                        ("cluster_shape_mn", "1x1")):
+        if fields.get(name) == usual:
+            del fields[name]
+    return text_of(fields)
 
 
 def problem_of(shape, mode, kind):
@@ -79,33 +90,35 @@ def config_of(mode, kind, tile, run_time):
     return text_of(config)
 
 
-def read_times(path):
-    """(model, layer, tokens, mode, kind), config, us, least"""
+def read_line(match, shapes):
+    model, layer, tokens, mode, kind, tile, run_time, us, least = match.groups()
+    problem = problem_of(shapes[model, layer, int(tokens), mode], mode, kind)
+    return ((model, layer, int(tokens), text_of(problem)), config_of(mode, kind, tile, run_time),
+            float(us), float(least))
+
+
+def read_record(r):
+    problem = problem_of(r, r["mode"], r["kind"])
+    return ((r["model"], r["layer"], r["tokens"], text_of(problem)),
+            without_defaults(r["config"]), r["us"], r["least"])
+
+
+def read_times(path, shapes):
+    """(model, layer, tokens, problem), config, us, least"""
     with open(path, encoding="utf-8") as f:
         for line in f:
             match = TIME.match(line)
             if match:
-                model, layer, tokens, mode, kind, tile, run_time, us, least = match.groups()
-                config = config_of(mode, kind, tile, run_time)
-            elif line.startswith("{"):
-                r = json.loads(line)
-                if "config" not in r or "us" not in r:
-                    continue
-                model, layer, tokens, mode, kind = (r[k] for k in ("model", "layer", "tokens",
-                                                                   "mode", "kind"))
-                config, us, least = r["config"], r["us"], r.get("least", r["us"])
-            else:
-                continue
-            yield (model, layer, int(tokens), mode, kind.strip()), config, float(us), float(least)
+                yield read_line(match, shapes)
+            elif line.startswith("{") and '"least"' in line:
+                yield read_record(json.loads(line))
 
 
 def collect(paths):
     shapes, problems = read_shapes(), {}
     for path in paths:
-        for (model, layer, tokens, mode, kind), config, us, least in read_times(path):
-            problem = problem_of(shapes[model, layer, tokens, mode], mode, kind)
-            entry = problems.setdefault((model, layer, tokens, text_of(problem)), {})
-            entry.setdefault(config, []).append((us, least))
+        for key, config, us, least in read_times(path, shapes):
+            problems.setdefault(key, {}).setdefault(config, []).append((us, least))
     return problems
 
 

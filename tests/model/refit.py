@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the analytic model of the target "hopper" anew and says how good it is.
+
+    refit.py [--build DIR] [--leave-out] [FILE...]
+
+FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
+Without any the committed measurements are fitted again. Writes
+kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
+--leave-out also fits without each model in turn and judges on that one, which takes minutes.
+"""
+import argparse
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+MEASURED = HERE / "h200.json"
+CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
+
+
+def run(*words):
+    print("+", *words, flush=True)
+    subprocess.run([str(w) for w in words], check=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("files", nargs="*")
+    parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
+    parser.add_argument("--leave-out", action="store_true")
+    args = parser.parse_args()
+    program = args.build / "tests/model/model_eval"
+    make = ("ninja", "-C", args.build, "-j2", "tests/model/model_eval")
+    if args.files:
+        run(sys.executable, HERE / "collect.py", MEASURED, *args.files)
+    run(*make)
+    run(program, "--fit", CONSTANTS, MEASURED)
+    run(*make)
+    run(program, MEASURED)
+    if args.leave_out:
+        run(program, "--leave-out", MEASURED)
+
+
+if __name__ == "__main__":
+    main()
