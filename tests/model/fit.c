@@ -17,8 +17,8 @@ const struct fit_constant fit_constants[FIT_CONSTANTS] = {
 };
 
 enum { TIMES_MAX = 4096, TURNS = 16, HOPS = 8 };
-static const double FAR = 0.3; /* of a constant's range: a hop */
-static const double NEAR = 0.35;       /* times this much above the best weigh 1/e of it */
+static const double FAR = 0.3;        /* of a constant's range: a hop */
+static const double NEAR = 0.35;      /* times this much above the best weigh 1/e of it */
 static const double OUTLIER = 0.1;    /* errors beyond count linearly */
 static const double SHARE_ALL = 0.15; /* of the error that all times of a problem have in common */
 static const double SOFT = 0.01;      /* predictions this close compete for being chosen */

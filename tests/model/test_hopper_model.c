@@ -244,8 +244,8 @@ static void test_slower_device(void **state)
         const double slower = predict(large, modes[m], COOPERATIVE, &pcie);
         assert_true(slower > 1.2 * us && slower < 2.5 * us);
         assert_true(predict(large, modes[m], COOPERATIVE, &unknown) == us);
-        const double memory = predict(few, modes[m], COOPERATIVE, &pcie) /
-                              predict(few, modes[m], COOPERATIVE, &h200);
+        const double memory =
+            predict(few, modes[m], COOPERATIVE, &pcie) / predict(few, modes[m], COOPERATIVE, &h200);
         assert_true(memory > 1.7 && memory < 2.6);
     }
 }

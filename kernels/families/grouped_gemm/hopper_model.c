@@ -18,8 +18,7 @@ static const double H200_L2_BYTES = 60 << 20;
 static void set_machine(struct hopper_facts *f, const struct device_info *info)
 {
     f->sms = info->sm_count > 0 ? (double)info->sm_count : H200_SMS;
-    f->speed =
-        info->peak_tflops > 0 ? info->peak_tflops / f->sms / (H200_TFLOPS / H200_SMS) : 1;
+    f->speed = info->peak_tflops > 0 ? info->peak_tflops / f->sms / (H200_TFLOPS / H200_SMS) : 1;
     f->bytes_us = (info->peak_gbps > 0 ? info->peak_gbps : H200_GBPS) * 1e3;
     f->l2_bytes = info->l2_bytes > 0 ? (double)info->l2_bytes : H200_L2_BYTES;
 }
@@ -97,5 +96,9 @@ double hopper_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     hopper_facts_init(&f, p, info, w);
     hopper_tile_make(&f.v, config, &t);
+    if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < 64 || t.stages < 1 ||
+        t.consumers < 1 || t.group < 1) {
+        return NAN; /* not a config of this target */
+    }
     return hopper_time(&f, &t, &hopper_h200);
 }

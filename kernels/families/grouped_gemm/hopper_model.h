@@ -28,26 +28,27 @@
     X(ask_dw_us, 0, 0.2, 0.6, "the same in dW, where it counts rows")                              \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
     X(latency_us, 0.1, 0.8, 2.5, "of a load: what the stages must cover")                          \
-    X(gather_latency_us, 0.3, 1.2, 4, "of gathering")                                              \
-    X(overlap, 0, 0.1, 0.3, "part of the lesser of multiplying and loading that is not hidden")    \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
     X(store_us, 10e3, 60e3, 300e3, "output written by a warpgroup")                                \
-    X(tile_us, 0.05, 0.15, 2, "between two tiles of a cooperative kernel")                         \
+    X(piece_us, 0, 0.1, 1, "and for each 64 columns of it with one staging buffer")                \
+    X(tile_us, 0.05, 0.3, 2, "between two tiles of a cooperative kernel")                          \
+    X(exposed, 0, 0.3, 1, "of the end of a cooperative tile: never hidden by loads")               \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
-    X(single_flops, 1, 1.1, 1.5, "times as long: one multiplying warpgroup")                       \
+    X(skip_flops, 1, 1.02, 1.1, "times as long: cooperative multiplication that may skip rows")    \
     X(hbm, 0.8, 0.97, 1.1, "of the device's peak_gbps")                                            \
     X(hbm_write, 0.8, 1.2, 1.6, "times as long: written bytes")                                    \
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
+    X(starved, 0, 0.02, 0.1, "more from memory, for each free stage fewer than 4 (forward)")       \
     X(hbm_round, 0, 0.3, 1, "part of the last, uneven round that memory-bound launches feel")      \
     X(sm_round, 0.2, 0.8, 1, "part of the last, uneven round that others feel")                    \
     X(cut_round, 0, 0.3, 1.5, "tiles of unlike length: of what the longest has more")              \
     X(cut_share, 0, 0.3, 1, "of what tiles cut short save, lost to SMs that get none of them")     \
     X(apart, 0, 1, 4, "times: operands of tiles that run apart, read again")                       \
     X(l2_part, 0.2, 0.6, 2, "of L2: working sets of this size are read again each time")           \
-    X(uneven, 0, 1, 4, "dW: of the longest tile, at the end")                                      \
-    X(uneven_sorted, 0, 1, 4, "dW: the same with the long tiles first")                            \
+    X(uneven, 0, 1, 4, "dW: deviations that the last SM is behind")                                \
+    X(sorted, 0.95, 1.01, 1.1, "dW: times as long, with the long tiles first")                     \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
     X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")
 

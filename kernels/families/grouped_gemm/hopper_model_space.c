@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Predicted times of all configs of a space: facts once, a tile once per variant, then a fraction of
- * a microsecond per point. What it says is what hopper_predict() says.
+ * Predicted times of all configs of a space: facts once, a tile once per variant, then a fraction
+ * of a microsecond per point. What it says is what hopper_predict() says.
  */
 #include <string.h>
 

@@ -6,7 +6,7 @@
  * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
  * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach) and
  * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
- * A cooperative tile adds the writing of its output, as far as loading ahead does not hide it; in
+ * A cooperative tile adds the writing of its output, part of which loading ahead hides; in
  * ping-pong the other tile's multiplication hides it. To that comes what the last round leaves idle
  * and what tiles of unlike length make others wait.
  *
@@ -34,23 +34,39 @@ static double flops_rate(const struct hopper_facts *f, const struct hopper_tile 
                          const struct hopper_constants *c)
 {
     double slower = t->pingpong && !t->in_flight ? c->drain_pingpong : 1;
-    slower *= t->consumers == 1 ? c->single_flops : 1;
+    slower *= t->skip_rows && !t->pingpong ? c->skip_flops : 1;
     return c->flops_us * f->speed / slower;
 }
 
-/* A consumer's part of a tile. */
+static double square(double v)
+{
+    return v * v;
+}
+
+/* Things that go on at the same time: as long as the longest, and more when several are long, since
+ * they wait for each other. */
+static double at_once(double a, double b)
+{
+    return sqrt(sqrt(square(square(a)) + square(square(b))));
+}
+
+/* A consumer's part of a tile, in pieces of 64 columns: with one buffer for them each waits until
+ * the one before has left it. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
     const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us;
-    return x->t->tma_store ? us : us * x->c->direct_store;
+    if (!x->t->tma_store) {
+        return us * x->c->direct_store;
+    }
+    return us + (x->t->staging == 1 ? ceil(c / SLAB) * x->c->piece_us : 0);
 }
 
-/* r, c: rows and columns that exist, as loads round them up; `part` of a block. */
+/* Of a block, or `part` of it; r, c: rows and columns that exist, as loads round them up. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
-    const double bytes = (r + c) / x->c->load_us +
-                         (r * x->gather_a + c * x->gather_b) / x->c->gather_us;
+    const double bytes =
+        (r + c) / x->c->load_us + (r * x->gather_a + c * x->gather_b) / x->c->gather_us;
     const double ask = x->f->v.mode == GEMM_DW ? x->c->ask_dw_us : x->c->ask_us;
     return fmax(bytes * ROW_BYTES * part, ask);
 }
@@ -63,26 +79,25 @@ static double multiply_us(const struct timing *x, double r)
     return fmax(us, (read + (x->t->r + c) * ROW_BYTES) / x->c->shared_us);
 }
 
-static double latency_us(const struct timing *x)
+/* A stage is free again one latency and one or two multiplications after it was asked for. */
+static double block_us(const struct timing *x, double r, double c, double part, double multiply)
 {
-    return x->t->gather ? x->c->gather_latency_us : x->c->latency_us;
+    const double wait = (x->c->latency_us + (1 + x->t->in_flight) * multiply) / x->t->stages;
+    return at_once(at_once(multiply, wait) * part, load_us(x, r, c, part));
 }
 
 /* `blocks` of the reduction, not always a whole number. */
 static double tile_us(const struct timing *x, double blocks, double r, double c)
 {
-    const double block = multiply_us(x, r), block_load = load_us(x, r, c, 1);
-    const double wait = (latency_us(x) + (1 + x->t->in_flight) * block) / x->t->stages;
-    const double whole = floor(blocks), part = blocks - whole, multiply = blocks * block;
-    const double load =
-        whole * fmax(block_load, wait) + (part > 0 ? fmax(load_us(x, r, c, part), wait * part) : 0);
-    const double store = store_us(x, r, c);
-    const double both = x->c->overlap * fmin(multiply, load);
+    const double multiply = multiply_us(x, r), store = store_us(x, r, c);
+    const double whole = floor(blocks), part = blocks - whole;
+    double us = whole * block_us(x, r, c, 1, multiply);
+    us += part > 0 ? block_us(x, r, c, part, multiply) : 0;
     if (x->t->pingpong) {
-        return both + x->c->turn_us + fmax(fmax(multiply, load), (multiply + store) / 2);
+        return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
-    const double end = store + x->c->tile_us, ahead = x->t->stages * block_load;
-    return both + fmax(multiply + end, load + fmax(0, end - ahead));
+    const double end = store + x->c->tile_us, slack = us - blocks * multiply;
+    return us + fmax(x->c->exposed * end, end - slack);
 }
 
 /* ---- all tiles ------------------------------------------------------------------------------- */
@@ -106,14 +121,15 @@ static double tiles_of(const struct side *s)
 
 /* Tiles of all lengths, as a launch feels them. */
 struct load {
-    double tiles, us, longest;
-    double cut_tiles, cut_us; /* of these, those with rows cut short */
+    double tiles, us, squares, longest; /* squares: of all tiles' times */
+    double cut_tiles, cut_us;           /* of these, those with rows cut short */
 };
 
 static void add_tiles(struct load *l, double tiles, double us)
 {
     l->tiles += tiles;
     l->us += tiles * us;
+    l->squares += tiles * us * us;
     l->longest = tiles > 0 ? fmax(l->longest, us) : l->longest;
 }
 
@@ -160,18 +176,27 @@ static void add_sums(const struct timing *x, struct load *l)
     add_columns(x, l, empty * tiles_of(&rows), 0.25, x->t->r, &cols);
 }
 
-/* How much longer the launch is than evenly spread work: the last round is not full, and SMs with
- * long tiles end later. */
+/* dW: an expert's tiles go to some SMs and, by one more or less, not to others; over all experts
+ * that adds up like a random walk. */
+static double walk_us(const struct timing *x, const struct load *l)
+{
+    const double mean = l->us / l->tiles, variance = l->squares / l->tiles - mean * mean;
+    const double experts = (double)x->f->v.experts, each = l->tiles / experts / x->f->sms;
+    const double odd = each - floor(each);
+    return sqrt(fmax(0, variance) * experts * odd * (1 - odd));
+}
+
+/* How much longer the launch is than evenly spread work: the last round is not full, and tiles that
+ * are cut short save next to nothing, since the SMs that get them are not those that end last. */
 static double sm_us(const struct timing *x, const struct load *l)
 {
-    const double sms = x->f->sms, even = l->us / sms, mean = l->us / l->tiles;
-    const double rounds = l->tiles / sms, uneven = ceil(rounds) / rounds - 1;
+    const double even = l->us / x->f->sms, more = l->longest - l->us / l->tiles;
+    const double rounds = l->tiles / x->f->sms, uneven = ceil(rounds) / rounds - 1;
     double us = even * (1 + x->c->sm_round * uneven);
-    us += x->f->v.mode == GEMM_DW ? 0 : x->c->cut_share * rounds * (l->longest - mean);
     if (x->f->v.mode == GEMM_DW) {
-        us += (x->t->sort_experts ? x->c->uneven_sorted : x->c->uneven) * (l->longest - mean);
+        us = (us + x->c->uneven * walk_us(x, l)) * (x->t->sort_experts ? x->c->sorted : 1);
     } else {
-        us += x->c->cut_round * (l->longest - mean);
+        us += (x->c->cut_share * rounds + x->c->cut_round) * more;
     }
     return fmax(us, l->longest);
 }
@@ -269,7 +294,10 @@ static double memory_us(const struct timing *x, const struct load *l)
 {
     const double rounds = l->tiles / x->f->sms;
     const double uneven = ceil(rounds) / rounds - 1;
-    return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven);
+    const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
+    const double missing = x->f->v.mode == GEMM_FORWARD ? fmax(0, 4 - free) : 0;
+    return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven) *
+           (1 + x->c->starved * missing);
 }
 
 /* The copy reads rows that other copies find in L2 again, and writes each. */
@@ -279,11 +307,6 @@ static double copy_us(const struct timing *x)
     const double cols = (double)(v->gather_x ? v->k : v->n);
     const double rows = (double)(v->gather_x ? v->x_rows : v->m) + (double)v->m;
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
-}
-
-static double square(double v)
-{
-    return v * v;
 }
 
 /* SMs and memory work at the same time; when both have much to do, each waits for the other. */
@@ -308,7 +331,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
     double us = c->setup_us;
     if (l.tiles > 0) {
         const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
-        us += sqrt(sqrt(square(square(sm)) + square(square(memory))));
+        us += at_once(sm, memory);
     }
     return t->permute_copy ? us + copy_us(&x) : us;
 }
