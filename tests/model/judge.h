@@ -15,7 +15,7 @@ struct verdict {
     double regret[JUDGES]; /* 0.01: one per cent slower than the best; NAN: not known */
     uint32_t best, first;  /* of times[]: the fastest; the model's first choice */
     uint32_t rank;         /* of the fastest in the model's order, from 0 */
-    bool exact;            /* choose()'s config was measured; else one of its tile was */
+    bool exact;            /* choose()'s config was measured; else its kernel was, otherwise set */
 };
 void judge(const struct measured_problem *p, const struct hopper_constants *c, struct verdict *out);
 
