@@ -19,8 +19,8 @@
 #include "proto/problem.h"
 
 enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
-       LAUNCH_PARAMS_MAX = 1024, ARGS_MAX = 512, OPTIONS_MAX = 2048,
-       TENSOR_MAPS_MAX = 6, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
+       LAUNCH_PARAMS_MAX = 1536, ARGS_MAX = 512, OPTIONS_MAX = 2048,
+       TENSOR_MAPS_MAX = 10, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
  * long as check() accepts them. */
@@ -82,8 +82,11 @@ struct tensor_map {
     uint32_t l2_promotion; /* bytes: 0, 64, 128, 256 */
 };
 
-/* One kernel launch, complete but for encoding its tensor maps. */
+/* One kernel launch, complete but for encoding its tensor maps. Or, with zero_bytes, no kernel but
+ * bytes of the workspace (borrowed) that are set to 0. */
 struct launch {
+    void *zero;
+    int64_t zero_bytes;
     char entry[64];
     uint32_t grid[3], block[3], cluster[3]; /* cluster 0: none. CPU: grid[0] blocks, any order */
     uint32_t smem_bytes;                    /* dynamic */

@@ -177,6 +177,13 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
                        struct error *err)
 {
     struct cuda_function *f;
+    if (l->zero_bytes) {
+        return cuda_check(m->cu,
+                          m->cu->memory_set((CUdeviceptr)(uintptr_t)l->zero, 0,
+                                            (size_t)l->zero_bytes, stream),
+                          err, "setting %lld bytes of the workspace to 0",
+                          (long long)l->zero_bytes);
+    }
     int r = cuda_module_find(m, l->entry, &f, err);
     r = r ? r
           : cuda_module_fits(m, f, l->block[0] * l->block[1] * l->block[2], l->smem_bytes, NULL,

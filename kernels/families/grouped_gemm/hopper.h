@@ -22,8 +22,10 @@
 enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
-    HOPPER_PART = 16, /* rows of the boxes that bring the last rows (PART in hopper/) */
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
+    HOPPER_PARTS = 3,       /* boxes of 64, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
+    HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
 };
 
@@ -35,6 +37,7 @@ struct hopper_tile {
     int in_flight;
     bool tma_store;
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
+    bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;

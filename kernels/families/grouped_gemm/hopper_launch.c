@@ -30,12 +30,12 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
-        "-DTMA_STORE=%d "
+        "-DDYNAMIC=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.tma_store,
+        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic, t.tma_store,
         t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
         v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
         t.producer_registers);
@@ -59,19 +59,20 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
     uint8_t b[TENSOR_MAP_BYTES];
     uint8_t out[TENSOR_MAP_BYTES];
-    uint8_t a_part[TENSOR_MAP_BYTES], b_part[TENSOR_MAP_BYTES];
+    uint8_t a_part[HOPPER_PARTS][TENSOR_MAP_BYTES], b_part[HOPPER_PARTS][TENSOR_MAP_BYTES];
     const void *gathered;
     void *out_data;
     const void *m_sizes, *gather, *weights;
+    uint32_t *counter;
     int64_t out_stride, out_expert;
     uint32_t gathered_stride; /* in units of 16 bytes */
     int32_t rows, experts, tile_rows, tile_cols, depth, group;
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
 };
-_Static_assert(sizeof(struct hopper_params) == 768 &&
-                   offsetof(struct hopper_params, gathered) == 640 &&
-                   offsetof(struct hopper_params, topk_shift) == 732,
+_Static_assert(sizeof(struct hopper_params) == 1280 &&
+                   offsetof(struct hopper_params, gathered) == 1152 &&
+                   offsetof(struct hopper_params, topk_shift) == 1252,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
@@ -180,23 +181,37 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
     }
     add_ragged(l, offsetof(struct hopper_params, a), v->in, o->a, o->a_cols, o->a_stride,
                v->mode == GEMM_DW ? HOPPER_DEPTH : t->r);
-    add_ragged(l, offsetof(struct hopper_params, a_part), v->in, o->a, o->a_cols, o->a_stride,
-               HOPPER_PART);
+    for (int i = 0; i < HOPPER_PARTS; i++) {
+        add_ragged(l, offsetof(struct hopper_params, a_part[i]), v->in, o->a, o->a_cols,
+                   o->a_stride, 64 >> i);
+    }
+}
+
+static void add_weights(const struct grouped_gemm_problem *v, const struct operands *o,
+                        size_t offset, int box_rows, struct launch *l)
+{
+    add_experts(l, offset, v->in, o->b, v, o->b_stride, o->b_expert, box_rows);
 }
 
 static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct operands *o, struct launch *l)
 {
     const size_t whole = offsetof(struct hopper_params, b);
-    const size_t part = offsetof(struct hopper_params, b_part);
-    if (v->mode == GEMM_DX) {
-        add_experts(l, whole, v->in, o->b, v, o->b_stride, o->b_expert, HOPPER_DEPTH);
-    } else if (v->mode == GEMM_FORWARD) {
-        add_experts(l, whole, v->in, o->b, v, o->b_stride, o->b_expert, t->c);
-        add_experts(l, part, v->in, o->b, v, o->b_stride, o->b_expert, HOPPER_PART);
-    } else if (!o->gather_b) {
+    if (o->gather_b) {
+        return;
+    }
+    if (v->mode == GEMM_DW) {
         add_ragged(l, whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH);
-        add_ragged(l, part, v->in, o->b, o->b_cols, o->b_stride, HOPPER_PART);
+    } else {
+        add_weights(v, o, whole, v->mode == GEMM_FORWARD ? t->c : HOPPER_DEPTH, l);
+    }
+    for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
+        const size_t part = offsetof(struct hopper_params, b_part[i]);
+        if (v->mode == GEMM_DW) {
+            add_ragged(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i);
+        } else {
+            add_weights(v, o, part, 64 >> i, l);
+        }
     }
 }
 
@@ -316,6 +331,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .m_sizes = a->m_sizes,
         .gather = a->gather_indices,
         .weights = a->topk_weights,
+        .counter = t->dynamic ? a->workspace : NULL,
         .rows = (int32_t)a->rows,
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
@@ -375,7 +391,7 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
 }
 
 static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
-                        const struct copied *c, const struct device_info *info,
+                        const struct copied *c, void *to, const struct device_info *info,
                         struct launch_plan *out)
 {
     enum { THREADS = 256, ROWS = THREADS / 32, BLOCKS_PER_SM = 8 };
@@ -383,7 +399,7 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
     const int64_t blocks = (a->rows + ROWS - 1) / ROWS, most = info->sm_count * BLOCKS_PER_SM;
     struct permute_params p = {
         .from = *c->data,
-        .to = a->workspace,
+        .to = to,
         .gather = a->gather_indices,
         .from_stride = *c->stride * in,
         .rows = (int32_t)a->rows,
@@ -399,28 +415,50 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
     memcpy(l->params, &p, sizeof(p));
 }
 
-/* Puts the copy before the main kernel, which then reads the workspace. */
-static int permute_first(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a,
-                         const struct device_info *info, struct launch_plan *out, struct error *err)
+/* The workspace: counters when tiles are dynamic, then the rows of a copy. */
+static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
 {
     enum { ALIGN = 256 };
-    struct copied c = copied_of(v, a);
-    out->workspace_bytes = a->rows * c.cols * (int64_t)dtype_size(v->in);
-    if (a->rows == 0) {
-        return 0;
-    }
-    if (!a->workspace || a->workspace_bytes < out->workspace_bytes ||
-        (uintptr_t)a->workspace % ALIGN) {
+    if (needed > 0 && (!a->workspace || a->workspace_bytes < needed ||
+                       (uintptr_t)a->workspace % ALIGN)) {
         return error_set(err, ERROR_INVALID,
-                         "args.workspace is %p with %lld bytes: this config (permute_copy) needs "
-                         "%lld bytes, aligned to %d",
-                         a->workspace, (long long)a->workspace_bytes,
-                         (long long)out->workspace_bytes, ALIGN);
+                         "args.workspace is %p with %lld bytes: this config needs %lld bytes, "
+                         "aligned to %d",
+                         a->workspace, (long long)a->workspace_bytes, (long long)needed, ALIGN);
     }
-    add_permute(v, a, &c, info, out);
-    *c.data = a->workspace;
-    *c.stride = c.cols;
     return 0;
+}
+
+static int64_t counter_bytes(const struct hopper_tile *t)
+{
+    return t->dynamic ? HOPPER_COUNTERS : 0;
+}
+
+static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                               struct grouped_gemm_args *a)
+{
+    int64_t copy = t->permute_copy
+                       ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in)
+                       : 0;
+    return counter_bytes(t) + copy;
+}
+
+/* Steps before the main kernel, which then reads the copy. */
+static void add_first(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct grouped_gemm_args *a, const struct device_info *info,
+                      struct launch_plan *out)
+{
+    if (t->dynamic) {
+        out->steps[out->n++] =
+            (struct launch){.zero = a->workspace, .zero_bytes = sizeof(uint32_t)};
+    }
+    if (t->permute_copy) {
+        struct copied c = copied_of(v, a);
+        void *to = (char *)a->workspace + counter_bytes(t);
+        add_permute(v, a, &c, to, info, out);
+        *c.data = to;
+        *c.stride = c.cols;
+    }
 }
 
 int hopper_plan(const struct problem *p, const struct record *config,
@@ -436,16 +474,19 @@ int hopper_plan(const struct problem *p, const struct record *config,
     if (r) {
         return r;
     }
-    out->workspace_bytes = 0;
+    out->workspace_bytes = a.rows > 0 ? workspace_bytes(&v, &t, &a) : 0;
     out->n = 0;
     r = check_indices(&a, err);
     r = r ? r : check_accumulate(&v, &a, err);
     if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
         return r; /* no rows: nothing to write */
     }
-    r = t.permute_copy ? permute_first(&v, &a, info, out, err) : 0;
+    r = check_workspace(&a, out->workspace_bytes, err);
     if (r) {
         return r;
+    }
+    if (a.rows > 0) {
+        add_first(&v, &t, &a, info, out);
     }
     struct operands o = operands_of(&v, &a, t.gather);
     int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;

@@ -7,7 +7,7 @@
  * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
  * block in flight, TMA stores, two staging buffers (one, where that buys a stage), all rows
  * multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
- * skipped rows, copies and other numbers of buffers each have, somewhere on an H200. Three together
+ * skipped rows and dynamic tiles, copies and other numbers of buffers each have, somewhere on an H200. Three together
  * would have to gain by all of them at once: no measured winner has three.
  */
 #include "kernels/families/grouped_gemm/hopper.h"
@@ -81,7 +81,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter;
     n += !t->in_flight;
-    n += t->skip_rows;
+    n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
     n += !v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit));

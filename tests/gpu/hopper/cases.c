@@ -34,6 +34,16 @@ const struct tile tiles[] = {
     {"128x192 pp s4 nb1 skip", 128, 192, 12, true, 4, 1, 1, true},
     {"256x128 c2 s4 nb1 skip", 256, 128, 12, false, 4, 1, 1, true},
     {"128x128 pp s5 nb2 skip", 128, 128, 12, true, 5, 2, 1, true},
+    {"128x256 c2 s4 nb2 dyn", 128, 256, 12, false, 4, 2, 1, .dynamic = true},
+    {"128x256 c2 s4 nb2 skip dyn", 128, 256, 12, false, 4, 2, 1, true, .dynamic = true},
+    {"128x256 c2 s4 nb2 f0 skip dyn", 128, 256, 12, false, 4, 2, 0, true, .dynamic = true},
+    {"256x192 c2 s3 nb1 dyn", 256, 192, 12, false, 3, 1, 1, .dynamic = true},
+    {"256x192 c2 s3 nb1 skip dyn", 256, 192, 12, false, 3, 1, 1, true, .dynamic = true},
+    {"192x128 pp s4 nb1 skip dyn", 192, 128, 12, true, 4, 1, 1, true, .dynamic = true},
+    {"128x192 pp s4 nb1 dyn", 128, 192, 12, true, 4, 1, 1, .dynamic = true},
+    {"128x192 pp s4 nb1 skip dyn", 128, 192, 12, true, 4, 1, 1, true, .dynamic = true},
+    {"256x128 c2 s4 nb1 skip dyn", 256, 128, 12, false, 4, 1, 1, true, .dynamic = true},
+    {"64x256 pp s4 nb2 dyn", 64, 256, 12, true, 4, 2, 1, .dynamic = true},
     {"128x256 c2 s4 nb2 skip", 128, 256, 12, false, 4, 2, 1, true},
     {"128x128 c2 s6 nb2 skip", 128, 128, 12, false, 6, 2, 1, true},
 };
@@ -242,6 +252,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_int(config, "staging_buffers", tma_store ? tile->staging : 1);
     record_put_int(config, "in_flight", tile->in_flight);
     record_put_bool(config, "skip_rows", tile->skip_rows);
+    if (tile->dynamic) {
+        record_put_text(config, "tile_scheduler", "dynamic");
+    }
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {
         record_put_bool(config, "permute_copy", true);

@@ -12,6 +12,7 @@ struct tile {
     int stages, staging, in_flight;
     bool skip_rows;
     int ksplit; /* parts that the sums are split into; 0: 1 */
+    bool dynamic; /* tile_scheduler */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

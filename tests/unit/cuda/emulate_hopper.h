@@ -442,6 +442,11 @@ static int uniform(int v)
     return v;
 }
 
+static int elected(void)
+{
+    return LANE == 0;
+}
+
 static void trap(void)
 {
     emulate_fail("trap");
@@ -597,6 +602,28 @@ static void shared_load16(uint32_t v[4], uint32_t at)
 {
     emulate_shared(at, "load");
     memcpy(v, shared_memory + at, 16);
+}
+
+static int shared_load4(uint32_t at)
+{
+    int v;
+    emulate_shared(at & ~15u, "load");
+    memcpy(&v, shared_memory + at, 4);
+    return v;
+}
+
+static void shared_store4(uint32_t at, int v)
+{
+    emulate_shared(at & ~15u, "store");
+    memcpy(shared_memory + at, &v, 4);
+}
+
+static uint32_t global_add(uint32_t *at, uint32_t v)
+{
+    const uint32_t before = *at;
+    emulate_allowed((const char *)at, 4, "add");
+    *at += v;
+    return before;
 }
 
 static void shared_store8(uint32_t at, float a, float b)

@@ -239,8 +239,9 @@ static void test_plan(void **state)
     const struct {
         const void *base;
         uint32_t rows;
-    } maps[] = {{args.x, 128}, {args.x, 16}, {args.w, 192}, {args.w, 16}, {args.out, 128}};
-    assert_int_equal(l->n_maps, 5);
+    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 32}, {args.x, 16}, {args.w, 192},
+                {args.w, 64},  {args.w, 32}, {args.w, 16}, {args.out, 128}};
+    assert_int_equal(l->n_maps, 9);
     for (uint32_t i = 0; i < l->n_maps; i++) {
         assert_ptr_equal(l->maps[i].base, maps[i].base);
         assert_int_equal(l->maps[i].box[1], maps[i].rows);

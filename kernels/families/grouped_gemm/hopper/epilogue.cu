@@ -142,13 +142,18 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
     }
 }
 
+/* Of the consumer: one thread of it stores, always the same. */
+INLINE int first_warp(void)
+{
+    return (THREAD & 96) == 0;
+}
+
 /* `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
                        u32 *ring)
 {
     const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
-    const int leader = (THREAD & 127) == 0;
     if (r0 >= output_rows(p, t))
         return;
 #pragma unroll
@@ -158,13 +163,13 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
             break;
         const u32 buffer = staging + *ring * BUFFER_BYTES;
         if (TMA_STORE) {
-            if (leader)
+            if (first_warp() && elected())
                 STORES_WAIT_READ(STAGING_BUFFERS - 1);
             group_barrier(BARRIER_WRITE + consumer, 128);
             stage_piece(buffer, acc, piece, rows);
             async_fence();
             group_barrier(BARRIER_WRITE + consumer, 128);
-            if (leader)
+            if (first_warp() && elected())
                 send_piece(p, t, buffer, c, r0);
         } else {
             stage_piece(buffer, acc, piece, rows);
@@ -179,6 +184,6 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
 /* Shared memory must outlive the stores that read it. */
 INLINE void stores_end(void)
 {
-    if (TMA_STORE && (THREAD & 127) == 0)
+    if (TMA_STORE && first_warp() && elected())
         STORES_WAIT_READ(0);
 }

@@ -34,7 +34,7 @@ INLINE u32 swizzled_start(void)
 INLINE void load_other(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int d, u32 shared, u32 stage, u64 policy)
 {
-    if (THREAD == 0)
+    if (THREAD < 32 && elected())
         load_block(p, t, x, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
 }
 
@@ -43,7 +43,6 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
  * they give is not written. */
 #define COPIES (TILE_R / PASS)
 #define NOWHERE ~0u /* a row that does not exist */
-#define FETCH_AHEAD (COPIES <= 8) /* more do not fit in the registers twice */
 
 INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int index[COPIES])
 {
@@ -65,42 +64,63 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
             copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
-/* The next tile's indices are fetched while this one is copied. */
+/* The first warp hands out tickets, the others read them. */
+INLINE void gather_on(u32 shared, struct walk *w, int number)
+{
+    if (DYNAMIC && THREAD >= 32)
+        walk_next(shared, w);
+    else
+        walk_on(shared, w, number);
+}
+
+/* When tiles are dealt in turn, the next one's indices are fetched while this one is copied. */
+#define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* more do not fit in the registers twice */
+
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
-    int id = BLOCK, index[COPIES];
+    struct walk w = walk_begin(tiles);
+    int index[COPIES];
     u32 offset[COPIES];
-    if (id >= tiles)
+    if (w.id >= tiles)
         return;
-    struct tile t = locate_tile(p, s, id);
+    struct tile t = locate_tile(p, s, w.id);
     if (FETCH_AHEAD)
         fetch_rows(p, &t, index);
 #pragma unroll 1
-    while (id < tiles) {
+    while (w.id < tiles) {
         if (!FETCH_AHEAD)
             fetch_rows(p, &t, index);
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
         const struct tile this_one = t;
         const struct extent x = extent_of(p, &t);
+        int number = 0;
 #pragma unroll
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
-        id += BLOCKS;
-        if (id < tiles) {
-            t = locate_tile(p, s, id);
-            if (FETCH_AHEAD)
+        if (FETCH_AHEAD) {
+            gather_on(shared, &w, number);
+            if (w.id < tiles) {
+                t = locate_tile(p, s, w.id);
                 fetch_rows(p, &t, index);
+            }
         }
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
+            if (THREAD < 32)
+                draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, block * TILE_D, shared, stage, policy);
             copy_block(p, offset, block * TILE_D, shared + stage * STAGE_BYTES + swizzled_start());
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);
+        }
+        if (!FETCH_AHEAD) {
+            gather_on(shared, &w, number);
+            if (w.id < tiles)
+                t = locate_tile(p, s, w.id);
         }
     }
     copies_wait();

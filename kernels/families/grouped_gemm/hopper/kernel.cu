@@ -9,12 +9,13 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (warp == 1 && LANE == 0) {
         if (!GATHER_A) {
             map_prefetch(&p->a);
-            map_prefetch(&p->a_part);
+            for (int i = 0; i < PARTS; i++)
+                map_prefetch(&p->a_part[i]);
         }
         if (!GATHER_B) {
             map_prefetch(&p->b);
-            if (MODE != MODE_DX)
-                map_prefetch(&p->b_part);
+            for (int i = 0; i < PARTS && MODE != MODE_DX; i++)
+                map_prefetch(&p->b_part[i]);
         }
         if (TMA_STORE)
             map_prefetch(&p->out);
@@ -22,6 +23,10 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
             /* TMA's own arrival, and one of every gathering thread; one of every multiplying warp */
             barrier_init(full_barrier(shared, i), 1 + (GATHER ? 128 : 0));
             barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS));
+        }
+        for (int i = 0; DYNAMIC && i < TICKETS; i++) {
+            barrier_init(ticket_full(shared, i), 1);
+            barrier_init(ticket_empty(shared, i), TICKET_WARPS);
         }
         barrier_init_fence();
     }
@@ -32,22 +37,26 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     }
 }
 
+/* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
+ * dealt in turn, so that it is waited for only when this tile is written. */
+#define NEXT_LATE (PINGPONG && DYNAMIC)
+
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
                     int consumer)
 {
-    const int step = PINGPONG ? 2 * BLOCKS : BLOCKS;
+    struct walk w = walk_begin(tiles);
     u32 from = 0, ring = 0; /* blocks and pieces before this tile */
-    int id = BLOCK;
     if (PINGPONG && consumer == 1) {
-        give_turn(consumer, id < tiles);
-        from = id < tiles ? blocks_in(steps_at(p, s, id)) : 0;
-        id += BLOCKS;
+        give_turn(consumer, w.id < tiles);
+        from = w.id < tiles ? blocks_in(steps_at(p, s, w.id)) : 0;
+        walk_next(shared, &w);
     }
-    struct work work = work_at(p, s, id, tiles, consumer);
+    struct work work = work_at(p, s, w.id, tiles, consumer);
 #pragma unroll 1
-    while (id < tiles) {
+    while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
-        const u32 last = mainloop(acc, shared, consumer, from, &work, id + BLOCKS < tiles);
+        const int id = w.id;
+        const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
         /* While the last group runs: where this tile goes, and where the next one begins. */
         const struct tile t = locate_tile(p, s, id);
@@ -55,13 +64,19 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         struct rows rows;
         find_rows(p, &t, r0, &rows);
         from += blocks_in(work.steps);
-        if (PINGPONG && id + BLOCKS < tiles)
-            from += blocks_in(steps_at(p, s, id + BLOCKS));
-        id += step;
-        work = work_at(p, s, id, tiles, consumer);
+        if (PINGPONG && w.id < tiles)
+            from += blocks_in(steps_at(p, s, w.id));
+        if (!NEXT_LATE) {
+            walk_next(shared, &w);
+            work = work_at(p, s, w.id, tiles, consumer);
+        }
 
         mainloop_end(acc, shared, last);
         store_tile(p, &t, r0, consumer, shared, acc, &rows, &ring);
+        if (NEXT_LATE) {
+            walk_next(shared, &w);
+            work = work_at(p, s, w.id, tiles, consumer);
+        }
     }
     stores_end();
 }

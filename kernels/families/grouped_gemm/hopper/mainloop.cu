@@ -86,11 +86,20 @@ INLINE void give_turn(int consumer, int wanted)
         group_arrive(BARRIER_TURN + (consumer ^ 1), 256);
 }
 
+/* The other consumer's tile is the next, if there is one. */
+INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
+{
+    if (PINGPONG) {
+        walk_next(shared, w);
+        give_turn(consumer, w->id < w->tiles);
+    }
+}
+
 /* `mmas` of the consumer's wgmmas of 64 rows, a constant; the others' rows do not exist. Leaves the
  * last group running: mainloop_end waits for it. Returns the last block's stage. In dW the last
  * block is multiplied as far as there are rows; elsewhere a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int consumer, u32 from,
-                       int steps, int next_turn)
+                       int steps, struct walk *w)
 {
     struct place at = place_of(from);
     const u32 consumer_a = shared + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
@@ -102,7 +111,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
         multiply_block(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
                        shared + at.stage * STAGE_BYTES + A_BYTES, block == 0);
         if (block == whole - 1 && !rest)
-            give_turn(consumer, next_turn);
+            pass_turn(consumer, shared, w);
         if (IN_FLIGHT) {
             WGMMA_WAIT(1);
             if (block > 0)
@@ -118,7 +127,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
         wait_full(shared, &at);
         multiply_part(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
                       shared + at.stage * STAGE_BYTES + A_BYTES, whole == 0, rest);
-        give_turn(consumer, next_turn);
+        pass_turn(consumer, shared, w);
         if (IN_FLIGHT && whole > 0) {
             WGMMA_WAIT(1);
             give_stage(shared, last);
@@ -164,15 +173,16 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     return w;
 }
 
+/* In ping-pong `w` is at the other consumer's tile afterwards. */
 INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
-                    const struct work *w, int next_turn)
+                    const struct work *work, struct walk *w)
 {
     wait_turn(consumer);
-    if (SKIP_ROWS && !PINGPONG && w->mmas == 0)
-        return mainloop_idle(shared, from, blocks_in(w->steps));
-    if (SKIP_ROWS && MMAS > 1 && w->mmas == 1)
-        return mainloop_of(acc, 1, shared, consumer, from, w->steps, next_turn);
-    return mainloop_of(acc, MMAS, shared, consumer, from, w->steps, next_turn);
+    if (SKIP_ROWS && !PINGPONG && work->mmas == 0)
+        return mainloop_idle(shared, from, blocks_in(work->steps));
+    if (SKIP_ROWS && MMAS > 1 && work->mmas == 1)
+        return mainloop_of(acc, 1, shared, consumer, from, work->steps, w);
+    return mainloop_of(acc, MMAS, shared, consumer, from, work->steps, w);
 }
 
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)

@@ -25,6 +25,7 @@
  *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
  *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of 128 bytes: pieces of the output
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
+ *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
  * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory
@@ -33,7 +34,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
- * SKIP_ROWS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
+ * SKIP_ROWS, DYNAMIC, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
 #define MODE_FORWARD 0
@@ -71,7 +72,7 @@
 #define A_BYTES (TILE_R * ROW_BYTES)
 #define B_BYTES (TILE_C * ROW_BYTES)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define PART 16         /* rows of a box where a whole one would reach past the end */
+#define PARTS 3         /* boxes of 64, 32 and 16 rows, where a whole one would reach past the end */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (ROW_BYTES / OUT_SIZE) /* columns of the output in a staging buffer */
@@ -81,7 +82,9 @@
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define FULL_AT (STAGING_AT + CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
 #define EMPTY_AT (FULL_AT + NUM_STAGES * 8)
-#define TABLES_AT (EMPTY_AT + NUM_STAGES * 8)
+#define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
+#define TICKETS 4 /* tiles that are handed on at a time */
+#define TABLES_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
 
 #if TILE_D != 64
 #error "the reduction is walked in blocks of 64"
@@ -100,6 +103,9 @@
 #endif
 #if SKIP_ROWS && TILE_R == 64
 #error "there is nothing to skip"
+#endif
+#if DYNAMIC && MODE == MODE_DW
+#error "dW's tiles are dealt in turn"
 #endif
 #if TMA_STORE && SCATTER
 #error "TMA cannot scatter rows"

@@ -13,9 +13,9 @@
 /*
  * What does not exist is not asked for: TMA fills 64 rows that are out of bounds with zeros in 0.22
  * microseconds, longer than it takes to load 64 that are not (H200). So where a box would reach past
- * the end, boxes of PART rows bring what there is, and what was in shared memory before stays. It
+ * the end, boxes of 64, 32 and 16 rows bring what there is, and what was in shared memory before stays. It
  * meets only sums that are not written: rows and columns of a product do not mix. Along the
- * reduction, where they do, the last part's own rest is zeros, and no step beyond it is multiplied.
+ * reduction, where they do, the part's own rest is zeros, and no step beyond it is multiplied.
  */
 struct extent {
     int a, b;  /* rows (transposed operands: slabs) of the tile that exist */
@@ -32,9 +32,24 @@ INLINE int slabs_in(int width)
     return (width + 63) / 64;
 }
 
+/* The part that brings `rows` rows, 64 at most: each box costs, too, so one with up to 31 rows that do
+ * not exist is better than two. */
+INLINE int part_of(int rows)
+{
+    return rows > 32 ? 0 : rows > 16 ? 1 : 2;
+}
+
+INLINE int part_rows(int part)
+{
+    return 64 >> part;
+}
+
 INLINE u32 rows_bytes(int rows, int whole)
 {
-    return (u32)(rows < whole ? (rows + PART - 1) / PART * PART : whole) * ROW_BYTES;
+    const int rest = rows & 63;
+    if (rows >= whole)
+        return whole * ROW_BYTES;
+    return (u32)(rows - rest + (rest ? part_rows(part_of(rest)) : 0)) * ROW_BYTES;
 }
 
 INLINE struct extent extent_of(const struct hopper_params *p, const struct tile *t)
@@ -71,27 +86,33 @@ INLINE void load_box(u32 to, const struct tensor_map *map, const struct tensor_m
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < rows; i += PART)
-        load_rows(to + i * ROW_BYTES, part, t, x, r + i, bar);
+    for (int i = 0; i < rows; i += 64)
+        load_rows(to + i * ROW_BYTES, part + part_of(rows - i), t, x, r + i, bar);
 }
 
-/* dW: `rows` of the block exist. */
+/* dW: `rows` of the block exist. What is whole, and nearly all is, has a way without questions. */
 INLINE void load_slabs(u32 to, const struct tensor_map *map, const struct tensor_map *part,
                        const struct tile *t, int slabs, int most, int x, int d, int rows, u32 bar)
 {
+    if (slabs == most && rows == TILE_D) {
 #pragma unroll
-    for (int i = 0; i < most; i++)
-        if (i < slabs)
-            load_box(to + i * SLAB_BYTES, map, part, t, x + i * 64, d, rows, TILE_D, bar);
+        for (int i = 0; i < most; i++)
+            load_rows(to + i * SLAB_BYTES, map, t, x + i * 64, d, bar);
+        return;
+    }
+    const struct tensor_map *box = rows == TILE_D ? map : part + part_of(rows);
+#pragma unroll 1
+    for (int i = 0; i < slabs; i++)
+        load_rows(to + i * SLAB_BYTES, box, t, x + i * 64, d, bar);
 }
 
 INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int rows, u32 to, u32 bar)
 {
     if (A_TRANSPOSED)
-        load_slabs(to, &p->a, &p->a_part, t, x->a, TILE_R / 64, t->r0, d, rows, bar);
+        load_slabs(to, &p->a, p->a_part, t, x->a, TILE_R / 64, t->r0, d, rows, bar);
     else
-        load_box(to, &p->a, &p->a_part, t, d, t->r0, x->a, TILE_R, bar);
+        load_box(to, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R, bar);
 }
 
 INLINE void load_weights(const struct hopper_params *p, const struct tile *t, int rows, int d,
@@ -102,8 +123,9 @@ INLINE void load_weights(const struct hopper_params *p, const struct tile *t, in
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < rows; i += PART)
-        load_3d(to + i * ROW_BYTES, &p->b_part, d, t->c0 + i, t->expert, bar, policy);
+    for (int i = 0; i < rows; i += 64)
+        load_3d(to + i * ROW_BYTES, p->b_part + part_of(rows - i), d, t->c0 + i, t->expert, bar,
+                policy);
 }
 
 INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
@@ -112,7 +134,7 @@ INLINE void load_b(const struct hopper_params *p, const struct tile *t, const st
     if (MODE == MODE_FORWARD) {
         load_weights(p, t, x->b, d, to, bar, policy);
     } else if (MODE == MODE_DW) {
-        load_slabs(to, &p->b, &p->b_part, t, x->b, TILE_C / 64, t->c0, d, rows, bar);
+        load_slabs(to, &p->b, p->b_part, t, x->b, TILE_C / 64, t->c0, d, rows, bar);
     } else {
 #pragma unroll
         for (int i = 0; i < TILE_C / 64; i++)
@@ -130,7 +152,7 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
     u32 bytes = x->bytes;
     if (MODE == MODE_DW && t->rows - d < TILE_D) {
         rows = t->rows > d ? t->rows - d : 1;
-        bytes = bytes / TILE_D * ((rows + PART - 1) / PART * PART);
+        bytes = bytes / TILE_D * part_rows(part_of(rows));
     }
     barrier_expect(bar, bytes);
     if (!GATHER_A)
@@ -145,28 +167,51 @@ INLINE u64 weight_policy(const struct tile *t)
     return t->row_tiles == 1 ? policy_evict_first() : policy_normal();
 }
 
+/* By the warp that hands out tickets, in each block of a tile: asks for the next number in time. */
+INLINE void draw_in_time(const struct hopper_params *p, int block, int blocks, int *number)
+{
+    if (DYNAMIC && LANE == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
+        *number = ticket_draw(p);
+}
+
+/* ... and after it. */
+INLINE void walk_on(u32 shared, struct walk *w, int number)
+{
+    if (!DYNAMIC) {
+        walk_next(shared, w);
+        return;
+    }
+    if (LANE == 0)
+        ticket_hand(shared, w, number);
+    w->id = shuffle_from(number, 0);
+}
+
 #if !GATHER
 /* By the first warp of the producer warpgroup. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
+    struct walk w = walk_begin(tiles);
     if (THREAD >= 32)
         return;
 #pragma unroll 1
-    for (int id = BLOCK; id < tiles; id += BLOCKS) {
-        const struct tile t = locate_tile(p, s, id);
+    while (w.id < tiles) {
+        const struct tile t = locate_tile(p, s, w.id);
         const struct extent x = extent_of(p, &t);
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
+        int number = 0;
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
+            draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-            if (LANE == 0)
+            if (elected())
                 load_block(p, &t, &x, block * TILE_D, shared + at.stage * STAGE_BYTES,
                            full_barrier(shared, at.stage), policy);
             warp_barrier();
             place_next(&at);
         }
+        walk_on(shared, &w, number);
     }
 }
 #endif

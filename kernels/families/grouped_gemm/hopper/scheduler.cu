@@ -12,12 +12,13 @@
 
 struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     struct tensor_map a, b, out;      /* those that TMA moves */
-    struct tensor_map a_part, b_part; /* the same operands in boxes of PART rows */
+    struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
     const void *m_sizes;         /* NULL: one expert has all rows */
     const void *gather;
     const void *weights;
+    u32 *counter;                /* DYNAMIC: tiles handed out beyond the first of each block */
     i64 out_stride, out_expert;  /* between rows; dW: between experts */
     u32 gathered_stride;         /* in units of 16 bytes */
     int rows;                    /* routed rows in all */
@@ -280,4 +281,77 @@ INLINE u32 full_barrier(u32 shared, u32 stage)
 INLINE u32 empty_barrier(u32 shared, u32 stage)
 {
     return shared + EMPTY_AT + stage * 8;
+}
+
+/* ---- which tiles ------------------------------------------------------------------------------------ */
+/*
+ * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; with DYNAMIC only the first so, and each
+ * other when it is nearly done with the one before. Then tiles that are quickly done (the last rows
+ * of experts, with SKIP_ROWS) neither leave SMs idle at the end, nor let SMs drift so far apart that
+ * those which share weights no longer find them in L2.
+ *
+ * The producer's first thread draws a number from the counter in global memory and hands it on
+ * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
+ * are not theirs. The last ticket has a number past the end.
+ */
+#define TICKET_WARPS (4 * CONSUMERS + (GATHER ? 3 : 0))
+#define TICKET_LEAD 4 /* blocks before the end of a tile that the next number is asked for */
+
+INLINE u32 ticket_full(u32 shared, u32 n)
+{
+    return shared + TICKETS_AT + n % TICKETS * 8;
+}
+
+INLINE u32 ticket_empty(u32 shared, u32 n)
+{
+    return ticket_full(shared, n) + TICKETS * 8;
+}
+
+INLINE u32 ticket_number(u32 shared, u32 n)
+{
+    return shared + TICKETS_AT + TICKETS * 16 + n % TICKETS * 4;
+}
+
+/* Where a warp is in its block's tiles. */
+struct walk {
+    int id;    /* >= tiles: at the end */
+    int tiles;
+    u32 read;  /* tickets */
+};
+
+INLINE struct walk walk_begin(int tiles)
+{
+    struct walk w;
+    w.id = BLOCK;
+    w.tiles = tiles;
+    w.read = 0;
+    return w;
+}
+
+/* By whole warps, other than the one that hands the tickets out. */
+INLINE void walk_next(u32 shared, struct walk *w)
+{
+    if (!DYNAMIC) {
+        w->id += BLOCKS;
+    } else if (w->id < w->tiles) {
+        const u32 n = w->read++;
+        barrier_wait(ticket_full(shared, n), n / TICKETS & 1);
+        w->id = shared_load4(ticket_number(shared, n));
+        warp_barrier();
+        barrier_arrive(ticket_empty(shared, n), LANE == 0);
+    }
+}
+
+/* By one thread. */
+INLINE int ticket_draw(const struct hopper_params *p)
+{
+    return BLOCKS + (int)global_add(p->counter, 1);
+}
+
+INLINE void ticket_hand(u32 shared, struct walk *w, int id)
+{
+    const u32 n = w->read++;
+    barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);
+    shared_store4(ticket_number(shared, n), id);
+    barrier_arrive(ticket_full(shared, n), 1);
 }
