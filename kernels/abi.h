@@ -19,7 +19,9 @@ enum { LAUNCH_ABI_VERSION = 1 };
 enum dtype { DTYPE_NONE = 0, DTYPE_BF16 = 1, DTYPE_FP16 = 2, DTYPE_FP32 = 3, DTYPE_INT32 = 4,
              DTYPE_INT64 = 5 };
 
-enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 }; /* dW: out += result, whatever the problem's field says */
+/* dW: out += result, whatever the problem's field says. Kernels that add in fp32 only refuse it for
+ * other outputs (ERROR_CONFLICT): a problem that says `accumulate` gets kernels that do not. */
+enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 };
 
 /*
  * grouped_gemm. T = routed rows (tokens * topk), E experts, W is [E, N, K] in every mode; all
