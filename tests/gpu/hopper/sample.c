@@ -7,8 +7,7 @@
  * read outside is an error here.
  *
  * Kinds take turns in an order that has each way of loading and storing among the first ten; the
- * tile is drawn by --seed, ping-pong and cooperative ones in turn, and where there are tiles that
- * split sums, every fourth is one of them.
+ * tile is drawn by --seed.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,11 +32,15 @@ static int sample_steps(void)
     return options.sample;
 }
 
-/* Every fourth splits sums, where there are such tiles and they are legal. */
-static bool may_be(const struct tile *tile, int step, bool splits)
+/* Ping-pong and cooperative tiles in turn. Two of four are dealt dynamically, and one splits sums,
+ * where there are such tiles and they are legal; else (`any`) they are as most are. */
+static bool may_be(const struct tile *tile, int step, bool any)
 {
-    return splits ? tile->ksplit > 1 && step % 4 == 3
-                  : tile->ksplit <= 1 && tile->pingpong == (step % 2 == 0);
+    if (!any && step % 4 == 3) {
+        return tile->ksplit > 1;
+    }
+    return tile->ksplit <= 1 && tile->pingpong == (step % 2 == 0) &&
+           tile->dynamic == (!any && step % 4 < 2);
 }
 
 /* The same for a step and a seed, whatever was done before. Negative: none is legal. */
@@ -48,7 +51,7 @@ static int draw_tile(int step, const struct kind *kind, const struct problem *p,
     struct rejection why;
     for (int i = 0; i < 2 * TRIES; i++) {
         const int t = (int)(random_next(&state) % (uint64_t)n_tiles);
-        if (may_be(&tiles[t], step, i < TRIES) &&
+        if (may_be(&tiles[t], step, i >= TRIES) &&
             case_variant(kind, &tiles[t], p, info, config, v, &why)) {
             return t;
         }
