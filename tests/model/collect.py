@@ -22,7 +22,7 @@ import re
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
-                  r"(\d+x\d+ (?:pp|c\d) s\d+ nb\d+(?: f0)?(?: skip)?)"
+                  r"(\d+x\d+ (?:pp|c\d) s\d+ nb\d+(?: f0)?(?: skip)?(?: dyn)?)"
                   r" +(.*?) +([\d.]+) us \(least +([\d.]+)\)")
 
 
@@ -41,6 +41,7 @@ def without_defaults(config):
     """The same config in the same words, however it was written down."""
     fields = dict(word.split("=", 1) for word in config.split())
     for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
+                        ("tile_scheduler", "static"),
                         ("cluster_shape_mn", "1x1")):
         if fields.get(name) == usual:
             del fields[name]
@@ -78,6 +79,8 @@ def config_of(mode, kind, tile, run_time):
               "skip_rows": "skip" in words,
               "use_tma_store": tma_store,
               "GROUP_SIZE_M": 1 if mode == "dW" else 8}
+    if "dyn" in words:
+        config["tile_scheduler"] = "dynamic"
     if "copy" in kinds:
         config["permute_copy"] = True
     for value in values:

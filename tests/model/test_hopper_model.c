@@ -164,6 +164,39 @@ static void test_edges(void **state)
     }
 }
 
+/* So that a tuner knows it when it meets it: all params, with values that they have. */
+static void test_choice_is_in_the_space(void **state)
+{
+    (void)state;
+    static const char *const problems[] = {
+        "M=4096 N=1536 K=2048 experts=128 topk=8",
+        "M=32768 N=1536 K=2048 experts=128 topk=8 permute_x=true",
+        "M=131072 N=2048 K=768 experts=128 topk=8 permute_y=true",
+        "M=16384 N=5760 K=2880 experts=32 topk=4",
+    };
+    for (size_t i = 0; i < sizeof(problems) / sizeof(problems[0]) * MODES; i++) {
+        char text[256];
+        struct record config;
+        struct param params[PARAMS_MAX];
+        struct error err = ERROR_NULL;
+        snprintf(text, sizeof(text), "%s mode=%s", problems[i / MODES], modes[i % MODES]);
+        struct problem p = problem_of(text);
+        const uint32_t n = hopper_tunables(&p, &h200, params);
+        assert_int_equal(hopper_choose(&p, &h200, &config, &err), 0);
+        assert_int_equal(config.n, n);
+        for (uint32_t k = 0; k < n; k++) {
+            struct value v;
+            bool found = false;
+            for (uint32_t j = 0; record_get(&config, params[k].name, &v) && j < params[k].n; j++) {
+                found |= value_equal(&v, &params[k].values[j]);
+            }
+            if (!found) {
+                fail_msg("%s: %s is not a value of the space", text, params[k].name);
+            }
+        }
+    }
+}
+
 /* A problem cannot have M=0, but a workload's experts may all be empty. */
 static void test_no_rows(void **state)
 {
@@ -289,10 +322,15 @@ int main(void)
 {
     families_register();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_longer),        cmocka_unit_test(test_monotone_in_k),
-        cmocka_unit_test(test_tails),         cmocka_unit_test(test_edges),
-        cmocka_unit_test(test_no_rows),       cmocka_unit_test(test_typical_rows),
-        cmocka_unit_test(test_slower_device), cmocka_unit_test(test_space),
+        cmocka_unit_test(test_longer),
+        cmocka_unit_test(test_monotone_in_k),
+        cmocka_unit_test(test_tails),
+        cmocka_unit_test(test_edges),
+        cmocka_unit_test(test_no_rows),
+        cmocka_unit_test(test_typical_rows),
+        cmocka_unit_test(test_slower_device),
+        cmocka_unit_test(test_space),
+        cmocka_unit_test(test_choice_is_in_the_space),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,11 +21,10 @@
 /* Name; where a fit begins, between the least and the most that it may try; what it is. Rates are
  * those of one SM, in bytes or flops per microsecond, unless it says otherwise. */
 #define HOPPER_CONSTANTS(X)                                                                        \
-    X(setup_us, 2, 6, 12, "launch, scan of the experts, first loads, last stores")                 \
+    X(setup_us, 2, 9, 25, "launch, scan of the experts, first loads, last stores")                 \
     X(flops_us, 5.5e6, 6.3e6, 7.5e6, "multiplied, in the dense steady state")                      \
     X(load_us, 60e3, 72e3, 95e3, "loaded by TMA from L2 while all SMs load")                       \
-    X(ask_us, 0, 0.1, 0.6, "of a block, for the thread that asks TMA for its operands")            \
-    X(ask_dw_us, 0, 0.2, 0.6, "the same in dW, where it counts rows")                              \
+    X(ask_us, 0, 0.2, 0.6, "dW: of a block, for the thread that asks TMA for its many boxes")      \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
     X(latency_us, 0.1, 0.8, 2.5, "of a load: what the stages must cover")                          \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
@@ -37,17 +36,19 @@
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
     X(skip_flops, 1, 1.02, 1.1, "times as long: cooperative multiplication that may skip rows")    \
-    X(hbm, 0.8, 0.97, 1.1, "of the device's peak_gbps")                                            \
+    X(hbm, 0.8, 0.97, 1, "of the device's peak_gbps")                                              \
     X(hbm_write, 0.8, 1.2, 1.6, "times as long: written bytes")                                    \
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
     X(starved, 0, 0.02, 0.1, "more from memory, for each free stage fewer than 4 (forward)")       \
     X(hbm_round, 0, 0.3, 1, "part of the last, uneven round that memory-bound launches feel")      \
     X(sm_round, 0.2, 0.8, 1, "part of the last, uneven round that others feel")                    \
-    X(cut_round, 0, 0.3, 1.5, "tiles of unlike length: of what the longest has more")              \
+    X(cut_round, 0, 0.5, 3, "tiles of unlike length: of what the longest has more")                \
     X(cut_share, 0, 0.3, 1, "of what tiles cut short save, lost to SMs that get none of them")     \
+    X(dynamic_us, 0, 3, 8, "dynamic tiles: another step of the launch")                            \
+    X(dynamic_apart, 0, 1, 4, "the same as apart with dynamic tiles")                              \
     X(apart, 0, 1, 4, "times: operands of tiles that run apart, read again")                       \
     X(l2_part, 0.2, 0.6, 2, "of L2: working sets of this size are read again each time")           \
-    X(uneven, 0, 1, 4, "dW: deviations that the last SM is behind")                                \
+    X(uneven, 0, 2, 6, "dW: deviations that the last SM is behind")                                \
     X(sorted, 0.95, 1.01, 1.1, "dW: times as long, with the long tiles first")                     \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
     X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")

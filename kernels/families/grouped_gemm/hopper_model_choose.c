@@ -14,20 +14,25 @@ static const struct winner {
     int r, c, warps;
     const char *schedule;
     int stages, staging, in_flight;
-    enum { NO, SKIP } skip_rows;
+    enum { NO = 0, SKIP = 1, DYNAMIC = 2, BOTH = SKIP | DYNAMIC } tails; /* skip_rows, dynamic */
 } winners[] = {
-    {128, 256, 12, "cooperative", 4, 2, 1, NO},   {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
-    {128, 256, 12, "cooperative", 4, 2, 0, NO},   {128, 256, 12, "cooperative", 4, 2, 0, SKIP},
-    {128, 256, 12, "cooperative", 3, 4, 1, NO},   {256, 192, 12, "cooperative", 3, 1, 1, NO},
-    {256, 192, 12, "cooperative", 3, 1, 1, SKIP}, {256, 128, 12, "cooperative", 4, 1, 1, NO},
-    {256, 128, 12, "cooperative", 4, 1, 1, SKIP}, {128, 192, 12, "pingpong", 4, 1, 1, NO},
-    {128, 192, 12, "pingpong", 4, 1, 1, SKIP},    {128, 192, 12, "pingpong", 4, 2, 1, NO},
-    {192, 128, 12, "pingpong", 4, 1, 1, NO},      {192, 128, 12, "pingpong", 4, 1, 1, SKIP},
-    {128, 128, 12, "pingpong", 5, 2, 1, NO},      {128, 128, 12, "pingpong", 5, 2, 1, SKIP},
-    {128, 128, 12, "cooperative", 6, 2, 1, NO},   {128, 128, 12, "cooperative", 6, 2, 1, SKIP},
-    {64, 256, 12, "pingpong", 4, 2, 1, NO},       {64, 192, 12, "pingpong", 5, 2, 1, NO},
-    {64, 256, 8, "cooperative", 5, 1, 1, NO},     {64, 128, 8, "cooperative", 8, 2, 1, NO},
-    {64, 64, 8, "cooperative", 8, 1, 1, NO}, /* the smallest: always fits */
+    {128, 256, 12, "cooperative", 4, 2, 1, NO},      {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
+    {128, 256, 12, "cooperative", 4, 2, 1, DYNAMIC}, {128, 256, 12, "cooperative", 4, 2, 1, BOTH},
+    {128, 256, 12, "cooperative", 4, 2, 0, NO},      {128, 256, 12, "cooperative", 4, 2, 0, SKIP},
+    {128, 256, 12, "cooperative", 4, 2, 0, BOTH},    {128, 256, 12, "cooperative", 3, 4, 1, NO},
+    {256, 192, 12, "cooperative", 3, 1, 1, NO},      {256, 192, 12, "cooperative", 3, 1, 1, SKIP},
+    {256, 192, 12, "cooperative", 3, 1, 1, DYNAMIC}, {256, 192, 12, "cooperative", 3, 1, 1, BOTH},
+    {256, 128, 12, "cooperative", 4, 1, 1, NO},      {256, 128, 12, "cooperative", 4, 1, 1, SKIP},
+    {256, 128, 12, "cooperative", 4, 1, 1, BOTH},    {128, 192, 12, "pingpong", 4, 1, 1, NO},
+    {128, 192, 12, "pingpong", 4, 1, 1, SKIP},       {128, 192, 12, "pingpong", 4, 1, 1, DYNAMIC},
+    {128, 192, 12, "pingpong", 4, 1, 1, BOTH},       {192, 128, 12, "pingpong", 4, 1, 1, NO},
+    {192, 128, 12, "pingpong", 4, 1, 1, SKIP},       {192, 128, 12, "pingpong", 4, 1, 1, BOTH},
+    {128, 128, 12, "pingpong", 5, 2, 1, NO},         {128, 128, 12, "pingpong", 5, 2, 1, SKIP},
+    {128, 128, 12, "cooperative", 6, 2, 1, NO},      {64, 256, 12, "pingpong", 4, 2, 1, NO},
+    {64, 256, 12, "pingpong", 4, 2, 1, DYNAMIC},     {64, 192, 12, "pingpong", 5, 2, 1, NO},
+    {64, 256, 8, "cooperative", 5, 1, 1, NO},        {64, 128, 8, "cooperative", 8, 2, 1, NO},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO},
+    /* the last is the smallest: it always fits */
 };
 enum { WINNERS = sizeof(winners) / sizeof(winners[0]) };
 
@@ -48,7 +53,10 @@ static void put_tile(const struct grouped_gemm_problem *v, const struct winner *
     record_put_int(config, "num_stages", w->stages);
     record_put_int(config, "staging_buffers", v->scatter ? 1 : w->staging);
     record_put_int(config, "in_flight", w->in_flight);
-    record_put_bool(config, "skip_rows", w->skip_rows == SKIP);
+    record_put_bool(config, "skip_rows", w->tails & SKIP);
+    if (v->mode != GEMM_DW) {
+        record_put_text(config, "tile_scheduler", w->tails & DYNAMIC ? "dynamic" : "static");
+    }
     record_put_text(config, "cluster_shape_mn", "1x1");
     record_put_bool(config, "use_tma_store", !v->scatter);
     if (v->mode != GEMM_DX) {

@@ -18,7 +18,7 @@
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
 
-enum { ROW_BYTES = HOPPER_DEPTH * 2, SLAB = 64 };
+enum { SLAB = 64 };
 
 struct timing {
     const struct hopper_facts *f;
@@ -62,13 +62,19 @@ static double store_us(const struct timing *x, double r, double c)
     return us + (x->t->staging == 1 ? ceil(c / SLAB) * x->c->piece_us : 0);
 }
 
-/* Of a block, or `part` of it; r, c: rows and columns that exist, as loads round them up. */
+/* Of 16 rows or several: 48 come as 64, there is no box for them. */
+static double boxes(double rows)
+{
+    return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
+}
+
+/* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
-    const double bytes =
-        (r + c) / x->c->load_us + (r * x->gather_a + c * x->gather_b) / x->c->gather_us;
-    const double ask = x->f->v.mode == GEMM_DW ? x->c->ask_dw_us : x->c->ask_us;
-    return fmax(bytes * ROW_BYTES * part, ask);
+    const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
+    const double us =
+        (a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us;
+    return fmax(us * d, x->f->v.mode == GEMM_DW ? x->c->ask_us : 0);
 }
 
 static double multiply_us(const struct timing *x, double r)
@@ -76,7 +82,7 @@ static double multiply_us(const struct timing *x, double r)
     const double rows = x->t->skip_rows ? ceil(r / SLAB) * SLAB : x->t->r, c = x->t->c;
     const double steps = HOPPER_DEPTH / 16, read = steps * rows / SLAB * (SLAB + c) * 32;
     const double us = 2.0 * HOPPER_DEPTH * rows * c / x->flops;
-    return fmax(us, (read + (x->t->r + c) * ROW_BYTES) / x->c->shared_us);
+    return fmax(us, (read + (x->t->r + c) * HOPPER_DEPTH * 2) / x->c->shared_us);
 }
 
 /* A stage is free again one latency and one or two multiplications after it was asked for. */
@@ -196,7 +202,8 @@ static double sm_us(const struct timing *x, const struct load *l)
     if (x->f->v.mode == GEMM_DW) {
         us = (us + x->c->uneven * walk_us(x, l)) * (x->t->sort_experts ? x->c->sorted : 1);
     } else {
-        us += (x->c->cut_share * rounds + x->c->cut_round) * more;
+        const double share = x->t->dynamic ? 0 : x->c->cut_share;
+        us += (share * rounds + x->c->cut_round) * more;
     }
     return fmax(us, l->longest);
 }
@@ -266,7 +273,8 @@ static double apart(const struct timing *x, const struct load *l, double cols, d
     const double width = x->t->raster_columns ? row_tiles : fmin(x->t->group, row_tiles);
     const double columns = fmin(f->sms / width, cols * f->active);
     const double in_round = width * x->t->r * in + columns * x->t->c * in;
-    return x->c->apart * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
+    const double times = x->t->dynamic ? x->c->dynamic_apart : x->c->apart;
+    return times * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
 }
 
 static double traffic(const struct timing *x, const struct load *l)
@@ -333,5 +341,6 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
         const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
         us += at_once(sm, memory);
     }
+    us += t->dynamic ? c->dynamic_us : 0;
     return t->permute_copy ? us + copy_us(&x) : us;
 }
