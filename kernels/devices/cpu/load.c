@@ -46,9 +46,11 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
     }
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    /* dlopen knows objects by path: were fd free again, the next module would be taken for this. */
     m->dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    close(fd);
+    m->fd = fd;
     if (!m->dl) {
+        close(fd);
         const char *text = dlerror();
         return error_set(err, ERROR_INVALID, "the module cannot be loaded: %s",
                          text ? text : "unknown reason");
@@ -60,6 +62,7 @@ void cpu_module_close(struct cpu_module *m)
 {
     if (m->dl) {
         dlclose(m->dl);
+        close(m->fd);
     }
     *m = (struct cpu_module){0};
 }

@@ -120,9 +120,11 @@ static void compare(void)
     }
 }
 
-static void test_forward_strided(void **state)
+#define FORWARD                                                                                    \
+    "grouped_gemm mode=forward M=145 N=37 K=53 experts=5 topk=5 permute_x=true dtype_in=fp32"
+
+static struct grouped_gemm_args forward_args(void)
 {
-    (void)state;
     fill_all();
     struct grouped_gemm_args a = args_of();
     a.out_stride = N + GAP;
@@ -137,9 +139,29 @@ static void test_forward_strided(void **state)
             }
         }
     }
-    run("grouped_gemm mode=forward M=145 N=37 K=53 experts=5 topk=5 permute_x=true dtype_in=fp32",
-        &a);
+    return a;
+}
+
+static void test_forward_strided(void **state)
+{
+    (void)state;
+    struct grouped_gemm_args a = forward_args();
+    run(FORWARD, &a);
     compare();
+}
+
+/* A job holds the kernels of all its layers: each stays what it is. */
+static void test_two_at_once(void **state)
+{
+    (void)state;
+    struct grouped_gemm_args a = forward_args();
+    struct launcher *first = launcher_of(FORWARD, TILE);
+    struct launcher *second =
+        launcher_of("grouped_gemm mode=dX M=145 N=37 K=53 experts=5 topk=5 dtype_in=fp32", TILE);
+    assert_ok(launcher_launch(first, &a, err));
+    compare();
+    launcher_free(second);
+    launcher_free(first);
 }
 
 static void test_dx_strided(void **state)
@@ -446,7 +468,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_strided), cmocka_unit_test(test_dx_strided),
+        cmocka_unit_test(test_forward_strided), cmocka_unit_test(test_two_at_once),
+        cmocka_unit_test(test_dx_strided),
         cmocka_unit_test(test_dw_strided),      cmocka_unit_test(test_other_rows),
         cmocka_unit_test(test_two_roundings),   cmocka_unit_test(test_args_size),
         cmocka_unit_test(test_bad_args),        cmocka_unit_test(test_bad_images),
