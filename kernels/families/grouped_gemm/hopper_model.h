@@ -24,9 +24,8 @@
     X(setup_us, 2, 9, 25, "launch, scan of the experts, first loads, last stores")                 \
     X(flops_us, 5.5e6, 6.3e6, 7.5e6, "multiplied, in the dense steady state")                      \
     X(load_us, 60e3, 72e3, 95e3, "loaded by TMA from L2 while all SMs load")                       \
-    X(ask_us, 0, 0.2, 0.6, "dW: of a block, for the thread that asks TMA for its many boxes")      \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
-    X(latency_us, 0.1, 0.8, 2.5, "of a load: what the stages must cover")                          \
+    X(latency_us, 0.05, 0.8, 2.5, "of a load: what the stages must cover")                         \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
     X(store_us, 10e3, 60e3, 300e3, "output written by a warpgroup")                                \
     X(piece_us, 0, 0.1, 1, "and for each 64 columns of it with one staging buffer")                \

@@ -72,9 +72,7 @@ static double boxes(double rows)
 static double load_us(const struct timing *x, double r, double c, double part)
 {
     const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
-    const double us =
-        (a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us;
-    return fmax(us * d, x->f->v.mode == GEMM_DW ? x->c->ask_us : 0);
+    return d * ((a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
 }
 
 static double multiply_us(const struct timing *x, double r)
