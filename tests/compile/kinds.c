@@ -32,6 +32,7 @@ static const char *const sizes[] = {
     "M=65536 N=8192 K=8192 experts=128 topk=8",
     "M=65536 N=2048 K=2048 experts=1024 topk=8",
     "M=64 N=2048 K=2048 experts=8 topk=2",
+    "M=64 N=1024 K=1024 experts=2 topk=2",
 };
 enum {
     N_MODES = sizeof(modes) / sizeof(modes[0]),

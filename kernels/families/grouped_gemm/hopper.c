@@ -52,10 +52,19 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
 int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
-    int64_t staging = (int64_t)t->consumers * t->staging * t->rows_each * ROW;
-    int64_t barriers = (int64_t)t->stages * 16 + (t->dynamic ? HOPPER_TICKETS * 20 : 0);
+    bool split = t->ksplit > 1;
+    int64_t staging = split ? (int64_t)t->r * t->c * 4
+                            : (int64_t)t->consumers * t->staging * t->rows_each * ROW;
+    int64_t barriers = (int64_t)t->stages * 16 + (t->dynamic ? HOPPER_TICKETS * 20 : 0) +
+                       (split ? 16 : 0);
     int64_t tables = (2 * v->experts + 1) * 4;
     return stages + staging + barriers + tables;
+}
+
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
+{
+    int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
@@ -78,6 +87,7 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .tma_store = record_bool(config, "use_tma_store", !v->scatter),
         .skip_rows = record_bool(config, "skip_rows", false),
         .dynamic = strcmp(record_text(config, "tile_scheduler", ""), "dynamic") == 0,
+        .ksplit = (int)record_int(config, "NUM_KSPLIT", 1),
         .permute_copy = copy,
         .gather = !copy && (v->gather_x || v->gather_dy),
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
@@ -170,10 +180,24 @@ static void add_loads(const struct grouped_gemm_problem *v, struct param out[], 
     }
 }
 
+/* Only where tiles can be so few: other spaces would be walked four times for nothing. */
+static void add_split(const struct grouped_gemm_problem *v, const struct device_info *info,
+                      struct param out[], uint32_t *n)
+{
+    enum { LARGEST = 128 }; /* tiles: they are the fewest */
+    struct param *p = add_param(out, n, "NUM_KSPLIT", false,
+                                "thread blocks, a cluster, that share the sums of each tile");
+    p->values[p->n++] = VALUE_OF_INT(1);
+    for (int i = 2; i <= HOPPER_KSPLIT_MOST; i *= 2) {
+        if (hopper_split_pays(v, info, LARGEST, LARGEST, i)) {
+            p->values[p->n++] = VALUE_OF_INT(i);
+        }
+    }
+}
+
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,
                          struct param out[PARAMS_MAX])
 {
-    (void)info;
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
     bool gathers = v.gather_x || v.gather_dy;
@@ -194,6 +218,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     if (v.mode != GEMM_DW) {
         add_texts(out, &n, "tile_scheduler", false, schedulers,
                   "tiles are dealt in turn, or taken as thread blocks come free");
+        add_split(&v, info, out, &n);
     }
     add_texts(out, &n, "cluster_shape_mn", false, clusters, "thread blocks that share operands");
     add_loads(&v, out, &n);
@@ -281,7 +306,7 @@ static const struct int_rule int_rules[] = {
     {"staging_buffers", 1, 8, 1, false, "1 to 8, as shared memory allows"},
     {"in_flight", 0, 1, 1, false, "0 or 1"},
     {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
-    {"NUM_KSPLIT", 1, 1, 1, false, "only 1: it does not split sums"},
+    {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
 };
 
 static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
@@ -406,6 +431,45 @@ static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
     return 0;
 }
 
+/* One tile by the thread blocks of a cluster. */
+static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                       struct rejection *why)
+{
+    const int64_t blocks = hopper_depth_blocks(v);
+    if (t->ksplit == 1) {
+        return 0;
+    }
+    if (t->ksplit & (t->ksplit - 1)) {
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "NUM_KSPLIT=%d: the hopper kernel takes 1, 2, 4 or 8", t->ksplit);
+    }
+    if (v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "split_mode",
+                             "NUM_KSPLIT=%d is for forward and dX: dW sums over each expert's "
+                             "rows, which may be none; set it to 1",
+                             t->ksplit);
+    }
+    if (t->pingpong || t->dynamic) {
+        return rejection_set(why, ERROR_INVALID, "split_schedule",
+                             "NUM_KSPLIT=%d needs schedule=cooperative and tile_scheduler=static: "
+                             "the thread blocks that share a tile walk the tiles in step",
+                             t->ksplit);
+    }
+    if (t->tma_store) {
+        return rejection_set(why, ERROR_INVALID, "split_store",
+                             "NUM_KSPLIT=%d with use_tma_store=true: threads add up the parts and "
+                             "store them; set it to false",
+                             t->ksplit);
+    }
+    if (blocks < t->ksplit) {
+        return rejection_set(why, ERROR_INVALID, "split_depth",
+                             "NUM_KSPLIT=%d parts of a sum over %lld blocks of %d: each part has "
+                             "one at least; take up to %lld",
+                             t->ksplit, (long long)blocks, HOPPER_DEPTH, (long long)blocks);
+    }
+    return 0;
+}
+
 /* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
@@ -459,6 +523,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     hopper_tile_make(&v, config, &t);
     r = check_arrangement(&t, why);
+    r = r ? r : check_split(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }
 

@@ -25,6 +25,7 @@ enum {
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
     HOPPER_PARTS = 3,       /* boxes of 64, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
+    HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
 };
@@ -37,6 +38,7 @@ struct hopper_tile {
     int in_flight;
     bool tma_store;
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
+    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
     bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
@@ -56,6 +58,14 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
 
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* Blocks of 64 along the reduction; in dW each expert has its own. */
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v);
+
+/* Whether so many parts of each sum can help with tiles of r x c: where half as many leave SMs
+ * without work. */
+bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
+                       int c, int ksplit);
 
 bool hopper_supports(const struct device_info *info);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,

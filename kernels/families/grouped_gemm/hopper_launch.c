@@ -30,13 +30,14 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
-        "-DDYNAMIC=%d -DTMA_STORE=%d "
+        "-DDYNAMIC=%d -DKSPLIT=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic, t.tma_store,
-        t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
+        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic,
+        t.ksplit > 1, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter,
+        v.fuse_mul_post,
         v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
         t.producer_registers);
     hash128_hex(out->source, strlen(out->source), out->source_hash);
@@ -302,7 +303,8 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
  * ------------------------------------------------------------------------------- */
 
 /* Tiles of the launch; the rows of each expert are known on the device only, so in forward and dX
- * this is the most that there can be: one cut tile per expert that has rows. */
+ * this is the most that there can be: a tile for one row of each expert that has any, and more
+ * for the rest. */
 static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            int64_t rows)
 {
@@ -311,7 +313,7 @@ static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct ho
         return v->experts * ((v->n + t->r - 1) / t->r) * cols;
     }
     int64_t cut = v->experts < rows ? v->experts : rows;
-    return (rows / t->r + cut) * cols;
+    return ((rows - cut) / t->r + cut) * cols;
 }
 
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -353,7 +355,8 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
-    int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count;
+    int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count / t->ksplit;
+    slots = slots > 0 ? slots : 1;
     if (tiles > INT32_MAX - 2 * slots) {
         return error_set(
             err, ERROR_RESOURCE,
@@ -363,10 +366,13 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     }
     struct launch *l = &out->steps[out->n++];
     *l = (struct launch){.entry = "grouped_gemm_hopper",
-                         .grid = {(uint32_t)(tiles < slots ? tiles : slots), 1, 1},
+                         .grid = {(uint32_t)((tiles < slots ? tiles : slots) * t->ksplit), 1, 1},
                          .block = {(uint32_t)t->threads, 1, 1},
                          .smem_bytes = (uint32_t)t->smem,
                          .params_bytes = sizeof(struct hopper_params)};
+    if (t->ksplit > 1) {
+        memcpy(l->cluster, (uint32_t[]){(uint32_t)t->ksplit, 1, 1}, sizeof(l->cluster));
+    }
     struct hopper_params params;
     fill_params(v, t, o, a, &params);
     memcpy(l->params, &params, sizeof(params));

@@ -56,6 +56,7 @@ static void put_tile(const struct grouped_gemm_problem *v, const struct winner *
     record_put_bool(config, "skip_rows", w->tails & SKIP);
     if (v->mode != GEMM_DW) {
         record_put_text(config, "tile_scheduler", w->tails & DYNAMIC ? "dynamic" : "static");
+        record_put_int(config, "NUM_KSPLIT", 1);
     }
     record_put_text(config, "cluster_shape_mn", "1x1");
     record_put_bool(config, "use_tma_store", !v->scatter);

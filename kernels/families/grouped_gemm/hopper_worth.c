@@ -13,6 +13,8 @@
 #include "kernels/families/grouped_gemm/hopper.h"
 
 enum {
+    SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
+    SPLIT_DEPARTURES = 1,
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
     DEPARTURES_SCATTER = 4, /* all there are: without a choice of stores and buffers they are few */
@@ -29,6 +31,48 @@ static int stages_that_fit(const struct grouped_gemm_problem *v, const struct ho
         other.stages--;
     }
     return other.stages;
+}
+
+/* If all experts have as many rows. */
+static int64_t tiles_expected(const struct grouped_gemm_problem *v, int r, int c)
+{
+    const int64_t experts = v->m < v->experts ? v->m : v->experts;
+    const int64_t rows = experts > 0 ? (v->m + experts - 1) / experts : 0;
+    return experts * ((rows + r - 1) / r) * ((v->out_cols + c - 1) / c);
+}
+
+bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
+                       int c, int ksplit)
+{
+    return tiles_expected(v, r, c) * (ksplit / 2) < info->sm_count;
+}
+
+static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                       const struct device_info *info, struct rejection *why)
+{
+    if (t->ksplit == 1) {
+        return 0;
+    }
+    if (t->r > SPLIT_TILE_MOST || t->c > SPLIT_TILE_MOST) {
+        return rejection_set(why, ERROR_INVALID, "split_tile",
+                             "NUM_KSPLIT=%d with a tile of %d x %d: smaller tiles are more, and "
+                             "their sums less to add up",
+                             t->ksplit, t->r, t->c);
+    }
+    if (!hopper_split_pays(v, info, t->r, t->c, t->ksplit)) {
+        return rejection_set(why, ERROR_INVALID, "split_enough",
+                             "NUM_KSPLIT=%d: about %lld tiles of %d x %d keep %d SMs busy with "
+                             "half as many parts",
+                             t->ksplit, (long long)tiles_expected(v, t->r, t->c), t->r, t->c,
+                             (int)info->sm_count);
+    }
+    if (hopper_depth_blocks(v) < 2 * t->ksplit) {
+        return rejection_set(why, ERROR_INVALID, "split_short",
+                             "NUM_KSPLIT=%d parts of %lld blocks: half as many have no more than "
+                             "four each, and less to add up",
+                             t->ksplit, (long long)hopper_depth_blocks(v));
+    }
+    return 0;
 }
 
 static int check_tile(const struct hopper_tile *t, struct rejection *why)
@@ -84,7 +128,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
-    n += !v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit));
+    n += !v->scatter && t->ksplit == 1 && (!t->tma_store || !usual_staging(v, t, info, fit));
     return n;
 }
 
@@ -96,9 +140,12 @@ int hopper_worth(const struct problem *p, const struct record *config,
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     const int fit = stages_that_fit(&v, &t, info, t.staging);
-    const int most = v.scatter ? DEPARTURES_SCATTER : DEPARTURES_MAX;
+    const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
+                     : v.scatter  ? DEPARTURES_SCATTER
+                                  : DEPARTURES_MAX;
     int r = check_tile(&t, why);
-    r = r ? r : check_stages(&t, fit, v.scatter, why);
+    r = r ? r : check_split(&v, &t, info, why);
+    r = r ? r : check_stages(&t, fit, v.scatter && t.ksplit == 1, why);
     if (r) {
         return r;
     }

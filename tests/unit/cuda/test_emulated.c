@@ -300,6 +300,8 @@ static bool choose_config(struct test_case *c)
                        params[j].values[random_next(&c->random) % params[j].n], &err);
         }
         stray(c);
+        /* Blocks of threads run one after the other here, so there are no clusters of them. */
+        record_put_int(&c->config, "NUM_KSPLIT", 1);
         if (TARGET.check(&c->problem, &c->config, &info, &why) == 0) {
             return true;
         }

@@ -35,6 +35,9 @@ static const struct device_info h200 = {
 #define TILE(m, n, k) "BLOCK_SIZE_M=" #m " BLOCK_SIZE_N=" #n " BLOCK_SIZE_K=" #k
 #define PINGPONG      "num_warps=12 schedule=pingpong num_stages=4 staging_buffers=2"
 #define GOOD          TILE(128, 192, 64) " " PINGPONG
+#define DENSE         "M=64 N=1024 K=1024"
+#define SMALL         "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
+#define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
 
 static struct problem problem_of(const char *text)
 {
@@ -69,7 +72,22 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(128, 128, 64) " num_warps=8 num_stages=3", ERROR_INVALID,
      "missing_parameter", "schedule is missing"},
     {QWEN " mode=forward", GOOD " waves=2", ERROR_INVALID, "unknown_parameter", "waves"},
-    {QWEN " mode=forward", GOOD " NUM_KSPLIT=2", ERROR_INVALID, "parameter_value", "only 1"},
+    {QWEN " mode=forward", GOOD " NUM_KSPLIT=2", ERROR_INVALID, "split_schedule", "cooperative"},
+    {DENSE " mode=forward", SPLIT(16), ERROR_INVALID, "parameter_value", "1, 2, 4 or 8"},
+    {DENSE " mode=forward", SPLIT(3), ERROR_INVALID, "parameter_value", "1, 2, 4 or 8"},
+    {DENSE " mode=forward", SPLIT(0), ERROR_INVALID, "parameter_value", "1, 2, 4 or 8"},
+    {DENSE " mode=dW", SPLIT(2), ERROR_INVALID, "split_mode", "forward and dX"},
+    {DENSE " mode=dX", SPLIT(2) " tile_scheduler=dynamic", ERROR_INVALID, "split_schedule",
+     "tile_scheduler=static"},
+    {DENSE " mode=dX",
+     TILE(64, 64, 64) " num_warps=8 schedule=cooperative num_stages=4 NUM_KSPLIT=2", ERROR_INVALID,
+     "split_store", "set it to false"},
+    {"M=64 N=1024 K=192 mode=forward", SPLIT(4), ERROR_INVALID, "split_depth", "take up to 3"},
+    {"M=64 N=192 K=1024 mode=dX", SPLIT(4), ERROR_INVALID, "split_depth", "over 3 blocks"},
+    {DENSE " mode=forward",
+     TILE(256, 192, 64) " num_warps=12 schedule=cooperative num_stages=2 use_tma_store=false "
+                        "NUM_KSPLIT=2",
+     ERROR_RESOURCE, "shared_memory", "smaller tile"},
     {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "parameter_value", "1x1"},
     {QWEN " mode=forward", GOOD " raster=diagonal", ERROR_INVALID, "parameter_value", "columns"},
     {QWEN " mode=forward", GOOD " skip_rows=2", ERROR_INVALID, "flag_type", "skip_rows"},
@@ -139,6 +157,21 @@ static void test_shared_memory(void **state)
     small.smem_optin--;
     assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
     assert_string_equal(why.resource, "shared_memory");
+    assert_int_equal(why.required, small.smem_optin + 1);
+}
+
+/* All sums of the tile, instead of staging; and two barriers. */
+static void test_shared_memory_split(void **state)
+{
+    (void)state;
+    struct rejection why;
+    struct problem p = problem_of(DENSE " mode=forward");
+    struct record config = config_of(SPLIT(8));
+    struct device_info small = h200;
+    small.smem_optin = 8 * 16384 + 64 * 64 * 4 + 128 + 16 + 3 * 4;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 0);
+    small.smem_optin--;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
@@ -258,6 +291,51 @@ static void test_plan(void **state)
     assert_int_equal(plan.n, 0);
 }
 
+static void check_split_grid(const char *config, int64_t rows, uint32_t cluster, uint32_t blocks)
+{
+    struct problem p = problem_of(DENSE " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct error err = ERROR_NULL;
+    args.rows = rows;
+    assert_int_equal(plan_of(DENSE " mode=forward", config, &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 1);
+    assert_int_equal(plan.workspace_bytes, 0);
+    assert_int_equal(plan.steps[0].cluster[0], cluster);
+    assert_int_equal(plan.steps[0].grid[0], blocks);
+}
+
+/* Whole clusters, one a tile as far as there are SMs for them. */
+static void test_plan_split(void **state)
+{
+    (void)state;
+    check_split_grid(SPLIT(1), 64, 0, 16);
+    check_split_grid(SPLIT(2), 64, 2, 32);
+    check_split_grid(SPLIT(4), 64, 4, 64);
+    check_split_grid(SPLIT(8), 64, 8, 128);
+    check_split_grid(SPLIT(8), 65, 8, 128);
+    check_split_grid(SPLIT(4), 128, 4, 128);
+    check_split_grid(SPLIT(4), 6400, 4, 132);
+    check_split_grid(SPLIT(2), 6400, 2, 132);
+    check_split_grid(SPLIT(1), 6400, 0, 132);
+}
+
+/* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
+static void test_variant_split(void **state)
+{
+    (void)state;
+    struct problem p = problem_of(DENSE " mode=forward");
+    struct variant one, two, eight;
+    struct error err = ERROR_NULL;
+    const struct record configs[] = {config_of(SPLIT(1)), config_of(SPLIT(2)),
+                                     config_of(SPLIT(8))};
+    assert_int_equal(hopper_variant(&p, &configs[0], "sm_90a", &one, &err), 0);
+    assert_int_equal(hopper_variant(&p, &configs[1], "sm_90a", &two, &err), 0);
+    assert_int_equal(hopper_variant(&p, &configs[2], "sm_90a", &eight, &err), 0);
+    assert_string_equal(two.options, eight.options);
+    assert_string_not_equal(one.options, two.options);
+}
+
 /* Empty tensors often have no address; the output is to be zeroed all the same. */
 static void test_plan_no_rows(void **state)
 {
@@ -338,6 +416,8 @@ int main(void)
         cmocka_unit_test(test_supports),  cmocka_unit_test(test_choose),
         cmocka_unit_test(test_plan),      cmocka_unit_test(test_plan_no_rows),
         cmocka_unit_test(test_plan_copy), cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_plan_split), cmocka_unit_test(test_variant_split),
+        cmocka_unit_test(test_shared_memory_split),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

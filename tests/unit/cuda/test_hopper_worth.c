@@ -201,6 +201,80 @@ static void test_unworthy(void **state)
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
 }
 
+/* ---- split sums ----------------------------------------------------------------------------- */
+
+static struct record split_of(const struct problem *p, const char *text, int parts)
+{
+    struct record config = config_of(p, text);
+    record_put_bool(&config, "use_tma_store", false);
+    record_put_int(&config, "NUM_KSPLIT", parts);
+    return config;
+}
+
+/* Where tiles are fewer than SMs: tiles of 64 x 64 are 16 for each 64 rows here. */
+static void test_split(void **state)
+{
+    (void)state;
+    static const struct {
+        int rows;
+        const char *tile;
+        int parts;
+        const char *rule; /* NULL: in the space */
+    } cases[] = {
+        {16, "64x64 c1 s8 nb1", 8, NULL},
+        {16, "64x64 c1 s8 nb1", 4, NULL},
+        {64, "64x128 c1 s8 nb1", 8, NULL},
+        {256, "64x64 c1 s8 nb1", 4, NULL},
+        {256, "64x64 c1 s8 nb1", 8, "split_enough"},
+        {512, "128x128 c2 s5 nb1", 2, NULL},
+        {1024, "64x64 c1 s8 nb1", 2, "split_enough"},
+        {64, "128x192 c2 s3 nb1", 2, "split_tile"},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[128];
+        struct problem p;
+        struct rejection why;
+        struct error err = ERROR_NULL;
+        snprintf(text, sizeof(text), "grouped_gemm mode=forward M=%d N=1024 K=1024",
+                 cases[i].rows);
+        assert_int_equal(problem_parse(&p, text, &err), 0);
+        struct record config = split_of(&p, cases[i].tile, cases[i].parts);
+        if (hopper_check(&p, &config, &h200, &why)) {
+            fail_msg("%s is not legal: %s", cases[i].tile, why.text);
+        }
+        if (hopper_worth(&p, &config, &h200, &why) != (cases[i].rule != NULL)) {
+            fail_msg("%d rows, %s, %d: %s", cases[i].rows, cases[i].tile, cases[i].parts,
+                     cases[i].rule ? "in the space" : why.text);
+        }
+        if (cases[i].rule) {
+            assert_string_equal(why.rule, cases[i].rule);
+        }
+    }
+}
+
+/* A short sum is not split into parts of a block; a large problem's space has no split sums at
+ * all. */
+static void test_split_not(void **state)
+{
+    (void)state;
+    struct problem p;
+    struct rejection why;
+    struct error err = ERROR_NULL;
+    assert_int_equal(
+        problem_parse(&p, "grouped_gemm mode=dX M=16 N=512 K=1024", &err), 0);
+    struct record config = split_of(&p, "64x64 c1 s8 nb1", 8);
+    assert_int_equal(hopper_check(&p, &config, &h200, &why), 0);
+    assert_int_equal(hopper_worth(&p, &config, &h200, &why), 1);
+    assert_string_equal(why.rule, "split_short");
+
+    struct param params[PARAMS_MAX];
+    p = problem_of("mode=forward");
+    const uint32_t n = hopper_tunables(&p, &h200, params);
+    for (uint32_t i = 0; i < n; i++) {
+        assert_true(strcmp(params[i].name, "NUM_KSPLIT") != 0 || params[i].n == 1);
+    }
+}
+
 static uint64_t dropped_by(const struct space *s, const char *rule)
 {
     for (uint32_t i = 0; i < s->n_rules; i++) {
@@ -258,6 +332,8 @@ int main(void)
         cmocka_unit_test(test_winners),
         cmocka_unit_test(test_enough),
         cmocka_unit_test(test_unworthy),
+        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_not),
         cmocka_unit_test(test_restricted),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -32,7 +32,7 @@ INLINE u32 weight_pair(const struct hopper_params *p, int row)
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, struct rows *rows)
 {
     const int warp = (THREAD >> 5) & 3;
-    if (TMA_STORE)
+    if (TMA_STORE || KSPLIT)
         return;
 #pragma unroll
     for (int i = 0; i < MMAS; i++) {

@@ -80,6 +80,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct place at = place_of(0);
     struct walk w = walk_begin(tiles);
+    const int first = FIRST_BLOCK(p);
     int index[COPIES];
     u32 offset[COPIES];
     if (w.id >= tiles)
@@ -109,11 +110,12 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
+            const int d = (first + block) * TILE_D;
             if (THREAD < 32)
                 draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
-            load_other(p, &this_one, &x, block * TILE_D, shared, stage, policy);
-            copy_block(p, offset, block * TILE_D, shared + stage * STAGE_BYTES + swizzled_start());
+            load_other(p, &this_one, &x, d, shared, stage, policy);
+            copy_block(p, offset, d, shared + stage * STAGE_BYTES + swizzled_start());
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);
         }

@@ -28,9 +28,10 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
             barrier_init(ticket_full(shared, i), 1);
             barrier_init(ticket_empty(shared, i), TICKET_WARPS);
         }
+        split_init(shared);
         barrier_init_fence();
     }
-    block_barrier();
+    set_up_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s);
         block_barrier();
@@ -45,7 +46,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     struct walk w = walk_begin(tiles);
-    u32 from = 0, ring = 0; /* blocks and pieces before this tile */
+    u32 from = 0, ring = 0; /* blocks and pieces (KSPLIT: tiles) before this tile */
     if (PINGPONG && consumer == 1) {
         give_turn(consumer, w.id < tiles);
         from = w.id < tiles ? blocks_in(steps_at(p, s, w.id)) : 0;
@@ -72,13 +73,13 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         }
 
         mainloop_end(acc, shared, last);
-        store_tile(p, &t, r0, consumer, shared, acc, &rows, &ring);
+        write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring);
         if (NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
     }
-    stores_end();
+    writes_end(shared, ring);
 }
 
 KERNEL_OF(THREADS) grouped_gemm_hopper(PARAMS(hopper_params) p)

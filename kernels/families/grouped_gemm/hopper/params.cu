@@ -2,7 +2,7 @@
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
  * parts, which the build joins in this order: params, ptx, scheduler, producer, gather, mainloop,
- * epilogue, kernel, permute. A variant is the joined text and a set of -D options (hopper_launch.c writes
+ * epilogue, split, kernel, permute. A variant is the joined text and a set of -D options (hopper_launch.c writes
  * them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
  * that tests can run the same text on the CPU with the part "ptx" replaced.
  *
@@ -19,13 +19,18 @@
  *   cooperative   the consumers split TILE_R and work on one tile
  *   ping-pong     each has every other tile to itself: one writes while the other multiplies
  *
+ * With KSPLIT a cluster of blocks of threads takes each tile: every one sums over its part of d, and
+ * split.cu adds the parts up. For problems of fewer tiles than SMs.
+ *
  * Shared memory, from a 1024-byte boundary:
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
  *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
  *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
- *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of 128 bytes: pieces of the output
+ *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of 128 bytes: pieces of the output.
+ *              KSPLIT: TILE_R x TILE_C sums in fp32, for the cluster to read
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
+ *   split      KSPLIT: two barriers, "all have written their sums" and "all have read them"
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
  * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory
@@ -34,8 +39,8 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
- * SKIP_ROWS, DYNAMIC, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
- * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
+ * SKIP_ROWS, DYNAMIC, KSPLIT, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
+ * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -80,11 +85,14 @@
 #define BUFFER_BYTES (ROWS_EACH * ROW_BYTES)
 
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
-#define FULL_AT (STAGING_AT + CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
+#define SUMS_BYTES (TILE_R * TILE_C * 4)
+#define STAGING_BYTES (KSPLIT ? SUMS_BYTES : CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
+#define FULL_AT (STAGING_AT + STAGING_BYTES)
 #define EMPTY_AT (FULL_AT + NUM_STAGES * 8)
 #define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
 #define TICKETS 4 /* tiles that are handed on at a time */
-#define TABLES_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
+#define SPLIT_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
+#define TABLES_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
 
 #if TILE_D != 64
 #error "the reduction is walked in blocks of 64"
@@ -106,6 +114,9 @@
 #endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"
+#endif
+#if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
+#error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"
 #endif
 #if TMA_STORE && SCATTER
 #error "TMA cannot scatter rows"

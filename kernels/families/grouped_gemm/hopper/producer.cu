@@ -192,6 +192,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct place at = place_of(0);
     struct walk w = walk_begin(tiles);
+    const int first = FIRST_BLOCK(p);
     if (THREAD >= 32)
         return;
 #pragma unroll 1
@@ -206,7 +207,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
             if (elected())
-                load_block(p, &t, &x, block * TILE_D, shared + at.stage * STAGE_BYTES,
+                load_block(p, &t, &x, (first + block) * TILE_D, shared + at.stage * STAGE_BYTES,
                            full_barrier(shared, at.stage), policy);
             warp_barrier();
             place_next(&at);

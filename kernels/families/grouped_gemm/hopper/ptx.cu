@@ -144,6 +144,65 @@ INLINE void barrier_wait(u32 bar, u32 parity)
                  :: "r"(bar), "r"(parity) : "memory");
 }
 
+/* -- clusters -- */
+
+#if KSPLIT
+/* The number of this block of threads in its cluster, and how many there are. */
+INLINE u32 cluster_rank(void)
+{
+    u32 r;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
+    return r;
+}
+
+INLINE u32 cluster_size(void)
+{
+    u32 r;
+    asm("mov.u32 %0, %%cluster_nctarank;" : "=r"(r));
+    return r;
+}
+
+/* Of all threads of the cluster. None has shared memory that others may touch before it. */
+INLINE void cluster_barrier(void)
+{
+    asm volatile("barrier.cluster.arrive.release;\n\t"
+                 "barrier.cluster.wait.acquire;" ::: "memory");
+}
+
+/* Where the same byte of shared memory of another block of the cluster is. */
+INLINE u32 cluster_address(u32 at, u32 rank)
+{
+    u32 r;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank));
+    return r;
+}
+
+INLINE void cluster_load16(float v[4], u32 at)
+{
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+}
+
+/* Of any block of the cluster: as barrier_arrive and barrier_wait, and what was written to shared
+ * memory before the arrival is seen by all who waited for it. */
+INLINE void cluster_arrive(u32 bar)
+{
+    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
+                 :: "r"(bar) : "memory");
+}
+
+INLINE void cluster_wait(u32 bar, u32 parity)
+{
+    asm volatile("{\n\t.reg .pred p;\n\t"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%0], %1;\n\t"
+                 "@p bra done;\n\t"
+                 "bra again;\n\t"
+                 "done:\n\t}"
+                 :: "r"(bar), "r"(parity) : "memory");
+}
+#endif
+
 /* -- TMA -- */
 
 INLINE void map_prefetch(const struct tensor_map *map)

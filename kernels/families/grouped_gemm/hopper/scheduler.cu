@@ -99,10 +99,27 @@ INLINE void scan_32(const struct hopper_params *p, const struct tables *s, int b
     *tiles += shuffle_from(count, 31);
 }
 
+/* What scan_32 does, where there is nothing to add up. */
+INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
+{
+    const int m = expert_size(p, 0);
+    const int rows = m < 0 ? 0 : m < p->rows ? m : p->rows;
+    if (LANE == 0) {
+        s->start[0] = 0;
+        s->start[1] = rows;
+        if (MODE != MODE_DW)
+            s->ends[0] = (rows + TILE_R - 1) / TILE_R;
+    }
+}
+
 /* By one warp. Sizes are read 256 at a time, so that most problems wait for memory once. */
 INLINE void scan_experts(const struct hopper_params *p, const struct tables *s)
 {
     int rows = 0, tiles = 0;
+    if (p->experts == 1) {
+        scan_one(p, s);
+        return;
+    }
 #pragma unroll 1
     for (int base = 0; base < p->experts; base += 256) {
         int m[8];
@@ -207,13 +224,31 @@ INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
     return MODE == MODE_DW ? p->tile_rows : t->rows;
 }
 
-/* Steps of 16 along the reduction. In dW an expert without rows has one, of zeros: so its output
- * becomes zeros without a case of its own. Elsewhere blocks are whole. */
+#if KSPLIT
+/* Blocks of the reduction before the part of this rank. There are at least as many blocks as parts:
+ * no part is empty. */
+INLINE int part_begin(const struct hopper_params *p, u32 rank)
+{
+    const u32 blocks = ((u32)p->depth + TILE_D - 1) / TILE_D;
+    return (int)(rank * blocks / cluster_size());
+}
+#define FIRST_BLOCK(p) part_begin(p, cluster_rank())
+#else
+#define FIRST_BLOCK(p) 0
+#endif
+
+/* Steps of 16 along the reduction, or along this thread block's part of it. In dW an expert without
+ * rows has one, of zeros: so its output becomes zeros without a case of its own. Elsewhere blocks
+ * are whole. */
 INLINE int steps_of(const struct hopper_params *p, int rows)
 {
     if (MODE == MODE_DW)
         return rows > 16 ? (rows + 15) / 16 : 1;
+#if KSPLIT
+    return (part_begin(p, cluster_rank() + 1) - part_begin(p, cluster_rank())) * STEPS;
+#else
     return (p->depth + TILE_D - 1) / TILE_D * STEPS;
+#endif
 }
 
 INLINE int steps_at(const struct hopper_params *p, const struct tables *s, int id)
@@ -285,10 +320,11 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
- * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; with DYNAMIC only the first so, and each
- * other when it is nearly done with the one before. Then tiles that are quickly done (the last rows
- * of experts, with SKIP_ROWS) neither leave SMs idle at the end, nor let SMs drift so far apart that
- * those which share weights no longer find them in L2.
+ * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; with KSPLIT a cluster of them does, as
+ * one. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
+ * one before. Then tiles that are quickly done (the last rows of experts, with SKIP_ROWS) neither
+ * leave SMs idle at the end, nor let SMs drift so far apart that those which share weights no
+ * longer find them in L2.
  *
  * The producer's first thread draws a number from the counter in global memory and hands it on
  * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
@@ -312,6 +348,14 @@ INLINE u32 ticket_number(u32 shared, u32 n)
     return shared + TICKETS_AT + TICKETS * 16 + n % TICKETS * 4;
 }
 
+#if KSPLIT
+#define WALKER (BLOCK / (int)cluster_size())
+#define WALKERS (BLOCKS / (int)cluster_size())
+#else
+#define WALKER BLOCK
+#define WALKERS BLOCKS
+#endif
+
 /* Where a warp is in its block's tiles. */
 struct walk {
     int id;    /* >= tiles: at the end */
@@ -322,7 +366,7 @@ struct walk {
 INLINE struct walk walk_begin(int tiles)
 {
     struct walk w;
-    w.id = BLOCK;
+    w.id = WALKER;
     w.tiles = tiles;
     w.read = 0;
     return w;
@@ -332,7 +376,7 @@ INLINE struct walk walk_begin(int tiles)
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
-        w->id += BLOCKS;
+        w->id += WALKERS;
     } else if (w->id < w->tiles) {
         const u32 n = w->read++;
         barrier_wait(ticket_full(shared, n), n / TICKETS & 1);
