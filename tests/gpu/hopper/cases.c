@@ -46,6 +46,11 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 dyn", 64, 256, 12, true, 4, 2, 1, .dynamic = true},
     {"128x256 c2 s4 nb2 skip", 128, 256, 12, false, 4, 2, 1, true},
     {"128x128 c2 s6 nb2 skip", 128, 128, 12, false, 6, 2, 1, true},
+    {"64x64 c1 s8 k2", 64, 64, 8, false, 8, 1, 1, .ksplit = 2},
+    {"64x64 c1 s8 k4", 64, 64, 8, false, 8, 1, 1, .ksplit = 4},
+    {"64x64 c1 s8 k8", 64, 64, 8, false, 8, 1, 1, .ksplit = 8},
+    {"64x128 c1 s6 k4", 64, 128, 8, false, 6, 1, 1, .ksplit = 4},
+    {"128x128 c2 s4 k2", 128, 128, 12, false, 4, 1, 1, .ksplit = 2},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -241,7 +246,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
         [GEMM_DX] = {"BLOCK_SIZE_M", "BLOCK_SIZE_K", "BLOCK_SIZE_N"},
         [GEMM_DW] = {"BLOCK_SIZE_N", "BLOCK_SIZE_K", "BLOCK_SIZE_M"},
     };
-    const bool tma_store = !v->scatter && !kind->no_tma_store;
+    const bool tma_store = !v->scatter && !kind->no_tma_store && tile->ksplit <= 1;
     record_init(config);
     record_put_int(config, names[v->mode][0], tile->r);
     record_put_int(config, names[v->mode][1], tile->c);

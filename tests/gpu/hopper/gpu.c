@@ -20,6 +20,8 @@
     X(module_unload, "cuModuleUnload", (CUmodule m))                                               \
     X(module_function, "cuModuleGetFunction", (CUfunction * f, CUmodule m, const char *name))      \
     X(function_set, "cuFuncSetAttribute", (CUfunction f, CUfunction_attribute which, int v))       \
+    X(launch_config, "cuLaunchKernelEx",                                                           \
+      (const CUlaunchConfig *config, CUfunction f, void **params, void **extra))                   \
     X(launch, "cuLaunchKernel",                                                                    \
       (CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
        unsigned smem, CUstream s, void **params, void **extra))                                    \
@@ -235,9 +237,23 @@ void gpu_launch(struct gpu_module *m, const struct launch *l)
         encode(&l->maps[i], bytes + l->maps[i].offset);
     }
     void *params[] = {bytes};
-    check(launch(f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2],
-                 l->smem_bytes, stream, params, NULL),
-          l->entry);
+    CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+    cluster.value.clusterDim.x = l->cluster[0];
+    cluster.value.clusterDim.y = l->cluster[1];
+    cluster.value.clusterDim.z = l->cluster[2];
+    const CUlaunchConfig config = {
+        .gridDimX = l->grid[0],
+        .gridDimY = l->grid[1],
+        .gridDimZ = l->grid[2],
+        .blockDimX = l->block[0],
+        .blockDimY = l->block[1],
+        .blockDimZ = l->block[2],
+        .sharedMemBytes = l->smem_bytes,
+        .hStream = stream,
+        .attrs = &cluster,
+        .numAttrs = l->cluster[0] > 0,
+    };
+    check(launch_config(&config, f, params, NULL), l->entry);
 }
 
 void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_t blocks_y,
