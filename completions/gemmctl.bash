@@ -26,6 +26,7 @@ _gemmctl() {
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
     --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;
     --arch) COMPREPLY=($(compgen -W "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -- "$cur")); return ;;
+    --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
         COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
@@ -40,7 +41,7 @@ _gemmctl() {
     get|tune|bench) options="$problem $search $space $given $common" ;;
     pin|check) options="$problem $given $common" ;;
     unpin|evict|show) options="$problem $common" ;;
-    space) options="$problem $space --arch --target $common" ;;
+    space) options="$problem $space --arch --compat --target $common" ;;
     trials) options="$problem $rows --failed $common" ;;
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;

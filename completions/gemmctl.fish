@@ -60,6 +60,8 @@ complete -c gemmctl -n $g -l rtol -x -d "relative tolerance"
 
 set -l t "__fish_seen_subcommand_from $asking pin check space"
 complete -c gemmctl -n $t -l target -x -a "hopper portable cpu" -d "only these kernels"
+complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsloth" \
+    -d "the space of another tuner"
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l arch -x \
     -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -d "of an architecture"
 

@@ -11,6 +11,7 @@
  *   results.c    an answer as a row
  *   progress.c   the line on stderr
  *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
+ *   formats.h    files and spaces of other tuners, by files of their own
  *   ask.c pin.c listing.c evidence.c space.c transfer.c daemon.c   the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
@@ -92,6 +93,8 @@ int problems_make(struct problems *p);
 const json_t *problems_one(struct problems *p);
 /* {"key": ...} or {"problem": ...} for methods that take either; a key is the only word. */
 json_t *problems_key_or_one(struct problems *p, int *code);
+/* The list of --mode ("": none is given). NULL: something else says which problem, too. */
+const char *problems_only_modes(const struct problems *p);
 void problems_deinit(struct problems *p);
 
 /* Rows of a shapes file that pass the filters, in the form of `all`; NULL after the sentence. */

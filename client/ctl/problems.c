@@ -363,6 +363,16 @@ const json_t *problems_one(struct problems *p)
     return json_object_get(json_array_get(p->all, 0), "problem");
 }
 
+const char *problems_only_modes(const struct problems *p)
+{
+    bool other = p->op || p->routing || p->shapes || p->model || p->layer || p->permutes ||
+                 p->permute_x || p->permute_y || p->fuse_mul_post || p->accumulate || p->words;
+    for (size_t i = 0; i < PROBLEM_LISTS; i++) {
+        other = other || (i != MODE && p->lists[i]);
+    }
+    return other ? NULL : p->lists[MODE] ? p->lists[MODE] : "";
+}
+
 static bool is_key(const char *words)
 {
     size_t n = words ? strlen(words) : 0;

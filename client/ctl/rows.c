@@ -158,6 +158,7 @@ static void derive_trial(json_t *row)
         json_object_set_new(row, "speedup", json_real(1 / ratio));
         json_object_set_new(row, "baseline_us", json_real(us / ratio));
     }
+    json_object_set_new(row, "baseline", json_string("analytic default"));
     json_object_set_new(row, "why", why_failed(row));
     result_target(row);
 }
@@ -188,6 +189,10 @@ int rows_show(const struct listing *l, json_t *rows)
         }
     } else {
         table_print(v->columns, v->n, rows);
+        if (strcmp(l->what, "trials") == 0 && !l->ctl.quiet) {
+            fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default; "
+                            "no vendor's library\n");
+        }
     }
     json_decref(rows);
     return DONE;

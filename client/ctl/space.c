@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/formats.h"
 
 struct asking {
     struct ctl ctl;
@@ -15,6 +15,7 @@ struct asking {
 struct planning {
     struct asking asking; /* first */
     const char *arch;     /* borrowed; NULL: the daemon's device */
+    const char *compat;   /* borrowed: whose space; NULL: our own */
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -186,9 +187,24 @@ static json_t *ask_space(struct asking *a, const json_t *problem, int *code)
     return ctl_call(&a->ctl, "space", params, code);
 }
 
+/* The space of others knows no sizes and no device, but it has modes. */
+static int run_compat(struct planning *p)
+{
+    struct asking *a = &p->asking;
+    const char *modes = problems_only_modes(&a->problems);
+    if (!modes || p->arch || a->search.query.target || json_object_size(a->search.restrict_) > 0) {
+        return ctl_usage("--compat is a space without sizes and devices: of the options that say "
+                         "which problem and which configs, only --mode can stand beside it");
+    }
+    return compat_space(p->compat, *modes ? modes : NULL, a->ctl.json, print_space);
+}
+
 static int run_space(struct asking *a)
 {
     struct planning *p = (struct planning *)a;
+    if (p->compat) {
+        return run_compat(p);
+    }
     const json_t *problem = problems_one(&a->problems);
     int code = DONE;
     if (!problem) {
@@ -203,7 +219,7 @@ static int run_space(struct asking *a)
     return code;
 }
 
-enum { KEY_ARCH = 0x7000 };
+enum { KEY_ARCH = 0x7000, KEY_COMPAT };
 
 static error_t parse_space(int key, char *arg, struct argp_state *state)
 {
@@ -215,6 +231,8 @@ static error_t parse_space(int key, char *arg, struct argp_state *state)
         state->child_inputs[3] = &p->asking.ctl;
     } else if (key == KEY_ARCH) {
         p->arch = arg;
+    } else if (key == KEY_COMPAT) {
+        p->compat = arg;
     } else {
         return ARGP_ERR_UNKNOWN;
     }
@@ -227,6 +245,10 @@ int cmd_space(int argc, char **argv)
         {"arch", KEY_ARCH, "ARCH", 0,
          "of an architecture (sm_80, sm_90a, ...) or a device that is not here, without asking a "
          "daemon",
+         3},
+        {"compat", KEY_COMPAT, "NAME", 0,
+         "instead: the space that another tuner enumerates (unsloth), of each --mode; its legal "
+         "configs are in --json",
          3},
         {0}};
     static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},

@@ -375,6 +375,50 @@ def test_a_tuning_has_no_round_trip(fake):
     assert "round_trip_us" not in row and row["elapsed_ms"] > 500
 
 
+# ---- spaces of others --------------------------------------------------------------------------
+
+MODE_LOADS = {"forward": ("use_tma_load_w", "use_tma_load_x"),
+              "dX": ("use_tma_load_dy", "use_tma_load_w"),
+              "dW": ("use_tma_load_dy", "use_tma_load_x")}
+
+
+def test_the_space_of_unsloth():
+    spaces = ctl_json(None, "space", "--compat", "unsloth")
+    assert [s["mode"] for s in spaces] == list(MODE_LOADS)
+    for space in spaces:
+        configs = space["configs"]
+        assert (space["raw"], space["legal"], len(configs)) == (432, 216, 216)
+        assert sum(space["dropped"].values()) == 216 and all(space["dropped"].values())
+        assert space["dropped"].keys() == space["reasons"].keys()
+        assert len({json.dumps(c, sort_keys=True) for c in configs}) == 216
+        loads = MODE_LOADS[space["mode"]]
+        for c in configs:
+            assert not c["permute_x"] and not c["permute_y"] and not c["use_tma_store"]
+            assert c[loads[0]] == c[loads[1]]
+            assert {k for k in c if k.startswith("use_tma_load")} == set(loads)
+        for name, values in (("BLOCK_SIZE_M", {64, 128}), ("BLOCK_SIZE_N", {64, 128, 256}),
+                             ("BLOCK_SIZE_K", {64, 128, 256}), ("num_warps", {4, 8}),
+                             ("num_stages", {3, 4, 5}), (loads[0], {True, False})):
+            assert {c[name] for c in configs} == values
+
+
+def test_the_space_of_unsloth_for_people():
+    out = ctl(None, "space", "--compat", "unsloth", "--mode", "dW,forward").stdout
+    assert out.count("432 configs, 216 of them legal") == 2
+    assert "permute_x_excludes_permute_y" in out and "mode dX" not in out
+
+
+@pytest.mark.parametrize("args, sentence", [
+    (["--compat", "triton"], "takes unsloth"),
+    (["--compat", "unsloth", "--mode", "sideways"], '"sideways"'),
+    (["--compat", "unsloth", "--mode", "dX,"], "forward, dX, dW"),
+    (["--compat", "unsloth", "--m", "64"], "only --mode"),
+    (["--compat", "unsloth", "--arch", "sm_90a"], "only --mode"),
+    (["--compat", "unsloth", "--restrict", "num_warps=4"], "only --mode")])
+def test_wrong_spaces_of_others(args, sentence):
+    assert sentence in ctl(None, "space", *args, code=2).stderr
+
+
 # ---- other commands ---------------------------------------------------------------------------
 
 def rows_of(table, page=2):
@@ -443,7 +487,11 @@ def test_trials(fake):
     assert fake.params_of("list")[0]["filter"]["key"] == "k1"
     assert fake.params_of("list")[0]["filter"]["sort"] == "-speedup"
     assert rows[0]["baseline_us"] == pytest.approx(100) and rows[0]["speedup"] == pytest.approx(2)
-    out = ctl(fake, "trials", "0123456789").stdout
+    assert all(r["baseline"] == "analytic default" for r in rows)
+    result = ctl(fake, "trials", "0123456789")
+    out = result.stdout
+    assert "baseline: the run's reference kernel" in result.stderr
+    assert ctl(fake, "trials", "0123456789", "--quiet").stderr == ""
     assert fake.params_of("show")[1] == {"key": "0123456789"}
     assert "2.00x" in out and "signal 11" in out
     assert "shared_memory: 300 needed, the limit is 200" in out

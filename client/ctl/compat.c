@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Spaces as other tuners enumerate them, so that people can see what they had and compare counts.
+ *
+ * Unsloth's: three blocks, warps, stages, one switch for both TMA loads of the mode, and one for
+ * both permutes: 432 configs a mode. Its rules, in its order, then drop whatever permutes, since no
+ * config may permute both sides: 216 are left, and none of them is that of an MoE layer's own GEMMs.
+ * Our own spaces treat each switch by itself, which is why this one has a command of its own.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+enum { PARAMS = 7, BLOCK_M = 0, BLOCK_N, BLOCK_K, WARPS, STAGES, LOADS, PERMUTES };
+
+static const struct {
+    const char *name;
+    int values[3], n;
+    bool flag;
+    const char *help;
+} params[PARAMS] = {
+    [BLOCK_M] = {"BLOCK_SIZE_M", {64, 128}, 2, false, "tile of the routed rows"},
+    [BLOCK_N] = {"BLOCK_SIZE_N", {64, 128, 256}, 3, false, "tile of N"},
+    [BLOCK_K] = {"BLOCK_SIZE_K", {64, 128, 256}, 3, false, "tile of K"},
+    [WARPS] = {"num_warps", {4, 8}, 2, false, "warps of a block of threads"},
+    [STAGES] = {"num_stages", {3, 4, 5}, 3, false, "tiles in flight in shared memory"},
+    [LOADS] = {"use_tma_load", {0, 1}, 2, true, "both TMA loads of the mode, together"},
+    [PERMUTES] = {"permute", {0, 1}, 2, true, "permute_x and permute_y, together"},
+};
+
+static const struct compat_mode {
+    const char *name;
+    const char *loads[2];
+} compat_modes[] = {
+    {"forward", {"use_tma_load_w", "use_tma_load_x"}},
+    {"dX", {"use_tma_load_dy", "use_tma_load_w"}},
+    {"dW", {"use_tma_load_dy", "use_tma_load_x"}},
+};
+
+struct compat_rule {
+    const char *mode, *first, *second;
+};
+
+/* In the order in which they are asked: the first that holds drops the config. */
+static const struct compat_rule rules[] = {
+    {"forward", "use_tma_load_x", "permute_x"}, {"forward", "permute_x", "permute_y"},
+    {"forward", "use_tma_store", "permute_y"},  {"dX", "use_tma_load_dy", "permute_y"},
+    {"dX", "permute_x", "permute_y"},           {"dX", "use_tma_store", "permute_x"},
+    {"dW", "use_tma_load_dy", "permute_y"},     {"dW", "use_tma_load_x", "permute_x"},
+    {"dW", "permute_x", "permute_y"},
+};
+
+/* ---- one config ----------------------------------------------------------------------------- */
+
+static void set_flag(json_t *config, const char *name, bool value)
+{
+    json_object_set_new(config, name, json_boolean(value));
+}
+
+static json_t *make_config(const struct compat_mode *mode, const int at[PARAMS])
+{
+    json_t *config = json_object();
+    for (int i = BLOCK_M; i <= STAGES; i++) {
+        json_object_set_new(config, params[i].name, json_integer(params[i].values[at[i]]));
+    }
+    set_flag(config, "flatten", true);
+    set_flag(config, "fuse_mul_post", false);
+    set_flag(config, "use_tma_store", false);
+    set_flag(config, "permute_x", at[PERMUTES]);
+    set_flag(config, "permute_y", at[PERMUTES]);
+    for (int i = 0; i < 2; i++) {
+        set_flag(config, mode->loads[i], at[LOADS]);
+    }
+    return config;
+}
+
+static const struct compat_rule *dropped_by(const char *mode, const json_t *config)
+{
+    for (size_t i = 0; i < COUNT(rules); i++) {
+        if (strcmp(rules[i].mode, mode) == 0 &&
+            json_is_true(json_object_get(config, rules[i].first)) &&
+            json_is_true(json_object_get(config, rules[i].second))) {
+            return &rules[i];
+        }
+    }
+    return NULL;
+}
+
+/* ---- the space ------------------------------------------------------------------------------ */
+
+static json_t *param_rows(void)
+{
+    json_t *rows = json_array();
+    for (int i = 0; i < PARAMS; i++) {
+        json_t *values = json_array();
+        for (int k = 0; k < params[i].n; k++) {
+            int v = params[i].values[k];
+            json_array_append_new(values, params[i].flag ? json_boolean(v) : json_integer(v));
+        }
+        json_array_append_new(rows, json_pack("{ss, sb, so, ss}", "name", params[i].name,
+                                              "run_time", 0, "values", values, "help",
+                                              params[i].help));
+    }
+    return rows;
+}
+
+static void count_drop(json_t *space, const struct compat_rule *rule, const json_t *config)
+{
+    json_t *dropped = json_object_get(space, "dropped");
+    char name[64];
+    snprintf(name, sizeof(name), "%s_excludes_%s", rule->first, rule->second);
+    json_int_t n = json_integer_value(json_object_get(dropped, name));
+    json_object_set_new(dropped, name, json_integer(n + 1));
+    if (n == 0) {
+        char *text = show_config(config);
+        json_object_set_new(json_object_get(space, "reasons"), name,
+                            json_sprintf("%s and %s are both true: %s", rule->first, rule->second,
+                                         text ? text : ""));
+        free(text);
+    }
+}
+
+/* The next combination, the last parameter varying fastest; false after the last. */
+static bool next(int at[PARAMS])
+{
+    for (int i = PARAMS - 1; i >= 0; i--) {
+        if (++at[i] < params[i].n) {
+            return true;
+        }
+        at[i] = 0;
+    }
+    return false;
+}
+
+static void enumerate(const struct compat_mode *mode, json_t *space)
+{
+    int at[PARAMS] = {0};
+    json_int_t raw = 0;
+    json_t *configs = json_object_get(space, "configs");
+    do {
+        json_t *config = make_config(mode, at);
+        const struct compat_rule *rule = dropped_by(mode->name, config);
+        raw++;
+        if (rule) {
+            count_drop(space, rule, config);
+            json_decref(config);
+        } else {
+            json_array_append_new(configs, config);
+        }
+    } while (next(at));
+    json_int_t legal = (json_int_t)json_array_size(configs);
+    json_object_set_new(space, "raw", json_integer(raw));
+    /* Nothing is left out of a search, and every parameter is one of compilation. */
+    json_object_set_new(space, "legal", json_integer(legal));
+    json_object_set_new(space, "searched", json_integer(legal));
+    json_object_set_new(space, "variants", json_integer(legal));
+}
+
+json_t *compat_unsloth(const char *mode)
+{
+    for (size_t i = 0; i < COUNT(compat_modes); i++) {
+        if (strcmp(mode, compat_modes[i].name) == 0) {
+            json_t *space = json_pack("{ss, ss, s[], si, so, s{}, s{}, s{}}", "compat", "unsloth",
+                                      "mode", mode, "configs", "settings", 1, "params",
+                                      param_rows(), "dropped", "unpromising", "reasons");
+            enumerate(&compat_modes[i], space);
+            return space;
+        }
+    }
+    return NULL;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static int check_modes(const char *modes)
+{
+    for (const char *at = modes; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char word[16];
+        snprintf(word, sizeof(word), "%.*s", (int)strcspn(at, ","), at);
+        json_t *space = compat_unsloth(word);
+        if (!space) {
+            return ctl_usage("mode is \"%s\"; it can be forward, dX, dW", word);
+        }
+        json_decref(space);
+    }
+    return DONE;
+}
+
+int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space))
+{
+    if (strcmp(name, "unsloth") != 0) {
+        return ctl_usage("--compat takes unsloth, not \"%s\"", name);
+    }
+    int code = check_modes(modes);
+    json_t *all = json_array();
+    for (size_t i = 0; i < COUNT(compat_modes) && code == DONE; i++) {
+        if (!list_has(modes, compat_modes[i].name)) {
+            continue;
+        }
+        json_t *space = compat_unsloth(compat_modes[i].name);
+        if (!json) {
+            printf("%sthe space of unsloth, mode %s\n", json_array_size(all) ? "\n" : "",
+                   compat_modes[i].name);
+            code = print(space);
+        }
+        json_array_append_new(all, space);
+    }
+    if (json && code == DONE) {
+        return ctl_print_json(all);
+    }
+    json_decref(all);
+    return code;
+}

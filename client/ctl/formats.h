@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files and spaces of other tuners. What a file of theirs can say of a kernel is struct tile; what
+ * it cannot say is named and counted, never dropped in silence.
+ *
+ *   compat.c        spaces that others enumerate
+ *   tile.c          our configs as tiles, and tiles as configs of our kernels
+ *   unsloth.c       the CSV that the MoE tuning module of Unsloth writes
+ *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
+ *   foreign_out.c   `export --format`; foreign_in.c: `import --format`
+ *   notices.c       what was skipped, and why
+ */
+#ifndef GEMMD_CLIENT_CTL_FORMATS_H
+#define GEMMD_CLIENT_CTL_FORMATS_H
+
+#include "client/ctl/listing.h"
+
+enum { WHY_MAX = 256 };
+
+/* ---- compat.c ------------------------------------------------------------------------------- */
+
+/* The space of a mode, in the form of the method `space`, and its legal `configs` beside it. NULL:
+ * no such mode. */
+json_t *compat_unsloth(const char *mode);
+int compat_space(const char *name, const char *modes, bool json, int (*print)(const json_t *space));
+
+/* ---- tile.c --------------------------------------------------------------------------------- */
+
+struct tile {
+    int64_t m, n, k, warps, stages; /* warps that multiply */
+    int64_t group;                  /* GROUP_SIZE_M; 0: not said */
+    int tma_store;                  /* -1: not said */
+};
+
+/* The tile of a config of ours. False, and why: it has no counterpart. The names of parameters that
+ * have none, but only steer the kernel, are added to the object `left_out` (name: count). */
+bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX]);
+/* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, the nearest
+ * first: a JSON array; empty when that target has no such tile. */
+json_t *tile_configs(const struct tile *t, const char *target, const char *mode);
+
+/* ---- notices.c ------------------------------------------------------------------------------ */
+
+/* What was skipped: [{"what", "why", "n"}], one row per reason, `what` being the first one's. */
+void notice_skip(json_t *skipped, const char *what, const char *why);
+void notices_print(const json_t *skipped);
+/* "a, b, c" of an object's names; malloc'ed. */
+char *notice_names(const json_t *object);
+
+/* ---- what a file holds ---------------------------------------------------------------------- */
+
+/* A file of 4 MiB at most, without NUL bytes. NULL after the sentence. malloc'ed. */
+char *foreign_read_file(const char *path);
+
+/* One config of a file, and which problems it is for. */
+struct entry {
+    struct tile tile;
+    int line;
+    double speedup;                            /* Unsloth: rows are tried from the best down */
+    bool permute_x, permute_y, fuse_mul_post;  /* Unsloth: must be the problem's */
+    char class[32];                            /* aiter: of M; "" otherwise */
+    char cannot[WHY_MAX];                      /* why no kernel of ours can be like it; "" */
+};
+struct entries {
+    struct entry *all; /* owned */
+    size_t n;
+    char mode[16];    /* that the file is about */
+    int64_t n_size, k_size; /* aiter: of the file's name; 0: not said */
+    json_t *unused;   /* owned: what the file says and no kernel of ours knows (name: count) */
+};
+void entries_deinit(struct entries *e);
+struct entry *entries_add(struct entries *e);
+
+/* Both read all or nothing: 0, or FAILED after a sentence with the line. */
+int unsloth_read(const char *path, struct entries *out);
+int aiter_read(const char *path, struct entries *out);
+/* The class that a file has for M rows, by the format's own rule; NULL: none. */
+const struct entry *aiter_find(const struct entries *e, int64_t m);
+/* Largest M of a class, or 0: it has no such bound. */
+int64_t aiter_bound(const char *class);
+
+/* ---- writing -------------------------------------------------------------------------------- */
+
+struct writing {
+    struct listing *listing; /* borrowed: connected */
+    const char *to;          /* borrowed; NULL: stdout */
+    json_t *rows;            /* borrowed: bests */
+    json_t *files;           /* owned: [{"path", "rows", ...}] */
+    json_t *skipped;         /* owned, see notices */
+    json_t *left_out;        /* owned: parameters without a counterpart */
+    json_t *notes;           /* owned: sentences */
+};
+int unsloth_write(struct writing *w);
+int aiter_write(struct writing *w, const char *arch);
+/* Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout. */
+int writing_save(const char *path, const char *text);
+/* Begins a row of `skipped` with the key and the problem. */
+void writing_skip(struct writing *w, const json_t *row, const char *why);
+/* The shortest text that reads back as the same number. */
+void number_text(double v, char out[40]);
+
+int export_foreign(struct listing *l, const char *format, const char *to);
+int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
+                   bool dry_run);
+/* transfer.c: rows as `list` of best gives them; adds up "imported" and "skipped" into total. */
+int import_rows(struct ctl *ctl, const json_t *rows, json_t *total);
+
+#endif
