@@ -7,7 +7,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
-#include "kernels/device.h"
+#include "kernels/modules.h"
 #include "proto/limits.h"
 
 /* The target that a config is of, or the one that is named; NULL: none takes it, and why. */

@@ -12,7 +12,7 @@
 #include "daemon/log.h"
 #include "daemon/runner_link.h"
 #include "daemon/tuning.h"
-#include "kernels/device.h"
+#include "kernels/modules.h"
 #include "proto/build.h"
 #include "proto/rpc.h"
 

@@ -11,7 +11,7 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/start.h"
-#include "kernels/device.h"
+#include "kernels/modules.h"
 
 static bool is_program(const char *path)
 {

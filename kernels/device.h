@@ -22,6 +22,8 @@ struct image {
     size_t size;
     struct module meta;  /* id = hash128 of data; registers etc. where the compiler says them */
     char log[2048];      /* what the compiler said, cut */
+    bool refused;        /* of a compile that failed: it is the variant's fault, and this compiler
+                            will say the same again. Not set by a full disk, a signal, no memory */
 };
 void image_deinit(struct image *i);
 
@@ -114,28 +116,5 @@ int replay_probe(const char *spec, struct device_info *out, struct error *err);
  * its usual chip (kernels/devices/archs.c). Enough to list spaces and compile variants. ERROR_INVALID
  * names those that are known. */
 int arch_describe(const char *arch, struct device_info *out, struct error *err);
-
-/* ---- modules on disk (kernels/modules.c) ------------------------------------------------------ */
-/*
- * <cache>/modules/<id>.<suffix>     the image, named by its content
- * <cache>/variants/<variant hash>   a symbolic link to it
- * Written aside, fsynced, renamed: losing a race is normal. Read back only when the content still
- * has its name's hash; else the file is removed and the module is compiled again.
- */
-int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err);
-enum { MODULES_MISS = 1 };
-int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err);
-int modules_get(const char *cache_dir, const char *id, struct image *out, struct error *err);
-int modules_remove(const char *cache_dir, const char *id, struct error *err);
-/* A part of a module, not checked against its id: that can only who has the whole. */
-struct chunk {
-    char *data; /* owned by who asked: free() */
-    size_t n, size; /* of the part, of the whole */
-    const char *suffix; /* static */
-};
-int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
-                 struct error *err);
-/* Removes what writers that were killed left behind, when it is old: others may be writing. */
-void modules_tidy(const char *cache_dir);
 
 #endif

@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiled modules on disk: <cache>/modules/<id>.<suffix> named by content, and one symbolic link
- * per variant, <cache>/variants/<variant>, that points to it. Nothing here is ever changed in
- * place: files are written under a name of their own, fsynced and renamed, links too. So two
- * writers of one module write the same bytes, and a reader sees a whole file or none.
+ * The files of the module cache (modules.h says which). Nothing here is ever changed in place: files
+ * are written under a name of their own, fsynced and renamed, links too. So two writers of one
+ * module write the same bytes, and a reader sees a whole file or none.
  *
- * What is read back is believed only when it still has the hash that is its name. A damaged file is
- * removed: the next compile writes it again.
+ * The record of a variant decides; the link beside it is for people, and for images that were put
+ * there by an older gemmd, without a record.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "kernels/device.h"
+#include "kernels/modules_inner.h"
 #include "proto/hash.h"
 #include "proto/paths.h"
 
@@ -34,7 +32,7 @@ void image_deinit(struct image *i)
     *i = (struct image){0};
 }
 
-static int io_error(struct error *err, const char *what, const char *path)
+int modules_io_error(struct error *err, const char *what, const char *path)
 {
     int saved = errno;
     if (saved == ENOSPC || saved == EDQUOT) {
@@ -46,9 +44,7 @@ static int io_error(struct error *err, const char *what, const char *path)
     return error_set(err, ERROR_IO, "cannot %s %s: %s", what, path, strerror(saved));
 }
 
-static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
+int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -60,11 +56,10 @@ static int join(char out[PATH_MAX], struct error *err, const char *format, ...)
     return 0;
 }
 
-/* With those above it: somebody may have emptied the cache while we run. */
-static int make_folder(const char *cache_dir, const char *name, struct error *err)
+int modules_folder(const char *cache_dir, const char *name, struct error *err)
 {
     char path[PATH_MAX];
-    int r = join(path, err, "%s/%s", cache_dir, name);
+    int r = modules_path(path, err, "%s/%s", cache_dir, name);
     if (r) {
         return r;
     }
@@ -75,7 +70,7 @@ static int make_folder(const char *cache_dir, const char *name, struct error *er
         (mkdir(path, 0755) == 0 || errno == EEXIST)) {
         return 0;
     }
-    return io_error(err, "create", path);
+    return modules_io_error(err, "create", path);
 }
 
 static int write_all(int fd, const void *data, size_t n)
@@ -93,27 +88,27 @@ static int write_all(int fd, const void *data, size_t n)
     return 0;
 }
 
-static int write_file(const char *path, const void *data, size_t n, struct error *err)
+int modules_write(const char *path, const void *data, size_t n, struct error *err)
 {
     char aside[PATH_MAX];
-    int r = join(aside, err, "%s.XXXXXX", path);
+    int r = modules_path(aside, err, "%s.XXXXXX", path);
     if (r) {
         return r;
     }
     int fd = mkostemp(aside, O_CLOEXEC);
     if (fd < 0) {
-        return io_error(err, "create", aside);
+        return modules_io_error(err, "create", aside);
     }
     /* fsync before rename: a crash must not leave a whole name with half a content. */
     if (write_all(fd, data, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0) {
-        r = io_error(err, "write", aside);
+        r = modules_io_error(err, "write", aside);
         close(fd);
         unlink(aside);
         return r;
     }
     close(fd);
     if (rename(aside, path) < 0) {
-        r = io_error(err, "write", path);
+        r = modules_io_error(err, "write", path);
         unlink(aside);
     }
     return r;
@@ -123,18 +118,18 @@ static int link_variant(const char *cache_dir, const struct image *image, const 
                         struct error *err)
 {
     char target[PATH_MAX], path[PATH_MAX], aside[PATH_MAX];
-    int r = join(target, err, "../modules/%s.%s", image->meta.id, suffix);
-    r = r ? r : join(path, err, "%s/variants/%s", cache_dir, image->meta.variant);
+    int r = modules_path(target, err, "../modules/%s.%s", image->meta.id, suffix);
+    r = r ? r : modules_path(path, err, "%s/variants/%s", cache_dir, image->meta.variant);
     /* The address of a local tells threads of one process apart. */
-    r = r ? r : join(aside, err, "%s.%ld.%p", path, (long)getpid(), (void *)&target);
+    r = r ? r : modules_path(aside, err, "%s.%ld.%p", path, (long)getpid(), (void *)&target);
     if (r) {
         return r;
     }
     if (symlink(target, aside) < 0) {
-        return io_error(err, "create", aside);
+        return modules_io_error(err, "create", aside);
     }
     if (rename(aside, path) < 0) {
-        r = io_error(err, "create", path);
+        r = modules_io_error(err, "create", path);
         unlink(aside);
     }
     return r;
@@ -143,14 +138,32 @@ static int link_variant(const char *cache_dir, const struct image *image, const 
 int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err)
 {
     char path[PATH_MAX];
+    bool named = image->meta.variant[0];
     hash128_hex(image->data, image->size, image->meta.id);
     image->meta.size = (int64_t)image->size;
-    int r = make_folder(cache_dir, "modules", err);
-    r = r ? r : make_folder(cache_dir, "variants", err);
-    r = r ? r : join(path, err, "%s/modules/%s.%s", cache_dir, image->meta.id, suffix);
-    r = r ? r : write_file(path, image->data, image->size, err);
-    r = r || !image->meta.variant[0] ? r : link_variant(cache_dir, image, suffix, err);
-    return r;
+    int r = modules_folder(cache_dir, "modules", err);
+    r = r ? r : modules_folder(cache_dir, "variants", err);
+    r = r ? r : modules_path(path, err, "%s/modules/%s.%s", cache_dir, image->meta.id, suffix);
+    r = r ? r : modules_write(path, image->data, image->size, err);
+    r = r || !named ? r : record_write(cache_dir, image, suffix, NULL, err);
+    return r || !named ? r : link_variant(cache_dir, image, suffix, err);
+}
+
+int modules_put_refusal(const char *cache_dir, const struct image *image, const struct error *why,
+                        struct error *err)
+{
+    return record_write(cache_dir, image, "", why, err);
+}
+
+void modules_forget(const char *cache_dir, const char *variant)
+{
+    static const char *const folders[] = {"records", "variants"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        if (modules_path(path, NULL, "%s/%s/%s", cache_dir, folders[i], variant) == 0) {
+            unlink(path);
+        }
+    }
 }
 
 /* Returns bytes read, or -1. */
@@ -170,12 +183,11 @@ static ssize_t read_all(int fd, char *data, size_t n)
     return (ssize_t)have;
 }
 
-/* 0, MODULES_MISS when the file is not there, or ERROR_*. */
-static int read_file(const char *path, struct image *out, struct error *err)
+int modules_read_file(const char *path, struct image *out, struct error *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", path);
+        return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
     int r = 0;
     struct stat st;
@@ -185,7 +197,7 @@ static int read_file(const char *path, struct image *out, struct error *err)
         r = error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",
                       (long long)st.st_size);
     } else if (read_all(fd, out->data, (size_t)st.st_size) != st.st_size) {
-        r = io_error(err, "read", path);
+        r = modules_io_error(err, "read", path);
     } else {
         out->size = (size_t)st.st_size;
     }
@@ -197,7 +209,7 @@ static int read_file(const char *path, struct image *out, struct error *err)
 static int read_checked(const char *path, const char *id, struct image *out, struct error *err)
 {
     *out = (struct image){0};
-    int r = read_file(path, out, err);
+    int r = modules_read_file(path, out, err);
     if (r) {
         image_deinit(out);
         return r;
@@ -208,44 +220,82 @@ static int read_checked(const char *path, const char *id, struct image *out, str
         image_deinit(out);
         return MODULES_MISS;
     }
+    utimensat(AT_FDCWD, path, NULL, 0); /* used now; of a cache that is not ours, it does not tell */
     out->meta.size = (int64_t)out->size;
     return 0;
 }
 
-static bool is_id(const char *text, size_t n)
+bool modules_is_id(const char *text, size_t n)
 {
     return n == HASH_HEX - 1 && strspn(text, "0123456789abcdef") >= n;
 }
 
-int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
+/* An image that no record tells of: where the link points. */
+static int find_linked(const char *cache_dir, const char *variant, struct image *out,
+                       struct error *err)
 {
-    char path[PATH_MAX], target[PATH_MAX];
-    *out = (struct image){0};
-    int r = join(path, err, "%s/variants/%s", cache_dir, variant);
+    char path[PATH_MAX], target[PATH_MAX], file[PATH_MAX], id[HASH_HEX];
+    int r = modules_path(path, err, "%s/variants/%s", cache_dir, variant);
     if (r) {
         return r;
     }
     ssize_t n = readlink(path, target, sizeof(target) - 1);
     if (n < 0) {
-        return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : io_error(err, "read", path);
+        return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS
+                                                   : modules_io_error(err, "read", path);
     }
     target[n] = '\0';
-    char *name = strrchr(target, '/');
-    name = name ? name + 1 : target;
-    char *dot = strchr(name, '.');
-    if (!dot || !is_id(name, (size_t)(dot - name))) {
+    const char *slash = strrchr(target, '/');
+    const char *name = slash ? slash + 1 : target;
+    const char *dot = strchr(name, '.');
+    if (!dot || !modules_is_id(name, (size_t)(dot - name))) {
         unlink(path);
         return MODULES_MISS;
     }
-    char id[HASH_HEX];
     snprintf(id, sizeof(id), "%.*s", (int)(dot - name), name);
-    char file[PATH_MAX];
-    r = join(file, err, "%s/modules/%s", cache_dir, name);
+    r = modules_path(file, err, "%s/modules/%s", cache_dir, name);
     r = r ? r : read_checked(file, id, out, err);
     if (r == MODULES_MISS) {
         unlink(path);
     } else if (r == 0) {
         snprintf(out->meta.variant, sizeof(out->meta.variant), "%s", variant);
+        out->meta.registers = -1;
+    }
+    return r;
+}
+
+/* The image that a record names. One that is gone takes the record and the link with it. */
+static int find_recorded(const char *cache_dir, const char *suffix, struct image *out,
+                         struct error *err)
+{
+    char path[PATH_MAX];
+    struct image file = {0};
+    const struct module *m = &out->meta;
+    int r = modules_path(path, err, "%s/modules/%s.%s", cache_dir, m->id, suffix);
+    r = r ? r : read_checked(path, m->id, &file, err);
+    if (r == 0) {
+        out->data = file.data;
+        out->size = file.size;
+    } else if (r == MODULES_MISS) {
+        modules_forget(cache_dir, m->variant);
+    }
+    return r;
+}
+
+int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
+{
+    char suffix[16];
+    bool spoilt;
+    *out = (struct image){0};
+    int r = record_read(cache_dir, variant, out, suffix, &spoilt, err);
+    if (r == MODULES_MISS && !spoilt) {
+        return find_linked(cache_dir, variant, out, err);
+    }
+    r = r ? r : find_recorded(cache_dir, suffix, out, err);
+    if (r) {
+        image_deinit(out);
+    } else {
+        out->meta.used_s = (int64_t)time(NULL);
     }
     return r;
 }
@@ -255,12 +305,12 @@ static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], 
                      struct error *err)
 {
     static const char *const suffixes[] = {"cubin", "so", "replay"};
-    if (!is_id(id, strlen(id))) {
+    if (!modules_is_id(id, strlen(id))) {
         return error_set(err, ERROR_INVALID, "\"%s\" is not the id of a module (32 hex digits)",
                          id);
     }
     for (size_t i = 0; i < sizeof(suffixes) / sizeof(suffixes[0]); i++) {
-        int r = join(out, err, "%s/modules/%s.%s", cache_dir, id, suffixes[i]);
+        int r = modules_path(out, err, "%s/modules/%s.%s", cache_dir, id, suffixes[i]);
         if (r) {
             return r;
         }
@@ -269,7 +319,7 @@ static int find_file(const char *cache_dir, const char *id, char out[PATH_MAX], 
             return 0;
         }
     }
-    return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : io_error(err, "open", out);
+    return errno == ENOENT || errno == ENOTDIR ? MODULES_MISS : modules_io_error(err, "open", out);
 }
 
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
@@ -284,10 +334,10 @@ int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n,
     }
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
-        return errno == ENOENT ? MODULES_MISS : io_error(err, "open", path);
+        return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
     if (fstat(fd, &st) < 0) {
-        r = io_error(err, "read", path);
+        r = modules_io_error(err, "read", path);
     } else if ((out->size = (size_t)st.st_size) > offset) {
         out->n = out->size - offset < n ? out->size - offset : n;
         out->data = malloc(out->n);
@@ -295,7 +345,7 @@ int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n,
             r = error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of a module", out->n);
         } else if (lseek(fd, (off_t)offset, SEEK_SET) < 0 ||
                    read_all(fd, out->data, out->n) != (ssize_t)out->n) {
-            r = io_error(err, "read", path);
+            r = modules_io_error(err, "read", path);
         }
     }
     close(fd);
@@ -325,26 +375,33 @@ int modules_remove(const char *cache_dir, const char *id, struct error *err)
         return r;
     }
     if (unlink(path) < 0 && errno != ENOENT) {
-        return io_error(err, "remove", path);
+        return modules_io_error(err, "remove", path);
     }
     return 0;
 }
 
-/* Is this the name of a file that was being written: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>"? */
-static bool is_aside(const char *name)
+/* Is this the name of a file that was being written: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>",
+ * "<variant>.Ab12Cd"? What is done has an id for its name, and after it as many dots. */
+static bool is_aside(const char *name, int dots)
 {
     const char *dot = strchr(name, '.');
-    return dot && is_id(name, (size_t)(dot - name)) && strchr(dot + 1, '.');
+    if (!dot || !modules_is_id(name, (size_t)(dot - name))) {
+        return false;
+    }
+    for (; dot; dot = strchr(dot + 1, '.')) {
+        dots--;
+    }
+    return dots < 0;
 }
 
-static void tidy_folder(const char *cache_dir, const char *name)
+static void tidy_folder(const char *cache_dir, const char *name, int dots)
 {
     char folder[PATH_MAX];
-    DIR *d = join(folder, NULL, "%s/%s", cache_dir, name) == 0 ? opendir(folder) : NULL;
+    DIR *d = modules_path(folder, NULL, "%s/%s", cache_dir, name) == 0 ? opendir(folder) : NULL;
     struct stat st;
     time_t now = time(NULL);
     for (struct dirent *e; d && (e = readdir(d));) {
-        if (is_aside(e->d_name) &&
+        if (is_aside(e->d_name, dots) &&
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
             now - st.st_mtime > ASIDE_SECONDS) {
             unlinkat(dirfd(d), e->d_name, 0);
@@ -357,6 +414,8 @@ static void tidy_folder(const char *cache_dir, const char *name)
 
 void modules_tidy(const char *cache_dir)
 {
-    tidy_folder(cache_dir, "modules");
-    tidy_folder(cache_dir, "variants");
+    tidy_folder(cache_dir, "modules", 1);
+    tidy_folder(cache_dir, "variants", 0);
+    tidy_folder(cache_dir, "records", 0);
+    tidy_folder(cache_dir, "serving", 0);
 }

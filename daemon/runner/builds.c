@@ -5,16 +5,12 @@
  * disk did not take. Tables are small (a job's look-ahead, and the failures), so they are lists.
  */
 #include <assert.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "daemon/runner/builds.h"
 #include "daemon/runner/crash.h"
-
-enum { COMPILE_NICENESS = 10 };
 
 struct builds {
     struct builds_setup setup;
@@ -30,9 +26,7 @@ struct work {
     struct build *build;       /* borrowed; the owner's */
     struct variant variant;
     char hash[HASH_HEX];
-    struct image image; /* owned until it is moved to the build */
-    bool found, unsaved;
-    double compile_ms;
+    struct modules_made made; /* its image: owned until it is moved to the build */
     int status;
     struct error error;
     size_t note_size;
@@ -42,7 +36,7 @@ struct work {
 static struct work *work_free(struct work *w)
 {
     if (w) {
-        image_deinit(&w->image);
+        image_deinit(&w->made.image);
         free(w);
     }
     return NULL;
@@ -63,7 +57,7 @@ int builds_new(const struct builds_setup *setup, struct builds **out, struct err
         return error_set(err, ERROR_NO_MEMORY, "no memory for the compile pool");
     }
     b->setup = *setup;
-    int r = tasks_new(setup->threads, COMPILE_NICENESS, &b->pool, err);
+    int r = tasks_new(setup->threads, setup->niceness ? setup->niceness : COMPILE_NICENESS, &b->pool, err);
     if (r) {
         free(b);
         return r;
@@ -90,61 +84,28 @@ struct builds *builds_free(struct builds *b)
 
 /* ---- in a pool thread ------------------------------------------------------------------------ */
 
-/* The cache knows an image's content; what made it is said by the variant that we asked for. */
-static void describe_found(struct work *w)
+/* Whoever dies while it compiles says so. */
+static void watch(void *ctx, bool compiling)
 {
-    struct module *m = &w->image.meta;
-    const struct variant *v = &w->variant;
-    const struct compiler *c = w->setup.compiler;
-    snprintf(m->family, sizeof(m->family), "%s", v->family);
-    snprintf(m->target, sizeof(m->target), "%s", v->arch);
-    snprintf(m->compiler, sizeof(m->compiler), "%s", c->ops->version(c));
-    snprintf(m->flags, sizeof(m->flags), "%.*s", (int)sizeof(m->flags) - 1, v->options);
-    snprintf(m->source, sizeof(m->source), "%s", v->source_hash);
-    snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
-    m->registers = -1;
-    m->created_s = (int64_t)time(NULL);
-    m->used_s = m->created_s;
-}
-
-static double clock_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
-static int compile(struct work *w)
-{
-    const struct builds_setup *s = &w->setup;
-    double began = clock_ms();
-    crash_note(s->note_fd, w->note, w->note_size);
-    int r = s->compiler->ops->compile(s->compiler, &w->variant, &w->image, &w->error);
-    crash_note(-1, NULL, 0);
-    if (r) {
-        return r;
+    const struct work *w = ctx;
+    if (compiling) {
+        crash_note(w->setup.note_fd, w->note, w->note_size);
+    } else {
+        crash_note(-1, NULL, 0);
     }
-    w->compile_ms = w->image.meta.compile_ms > 0 ? w->image.meta.compile_ms : clock_ms() - began;
-    snprintf(w->image.meta.variant, sizeof(w->image.meta.variant), "%s", w->hash);
-    struct error why = ERROR_NULL;
-    if (modules_put(s->cache_dir, &w->image, s->compiler->ops->suffix, &why)) {
-        /* It can be measured, but not handed out or found again. */
-        w->unsaved = true;
-        fprintf(stderr, "gemmd-runner: module %s is not cached: %s\n", w->image.meta.id, why.text);
-    }
-    return 0;
 }
 
 static void run_work(struct task *t)
 {
     struct work *w = (struct work *)t;
-    struct error why = ERROR_NULL;
-    w->found = modules_find(w->setup.cache_dir, w->hash, &w->image, &why) == 0;
-    if (w->found) {
-        describe_found(w);
-    } else { /* a cache that cannot be read is not there */
-        w->status = compile(w);
-    }
+    const struct modules_order order = {.compiler = w->setup.compiler,
+                                        .cache_dir = w->setup.cache_dir,
+                                        .variant = &w->variant,
+                                        .hash = w->hash,
+                                        .wait_ms = w->setup.impatient ? 0 : MODULES_WAIT_MS,
+                                        .watch = watch,
+                                        .ctx = w};
+    w->status = modules_make(&order, &w->made, &w->error);
 }
 
 /* ---- in the owner's thread ------------------------------------------------------------------- */
@@ -221,7 +182,7 @@ void builds_release(struct builds *b, struct build *w)
     if (--w->refs > 0) {
         return;
     }
-    bool remember = w->state == BUILD_FAILED || w->unsaved;
+    bool remember = (w->state == BUILD_FAILED && w->error.code != ERROR_BUSY) || w->unsaved;
     if (w->state == BUILD_PENDING ? tasks_withdraw(b->pool, &w->work->task) : !remember) {
         forget(b, w);
     }
@@ -231,11 +192,11 @@ void builds_release(struct builds *b, struct build *w)
 static void settle(struct build *b, struct work *w)
 {
     b->state = w->status ? BUILD_FAILED : BUILD_READY;
-    b->image = w->image;
-    w->image = (struct image){0};
-    b->found = w->found;
-    b->unsaved = w->unsaved;
-    b->compile_ms = w->compile_ms;
+    b->image = w->made.image;
+    w->made.image = (struct image){0};
+    b->found = w->made.found;
+    b->unsaved = w->made.unsaved;
+    b->compile_ms = w->made.compile_ms;
     b->error = w->error;
     b->work = work_free(w);
 }

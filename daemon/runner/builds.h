@@ -2,7 +2,8 @@
 /*
  * Compiled variants, wanted by name: each is looked for in the module cache, else compiled on the
  * pool, and never twice: neither in a job (configs that differ only at run time share a build) nor
- * across jobs (the cache on disk; failures are remembered for the life of the runner).
+ * across jobs, runners and restarts (the cache on disk, kernels/modules.h; failures that are not the
+ * variant's fault are remembered for the life of the runner only).
  *
  * One thread wants, collects and releases. The image of a build is there between BUILD_READY and
  * the last release.
@@ -11,10 +12,11 @@
 #define GEMMD_RUNNER_BUILDS_H
 
 #include "daemon/runner/tasks.h"
-#include "kernels/device.h"
+#include "kernels/modules.h"
 
 struct builds;
 
+enum { COMPILE_NICENESS = 10 };
 enum build_state { BUILD_PENDING, BUILD_READY, BUILD_FAILED };
 
 struct work; /* what its thread does */
@@ -23,7 +25,7 @@ struct build {
     char hash[HASH_HEX]; /* variant_hash */
     enum build_state state;
     struct image image; /* owned; when ready */
-    bool found;         /* it was in the cache: nothing was compiled */
+    bool found;         /* it was in the cache, or its refusal was: nothing was compiled */
     double compile_ms;  /* when it was compiled */
     struct error error; /* when failed */
     /* The rest is the table's own. */
@@ -37,6 +39,8 @@ struct builds_setup {
     struct compiler *compiler; /* borrowed */
     const char *cache_dir;     /* borrowed */
     unsigned threads;
+    int niceness;   /* of the threads; 0: COMPILE_NICENESS */
+    bool impatient; /* a variant that another process compiles fails with ERROR_BUSY at once */
     int note_fd; /* where the note of a compile that kills us goes; -1: nowhere */
 };
 

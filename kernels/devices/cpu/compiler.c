@@ -248,6 +248,18 @@ static int read_output(const struct job *j, struct image *out, struct error *err
                              out->size);
 }
 
+/* "....c:12:5: error: ": the source is at fault, and not the disk, a limit or the compiler. */
+static bool blames_source(const char *log)
+{
+    static const char word[] = ": error: ";
+    for (const char *at = strstr(log, word); at; at = strstr(at + 1, word)) {
+        if (at > log && isdigit((unsigned char)at[-1])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int run_cc(const struct job *j, struct image *out, struct error *err)
 {
     int status;
@@ -266,6 +278,7 @@ static int run_cc(const struct job *j, struct image *out, struct error *err)
             return error_set(err, ERROR_COMPILE, "the compiler died of signal %d: %s",
                              WTERMSIG(status), text);
         }
+        out->refused = blames_source(out->log);
         return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
     }
     return read_output(j, out, err);

@@ -407,6 +407,7 @@ static int run(struct compile_job *j, const struct variant *v, struct image *out
     nvrtcResult compiled = j->n->compile(j->program, j->n_options, j->options);
     int r = read_log(j, out, err);
     if (compiled) {
+        out->refused = compiled == NVRTC_ERROR_COMPILATION;
         return refuse(j, v, compiled, err);
     }
     r = r ? r : read_cubin(j, out, err);
@@ -415,7 +416,9 @@ static int run(struct compile_job *j, const struct variant *v, struct image *out
     }
     describe(j, v, now_ms() - began, out);
     cuda_ptxas_read(j->log, &out->meta);
-    return judge(j->log, &out->meta, err);
+    r = judge(j->log, &out->meta, err);
+    out->refused = r != 0;
+    return r;
 }
 
 int cuda_nvrtc_compile(const struct cuda_nvrtc *n, const struct variant *v, struct image *out,

@@ -6,6 +6,7 @@
 #include <limits.h>
 
 #include "tests/family/transpose.h"
+#include "kernels/modules.h"
 #include "tests/unit/kernels/common.h"
 
 static struct device *device;

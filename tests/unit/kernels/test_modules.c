@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules on disk: found by variant and by content, not believed when damaged, written aside. */
+/* Modules on disk: found by variant and by content, with what the compiler said, not believed when
+ * damaged, written aside, and no more of them than the limit. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "proto/hash.h"
+#include "kernels/modules.h"
 #include "tests/unit/kernels/common.h"
 
 static const char variant[] = "00112233445566778899aabbccddeeff";
@@ -200,6 +203,233 @@ static void test_race(void **state)
     image_deinit(&out);
 }
 
+/* ---- records -------------------------------------------------------------------------------- */
+
+static void record_path(char out[PATH_MAX])
+{
+    snprintf(out, PATH_MAX, "%s/records/%s", folder, variant);
+}
+
+static void test_record(void **state)
+{
+    (void)state;
+    struct image in = image_of("content"), out;
+    in.meta.registers = 168;
+    in.meta.spill_bytes = 8;
+    in.meta.smem_static = 1024;
+    in.meta.compile_ms = 1234.5;
+    in.meta.created_s = 77;
+    strcpy(in.meta.flags, "-DA=1");
+    strcpy(in.log, "ptxas info: \xff cut"); /* no UTF-8: made readable */
+    assert_ok(modules_put(folder, &in, "so", err));
+    assert_ok(modules_find(folder, variant, &out, err));
+    assert_int_equal(out.meta.registers, 168);
+    assert_int_equal(out.meta.spill_bytes, 8);
+    assert_int_equal(out.meta.smem_static, 1024);
+    assert_true(out.meta.compile_ms == 1234.5);
+    assert_int_equal(out.meta.created_s, 77);
+    assert_true(out.meta.used_s >= time(NULL) - 60);
+    assert_string_equal(out.meta.flags, "-DA=1");
+    assert_string_equal(out.meta.id, in.meta.id);
+    assert_memory_equal(out.log, "ptxas info: ", 12);
+    image_deinit(&out);
+    image_deinit(&in);
+}
+
+/* Each byte of a record, and each length: never another answer than a miss. */
+static void test_damaged_record(void **state)
+{
+    (void)state;
+    struct image in = image_of("content"), out;
+    struct stat st;
+    char path[PATH_MAX];
+    record_path(path);
+    assert_ok(modules_put(folder, &in, "so", err));
+    assert_int_equal(stat(path, &st), 0);
+    for (off_t at = 0; at < st.st_size; at++) {
+        char byte;
+        int fd = open(path, O_RDWR);
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 0x11;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+        if (at % 3 == 0) {
+            assert_int_equal(ftruncate(fd, at), 0);
+        }
+        close(fd);
+        assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
+        assert_int_equal(entries("records"), 0);
+        assert_ok(modules_put(folder, &in, "so", err)); /* replaced */
+        assert_ok(modules_find(folder, variant, &out, err));
+        image_deinit(&out);
+    }
+    image_deinit(&in);
+}
+
+static void test_record_of_another_variant(void **state)
+{
+    (void)state;
+    static const char other[] = "ffffffffffffffffffffffffffffffff";
+    struct image in = image_of("content"), out;
+    char from[PATH_MAX], to[PATH_MAX];
+    assert_ok(modules_put(folder, &in, "so", err));
+    record_path(from);
+    snprintf(to, sizeof(to), "%s/records/%s", folder, other);
+    assert_int_equal(rename(from, to), 0);
+    assert_int_equal(modules_find(folder, other, &out, NULL), MODULES_MISS);
+    assert_int_equal(entries("records"), 0);
+    image_deinit(&in);
+}
+
+/* What an older gemmd left: an image and a link. */
+static void test_no_record(void **state)
+{
+    (void)state;
+    struct image in = image_of("content"), out;
+    char path[PATH_MAX];
+    in.meta.registers = 5;
+    assert_ok(modules_put(folder, &in, "so", err));
+    record_path(path);
+    assert_int_equal(unlink(path), 0);
+    assert_ok(modules_find(folder, variant, &out, err));
+    assert_int_equal(out.meta.registers, -1);
+    assert_memory_equal(out.data, "content", 7);
+    image_deinit(&out);
+    image_deinit(&in);
+}
+
+static void test_refusal(void **state)
+{
+    (void)state;
+    struct image in = {.log = "line 1"}, out;
+    struct error why = ERROR_NULL, e = ERROR_NULL;
+    strcpy(in.meta.variant, variant);
+    error_set(&why, ERROR_RESOURCE, "ptxas spills 96 bytes");
+    assert_ok(modules_put_refusal(folder, &in, &why, err));
+    assert_int_equal(modules_find(folder, variant, &out, &e), MODULES_REFUSED);
+    assert_null(out.data);
+    assert_int_equal(e.code, ERROR_RESOURCE);
+    assert_string_equal(e.text, "ptxas spills 96 bytes");
+    struct image good = image_of("good after all"); /* compiled all the same: that holds */
+    assert_ok(modules_put(folder, &good, "so", err));
+    assert_ok(modules_find(folder, variant, &out, err));
+    image_deinit(&out);
+    image_deinit(&good);
+}
+
+/* ---- the limit ------------------------------------------------------------------------------ */
+
+static void name_variant(char out[HASH_HEX], int i)
+{
+    snprintf(out, HASH_HEX, "%032x", i + 1);
+}
+
+/* An image of 8 KiB, last used so long ago. */
+static void put_aged(int i, int64_t age_s, char id[HASH_HEX])
+{
+    char path[PATH_MAX], *data = calloc(1, 8192);
+    snprintf(data, 8192, "image %d", i);
+    struct image in = {.data = data, .size = 8192};
+    name_variant(in.meta.variant, i);
+    assert_ok(modules_put(folder, &in, "so", err));
+    strcpy(id, in.meta.id);
+    path_of(path, id);
+    const struct timespec then[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+    image_deinit(&in);
+}
+
+static bool is_there(int i)
+{
+    char name[HASH_HEX];
+    struct image out;
+    name_variant(name, i);
+    int r = modules_find(folder, name, &out, NULL);
+    image_deinit(&out);
+    return r == 0;
+}
+
+static void test_limit(void **state)
+{
+    (void)state;
+    char ids[10][HASH_HEX];
+    struct modules_usage u;
+    for (int i = 0; i < 10; i++) { /* 0 is the oldest */
+        put_aged(i, 100000 - i * 1000, ids[i]);
+    }
+    modules_count(folder, &u);
+    assert_int_equal(u.modules, 10);
+    assert_int_equal(u.bytes, 10 * (8192 + 4096));
+    assert_ok(modules_trim(folder, u.bytes, &u, err)); /* just enough */
+    assert_int_equal(u.removed, 0);
+    assert_ok(modules_trim(folder, 0, &u, err)); /* no limit */
+    assert_int_equal(u.removed, 0);
+    assert_true(is_there(1)); /* used: not the second oldest any more */
+    char database[128];
+    snprintf(database, sizeof(database), "%s/a.db", folder);
+    close(open(database, O_CREAT | O_WRONLY, 0600));
+    assert_ok(modules_serve(folder, database, (const char(*)[HASH_HEX])ids[2], 1, err));
+    assert_ok(modules_trim(folder, 6 * 12288, &u, err));
+    assert_false(is_there(0));
+    assert_true(is_there(1));
+    assert_true(is_there(2)); /* served */
+    assert_false(is_there(3));
+    assert_true(is_there(9));
+    assert_true(u.bytes <= 6 * 12288);
+    assert_int_equal(u.modules, 10 - u.removed);
+    assert_int_equal(entries("modules"), u.modules);
+    assert_int_equal(entries("records"), u.modules); /* nothing dangles */
+    assert_int_equal(entries("variants"), u.modules);
+}
+
+/* Used just now: however small the limit. And what a database serves that is no more is not served. */
+static void test_limit_spares(void **state)
+{
+    (void)state;
+    char ids[3][HASH_HEX];
+    struct modules_usage u;
+    put_aged(0, 100000, ids[0]);
+    put_aged(1, 100000, ids[1]);
+    put_aged(2, 10, ids[2]);
+    char database[128];
+    snprintf(database, sizeof(database), "%s/a.db", folder);
+    close(open(database, O_CREAT | O_WRONLY, 0600));
+    assert_ok(modules_serve(folder, database, (const char(*)[HASH_HEX])ids, 1, err));
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(u.removed, 1);
+    assert_false(is_there(1));
+    assert_int_equal(unlink(database), 0);
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(u.removed, 1);
+    assert_int_equal(u.modules, 1);
+    assert_false(is_there(0));
+    assert_true(is_there(2));
+    assert_int_equal(entries("serving"), 0);
+}
+
+static void test_limit_of_refusals(void **state)
+{
+    (void)state;
+    struct image in = {.size = 0};
+    struct error why = ERROR_NULL;
+    struct modules_usage u;
+    char path[PATH_MAX];
+    const struct timespec then[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    strcpy(in.meta.variant, variant);
+    error_set(&why, ERROR_COMPILE, "no");
+    assert_ok(modules_put_refusal(folder, &in, &why, err));
+    record_path(path);
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+    modules_count(folder, &u);
+    assert_int_equal(u.refusals, 1);
+    assert_int_equal(u.bytes, 4096);
+    assert_ok(modules_trim(folder, 100, &u, err));
+    assert_int_equal(u.refusals, 0);
+    assert_int_equal(entries("records"), 0);
+    modules_count("/nowhere", &u);
+    assert_int_equal(u.bytes, 0);
+    assert_ok(modules_trim("/nowhere", 1, &u, err));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -209,6 +439,14 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_bad_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_folder, setup, teardown),
         cmocka_unit_test_setup_teardown(test_race, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_damaged_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_record_of_another_variant, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_no_record, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_spares, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_of_refusals, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

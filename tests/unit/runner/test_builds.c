@@ -2,12 +2,15 @@
 /* The pool and the table of builds, with a compiler that counts. Under TSan too. */
 #include "harness.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/runner/builds.h"
 
@@ -160,7 +163,8 @@ struct counting {
     struct compiler base;
     atomic_int compiled;
     atomic_bool stuck; /* compiles wait until it is false */
-    bool fails;
+    bool fails, refuses; /* refuses: it is the variant's fault */
+    const char *tally; /* a file that grows by a byte for each compile; NULL: none */
 };
 
 static const char *counting_version(const struct compiler *c)
@@ -178,7 +182,14 @@ static int counting_compile(struct compiler *base, const struct variant *v, stru
         sleep_ms(1);
     }
     *out = (struct image){0};
-    if (c->fails) {
+    if (c->tally) {
+        int fd = open(c->tally, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        assert_int_equal(write(fd, "x", 1), 1);
+        close(fd);
+        sleep_ms(100);
+    }
+    if (c->fails || c->refuses) {
+        out->refused = c->refuses;
         return error_set(err, ERROR_COMPILE, "line 1: no");
     }
     out->data = strdup(v->options);
@@ -273,6 +284,121 @@ static void test_failures_are_remembered(void **state)
     folder_remove(cache);
 }
 
+static void test_refusals_outlive_the_runner(void **state)
+{
+    (void)state;
+    char *cache = folder_make();
+    struct counting c = {.base.ops = &counting_ops, .refuses = true};
+    for (int i = 0; i < 3; i++) {
+        struct builds *b = open_builds(&c, cache);
+        struct build *w = want(b, "-DA=1");
+        settle(b, w);
+        assert_int_equal(w->state, BUILD_FAILED);
+        assert_int_equal(w->error.code, ERROR_COMPILE);
+        assert_string_equal(w->error.text, "line 1: no");
+        assert_int_equal(w->found, i > 0);
+        builds_release(b, w);
+        builds_free(b);
+    }
+    assert_int_equal(atomic_load(&c.compiled), 1);
+    c.refuses = false; /* what fails otherwise is tried again by the next runner */
+    c.fails = true;
+    for (int i = 0; i < 2; i++) {
+        struct builds *b = open_builds(&c, cache);
+        struct build *w = want(b, "-DA=2");
+        settle(b, w);
+        builds_release(b, w);
+        builds_free(b);
+    }
+    assert_int_equal(atomic_load(&c.compiled), 3);
+    folder_remove(cache);
+}
+
+/* In a child: a runner of its own that wants all of them. */
+static void be_a_runner(const char *cache, const char *tally, int n)
+{
+    static struct counting c = {.base.ops = &counting_ops};
+    struct build *w[32];
+    char text[32];
+    c.tally = tally;
+    struct builds *b = open_builds(&c, cache);
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), "-DA=%d", i);
+        w[i] = want(b, text);
+    }
+    for (int i = 0; i < n; i++) {
+        settle(b, w[i]);
+        snprintf(text, sizeof(text), "-DA=%d", i);
+        if (w[i]->state != BUILD_READY || memcmp(w[i]->image.data, text, strlen(text)) != 0) {
+            _exit(1);
+        }
+    }
+    _exit(0);
+}
+
+static void test_runners_at_once(void **state)
+{
+    (void)state;
+    enum { RUNNERS = 4, N = 12 };
+    char *cache = folder_make(), tally[256];
+    pid_t pids[RUNNERS];
+    snprintf(tally, sizeof(tally), "%s/tally", cache);
+    for (int i = 0; i < RUNNERS; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            be_a_runner(cache, tally, N);
+        }
+    }
+    for (int i = 0; i < RUNNERS; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_int_equal(status, 0);
+    }
+    int fd = open(tally, O_RDONLY);
+    assert_int_equal(lseek(fd, 0, SEEK_END), N); /* each variant once */
+    close(fd);
+    folder_remove(cache);
+}
+
+/* Who does not wait is told; and a lock whose owner is gone is none. */
+static void test_impatient(void **state)
+{
+    (void)state;
+    char *cache = folder_make();
+    struct counting c = {.base.ops = &counting_ops};
+    atomic_store(&c.stuck, true);
+    struct builds *patient = open_builds(&c, cache), *b;
+    struct build *first = want(patient, "-DA=1");
+    while (!atomic_load(&c.compiled)) {
+        sleep_ms(1);
+    }
+    struct error err;
+    struct builds_setup setup = {.compiler = &c.base,
+                                 .cache_dir = cache,
+                                 .threads = 1,
+                                 .note_fd = -1,
+                                 .impatient = true};
+    assert_int_equal(builds_new(&setup, &b, &err), 0);
+    struct build *w = want(b, "-DA=1");
+    settle(b, w);
+    assert_int_equal(w->state, BUILD_FAILED);
+    assert_int_equal(w->error.code, ERROR_BUSY);
+    builds_release(b, w);
+    atomic_store(&c.stuck, false);
+    settle(patient, first);
+    builds_release(patient, first);
+    builds_free(patient);
+    w = want(b, "-DA=1"); /* not remembered */
+    settle(b, w);
+    assert_int_equal(w->state, BUILD_READY);
+    assert_true(w->found);
+    builds_release(b, w);
+    builds_free(b);
+    assert_int_equal(atomic_load(&c.compiled), 1);
+    folder_remove(cache);
+}
+
 static void test_no_cache_folder(void **state)
 {
     (void)state;
@@ -348,6 +474,9 @@ int main(void)
         cmocka_unit_test(test_free_leaves_the_queue_alone),
         cmocka_unit_test(test_one_compile_for_all_who_want_it),
         cmocka_unit_test(test_failures_are_remembered),
+        cmocka_unit_test(test_refusals_outlive_the_runner),
+        cmocka_unit_test(test_runners_at_once),
+        cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_no_cache_folder),
         cmocka_unit_test(test_released_before_it_began),
         cmocka_unit_test(test_give_up),

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What modules.c shares with its neighbours: paths, and files that appear whole or not at all. */
+#ifndef GEMMD_KERNELS_MODULES_INNER_H
+#define GEMMD_KERNELS_MODULES_INNER_H
+
+#include <limits.h>
+
+#include "kernels/modules.h"
+
+int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+int modules_io_error(struct error *err, const char *what, const char *path);
+/* <cache>/<name>, with those above it: somebody may have emptied the cache while we run. */
+int modules_folder(const char *cache_dir, const char *name, struct error *err);
+int modules_write(const char *path, const void *data, size_t n, struct error *err);
+/* Into data and size of `out`, nothing else. 0, MODULES_MISS when it is not there, or ERROR_*. */
+int modules_read_file(const char *path, struct image *out, struct error *err);
+void modules_forget(const char *cache_dir, const char *variant); /* record and link */
+bool modules_is_id(const char *text, size_t n); /* 32 hex digits */
+
+/* ---- modules_record.c ----------------------------------------------------------------------- */
+
+/* `suffix`: of the image. `why`: NULL, or why there is none. */
+int record_write(const char *cache_dir, const struct image *image, const char *suffix,
+                 const struct error *why, struct error *err);
+/* Into meta and log of `out`, and the image's suffix. 0, MODULES_REFUSED and *err; MODULES_MISS. A
+ * record that is damaged, or a refusal of another build, is removed: then *spoilt. */
+int record_read(const char *cache_dir, const char *variant, struct image *out, char suffix[16],
+                bool *spoilt, struct error *err);
+
+#endif

@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How much the module cache may hold. What was used longest ago goes first, images and refusals
+ * alike, but never what some database serves: each database that uses this directory has a list of
+ * the images that its bests name, <cache>/serving/<hash of its path>, so that the daemon of one GPU
+ * does not remove what the daemon of another one hands out. A list goes when its database is gone.
+ *
+ * Two trims at once remove no more than they should by much, and nothing that is protected.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/modules_inner.h"
+#include "proto/hash.h"
+
+enum { BLOCK = 4096 };
+
+struct file {
+    struct timespec used;
+    int64_t bytes;
+    bool image; /* else a refusal's record */
+    char name[64];
+};
+
+struct files {
+    struct file *at; /* owned; NULL: only counted */
+    size_t n, room;
+    bool keep, failed;
+    struct modules_usage *usage;
+};
+
+/* ---- counting ------------------------------------------------------------------------------- */
+
+static void add_file(struct files *f, const struct file *file)
+{
+    if (f->n == f->room) {
+        size_t room = f->room ? f->room * 2 : 1024;
+        struct file *more = realloc(f->at, room * sizeof(*more));
+        if (!more) {
+            f->failed = true;
+            return;
+        }
+        f->at = more;
+        f->room = room;
+    }
+    f->at[f->n++] = *file;
+}
+
+static bool has_link(const char *cache_dir, const char *variant)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    return modules_path(path, NULL, "%s/variants/%s", cache_dir, variant) == 0 &&
+           lstat(path, &st) == 0;
+}
+
+/* The record of an image is no file of its own here: it goes with its image. */
+static void look_at(struct files *f, const char *cache_dir, bool image, int folder,
+                    const char *name)
+{
+    struct stat st;
+    struct file file = {.image = image};
+    size_t n = strcspn(name, ".");
+    if (!modules_is_id(name, n) || strlen(name) >= sizeof(file.name) || (!image && name[n]) ||
+        fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode)) {
+        return;
+    }
+    bool refusal = !image && !has_link(cache_dir, name);
+    file.used = st.st_mtim;
+    file.bytes = (st.st_size + BLOCK - 1) / BLOCK * BLOCK;
+    f->usage->bytes += file.bytes;
+    f->usage->modules += image;
+    f->usage->refusals += refusal;
+    if (f->keep && (image || refusal)) {
+        snprintf(file.name, sizeof(file.name), "%s", name);
+        add_file(f, &file);
+    }
+}
+
+static void look_through(struct files *f, const char *cache_dir, const char *folder, bool image)
+{
+    char path[PATH_MAX];
+    DIR *d = modules_path(path, NULL, "%s/%s", cache_dir, folder) == 0 ? opendir(path) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        look_at(f, cache_dir, image, dirfd(d), e->d_name);
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+static void look(struct files *f, const char *cache_dir)
+{
+    look_through(f, cache_dir, "modules", true);
+    look_through(f, cache_dir, "records", false);
+}
+
+void modules_count(const char *cache_dir, struct modules_usage *out)
+{
+    *out = (struct modules_usage){0};
+    struct files f = {.usage = out};
+    look(&f, cache_dir);
+}
+
+/* ---- what is served ------------------------------------------------------------------------- */
+
+struct served {
+    char (*ids)[HASH_HEX]; /* owned, sorted */
+    size_t n, room;
+    bool failed;
+};
+
+int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
+                  size_t n, struct error *err)
+{
+    char path[PATH_MAX], name[HASH_HEX], *text = NULL;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n);
+    }
+    fprintf(f, "%s\n", database);
+    for (size_t i = 0; i < n; i++) {
+        fprintf(f, "%s\n", ids[i]);
+    }
+    bool bad = ferror(f);
+    bad = fclose(f) != 0 || bad;
+    hash128_hex(database, strlen(database), name);
+    int r = bad ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n)
+                : modules_folder(cache_dir, "serving", err);
+    r = r ? r : modules_path(path, err, "%s/serving/%s", cache_dir, name);
+    r = r ? r : modules_write(path, text, size, err);
+    free(text);
+    return r;
+}
+
+static void add_served(struct served *s, const char *id)
+{
+    if (s->n == s->room) {
+        size_t room = s->room ? s->room * 2 : 256;
+        char(*more)[HASH_HEX] = realloc(s->ids, room * sizeof(*more));
+        if (!more) {
+            s->failed = true;
+            return;
+        }
+        s->ids = more;
+        s->room = room;
+    }
+    snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
+}
+
+/* A list: the database's path, and an id a line. */
+static void read_served(struct served *s, const char *path)
+{
+    char *line = NULL;
+    size_t room = 0;
+    FILE *f = fopen(path, "re");
+    bool first = true, gone = false;
+    for (ssize_t n; f && !gone && (n = getline(&line, &room, f)) > 0; first = false) {
+        line[n - (line[n - 1] == '\n')] = '\0';
+        if (first) {
+            gone = access(line, F_OK) < 0 && errno == ENOENT;
+        } else if (modules_is_id(line, strlen(line))) {
+            add_served(s, line);
+        }
+    }
+    s->failed = s->failed || !f || ferror(f);
+    free(line);
+    if (f) {
+        fclose(f);
+    }
+    if (gone) {
+        unlink(path);
+    }
+}
+
+static int by_id(const void *a, const void *b)
+{
+    return strcmp(a, b);
+}
+
+static int read_all_served(struct served *s, const char *cache_dir, struct error *err)
+{
+    char path[PATH_MAX];
+    int r = modules_path(path, err, "%s/serving", cache_dir);
+    DIR *d = r ? NULL : opendir(path);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (modules_is_id(e->d_name, strlen(e->d_name)) &&
+            modules_path(path, err, "%s/serving/%s", cache_dir, e->d_name) == 0) {
+            read_served(s, path);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+    if (r == 0 && s->failed) {
+        r = error_set(err, ERROR_IO,
+                      "cannot read which modules are served (%s/serving): none is removed",
+                      cache_dir);
+    }
+    if (s->n) {
+        qsort(s->ids, s->n, sizeof(*s->ids), by_id);
+    }
+    return r;
+}
+
+static bool is_served(const struct served *s, const char *file)
+{
+    char id[HASH_HEX];
+    snprintf(id, sizeof(id), "%.32s", file); /* less the suffix */
+    return s->n && bsearch(id, s->ids, s->n, sizeof(*s->ids), by_id);
+}
+
+/* ---- removing ------------------------------------------------------------------------------- */
+
+static int by_use(const void *a, const void *b)
+{
+    const struct file *x = a, *y = b;
+    if (x->used.tv_sec != y->used.tv_sec) {
+        return x->used.tv_sec < y->used.tv_sec ? -1 : 1;
+    }
+    if (x->used.tv_nsec != y->used.tv_nsec) {
+        return x->used.tv_nsec < y->used.tv_nsec ? -1 : 1;
+    }
+    return strcmp(x->name, y->name);
+}
+
+static void remove_oldest(struct files *f, const struct served *s, const char *cache_dir,
+                          int64_t wanted)
+{
+    char path[PATH_MAX];
+    time_t young = time(NULL) - MODULES_YOUNG_S;
+    struct modules_usage *u = f->usage;
+    for (size_t i = 0; i < f->n && u->bytes > wanted && f->at[i].used.tv_sec <= young; i++) {
+        const struct file *file = &f->at[i];
+        if ((file->image && is_served(s, file->name)) ||
+            modules_path(path, NULL, "%s/%s/%s", cache_dir, file->image ? "modules" : "records",
+                         file->name) ||
+            unlink(path) < 0) {
+            continue;
+        }
+        u->bytes -= file->bytes;
+        u->modules -= file->image;
+        u->refusals -= !file->image;
+        u->removed++;
+    }
+}
+
+/* Records and links of images that are gone. */
+static void forget_dangling(const char *cache_dir)
+{
+    char path[PATH_MAX];
+    struct stat st;
+    DIR *d = modules_path(path, NULL, "%s/variants", cache_dir) == 0 ? opendir(path) : NULL;
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (modules_is_id(e->d_name, strlen(e->d_name)) &&
+            fstatat(dirfd(d), e->d_name, &st, 0) < 0 && errno == ENOENT) {
+            modules_forget(cache_dir, e->d_name);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+static int trim(struct files *f, const char *cache_dir, int64_t limit, struct error *err)
+{
+    struct served served = {0};
+    int r = read_all_served(&served, cache_dir, err);
+    if (r == 0) {
+        qsort(f->at, f->n, sizeof(*f->at), by_use);
+        remove_oldest(f, &served, cache_dir, limit - limit / 10);
+        forget_dangling(cache_dir);
+    }
+    free(served.ids);
+    return r;
+}
+
+int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out,
+                 struct error *err)
+{
+    int r = 0;
+    *out = (struct modules_usage){0};
+    struct files f = {.usage = out, .keep = true};
+    look(&f, cache_dir);
+    if (f.failed) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory to list %zu modules", f.n);
+    } else if (limit > 0 && out->bytes > limit && f.n > 0) {
+        r = trim(&f, cache_dir, limit, err);
+        if (r == 0 && out->removed) { /* the records that went with their images */
+            int64_t removed = out->removed;
+            modules_count(cache_dir, out);
+            out->removed = removed;
+        }
+    }
+    free(f.at);
+    return r;
+}

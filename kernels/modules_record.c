@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is known of a variant beside its image: one small file each, <cache>/records/<variant>. It is
+ * the hash of the rest in hex and a newline, and the rest: two maps in MessagePack, what we add and
+ * the row that the database has of a module (proto/message.h).
+ *
+ * A refusal is a verdict of the compiler and of gemmd's own rules about spills, so it holds only for
+ * the build that wrote it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/modules_inner.h"
+#include "proto/build.h"
+#include "proto/hash.h"
+
+#define ABOUT_FIELDS(X, T)                                                                         \
+    X(T, INT, code, 0) /* 0: there is an image; else it was refused with this */                   \
+    X(T, TEXT, text, ERROR_TEXT_MAX)                                                               \
+    X(T, TEXT, build, 64)                                                                          \
+    X(T, TEXT, suffix, 16)                                                                         \
+    X(T, TEXT, log, sizeof(((struct image *)0)->log))
+SCHEMA_STRUCT(about, ABOUT_FIELDS);
+SCHEMA_DEFINE(about, ABOUT_FIELDS);
+
+enum { HEAD = HASH_HEX }; /* 32 digits and the newline */
+
+static int record_path(char out[PATH_MAX], const char *cache_dir, const char *variant,
+                       struct error *err)
+{
+    return modules_path(out, err, "%s/records/%s", cache_dir, variant);
+}
+
+static int write_packed(const char *path, struct wire_buf *packed, struct error *err)
+{
+    char head[HASH_HEX];
+    WIRE_BUF_AUTO file = WIRE_BUF_NULL;
+    hash128_hex(packed->data, packed->len, head);
+    head[HEAD - 1] = '\n';
+    wire_put_raw(&file, head, HEAD);
+    wire_put_raw(&file, packed->data, packed->len);
+    return packed->failed || file.failed
+               ? error_set(err, ERROR_NO_MEMORY, "no memory for a module's record")
+               : modules_write(path, file.data, file.len, err);
+}
+
+int record_write(const char *cache_dir, const struct image *image, const char *suffix,
+                 const struct error *why, struct error *err)
+{
+    char path[PATH_MAX];
+    struct about about = {.code = why ? why->code : 0};
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    snprintf(about.text, sizeof(about.text), "%s", why ? why->text : "");
+    snprintf(about.build, sizeof(about.build), "%s", build_id);
+    snprintf(about.suffix, sizeof(about.suffix), "%s", suffix);
+    snprintf(about.log, sizeof(about.log), "%s", image->log);
+    wire_put_array(&packed, 2);
+    schema_encode(&packed, &about_schema, &about);
+    schema_encode(&packed, &module_schema, &image->meta);
+    int r = modules_folder(cache_dir, "records", err);
+    r = r ? r : record_path(path, cache_dir, image->meta.variant, err);
+    return r ? r : write_packed(path, &packed, err);
+}
+
+/* ---- reading -------------------------------------------------------------------------------- */
+
+static bool unpack(const struct wire_obj *all, const char *variant, struct about *about,
+                   struct module *meta)
+{
+    return wire_count(all) == 2 &&
+           schema_decode(&about_schema, SCHEMA_LENIENT, wire_at(all, 0), about, NULL) == 0 &&
+           schema_decode(&module_schema, SCHEMA_LENIENT, wire_at(all, 1), meta, NULL) == 0 &&
+           strcmp(meta->variant, variant) == 0;
+}
+
+static bool is_whole(const struct image *file)
+{
+    char head[HASH_HEX];
+    if (file->size <= HEAD) {
+        return false;
+    }
+    hash128_hex((const char *)file->data + HEAD, file->size - HEAD, head);
+    head[HEAD - 1] = '\n';
+    return memcmp(file->data, head, HEAD) == 0;
+}
+
+/* False: not what we wrote. */
+static bool decode(const struct image *file, const char *variant, struct about *about,
+                   struct module *meta)
+{
+    const struct wire_obj *all;
+    struct wire_doc *doc = is_whole(file) ? wire_doc_new() : NULL;
+    bool good = doc &&
+                wire_decode(doc, (const char *)file->data + HEAD, file->size - HEAD, &all, NULL) ==
+                    0 &&
+                unpack(all, variant, about, meta);
+    wire_doc_free(doc);
+    return good;
+}
+
+static int judge(const struct about *a, struct error *err)
+{
+    if (a->code == 0) {
+        return 0;
+    }
+    if (strcmp(a->build, build_id) != 0) {
+        return MODULES_MISS;
+    }
+    error_set(err, (int)a->code, "%s", a->text);
+    return MODULES_REFUSED;
+}
+
+int record_read(const char *cache_dir, const char *variant, struct image *out, char suffix[16],
+                bool *spoilt, struct error *err)
+{
+    char path[PATH_MAX];
+    struct image file = {0};
+    *spoilt = false;
+    int r = record_path(path, cache_dir, variant, err);
+    r = r ? r : modules_read_file(path, &file, err);
+    if (r) {
+        return r;
+    }
+    struct about *a = calloc(1, sizeof(*a));
+    r = a && decode(&file, variant, a, &out->meta) ? judge(a, err) : MODULES_MISS;
+    if (r == MODULES_MISS && a) {
+        unlink(path);
+        *spoilt = true;
+    } else if (a) {
+        snprintf(out->log, sizeof(out->log), "%s", a->log);
+        snprintf(suffix, 16, "%s", a->suffix);
+    }
+    free(a);
+    image_deinit(&file);
+    return r;
+}
