@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin list show trials modules quarantine evict space check \
+set -l commands get tune bench pin unpin list show trials modules quarantine evict space warm check \
     export import backup status devices start stop version help
 set -l asking get tune bench
-set -l problems get tune bench pin unpin evict show space check trials
+set -l problems get tune bench pin unpin evict show space warm check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f
@@ -58,7 +58,16 @@ complete -c gemmctl -n $g -l configs -r -F -d "just these configs"
 complete -c gemmctl -n $g -l atol -x -d "absolute tolerance"
 complete -c gemmctl -n $g -l rtol -x -d "relative tolerance"
 
-set -l t "__fish_seen_subcommand_from $asking pin check space"
+set -l w "__fish_seen_subcommand_from warm"
+complete -c gemmctl -n $w -l arch -x -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" \
+    -d "for an architecture"
+complete -c gemmctl -n $w -l jobs -x -d "compile so many at once"
+complete -c gemmctl -n $w -l seconds -x -d "begin nothing after so long"
+complete -c gemmctl -n $w -l all -d "all types and fusions"
+complete -c gemmctl -n $w -l cache-dir -r -d "the daemon's"
+complete -c gemmctl -n $w -l cache-max-mib -x -d "stop when it holds so much"
+
+set -l t "__fish_seen_subcommand_from $asking pin check space warm"
 complete -c gemmctl -n $t -l target -x -a "hopper portable cpu" -d "only these kernels"
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsloth" \
     -d "the space of another tuner"

@@ -42,6 +42,9 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Connections beyond this are answered `busy`"},
     {"trials-per-key", CONFIG_INT, AT(trials_per_key), "0", 0, 10000000, "N",
      "Trials kept for one key (0: the store's default)"},
+    {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",
+     "Above this size of the cache directory, the modules that were used longest ago and that serve "
+     "no answer are removed (0: no limit)"},
     {"idle-exit-s", CONFIG_INT, AT(idle_exit_s), "0", 0, 31536000, "S",
      "Leave after this long without connections and work (0: never)"},
     {"offline", CONFIG_FLAG, AT(offline), "false", 0, 0, NULL,

@@ -32,6 +32,7 @@ struct config {
     int64_t budget_ms;
     int64_t max_connections;
     int64_t trials_per_key;
+    int64_t cache_max_mib;
     int64_t idle_exit_s;
     bool offline;
     bool force_network_fs;
@@ -49,7 +50,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 17 };
+enum { CONFIG_KEYS = 18 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -208,6 +208,10 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
     struct daemon *d = ctx;
+    if (strcmp(kind, "cache") == 0) {
+        log_notice("%s", text);
+        return;
+    }
     log_warning("database: %s: %s", kind, text);
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
         daemon_event(d, "corrupt", 0, "%s", text);
@@ -219,6 +223,9 @@ static int open_ledger(struct daemon *d, struct error *err)
     struct ledger_config c = {.path = d->database,
                               .force_network_fs = d->config->force_network_fs,
                               .trials_per_key_max = d->config->trials_per_key,
+                              .cache_dir = d->cache_dir,
+                              .cache_max_bytes =
+                                  d->config->offline ? 0 : d->config->cache_max_mib << 20,
                               .notice = on_notice,
                               .ctx = d};
     int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);

@@ -26,6 +26,10 @@ struct ledger_config {
     const char *path;      /* database file */
     bool force_network_fs;
     int64_t trials_per_key_max;
+    /* The modules that bests name, and how many bytes the directory may hold (0: no limit); it is
+     * looked after in quiet moments. NULL: not looked after. */
+    const char *cache_dir;
+    int64_t cache_max_bytes;
     /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
@@ -51,6 +55,7 @@ struct ledger_status {
     int64_t lost_trials; /* trials that could not be written */
     int64_t bests, trials, modules, quarantined, generation, file_bytes, wal_bytes;
     bool disk_full;
+    int64_t cache_bytes, cache_modules; /* of the cache directory, seconds ago */
 };
 
 struct ledger_ops {

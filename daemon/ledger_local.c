@@ -386,6 +386,8 @@ static void local_free(struct local *l)
     wire_doc_free(l->doc);
     free(l->answered);
     free(l->object);
+    free(l->cache_dir);
+    free(l->database);
     uv_cond_destroy(&l->more);
     uv_mutex_destroy(&l->mutex);
     free(l);
@@ -507,6 +509,17 @@ static int start_thread(struct local *l)
     return r;
 }
 
+/* Without its names the cache is not looked after: no reason not to start. */
+static void set_cache(struct local *l, const struct ledger_config *c)
+{
+    char *database = c->cache_dir ? realpath(c->path, NULL) : NULL;
+    char *cache_dir = database ? strdup(c->cache_dir) : NULL;
+    l->database = database;
+    l->cache_dir = cache_dir;
+    l->cache_max_bytes = c->cache_max_bytes;
+    l->trim_at = writer_now_ms() + IDLE_MS;
+}
+
 static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
                        struct error *err)
 {
@@ -528,6 +541,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         return r;
     }
     store_set_notice(l->store, local_notice, l);
+    set_cache(l, c);
     l->wake.data = l;
     r = uv_async_init(loop, &l->wake, on_wake);
     if (r) {

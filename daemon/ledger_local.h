@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The local ledger from the inside: ledger_local.c is its loop side,
- * ledger_writer.c its thread, ledger_verbs.c what each request does there.
+ * The local ledger from the inside: ledger_local.c is its loop side, ledger_writer.c its thread,
+ * ledger_verbs.c what each request does there, ledger_modules.c what it does for the cache directory.
  *
  * A request is one heap object that one thread owns at a time: made on the loop, moved to `todo`
  * under the mutex, worked on by the writer, moved to `done`, answered and freed on the loop, which
@@ -12,6 +12,7 @@
 #define GEMMD_DAEMON_LEDGER_LOCAL_H
 
 #include "daemon/ledger.h"
+#include "kernels/modules.h"
 #include "store/store.h"
 
 enum {
@@ -20,7 +21,8 @@ enum {
     GROUP_MAX = 256,    /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
-    IDLE_MS = 5000,     /* quiet, before the file is tidied and checked */
+    IDLE_MS = 5000,     /* quiet, before the file is tidied and checked, and the cache directory */
+    BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
 };
 
 struct local;
@@ -122,6 +124,11 @@ struct local {
     int64_t n_unsaved;
     bool disk_full, dirty, check_due;
     uint64_t retry_at, idle_at; /* uv_hrtime() / 1e6 */
+    char *cache_dir, *database;  /* owned; NULL: no cache directory to look after */
+    int64_t cache_max_bytes;
+    struct modules_usage cache; /* as it was */
+    uint64_t cache_counted_at;  /* 0: never */
+    uint64_t trim_at;           /* when the cache is looked after */
 };
 
 void queue_init(struct queue *q);
@@ -153,6 +160,10 @@ int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault
 
 /* The thread. Ends when `stopping` is set and all is done. */
 void writer_run(void *local);
+
+/* ledger_modules.c, on that thread. trim: with a cache_dir only; sets when it is due again. */
+void ledger_modules_trim(struct local *l);
+void ledger_modules_count(struct local *l, struct ledger_status *out);
 
 /* ledger_verbs.c */
 extern const struct verb verb_load, verb_batch, verb_history, verb_publish, verb_unpin, verb_lease,

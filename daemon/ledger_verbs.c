@@ -285,6 +285,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
         .file_bytes = s.file_bytes,
         .wal_bytes = s.wal_bytes,
     };
+    ledger_modules_count(l, r->counts);
     return status;
 }
 

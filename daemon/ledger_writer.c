@@ -277,15 +277,24 @@ static void upkeep(struct local *l)
         unsaved_save(l, &err);
         l->retry_at = writer_now_ms() + RETRY_MS;
     }
+    if (l->dirty && l->trim_at > now + BUSY_TRIM_MS) {
+        l->trim_at = now + BUSY_TRIM_MS;
+    }
     if (now >= l->idle_at) {
         if (l->dirty && store_tidy(l->store, &err)) {
             writer_notice(l, "wal", "%s", err.text);
+        }
+        if (l->cache_dir && l->dirty) {
+            l->trim_at = now;
         }
         l->dirty = false;
         if (l->check_due) {
             check(l);
             l->idle_at = writer_now_ms() + IDLE_MS;
         }
+    }
+    if (l->cache_dir && now >= l->trim_at) {
+        ledger_modules_trim(l);
     }
 }
 
@@ -298,6 +307,9 @@ static uint64_t wait_ms(const struct local *l)
     }
     if ((l->dirty || l->check_due) && l->idle_at < at) {
         at = l->idle_at;
+    }
+    if (l->cache_dir && l->trim_at < at) {
+        at = l->trim_at;
     }
     return at == UINT64_MAX ? 0 : at > now ? at - now : 1;
 }

@@ -124,6 +124,16 @@ static void put_store(struct wire_buf *b, const struct ledger_status *s)
     wire_put_kv_bool(b, "disk_full", s->disk_full);
 }
 
+static void put_cache(struct wire_buf *b, const struct daemon *d, const struct ledger_status *s)
+{
+    wire_put_str(b, "cache");
+    wire_put_map(b, 4);
+    wire_put_kv_str(b, "path", d->cache_dir);
+    wire_put_kv_int(b, "bytes", s->cache_bytes);
+    wire_put_kv_int(b, "max_bytes", d->config->cache_max_mib << 20);
+    wire_put_kv_int(b, "modules", s->cache_modules);
+}
+
 static int64_t rss_bytes(void)
 {
     long pages = 0;
@@ -148,7 +158,7 @@ static const char *tuning(const struct daemon *d)
 
 static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
 {
-    wire_put_map(b, 20);
+    wire_put_map(b, 21);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
@@ -168,6 +178,7 @@ static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger
     put_runner(b, &d->supervisor);
     put_job(b, d->scheduler.running);
     put_store(b, store);
+    put_cache(b, d, store);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
     wire_put_kv_str(b, "tuning", tuning(d));
 }

@@ -285,10 +285,9 @@ static int find_recorded(const char *cache_dir, const char *suffix, struct image
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
 {
     char suffix[16];
-    bool spoilt;
     *out = (struct image){0};
-    int r = record_read(cache_dir, variant, out, suffix, &spoilt, err);
-    if (r == MODULES_MISS && !spoilt) {
+    int r = record_read(cache_dir, variant, out, suffix, err);
+    if (r == MODULES_MISS) {
         return find_linked(cache_dir, variant, out, err);
     }
     r = r ? r : find_recorded(cache_dir, suffix, out, err);

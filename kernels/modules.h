@@ -62,6 +62,7 @@ struct modules_order { /* all borrowed */
 struct modules_made {
     struct image image; /* owned by who asked; empty after an error */
     bool found;         /* the cache knew it (also a refusal): nothing was compiled */
+    bool refused;       /* an error that is the variant's fault, and is kept */
     bool unsaved;       /* compiled, but the disk did not take it: stderr has said why */
     double compile_ms;  /* 0 when found */
 };

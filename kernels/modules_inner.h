@@ -24,8 +24,8 @@ bool modules_is_id(const char *text, size_t n); /* 32 hex digits */
 int record_write(const char *cache_dir, const struct image *image, const char *suffix,
                  const struct error *why, struct error *err);
 /* Into meta and log of `out`, and the image's suffix. 0, MODULES_REFUSED and *err; MODULES_MISS. A
- * record that is damaged, or a refusal of another build, is removed: then *spoilt. */
+ * record that is damaged, or a refusal of another build, is removed, and the link. */
 int record_read(const char *cache_dir, const char *variant, struct image *out, char suffix[16],
-                bool *spoilt, struct error *err);
+                struct error *err);
 
 #endif

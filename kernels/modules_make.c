@@ -135,7 +135,8 @@ static int compile(const struct modules_order *o, struct modules_made *out, stru
         keep(o, out, NULL);
         return 0;
     }
-    if (out->image.refused) {
+    out->refused = out->image.refused;
+    if (out->refused) {
         keep(o, out, &why);
     }
     image_deinit(&out->image);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "kernels/modules_inner.h"
 #include "proto/build.h"
@@ -113,11 +112,10 @@ static int judge(const struct about *a, struct error *err)
 }
 
 int record_read(const char *cache_dir, const char *variant, struct image *out, char suffix[16],
-                bool *spoilt, struct error *err)
+                struct error *err)
 {
     char path[PATH_MAX];
     struct image file = {0};
-    *spoilt = false;
     int r = record_path(path, cache_dir, variant, err);
     r = r ? r : modules_read_file(path, &file, err);
     if (r) {
@@ -126,8 +124,7 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
     struct about *a = calloc(1, sizeof(*a));
     r = a && decode(&file, variant, a, &out->meta) ? judge(a, err) : MODULES_MISS;
     if (r == MODULES_MISS && a) {
-        unlink(path);
-        *spoilt = true;
+        modules_forget(cache_dir, variant);
     } else if (a) {
         snprintf(out->log, sizeof(out->log), "%s", a->log);
         snprintf(suffix, 16, "%s", a->suffix);

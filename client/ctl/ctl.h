@@ -12,7 +12,7 @@
  *   progress.c   the line on stderr
  *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
  *   formats.h    files and spaces of other tuners, by files of their own
- *   ask.c pin.c listing.c evidence.c space.c transfer.c daemon.c   the commands, by theme
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c warm.c daemon.c   the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -185,6 +185,7 @@ int cmd_quarantine(int argc, char **argv);
 int cmd_devices(int argc, char **argv);
 int cmd_space(int argc, char **argv);
 int cmd_check(int argc, char **argv);
+int cmd_warm(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_backup(int argc, char **argv);

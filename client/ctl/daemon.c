@@ -65,6 +65,11 @@ static char *show_counts(const json_t *v)
     return text;
 }
 
+static char *show_limit(const json_t *v)
+{
+    return json_integer_value(v) > 0 ? show_bytes(v) : strdup("none");
+}
+
 static void print_status(const json_t *status)
 {
     static const struct column lines[] = {
@@ -99,6 +104,9 @@ static void print_status(const json_t *status)
         {"database", "database", NULL, false},
         {"database size", "store.file_bytes", show_bytes, false},
         {"WAL size", "store.wal_bytes", show_bytes, false},
+        {"kernels", "cache.path", NULL, false},
+        {"kernels' size", "cache.bytes", show_bytes, false},
+        {"kernels' limit", "cache.max_bytes", show_limit, false},
         {"socket", "socket", NULL, false},
         {"bucket scheme", "bucket_scheme", NULL, false},
         {"memory", "rss_bytes", show_bytes, false},

@@ -23,6 +23,7 @@ static const struct command {
     {"quarantine", cmd_quarantine, "variants that may not run again, and why"},
     {"evict", cmd_evict, "forget a problem's answer and its trials"},
     {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
+    {"warm", cmd_warm, "compile kernels ahead, in the background"},
     {"check", cmd_check, "whether a config is valid, and if not why"},
     {"export", cmd_export, "all answers as JSON"},
     {"import", cmd_import, "answers from such JSON"},

@@ -188,6 +188,16 @@ void builds_release(struct builds *b, struct build *w)
     }
 }
 
+bool builds_withdraw(struct builds *b, struct build *w)
+{
+    assert(w->refs > 0);
+    if (w->refs > 1 || w->state != BUILD_PENDING || !tasks_withdraw(b->pool, &w->work->task)) {
+        return false;
+    }
+    forget(b, w);
+    return true;
+}
+
 /* What the thread made becomes the build's. */
 static void settle(struct build *b, struct work *w)
 {
@@ -196,6 +206,7 @@ static void settle(struct build *b, struct work *w)
     w->made.image = (struct image){0};
     b->found = w->made.found;
     b->unsaved = w->made.unsaved;
+    b->refused = w->made.refused;
     b->compile_ms = w->made.compile_ms;
     b->error = w->error;
     b->work = work_free(w);

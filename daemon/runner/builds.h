@@ -26,6 +26,7 @@ struct build {
     enum build_state state;
     struct image image; /* owned; when ready */
     bool found;         /* it was in the cache, or its refusal was: nothing was compiled */
+    bool refused;       /* when failed: the variant is at fault, and the cache knows it now */
     double compile_ms;  /* when it was compiled */
     struct error error; /* when failed */
     /* The rest is the table's own. */
@@ -52,6 +53,9 @@ int builds_want(struct builds *b, const struct variant *v, const char *hash, con
                 size_t note_size, struct build **out, struct error *err);
 /* Gives the reference back; a build that nobody wants and that has not begun is not begun. */
 void builds_release(struct builds *b, struct build *build);
+
+/* Gives the reference back only if that means that it is never begun: true, and it is gone. */
+bool builds_withdraw(struct builds *b, struct build *build);
 
 /* Brings states up to date. Returns how many builds became ready or failed. */
 uint32_t builds_collect(struct builds *b);

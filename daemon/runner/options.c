@@ -3,8 +3,11 @@
  * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N]
  *              [--nice N] [--hang-limit-ms N]
  * gemmd-runner --probe --device SPEC
+ * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
+ *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --version
  *
+ * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -17,6 +20,7 @@
 #include "proto/build.h"
 
 enum { LINGER_DEFAULT_MS = 10000 };
+static const int64_t WARM_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
 enum option_code {
     OPT_FD = 256,
     OPT_DEVICE,
@@ -26,7 +30,16 @@ enum option_code {
     OPT_NICE,
     OPT_HANG,
     OPT_PROBE,
-    OPT_VERSION
+    OPT_VERSION,
+    OPT_WARM,
+    OPT_TARGET,
+    OPT_MODE,
+    OPT_ALL,
+    OPT_PROBLEMS,
+    OPT_SECONDS,
+    OPT_MAX,
+    OPT_QUIET,
+    OPT_JSON
 };
 
 static const struct option table[] = {
@@ -39,6 +52,15 @@ static const struct option table[] = {
     {"hang-limit-ms", required_argument, NULL, OPT_HANG},
     {"probe", no_argument, NULL, OPT_PROBE},
     {"version", no_argument, NULL, OPT_VERSION},
+    {"warm", no_argument, NULL, OPT_WARM},
+    {"target", required_argument, NULL, OPT_TARGET},
+    {"mode", required_argument, NULL, OPT_MODE},
+    {"all", no_argument, NULL, OPT_ALL},
+    {"problems", no_argument, NULL, OPT_PROBLEMS},
+    {"seconds", required_argument, NULL, OPT_SECONDS},
+    {"cache-max-mib", required_argument, NULL, OPT_MAX},
+    {"quiet", no_argument, NULL, OPT_QUIET},
+    {"json", no_argument, NULL, OPT_JSON},
     {0},
 };
 
@@ -54,6 +76,43 @@ static int number(const char *name, const char *text, int64_t min, int64_t max, 
     }
     *out = v;
     return 0;
+}
+
+static int take_warm(struct warm_order *w, int code, bool *warm)
+{
+    int64_t mib = 0;
+    int r = 0;
+    switch (code) {
+    case OPT_WARM:
+        *warm = true;
+        return 0;
+    case OPT_TARGET:
+        w->setup.target = optarg;
+        return 0;
+    case OPT_MODE:
+        w->setup.modes = optarg;
+        return 0;
+    case OPT_ALL:
+        w->setup.all = true;
+        return 0;
+    case OPT_PROBLEMS:
+        w->setup.problems = stdin;
+        return 0;
+    case OPT_SECONDS:
+        return number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
+    case OPT_MAX:
+        r = number("--cache-max-mib", optarg, 0, 1 << 30, &mib);
+        w->max_bytes = mib << 20;
+        return r;
+    case OPT_QUIET:
+        w->quiet = true;
+        return 0;
+    case OPT_JSON:
+        w->json = true;
+        return 0;
+    default: /* getopt has said it */
+        return -1;
+    }
 }
 
 static int take(struct runner_options *o, int code)
@@ -85,8 +144,8 @@ static int take(struct runner_options *o, int code)
     case OPT_VERSION:
         o->version = true;
         return 0;
-    default: /* getopt has said it */
-        return -1;
+    default:
+        return take_warm(&o->warming, code, &o->warm);
     }
 }
 
@@ -94,6 +153,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
 {
     const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
+    o->warming.max_bytes = WARM_MAX_DEFAULT_MIB << 20;
     if (hang && number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
     }
@@ -106,13 +166,18 @@ static int parse(int argc, char **argv, struct runner_options *o)
     if (o->version) {
         return 0;
     }
-    if (optind < argc || !o->device || (!o->probe && (o->fd < 0 || !o->cache_dir))) {
+    if (optind < argc || !o->device || (!o->probe && !o->warm && (o->fd < 0 || !o->cache_dir))) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
                         "[--compile-threads N] [--linger-ms N]\n"
                         "                    [--nice N] [--hang-limit-ms N]\n"
                         "       gemmd-runner --probe --device SPEC\n"
+                        "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
+                        "[--compile-threads N]\n"
+                        "                    [--target NAME] [--mode LIST] [--all] [--problems] "
+                        "[--seconds S]\n"
+                        "                    [--cache-max-mib N] [--quiet] [--json]\n"
                         "       gemmd-runner --version\n"
-                        "gemmd starts it; it is of no use by hand, but for --probe.\n");
+                        "gemmd starts it; it is of no use by hand, but for --probe and --warm (gemmctl warm).\n");
         return -1;
     }
     return 0;
@@ -146,6 +211,12 @@ int runner_main(int argc, char **argv)
     if (o.version) {
         printf("gemmd-runner %s\n", build_id);
         return RUNNER_EXIT_OK;
+    }
+    if (o.warm) {
+        o.warming.setup.device = o.device;
+        o.warming.cache_dir = o.cache_dir;
+        o.warming.threads = o.compile_threads;
+        return warm_run(&o.warming);
     }
     return o.probe ? probe(&o) : runner_serve(&o);
 }

@@ -32,6 +32,7 @@
 
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
+#include "daemon/runner/warm.h"
 #include "proto/request.h"
 
 enum runner_exit {
@@ -50,7 +51,8 @@ struct runner_options {
     int64_t linger_ms;
     int64_t nice;
     int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
-    bool probe, version;
+    bool probe, version, warm;
+    struct warm_order warming; /* with `warm` */
 };
 
 struct runner {

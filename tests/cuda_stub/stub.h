@@ -14,6 +14,8 @@
  *   GEMMD_STUB_NO_CONTEXT=1   no context is current until one is created
  *   GEMMD_STUB_NVRTC=<n>      version of NVRTC, 1000 * major + 10 * minor (default 13000)
  *   GEMMD_STUB_LOG=<text>     the log of every compile
+ *   GEMMD_STUB_TALLY=<file>   grows by a byte for each compile
+ *   GEMMD_STUB_MS=<n>         how long each takes (default 0)
  *
  * stub_live() says how many contexts, streams, events, modules and allocations are not freed.
  */
