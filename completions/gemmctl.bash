@@ -26,12 +26,13 @@ _gemmctl() {
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
     --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;
     --arch) COMPREPLY=($(compgen -W "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -- "$cur")); return ;;
+    --format) COMPREPLY=($(compgen -W "gemmd unsloth aiter" -- "$cur")); return ;;
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
         COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
         return ;;
-    --socket|--shapes|--space|--configs|--output) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --socket|--shapes|--space|--configs|--output|--to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))
@@ -47,8 +48,9 @@ _gemmctl() {
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;
     modules|devices) options="$rows $common" ;;
-    export) options="--output $common" ;;
+    export) options="--format --to --output $problem $rows $common" ;;
     import|backup)
+        [ "${COMP_WORDS[1]}" = import ] && options="--format --dry-run $problem $common"
         case $cur in
         -*) ;;
         *) COMPREPLY=($(compgen -f -- "$cur")); return ;;

@@ -18,7 +18,7 @@ complete -c gemmctl -l json -d "one JSON document instead of tables"
 complete -c gemmctl -s q -l quiet -d "no progress, no remarks"
 complete -c gemmctl -l help -d "options of the command"
 
-set -l p "__fish_seen_subcommand_from $problems"
+set -l p "__fish_seen_subcommand_from $problems export import"
 complete -c gemmctl -n $p -l mode -x -a "forward dX dW" -d "modes"
 complete -c gemmctl -n $p -l m -x -d "routed rows"
 complete -c gemmctl -n $p -l n -x -d "rows of W"
@@ -74,7 +74,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsl
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l arch -x \
     -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -d "of an architecture"
 
-set -l r "__fish_seen_subcommand_from $listing"
+set -l r "__fish_seen_subcommand_from $listing export"
 complete -c gemmctl -n $r -l where -x -d "only these rows"
 complete -c gemmctl -n $r -l sort -x -d "column"
 complete -c gemmctl -n $r -l top -x -d "first rows"
@@ -83,4 +83,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
     -a "best history trials modules quarantine runs devices events" -d "list"
 complete -c gemmctl -n "__fish_seen_subcommand_from trials" -l failed -d "only failures"
 complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "let it run again"
-complete -c gemmctl -n "__fish_seen_subcommand_from export" -l output -r -F -d "instead of stdout"
+complete -c gemmctl -n "__fish_seen_subcommand_from export" -l to -l output -r -F -d "not stdout"
+complete -c gemmctl -n "__fish_seen_subcommand_from export import" -l format -x \
+    -a "gemmd unsloth aiter" -d "whose format"
+complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"

@@ -161,8 +161,7 @@ static bool names_a_problem(const struct problems *p)
     return p->words != NULL;
 }
 
-/* Restricts the filter to the key of the problem that was named, if one was. */
-static int find_key(struct listing *l)
+int listing_find_key(struct listing *l)
 {
     if (!names_a_problem(&l->problems)) {
         return ctl_connect(&l->ctl);
@@ -181,7 +180,7 @@ static int find_key(struct listing *l)
 
 static int run_trials(struct listing *l)
 {
-    int code = find_key(l);
+    int code = listing_find_key(l);
     if (code) {
         return code;
     }

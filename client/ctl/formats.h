@@ -5,17 +5,17 @@
  *
  *   compat.c        spaces that others enumerate
  *   tile.c          our configs as tiles, and tiles as configs of our kernels
- *   unsloth.c       the CSV that the MoE tuning module of Unsloth writes
+ *   unsloth.c       the CSV of Unsloth's MoE tuning, written; unsloth_read.c: read
  *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
  *   foreign_out.c   `export --format`; foreign_in.c: `import --format`
- *   notices.c       what was skipped, and why
+ *   notices.c       what was skipped, and why; and entries of files
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
 #define GEMMD_CLIENT_CTL_FORMATS_H
 
 #include "client/ctl/listing.h"
 
-enum { WHY_MAX = 256 };
+enum { WHY_MAX = 256, AITER_CLASSES_MAX = 256 };
 
 /* ---- compat.c ------------------------------------------------------------------------------- */
 
@@ -29,6 +29,7 @@ int compat_space(const char *name, const char *modes, bool json, int (*print)(co
 struct tile {
     int64_t m, n, k, warps, stages; /* warps that multiply */
     int64_t group;                  /* GROUP_SIZE_M; 0: not said */
+    int64_t split;                  /* NUM_KSPLIT; 1: sums are whole */
     int tma_store;                  /* -1: not said */
 };
 
@@ -59,7 +60,6 @@ struct entry {
     double speedup;                            /* Unsloth: rows are tried from the best down */
     bool permute_x, permute_y, fuse_mul_post;  /* Unsloth: must be the problem's */
     char class[32];                            /* aiter: of M; "" otherwise */
-    char cannot[WHY_MAX];                      /* why no kernel of ours can be like it; "" */
 };
 struct entries {
     struct entry *all; /* owned */

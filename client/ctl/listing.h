@@ -21,6 +21,8 @@ struct listing {
 extern const struct argp filter_argp; /* --where, --sort ...; input: struct listing */
 /* As --sort does: what is better when larger comes from the best down. */
 void listing_sort(struct listing *l, const char *column);
+/* Connects, and restricts the filter to the key of the problem that was named, if one was. */
+int listing_find_key(struct listing *l); /* evidence.c */
 /* Frees what it owns, and returns code. */
 int listing_end(struct listing *l, int code);
 

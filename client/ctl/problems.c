@@ -363,6 +363,25 @@ const json_t *problems_one(struct problems *p)
     return json_object_get(json_array_get(p->all, 0), "problem");
 }
 
+static char **list_at(struct problems *p, const char *option)
+{
+    size_t i = 0;
+    while (strcmp(dimensions[i].option, option) != 0) {
+        i++;
+    }
+    return &p->lists[i];
+}
+
+const char *problems_list(const struct problems *p, const char *option)
+{
+    return *list_at((struct problems *)(uintptr_t)p, option);
+}
+
+void problems_set(struct problems *p, const char *option, char *list)
+{
+    *list_at(p, option) = list;
+}
+
 const char *problems_only_modes(const struct problems *p)
 {
     bool other = p->op || p->routing || p->shapes || p->model || p->layer || p->permutes ||

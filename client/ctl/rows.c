@@ -147,7 +147,7 @@ static json_t *why_failed(const json_t *row)
     }
     return json_sprintf("%s: %lld needed, the limit is %lld", resource,
                         (long long)json_integer_value(json_object_get(row, "required")),
-                        (long long)json_integer_value(json_object_get(row, "limit_")));
+                        (long long)json_integer_value(json_object_get(row, "limit_value")));
 }
 
 static void derive_trial(json_t *row)

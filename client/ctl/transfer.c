@@ -2,7 +2,7 @@
 /*
  * export, import, backup. An export is one JSON document that holds the rows of `best` as the
  * database has them, every digit of every number: imported into an empty database and exported
- * again, it gives the same rows.
+ * again, it gives the same rows. With --format both go over to files of other tuners (formats.h).
  */
 #include <errno.h>
 #include <stdio.h>
@@ -11,43 +11,83 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/formats.h"
 
-enum { KEY_OUTPUT = 0x5000, FORMAT_VERSION = 1, CHUNK_BYTES = 40 * 1024, CHUNK_ROWS = 256 };
-
-struct transfer {
-    struct ctl ctl;
-    const char *path;    /* borrowed */
-    bool path_is_option; /* export: --output */
+enum {
+    KEY_OUTPUT = 0x5000,
+    KEY_FORMAT,
+    KEY_DRY_RUN,
+    FORMAT_VERSION = 1,
+    CHUNK_BYTES = 40 * 1024,
+    CHUNK_ROWS = 256
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+struct transfer {
+    struct listing listing; /* its ctl and problems; export: its filter */
+    const char *to;         /* borrowed; NULL: stdout */
+    const char *format;     /* borrowed; NULL: our own */
+    char **paths;           /* borrowed from argv */
+    size_t n_paths;
+    bool dry_run, takes_problems;
+};
+
+/* What export and import have in common. */
+static error_t parse_common(int key, char *arg, struct argp_state *state)
 {
     struct transfer *t = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &t->ctl;
-        return 0;
     case KEY_OUTPUT:
-        t->path = arg;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (t->path_is_option || t->path) {
-            argp_error(state, "\"%s\" is too much", arg);
+        t->to = arg;
+        if (!*arg) {
+            argp_error(state, "--to takes a file or a folder, not \"\"");
         }
-        t->path = arg;
         return 0;
-    case ARGP_KEY_END:
-        if (!t->path) {
-            argp_error(state, "which file?");
+    case KEY_FORMAT:
+        t->format = strcmp(arg, "gemmd") == 0 ? NULL : arg;
+        if (t->format && strcmp(arg, "unsloth") != 0 && strcmp(arg, "aiter") != 0) {
+            argp_error(state, "--format takes gemmd, unsloth or aiter, not \"%s\"", arg);
         }
+        return 0;
+    case KEY_DRY_RUN:
+        t->dry_run = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
+/* import, backup */
+static error_t parse_files(int key, char *arg, struct argp_state *state)
+{
+    struct transfer *t = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &t->listing.ctl;
+        if (t->takes_problems) {
+            state->child_inputs[1] = &t->listing.problems;
+        }
+        return 0;
+    case ARGP_KEY_ARGS:
+        t->paths = state->argv + state->next;
+        t->n_paths = (size_t)(state->argc - state->next);
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        argp_error(state, "which file?");
+        return 0;
+    case ARGP_KEY_END:
+        if (t->n_paths > 1 && !t->format) {
+            argp_error(state, "\"%s\" is too much", t->paths[1]);
+        }
+        return 0;
+    default:
+        return parse_common(key, arg, state);
+    }
+}
+
+static int transfer_end(struct transfer *t, int code)
+{
+    return listing_end(&t->listing, code);
+}
 
 /* ---- export --------------------------------------------------------------------------------- */
 
@@ -65,9 +105,11 @@ static int write_document(const json_t *document, const char *path)
 
 static int export(struct transfer *t)
 {
-    int code = ctl_connect(&t->ctl);
-    json_t *rows = code ? NULL : ctl_list(&t->ctl, "best", NULL, &code);
-    json_t *status = rows ? ctl_call(&t->ctl, "status", NULL, &code) : NULL;
+    struct ctl *c = &t->listing.ctl;
+    const char *path = t->to ? t->to : "-";
+    int code = listing_find_key(&t->listing);
+    json_t *rows = code ? NULL : ctl_list(c, "best", json_incref(t->listing.filter), &code);
+    json_t *status = rows ? ctl_call(c, "status", NULL, &code) : NULL;
     if (!status) {
         json_decref(rows);
         return code;
@@ -79,29 +121,50 @@ static int export(struct transfer *t)
                   "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
                   (json_int_t)time(NULL), "rows", rows);
     json_decref(status);
-    code = write_document(document, t->path);
+    code = write_document(document, path);
     json_decref(document);
-    if (code == DONE && !t->ctl.quiet && strcmp(t->path, "-") != 0) {
-        fprintf(stderr, "%zu rows written to %s\n", n, t->path);
+    if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
+        fprintf(stderr, "%zu rows written to %s\n", n, path);
     }
     return code;
 }
 
+static error_t parse_export(int key, char *arg, struct argp_state *state)
+{
+    struct transfer *t = state->input;
+    if (key == ARGP_KEY_INIT) {
+        state->child_inputs[0] = &t->listing.problems;
+        state->child_inputs[1] = &t->listing;
+        state->child_inputs[2] = &t->listing.ctl;
+        return 0;
+    }
+    return parse_common(key, arg, state);
+}
+
 int cmd_export(int argc, char **argv)
 {
-    static char standard[] = "-";
     static const struct argp_option options[] = {
-        {"output", KEY_OUTPUT, "FILE", 0, "instead of stdout", 1}, {0}};
+        {"to", KEY_OUTPUT, "PATH", 0, "a file, or a folder for formats of many, instead of stdout",
+         1},
+        {"output", KEY_OUTPUT, "PATH", OPTION_ALIAS, NULL, 1},
+        {"format", KEY_FORMAT, "NAME", 0,
+         "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N "
+         "and K)",
+         1},
+        {0}};
+    static const struct argp_child children[] = {
+        {&problems_argp, 0, NULL, 0}, {&filter_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options,
-        .parser = parse,
+        .parser = parse_export,
+        .args_doc = "[KEY|PROBLEM]",
         .children = children,
-        .doc = "Writes all current answers as one JSON document, which `gemmctl import` reads."};
-    struct transfer t = {.path_is_option = true, .path = standard};
+        .doc = "Writes the current answers, of one problem or of all, as one JSON document, which "
+               "`gemmctl import` reads; or in the format of another tuner, saying what has no "
+               "counterpart there."};
+    struct transfer t = {.listing = {.what = "best", .filter = json_object()}};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
-    int code = export(&t);
-    ctl_deinit(&t.ctl);
-    return code;
+    return transfer_end(&t, t.format ? export_foreign(&t.listing, t.format, t.to) : export(&t));
 }
 
 /* ---- import --------------------------------------------------------------------------------- */
@@ -124,10 +187,10 @@ static json_t *read_export(const char *path, json_t **document)
 }
 
 /* Sends a chunk of rows, of which the first is row `first` of the document, and adds up. */
-static int send_rows(struct transfer *t, json_t *rows, size_t first, json_t *total)
+static int send_rows(struct ctl *c, json_t *rows, size_t first, json_t *total)
 {
     int code = DONE;
-    json_t *result = ctl_call(&t->ctl, "import", json_pack("{sO}", "rows", rows), &code);
+    json_t *result = ctl_call(c, "import", json_pack("{sO}", "rows", rows), &code);
     if (!result) {
         return code;
     }
@@ -150,7 +213,7 @@ static size_t json_bytes(const json_t *j)
     return json_dumpb(j, NULL, 0, JSON_COMPACT | JSON_REAL_PRECISION(17));
 }
 
-static int send_all(struct transfer *t, const json_t *rows, json_t *total)
+int import_rows(struct ctl *c, const json_t *rows, json_t *total)
 {
     json_t *chunk = json_array();
     size_t bytes = 0, i;
@@ -160,7 +223,7 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
         size_t n = json_bytes(row);
         bool full = bytes + n > CHUNK_BYTES || json_array_size(chunk) == CHUNK_ROWS;
         if (code == DONE && full && bytes > 0) {
-            code = send_rows(t, chunk, i - json_array_size(chunk), total);
+            code = send_rows(c, chunk, i - json_array_size(chunk), total);
             json_array_clear(chunk);
             bytes = 0;
         }
@@ -168,15 +231,15 @@ static int send_all(struct transfer *t, const json_t *rows, json_t *total)
         bytes += n;
     }
     if (code == DONE && json_array_size(chunk) > 0) {
-        code = send_rows(t, chunk, json_array_size(rows) - json_array_size(chunk), total);
+        code = send_rows(c, chunk, json_array_size(rows) - json_array_size(chunk), total);
     }
     json_decref(chunk);
     return code;
 }
 
-static int print_import(struct transfer *t, json_t *total)
+static int print_import(const struct ctl *c, json_t *total)
 {
-    if (t->ctl.json) {
+    if (c->json) {
         return ctl_print_json(total);
     }
     const json_t *skipped = json_object_get(total, "skipped");
@@ -197,37 +260,55 @@ static int print_import(struct transfer *t, json_t *total)
 
 static int import(struct transfer *t)
 {
+    struct ctl *c = &t->listing.ctl;
+    const char *modes = problems_only_modes(&t->listing.problems);
     json_t *document;
-    json_t *rows = read_export(t->path, &document);
+    if (!modes || *modes || t->dry_run) {
+        return ctl_usage("our own files say which problems their rows are of: options for that, and "
+                         "--dry-run, go with --format unsloth or aiter");
+    }
+    json_t *rows = read_export(t->paths[0], &document);
     if (!rows) {
         json_decref(document);
         return FAILED;
     }
     json_t *total = json_pack("{si, s[]}", "imported", 0, "skipped");
-    int code = ctl_connect(&t->ctl);
-    code = code ? code : send_all(t, rows, total);
+    int code = ctl_connect(c);
+    code = code ? code : import_rows(c, rows, total);
     json_decref(document);
     if (code) {
         json_decref(total);
         return code;
     }
-    return print_import(t, total);
+    return print_import(c, total);
 }
 
 int cmd_import(int argc, char **argv)
 {
+    static const struct argp_option options[] = {
+        {"format", KEY_FORMAT, "NAME", 0,
+         "gemmd (default); unsloth or aiter: their configs become hints for the problems that the "
+         "options say",
+         1},
+        {"dry-run", KEY_DRY_RUN, 0, 0, "with --format: only show the hints", 1},
+        {0}};
+    static const struct argp_child children[] = {
+        {&ctl_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        .parser = parse,
-        .args_doc = "FILE",
+        .options = options,
+        .parser = parse_files,
+        .args_doc = "FILE...",
         .children = children,
         .doc =
             "Reads what `gemmctl export` wrote (\"-\": stdin). Rows of another device class, or of "
-            "another kernel source, come in as hints."};
-    struct transfer t = {.path = NULL};
+            "another kernel source, come in as hints. So do configs of other tuners: they are "
+            "tried first, and never trusted before they were measured here."};
+    struct transfer t = {.listing = {.filter = json_object()}, .takes_problems = true};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
-    int code = import(&t);
-    ctl_deinit(&t.ctl);
-    return code;
+    struct listing *l = &t.listing;
+    return transfer_end(&t, t.format ? import_foreign(&l->ctl, &l->problems, t.format, t.paths,
+                                                      t.n_paths, t.dry_run)
+                                     : import(&t));
 }
 
 /* ---- backup --------------------------------------------------------------------------------- */
@@ -246,12 +327,12 @@ static char *absolute(const char *path)
 
 static int backup(struct transfer *t)
 {
-    char *path = absolute(t->path);
-    int code = ctl_connect(&t->ctl);
-    json_t *result =
-        code ? NULL : ctl_call(&t->ctl, "backup", json_pack("{ss}", "path", path), &code);
+    char *path = absolute(t->paths[0]);
+    struct ctl *c = &t->listing.ctl;
+    int code = ctl_connect(c);
+    json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     free(path);
-    if (!result || t->ctl.json) {
+    if (!result || c->json) {
         return result ? ctl_print_json(result) : code;
     }
     printf("%s\n", json_string_value(json_object_get(result, "path")));
@@ -261,15 +342,14 @@ static int backup(struct transfer *t)
 
 int cmd_backup(int argc, char **argv)
 {
+    static const struct argp_child children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
-        .parser = parse,
+        .parser = parse_files,
         .args_doc = "FILE",
         .children = children,
         .doc = "Writes a copy of the database to a file that does not exist yet, while the daemon "
                "runs and serves."};
-    struct transfer t = {.path = NULL};
+    struct transfer t = {.listing = {.filter = json_object()}};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
-    int code = backup(&t);
-    ctl_deinit(&t.ctl);
-    return code;
+    return transfer_end(&t, backup(&t));
 }

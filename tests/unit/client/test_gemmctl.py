@@ -470,7 +470,7 @@ TRIALS = [
      "ratio": 0.5, "reason": "", "resource": ""},
     {"id": 2, "key": "k1", "config": {"A": 2}, "stage": "measure", "status": "resource",
      "time_us": None, "ratio": None, "reason": "", "resource": "shared_memory", "required": 300,
-     "limit_": 200},
+     "limit_value": 200},
     {"id": 3, "key": "k1", "config": {"A": 3}, "stage": "measure", "status": "aborted",
      "time_us": 500.0, "ratio": 5.0, "reason": "", "resource": ""},
     {"id": 4, "key": "k1", "config": {"A": 4}, "stage": "measure", "status": "crashed",

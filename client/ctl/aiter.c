@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes aiter's JSON: for each (N, K) a file with the config of each class of M, and beside them
+ * DEFAULT.json, which has for each class the config that most files have. `any` is the one that
+ * most classes have. The format is of forward GEMMs of one matrix with operands of 16 bits; its
+ * lookup rounds M up to a class, so of several M the largest decides.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+static const int classes[] = {1, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+enum { CLASSES = COUNT(classes), CLASS_MAX = 24, M_MOST = 8192 };
+
+/* The name of class i; the one behind the last is for all that is larger. */
+static void class_name(size_t i, char out[CLASS_MAX])
+{
+    if (i < CLASSES) {
+        snprintf(out, CLASS_MAX, "M_LEQ_%d", classes[i]);
+    } else {
+        snprintf(out, CLASS_MAX, "M_GEQ_%d", M_MOST);
+    }
+}
+
+static size_t class_of(json_int_t m)
+{
+    size_t i = 0;
+    while (i < CLASSES && m > classes[i]) {
+        i++;
+    }
+    return i;
+}
+
+/* ---- one config ----------------------------------------------------------------------------- */
+
+static const char *text_at(const json_t *object, const char *name)
+{
+    const char *text = json_string_value(json_object_get(object, name));
+    return text ? text : "";
+}
+
+static bool flag(const json_t *object, const char *name)
+{
+    return json_is_true(json_object_get(object, name));
+}
+
+/* NULL: the format can say of this problem what is measured of it. */
+static const char *no_counterpart(const json_t *best)
+{
+    const json_t *p = json_object_get(best, "problem");
+    const char *source = text_at(best, "source"), *in = text_at(p, "dtype_in");
+    if (strcmp(text_at(p, "mode"), "forward") != 0) {
+        return "the format is of forward GEMMs only";
+    }
+    if (json_integer_value(json_object_get(p, "experts")) > 1) {
+        return "the format is of GEMMs of one matrix, and this has several experts";
+    }
+    if (flag(p, "permute_x") || flag(p, "permute_y") || flag(p, "fuse_mul_post")) {
+        return "the format's GEMMs do not permute";
+    }
+    if (strcmp(in, "bf16") != 0 && strcmp(in, "fp16") != 0) {
+        return "the format's GEMM-A16W16 has operands of 16 bits";
+    }
+    if (strcmp(source, "tuned") != 0 && strcmp(source, "manual") != 0) {
+        return strcmp(source, "partial") == 0 ? "it comes from a restricted search"
+                                              : "it was not measured here";
+    }
+    return NULL;
+}
+
+/* AMD's own knobs at 0 leave them to the compiler. */
+static json_t *entry_of(const struct tile *t)
+{
+    return json_pack("{sI, sI, sI, sI, sI, sI, si, si, sn, sI}", "BLOCK_SIZE_M", (json_int_t)t->m,
+                     "BLOCK_SIZE_N", (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k,
+                     "GROUP_SIZE_M", (json_int_t)(t->group > 0 ? t->group : 1), "num_warps",
+                     (json_int_t)t->warps, "num_stages", (json_int_t)t->stages, "waves_per_eu", 0,
+                     "matrix_instr_nonkdim", 0, "cache_modifier", "NUM_KSPLIT", (json_int_t)t->split);
+}
+
+/* ---- classes -------------------------------------------------------------------------------- */
+
+/* Whether `a` decides a class rather than `b`: the larger M, and of one M bf16. */
+static bool decides(const json_t *a, const json_t *b)
+{
+    const json_t *p = json_object_get(a, "problem"), *q = json_object_get(b, "problem");
+    json_int_t m = json_integer_value(json_object_get(p, "M"));
+    json_int_t n = json_integer_value(json_object_get(q, "M"));
+    return m != n ? m > n : strcmp(text_at(p, "dtype_in"), "bf16") == 0;
+}
+
+static void put(struct writing *w, json_t *file, const char *class, json_t *best, json_t *entry)
+{
+    json_t *old = json_object_get(file, class);
+    json_t *before = json_object_get(old, "best");
+    char why[WHY_MAX];
+    snprintf(why, sizeof(why), "a larger M, or bf16 beside fp16, decides %s of its file", class);
+    if (before) {
+        writing_skip(w, decides(best, before) ? before : best, why);
+    }
+    if (!before || decides(best, before)) {
+        json_object_set_new(file, class, json_pack("{sO, sO}", "best", best, "entry", entry));
+    }
+}
+
+static void take(struct writing *w, json_t *files, json_t *best)
+{
+    char why[WHY_MAX], name[64], class[CLASS_MAX];
+    struct tile tile;
+    const char *cannot = no_counterpart(best);
+    if (cannot || !tile_of_config(json_object_get(best, "config"), &tile, w->left_out, why)) {
+        writing_skip(w, best, cannot ? cannot : why);
+        return;
+    }
+    const json_t *p = json_object_get(best, "problem");
+    snprintf(name, sizeof(name), "N=%lld-K=%lld",
+             (long long)json_integer_value(json_object_get(p, "N")),
+             (long long)json_integer_value(json_object_get(p, "K")));
+    class_name(class_of(json_integer_value(json_object_get(p, "M"))), class);
+    if (!json_object_get(files, name)) {
+        json_object_set_new(files, name, json_object());
+    }
+    json_t *entry = entry_of(&tile);
+    put(w, json_object_get(files, name), class, best, entry);
+    json_decref(entry);
+}
+
+/* ---- the most common ------------------------------------------------------------------------ */
+
+/* Of equally common ones that whose text comes first: the same files whatever the order of rows. */
+static json_t *most_common(const json_t *entries)
+{
+    json_t *counts = json_object(), *found = NULL;
+    json_int_t most = 0;
+    char *best_text = NULL;
+    size_t i;
+    json_t *e;
+    json_array_foreach ((json_t *)(uintptr_t)entries, i, e) {
+        char *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
+        json_int_t n = text ? json_integer_value(json_object_get(counts, text)) + 1 : 0;
+        if (text) {
+            json_object_set_new(counts, text, json_integer(n));
+        }
+        if (text && (n > most || (n == most && strcmp(text, best_text) < 0))) {
+            most = n;
+            found = e;
+            free(best_text);
+            best_text = strdup(text);
+        }
+        free(text);
+    }
+    free(best_text);
+    json_decref(counts);
+    return found;
+}
+
+static json_t *entries_of_class(const json_t *files, const char *class)
+{
+    json_t *out = json_array();
+    const char *name;
+    json_t *file;
+    json_object_foreach ((json_t *)(uintptr_t)files, name, file) {
+        json_t *e = json_object_get(json_object_get(file, class), "entry");
+        if (e) {
+            json_array_append(out, e);
+        }
+    }
+    return out;
+}
+
+/* {class: entry} over files, in the order of classes, and `any`. */
+static json_t *document_of(const json_t *files)
+{
+    json_t *document = json_object(), *all = json_array();
+    for (size_t i = 0; i <= CLASSES; i++) {
+        char class[CLASS_MAX];
+        class_name(i, class);
+        json_t *entries = entries_of_class(files, class);
+        json_t *e = most_common(entries);
+        if (e) {
+            json_object_set(document, class, e);
+        }
+        json_array_extend(all, entries);
+        json_decref(entries);
+    }
+    json_object_set(document, "any", most_common(all));
+    json_decref(all);
+    return document;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int save(struct writing *w, const char *arch, const char *name, const json_t *files)
+{
+    json_t *document = document_of(files);
+    char *path = NULL, *json = json_dumps(document, JSON_INDENT(4)), *text = NULL;
+    int n = asprintf(&path, "%s/%s/triton/gemm/gemm_a16w16/%s.json", w->to, arch, name);
+    int code = n < 0 || !json || asprintf(&text, "%s\n", json) < 0 ? ctl_failed("no memory") : DONE;
+    code = code ? code : writing_save(path, text);
+    if (code == DONE) {
+        json_array_append_new(w->files, json_pack("{ss, sI}", "path", path, "rows",
+                                                  (json_int_t)json_object_size(document)));
+    }
+    free(path);
+    free(json);
+    free(text);
+    json_decref(document);
+    return code;
+}
+
+static int save_all(struct writing *w, const char *arch, const json_t *files)
+{
+    const char *sizes;
+    json_t *file;
+    int code = DONE;
+    json_object_foreach ((json_t *)(uintptr_t)files, sizes, file) {
+        char name[96];
+        json_t *one = json_pack("{sO}", sizes, file);
+        snprintf(name, sizeof(name), "GEMM-A16W16-%s", sizes);
+        code = code ? code : save(w, arch, name, one);
+        json_decref(one);
+    }
+    return code ? code : save(w, arch, "DEFAULT", files);
+}
+
+int aiter_write(struct writing *w, const char *arch)
+{
+    if (!w->to || strcmp(w->to, "-") == 0) {
+        return ctl_usage("aiter's files are one for each (N, K): give --to DIR");
+    }
+    json_t *files = json_object();
+    size_t i;
+    json_t *best;
+    json_array_foreach (w->rows, i, best) {
+        take(w, files, best);
+    }
+    json_array_append_new(w->notes, json_string(
+        "waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
+    int code = json_object_size(files) ? save_all(w, arch, files) : DONE;
+    json_decref(files);
+    return code;
+}

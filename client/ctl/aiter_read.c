@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name says N and K. Three
+ * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; before that small, medium_M32/64/128, large,
+ * xlarge, any; and before that small_M, medium_M, large_M, whose bounds no file says. What lies
+ * between two medium classes is rounded up.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+enum { NUMBER_MAX = 65536, SIZE_MOST = 1 << 30 };
+
+static const struct {
+    const char *name;
+    bool required, used;
+} params[] = {
+    {"BLOCK_SIZE_M", true, true},  {"BLOCK_SIZE_N", true, true},
+    {"BLOCK_SIZE_K", true, true},  {"GROUP_SIZE_M", true, true},
+    {"num_warps", true, true},     {"num_stages", true, true},
+    {"NUM_KSPLIT", false, true},   {"waves_per_eu", false, false},
+    {"kpack", false, false},       {"matrix_instr_nonkdim", false, false},
+    {"cache_modifier", false, false},
+};
+
+/* Classes of the second scheme, in the order in which M finds them, and the M that stands for each;
+ * `small` is below 32, of which 16 is what its users tune. */
+static const struct {
+    const char *name;
+    int64_t most, bound;
+} words[] = {{"small", 31, 16},          {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
+             {"medium_M128", 128, 128},  {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
+
+struct reading {
+    const char *path, *text;
+    struct entries *out;
+};
+
+/* ---- where ---------------------------------------------------------------------------------- */
+
+/* The line of "param" behind "class". Names stand in the text as they are, or the line is the
+ * class's: nothing is lost but precision. */
+static int line_of(const struct reading *r, const char *class, const char *param)
+{
+    char quoted[80];
+    snprintf(quoted, sizeof(quoted), "\"%.70s\"", class);
+    const char *at = strstr(r->text, quoted);
+    const char *end = at ? strchr(at, '}') : NULL;
+    if (at && param) {
+        snprintf(quoted, sizeof(quoted), "\"%.70s\"", param);
+        const char *deeper = strstr(at + 1, quoted);
+        at = deeper && (!end || deeper < end) ? deeper : at;
+    }
+    int line = 1;
+    for (const char *c = r->text; at && c < at; c++) {
+        line += *c == '\n';
+    }
+    return line;
+}
+
+static int refuse(const struct reading *r, const char *class, const char *param, const char *what)
+{
+    return ctl_failed("%s, line %d: %.60s%s%.60s: %s", r->path, line_of(r, class, param), class,
+                      param ? ": " : "", param ? param : "", what);
+}
+
+/* ---- classes -------------------------------------------------------------------------------- */
+
+/* x of "M_LEQ_x"; 0: no such class. */
+static int64_t number_behind(const char *class, const char *prefix)
+{
+    size_t n = strlen(prefix);
+    if (strncmp(class, prefix, n) != 0 || !class[n] || strlen(class + n) > 10 ||
+        class[n + strspn(class + n, "0123456789")]) {
+        return 0;
+    }
+    long long v = strtoll(class + n, NULL, 10);
+    return v <= SIZE_MOST ? v : 0;
+}
+
+static int word_of(const char *class)
+{
+    for (size_t i = 0; i < COUNT(words); i++) {
+        if (strcmp(words[i].name, class) == 0) {
+            return (int)i;
+        }
+    }
+    return -1;
+}
+
+/* 1: M_LEQ_x and M_GEQ_x; 2: words; 3: the oldest; 0: any, which all have; -1: no class. */
+static int scheme_of(const char *class)
+{
+    static const char *const oldest[] = {"small_M", "medium_M", "large_M"};
+    if (number_behind(class, "M_LEQ_") || number_behind(class, "M_GEQ_")) {
+        return 1;
+    }
+    for (size_t i = 0; i < COUNT(oldest); i++) {
+        if (strcmp(class, oldest[i]) == 0) {
+            return 3;
+        }
+    }
+    return strcmp(class, "any") == 0 ? 0 : word_of(class) >= 0 ? 2 : -1;
+}
+
+int64_t aiter_bound(const char *class)
+{
+    int word = word_of(class);
+    return word >= 0 ? words[word].bound : number_behind(class, "M_LEQ_");
+}
+
+static const struct entry *named(const struct entries *e, const char *class)
+{
+    for (size_t i = 0; i < e->n; i++) {
+        if (strcmp(e->all[i].class, class) == 0) {
+            return &e->all[i];
+        }
+    }
+    return NULL;
+}
+
+/* The lowest M_LEQ_x from m on, else the highest M_GEQ_x up to m. */
+static const struct entry *numbered(const struct entries *e, int64_t m)
+{
+    const struct entry *leq = NULL, *geq = NULL;
+    for (size_t i = 0; i < e->n; i++) {
+        const struct entry *x = &e->all[i];
+        int64_t up = number_behind(x->class, "M_LEQ_"), down = number_behind(x->class, "M_GEQ_");
+        if (up >= m && up > 0 && (!leq || up < number_behind(leq->class, "M_LEQ_"))) {
+            leq = x;
+        }
+        if (down > 0 && down <= m && (!geq || down > number_behind(geq->class, "M_GEQ_"))) {
+            geq = x;
+        }
+    }
+    return leq ? leq : geq;
+}
+
+const struct entry *aiter_find(const struct entries *e, int64_t m)
+{
+    const struct entry *found = numbered(e, m);
+    for (size_t i = 0; i < COUNT(words) && !found; i++) {
+        if (m <= words[i].most) {
+            found = named(e, words[i].name);
+            break;
+        }
+    }
+    return found ? found : named(e, "any");
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+static int check_param(const struct reading *r, const char *class, const char *name,
+                       const json_t *v)
+{
+    for (size_t i = 0; i < COUNT(params); i++) {
+        if (strcmp(params[i].name, name) != 0) {
+            continue;
+        }
+        if (!params[i].used) {
+            json_object_set_new(r->out->unused, name, json_true());
+        }
+        if (strcmp(name, "cache_modifier") == 0) {
+            return json_is_string(v) || json_is_null(v)
+                       ? DONE
+                       : refuse(r, class, name, "it must be a text or null");
+        }
+        int64_t least = params[i].used && strcmp(name, "GROUP_SIZE_M") != 0;
+        bool good = json_is_integer(v) && json_integer_value(v) >= least &&
+                    json_integer_value(v) <= NUMBER_MAX;
+        return good ? DONE
+                    : refuse(r, class, name,
+                             least ? "it must be a whole number from 1 to 65536"
+                                   : "it must be a whole number from 0 to 65536");
+    }
+    return refuse(r, class, name, "there is no such parameter in aiter's GEMM files");
+}
+
+static int check_entry(const struct reading *r, const char *class, const json_t *value)
+{
+    if (scheme_of(class) < 0) {
+        return refuse(r, class, NULL, "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
+                                      "medium_M32, large, xlarge, ...");
+    }
+    if (!json_is_object(value)) {
+        return refuse(r, class, NULL, "an object with the config is wanted");
+    }
+    const char *name;
+    json_t *v;
+    json_object_foreach ((json_t *)(uintptr_t)value, name, v) {
+        int code = check_param(r, class, name, v);
+        if (code) {
+            return code;
+        }
+    }
+    for (size_t i = 0; i < COUNT(params); i++) {
+        if (params[i].required && !json_object_get(value, params[i].name)) {
+            char what[80];
+            snprintf(what, sizeof(what), "%s is missing", params[i].name);
+            return refuse(r, class, NULL, what);
+        }
+    }
+    return DONE;
+}
+
+static int64_t number(const json_t *value, const char *name)
+{
+    return json_integer_value(json_object_get(value, name));
+}
+
+static int take_entry(const struct reading *r, const char *class, const json_t *v)
+{
+    int code = check_entry(r, class, v);
+    struct entry *e = code ? NULL : entries_add(r->out);
+    if (!e) {
+        return code ? code : ctl_failed("no memory");
+    }
+    e->tile = (struct tile){.m = number(v, "BLOCK_SIZE_M"), .n = number(v, "BLOCK_SIZE_N"),
+                            .k = number(v, "BLOCK_SIZE_K"), .warps = number(v, "num_warps"),
+                            .stages = number(v, "num_stages"), .group = number(v, "GROUP_SIZE_M"),
+                            .split = 1, .tma_store = -1};
+    e->line = line_of(r, class, NULL);
+    snprintf(e->class, sizeof(e->class), "%s", class);
+    if (json_object_get(v, "NUM_KSPLIT")) {
+        e->tile.split = number(v, "NUM_KSPLIT");
+    }
+    return DONE;
+}
+
+static int take_all(const struct reading *r, const json_t *document)
+{
+    int scheme = 0;
+    const char *class;
+    json_t *v;
+    json_object_foreach ((json_t *)(uintptr_t)document, class, v) {
+        int code = take_entry(r, class, v);
+        int s = code ? 0 : scheme_of(class);
+        if (code) {
+            return code;
+        }
+        if (s && scheme && s != scheme) {
+            return refuse(r, class, NULL, "this class is of another scheme than those before it");
+        }
+        scheme = s ? s : scheme;
+    }
+    if (r->out->n == 0 || r->out->n > AITER_CLASSES_MAX) {
+        return ctl_failed("%s has %zu classes of M; from 1 to %d are wanted", r->path, r->out->n,
+                          AITER_CLASSES_MAX);
+    }
+    return DONE;
+}
+
+/* ---- the file's name ------------------------------------------------------------------------ */
+
+static int64_t size_in_name(const char *name, const char *what)
+{
+    const char *at = strstr(name, what);
+    char *end;
+    long long v = at ? strtoll(at + strlen(what), &end, 10) : 0;
+    return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
+}
+
+static int read_name(const char *path, struct entries *out)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    /* DEFAULT.json stands in a folder that says what it is about. */
+    const char *about = strcasestr(name, "GEMM") ? name : path;
+    const char *tag = strcasestr(about, "gemm-");
+    tag = tag ? tag : strcasestr(about, "gemm_");
+    if (tag && strncasecmp(tag + 5, "A16W16", 6) != 0) {
+        return ctl_failed("%s is of %.40s: only GEMM-A16W16, operands of 16 bits, is known here",
+                          path, tag);
+    }
+    if (tag && strncmp(tag + 11, "-N=", 3) != 0 && (tag[11] == '-' || tag[11] == '_') &&
+        strncmp(tag + 11, "-K=", 3) != 0 && strncmp(tag + 11, "-B=", 3) != 0) {
+        return ctl_failed("%s is of %.40s, which is another kernel than GEMM-A16W16", path, tag);
+    }
+    if (strstr(name, "-B=")) {
+        return ctl_failed("%s is of a batched GEMM, which has no counterpart here", path);
+    }
+    out->n_size = size_in_name(name, "-N=");
+    out->k_size = size_in_name(name, "-K=");
+    return DONE;
+}
+
+int aiter_read(const char *path, struct entries *out)
+{
+    json_error_t why;
+    int code = read_name(path, out);
+    char *text = code ? NULL : foreign_read_file(path);
+    json_t *document = text ? json_loads(text, JSON_REJECT_DUPLICATES, &why) : NULL;
+    struct reading r = {.path = path, .text = text, .out = out};
+    code = code || !text ? FAILED : DONE;
+    snprintf(out->mode, sizeof(out->mode), "forward");
+    out->unused = json_object();
+    if (text && !document) {
+        code = ctl_failed("%s, line %d: %s", path, why.line, why.text);
+    } else if (text && !json_is_object(document)) {
+        code = ctl_failed("%s, line 1: an object with classes of M is wanted", path);
+    }
+    code = code ? code : take_all(&r, document);
+    json_decref(document);
+    free(text);
+    return code;
+}

@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * import --format: configs of other tuners as hints. All files are read and judged before the first
+ * row is sent, so that a bad line of the last file leaves the database as it was. A key keeps one
+ * hint: of several configs for a problem it is the fastest that a kernel of this device can be like.
+ * Times of other kernels, measured elsewhere, are not times of ours: the rows have none.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+enum { LIST_MAX = 4096 }; /* more than AITER_CLASSES_MAX numbers need */
+
+struct importing {
+    struct ctl *ctl;     /* borrowed */
+    const char *path;    /* borrowed: of this file */
+    bool aiter;
+    struct entries entries; /* owned: of this file */
+    json_t *rows;        /* owned: what will be sent */
+    json_t *skipped;     /* owned */
+    json_t *keys;        /* owned: that have a hint already */
+};
+
+static void skip(struct importing *x, int line, const json_t *problem, const char *why)
+{
+    char *text = problem ? text_of_json(problem) : NULL, *what;
+    int n = asprintf(&what, "%s, line %d%s%s", x->path, line, text ? ", for " : "",
+                     text ? text : "");
+    if (n >= 0) {
+        notice_skip(x->skipped, what, why);
+        free(what);
+    }
+    free(text);
+}
+
+/* What the daemon would answer now. */
+struct known {
+    char target[32];      /* whose kernels tune the problem */
+    const json_t *config; /* borrowed */
+};
+
+/* ---- one config for one problem ------------------------------------------------------------- */
+
+static bool is_set(const json_t *problem, const char *name)
+{
+    return json_is_true(json_object_get(problem, name));
+}
+
+/* NULL: the row is about such a problem. */
+static const char *disagreement(const struct importing *x, const struct entry *e,
+                                const json_t *problem)
+{
+    if (!x->aiter && e->permute_x && e->permute_y) {
+        return "permute_x and permute_y are both True, which no problem has";
+    }
+    if (!x->aiter && e->permute_x != is_set(problem, "permute_x")) {
+        return e->permute_x ? "permute_x is True in the file: the problem needs --permute-x"
+                            : "permute_x is False in the file, and the problem permutes X";
+    }
+    if (!x->aiter && e->permute_y != is_set(problem, "permute_y")) {
+        return e->permute_y ? "permute_y is True in the file: the problem needs --permute-y"
+                            : "permute_y is False in the file, and the problem permutes Y";
+    }
+    if (!x->aiter && e->fuse_mul_post != is_set(problem, "fuse_mul_post")) {
+        return "fuse_mul_post is not the same in the file and the problem";
+    }
+    return NULL;
+}
+
+/* 1: valid; 0: not, and why; negative: the call failed, and *code says how. */
+static int judge(struct importing *x, const json_t *problem, const json_t *config,
+                 const char *target, char why[WHY_MAX], int *code)
+{
+    json_t *verdict = ctl_call(x->ctl, "check",
+                               json_pack("{sO, sO, ss}", "problem", problem, "config", config,
+                                         "target", target), code);
+    int valid = verdict ? json_is_true(json_object_get(verdict, "valid")) : -1;
+    const char *message = json_string_value(json_object_get(verdict, "message"));
+    if (why && message) {
+        snprintf(why, WHY_MAX, "%s", message);
+    }
+    json_decref(verdict);
+    return valid;
+}
+
+/* The first of the configs that is valid, a new reference; or NULL, and what was said of the nearest.
+ * What a tile does not say is as in `base`, the best that is known so far, or left to the kernel. */
+static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
+                           const struct known *known, char why[WHY_MAX], int *code)
+{
+    size_t i;
+    json_t *config;
+    json_array_foreach ((json_t *)(uintptr_t)configs, i, config) {
+        json_t *whole = json_copy((json_t *)(uintptr_t)known->config);
+        json_object_update(whole, config);
+        int valid = judge(x, problem, whole, known->target, NULL, code);
+        if (valid == 0) {
+            json_decref(whole);
+            whole = json_incref(config);
+            valid = judge(x, problem, whole, known->target, i == 0 ? why : NULL, code);
+        }
+        if (valid > 0) {
+            return whole;
+        }
+        json_decref(whole);
+        if (valid < 0) {
+            return NULL;
+        }
+    }
+    return NULL;
+}
+
+static json_t *row_of(const json_t *problem, const json_t *config)
+{
+    json_t *fields = json_copy((json_t *)(uintptr_t)problem);
+    json_t *op = json_incref(json_object_get(fields, "op"));
+    json_object_del(fields, "op");
+    return json_pack("{so, so, sO, sn}", "op", op, "problem", fields, "config", config, "time_us");
+}
+
+/* Whether the config became the problem's hint. */
+static bool take_entry(struct importing *x, const struct entry *e, const json_t *problem,
+                       const struct known *known, int *code)
+{
+    char why[WHY_MAX];
+    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
+    const char *cannot = disagreement(x, e, problem);
+    json_t *configs = cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward");
+    json_t *config = cannot ? NULL : first_valid(x, configs, problem, known, why, code);
+    if (config) {
+        json_array_append_new(x->rows, row_of(problem, config));
+    } else if (*code == DONE) {
+        skip(x, e->line, problem, cannot ? cannot : why);
+    }
+    json_decref(configs);
+    json_decref(config);
+    return config != NULL;
+}
+
+/* ---- one problem ---------------------------------------------------------------------------- */
+
+static int take_entries(struct importing *x, const json_t *problem, const struct known *known)
+{
+    int code = DONE;
+    if (x->aiter) {
+        json_int_t m = json_integer_value(json_object_get(problem, "M"));
+        const struct entry *e = aiter_find(&x->entries, m);
+        if (e) {
+            take_entry(x, e, problem, known, &code);
+        } else {
+            skip(x, 1, problem, "the file has no class for this M, and no `any`");
+        }
+        return code;
+    }
+    for (size_t i = 0; i < x->entries.n && code == DONE; i++) {
+        if (take_entry(x, &x->entries.all[i], problem, known, &code)) {
+            break;
+        }
+    }
+    return code;
+}
+
+/* Whether the file is about other problems than this. */
+static const char *other_problem(const struct importing *x, const json_t *problem)
+{
+    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    const struct entries *e = &x->entries;
+    if (mode && strcmp(mode, e->mode) != 0) {
+        return "the problem is of another mode than the file";
+    }
+    if ((e->n_size && json_integer_value(json_object_get(problem, "N")) != e->n_size) ||
+        (e->k_size && json_integer_value(json_object_get(problem, "K")) != e->k_size)) {
+        return "the file's name says another N or K";
+    }
+    return NULL;
+}
+
+/* Whose kernels tune this problem: the answer's, or, of a hint that nobody measured, those that
+ * take its config. */
+static int find_known(struct importing *x, const json_t *problem, json_t *answer,
+                      struct known *known)
+{
+    int code = DONE;
+    result_target(answer);
+    const char *target = json_string_value(json_object_get(answer, "target"));
+    json_t *verdict = NULL;
+    known->config = json_object_get(answer, "config");
+    if (!target) {
+        verdict = ctl_call(x->ctl, "check",
+                           json_pack("{sO, sO}", "problem", problem, "config", known->config), &code);
+        target = json_string_value(json_object_get(verdict, "target"));
+    }
+    snprintf(known->target, sizeof(known->target), "%s", target ? target : "");
+    json_decref(verdict);
+    return code;
+}
+
+/* What is known of it so far says which kernels, and its key. */
+static int take_problem(struct importing *x, const json_t *problem)
+{
+    const char *other = other_problem(x, problem);
+    if (other) {
+        skip(x, 1, problem, other);
+        return DONE;
+    }
+    int code = DONE;
+    json_t *answer = ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait",
+                                                       "cached"), &code);
+    if (!answer) {
+        return code;
+    }
+    struct known known;
+    code = find_known(x, problem, answer, &known);
+    const char *key = json_string_value(json_object_get(answer, "key"));
+    const char *tier = json_string_value(json_object_get(answer, "tier"));
+    size_t before = json_array_size(x->rows);
+    if (code) {
+        json_decref(answer);
+        return code;
+    }
+    if (tier && strcmp(tier, "exact") == 0) {
+        skip(x, 1, problem, "it has an answer that was measured here, which a hint does not replace");
+    } else if (key && json_object_get(x->keys, key)) {
+        skip(x, 1, problem, "it has a hint already: of another problem of its bucket, or of a file "
+                            "before this");
+    } else {
+        code = take_entries(x, problem, &known);
+    }
+    if (key && json_array_size(x->rows) > before) {
+        json_object_set_new(x->keys, key, json_true());
+    }
+    json_decref(answer);
+    return code;
+}
+
+/* ---- which problems ------------------------------------------------------------------------- */
+
+/* M of the file's classes, as --m takes them; those without a bound are said. */
+static void bounds_list(struct importing *x, char out[LIST_MAX])
+{
+    size_t n = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < x->entries.n; i++) {
+        const struct entry *e = &x->entries.all[i];
+        int64_t bound = aiter_bound(e->class);
+        if (bound > 0 && n + 24 < LIST_MAX) {
+            n += (size_t)snprintf(out + n, LIST_MAX - n, "%s%lld", n ? "," : "", (long long)bound);
+        } else {
+            skip(x, e->line, NULL, "its class of M has no upper bound: say with --m for which M it is "
+                                   "wanted");
+        }
+    }
+}
+
+struct lists {
+    char m[LIST_MAX], n[24], k[24];
+};
+
+/* What the file says of its problems, where the options do not. */
+static void complete(struct importing *x, struct problems *p, struct lists *lists)
+{
+    const struct entries *e = &x->entries;
+    problems_set(p, "mode", x->entries.mode);
+    if (!x->aiter || p->shapes) {
+        return;
+    }
+    if (!problems_list(p, "m") && !problems_list(p, "tokens")) {
+        bounds_list(x, lists->m);
+        problems_set(p, "m", lists->m);
+    }
+    snprintf(lists->n, sizeof(lists->n), "%lld", (long long)e->n_size);
+    snprintf(lists->k, sizeof(lists->k), "%lld", (long long)e->k_size);
+    if (e->n_size && !problems_list(p, "n")) {
+        problems_set(p, "n", lists->n);
+    }
+    if (e->k_size && !problems_list(p, "k")) {
+        problems_set(p, "k", lists->k);
+    }
+}
+
+static int take_problems(struct importing *x, const struct problems *given)
+{
+    struct problems p = *given;
+    struct lists lists;
+    const char *modes = problems_list(given, "mode");
+    if (modes && !list_has(modes, x->entries.mode)) {
+        return ctl_usage("%s is of mode %s, and --mode is %s", x->path, x->entries.mode, modes);
+    }
+    complete(x, &p, &lists);
+    if (problems_list(&p, "m") && !*problems_list(&p, "m")) {
+        return DONE; /* no class has a bound: said above */
+    }
+    int code = problems_make(&p);
+    size_t i;
+    json_t *row;
+    if (code == DONE) {
+        json_array_foreach (p.all, i, row) {
+            code = code ? code : take_problem(x, json_object_get(row, "problem"));
+        }
+    }
+    json_decref(p.all);
+    return code;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static void say_unused(const struct importing *x)
+{
+    char *names = x->ctl->quiet ? NULL : notice_names(x->entries.unused);
+    if (names && *names) {
+        fprintf(stderr, "%s: no kernel here knows %s, and hints go without\n", x->path, names);
+    }
+    free(names);
+}
+
+static int take_file(struct importing *x, const struct problems *p)
+{
+    int code = x->aiter ? aiter_read(x->path, &x->entries) : unsloth_read(x->path, &x->entries);
+    code = code ? code : take_problems(x, p);
+    if (code == DONE) {
+        say_unused(x);
+    }
+    entries_deinit(&x->entries);
+    return code;
+}
+
+/* Every file is read once before anything is asked: syntax is judged without a daemon. */
+static int read_all(struct importing *x, char **paths, size_t n)
+{
+    int code = DONE;
+    for (size_t i = 0; i < n && code == DONE; i++) {
+        if (strcmp(paths[i], "-") == 0) {
+            return ctl_usage("these formats are read from named files, not from stdin");
+        }
+        code = x->aiter ? aiter_read(paths[i], &x->entries) : unsloth_read(paths[i], &x->entries);
+        entries_deinit(&x->entries);
+    }
+    return code;
+}
+
+static int send_rows(struct importing *x, bool dry_run)
+{
+    size_t n = json_array_size(x->rows);
+    json_t *total = json_pack("{si, sO, s[]}", "imported", 0, "unusable", x->skipped, "skipped");
+    if (n == 0) {
+        notices_print(x->skipped);
+        json_decref(total);
+        return ctl_failed("nothing to import: no config became a hint");
+    }
+    int code = dry_run ? DONE : import_rows(x->ctl, x->rows, total);
+    if (code == DONE && x->ctl->json) {
+        json_object_set(total, "hints", x->rows);
+        return ctl_print_json(total);
+    }
+    static const struct column columns[] = {{"PROBLEM", "problem", show_config, false},
+                                            {"HINT", "config", show_config, false}};
+    if (code == DONE) {
+        table_print(columns, COUNT(columns), x->rows);
+        notices_print(x->skipped);
+        size_t i;
+        json_t *s;
+        json_array_foreach (json_object_get(total, "skipped"), i, s) {
+            char *message = text_visible(show_plain(json_object_get(s, "message")));
+            fprintf(stderr, "hint %lld skipped: %s\n",
+                    (long long)json_integer_value(json_object_get(s, "row")) + 1,
+                    message ? message : "");
+            free(message);
+        }
+        printf("%lld hints imported%s\n",
+               (long long)json_integer_value(json_object_get(total, "imported")),
+               dry_run ? ": --dry-run" : "; a tuning of their problems tries them first");
+    }
+    json_decref(total);
+    return code;
+}
+
+int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
+                   bool dry_run)
+{
+    struct importing x = {.ctl = ctl, .aiter = strcmp(format, "aiter") == 0, .rows = json_array(),
+                          .skipped = json_array(), .keys = json_object()};
+    int code = read_all(&x, paths, n);
+    code = code ? code : ctl_connect(ctl);
+    for (size_t i = 0; i < n && code == DONE; i++) {
+        x.path = paths[i];
+        code = take_file(&x, p);
+    }
+    code = code ? code : send_rows(&x, dry_run);
+    json_decref(x.rows);
+    json_decref(x.skipped);
+    json_decref(x.keys);
+    return code;
+}

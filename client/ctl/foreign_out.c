@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* export --format: answers and trials in the formats of other tuners. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "client/ctl/formats.h"
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static int make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        int r = mkdir(path, 0777) && errno != EEXIST ? errno : 0;
+        if (r) {
+            ctl_failed("cannot make %s: %s", path, strerror(r));
+            *slash = '/';
+            return FAILED;
+        }
+        *slash = '/';
+    }
+    return DONE;
+}
+
+static int save_whole(const char *path, const char *text)
+{
+    char *part = NULL;
+    FILE *f = asprintf(&part, "%s.part%d", path, (int)getpid()) < 0 ? NULL : fopen(part, "we");
+    bool failed = !f || fputs(text, f) == EOF;
+    failed = (f && fclose(f)) || failed || rename(part, path);
+    int code = failed ? ctl_failed("cannot write %s: %s", path, strerror(errno)) : DONE;
+    if (failed && f) {
+        unlink(part);
+    }
+    free(part);
+    return code;
+}
+
+int writing_save(const char *path, const char *text)
+{
+    if (strcmp(path, "-") == 0) {
+        return fputs(text, stdout) == EOF || fflush(stdout) ? ctl_failed("cannot write the result")
+                                                            : DONE;
+    }
+    char *copy = strdup(path);
+    int code = copy ? make_folders(copy) : ctl_failed("no memory");
+    free(copy);
+    return code ? code : save_whole(path, text);
+}
+
+/* ---- notices -------------------------------------------------------------------------------- */
+
+void writing_skip(struct writing *w, const json_t *row, const char *why)
+{
+    char *problem = show_config(json_object_get(row, "problem")), *what;
+    const char *key = json_string_value(json_object_get(row, "key"));
+    const char *op = json_string_value(json_object_get(row, "op"));
+    if (asprintf(&what, "%.8s %s %s", key ? key : "", op ? op : "", problem ? problem : "") >= 0) {
+        notice_skip(w->skipped, what, why);
+        free(what);
+    }
+    free(problem);
+}
+
+static void print_notices(struct writing *w)
+{
+    size_t i;
+    json_t *x;
+    json_array_foreach (w->files, i, x) {
+        const char *path = json_string_value(json_object_get(x, "path"));
+        if (!w->listing->ctl.quiet && strcmp(path, "-") != 0) {
+            fprintf(stderr, "%lld rows written to %s\n",
+                    (long long)json_integer_value(json_object_get(x, "rows")), path);
+        }
+    }
+    notices_print(w->skipped);
+    char *names = text_visible(notice_names(w->left_out));
+    if (names && *names && !w->listing->ctl.quiet) {
+        fprintf(stderr, "left out, since the format has no name for it: %s\n", names);
+    }
+    free(names);
+    json_array_foreach (w->notes, i, x) {
+        if (!w->listing->ctl.quiet) {
+            fprintf(stderr, "%s\n", json_string_value(x));
+        }
+    }
+}
+
+static int finish(struct writing *w, int code)
+{
+    if (code == DONE && json_array_size(w->files) == 0) {
+        print_notices(w);
+        return ctl_failed("nothing was written: no answer that is asked for has a counterpart");
+    }
+    if (code == DONE && w->listing->ctl.json) {
+        return ctl_print_json(json_pack("{sO, sO, sO, sO}", "files", w->files, "skipped",
+                                        w->skipped, "left_out", w->left_out, "notes", w->notes));
+    }
+    if (code == DONE) {
+        print_notices(w);
+    }
+    return code;
+}
+
+/* ---- rows ----------------------------------------------------------------------------------- */
+
+/* Without those of other devices: the formats say of no row whose it is. */
+static json_t *only_class(struct writing *w, json_t *rows, const char *class)
+{
+    json_t *ours = json_array();
+    size_t i;
+    json_t *row;
+    json_array_foreach (rows, i, row) {
+        const char *its = json_string_value(json_object_get(row, "class"));
+        if (!class || !its || strcmp(class, its) == 0) {
+            json_array_append(ours, row);
+        } else {
+            writing_skip(w, row, "it is of another class of devices");
+        }
+    }
+    json_decref(rows);
+    return ours;
+}
+
+static int write_rows(struct writing *w, const char *format)
+{
+    int code = DONE;
+    struct ctl *c = &w->listing->ctl;
+    json_t *status = ctl_call(c, "status", NULL, &code);
+    json_t *rows = status ? ctl_list(c, "best", json_incref(w->listing->filter), &code) : NULL;
+    const char *arch = json_string_value(table_value(status, "device.arch"));
+    if (rows) {
+        rows = only_class(w, rows, json_string_value(table_value(status, "device.class")));
+        w->rows = rows;
+        code = strcmp(format, "aiter") == 0 ? aiter_write(w, arch && *arch ? arch : "unknown")
+                                            : unsloth_write(w);
+    }
+    json_decref(rows);
+    json_decref(status);
+    return code;
+}
+
+int export_foreign(struct listing *l, const char *format, const char *to)
+{
+    if (l->ctl.json && (!to || strcmp(to, "-") == 0)) {
+        return ctl_usage("--json says what was written, and that needs --to: stdout has the file");
+    }
+    struct writing w = {.listing = l, .to = to, .files = json_array(), .skipped = json_array(),
+                        .left_out = json_object(), .notes = json_array()};
+    int code = listing_find_key(l);
+    code = code ? code : write_rows(&w, format);
+    code = finish(&w, code);
+    json_decref(w.files);
+    json_decref(w.skipped);
+    json_decref(w.left_out);
+    json_decref(w.notes);
+    return code;
+}

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What was skipped on the way to or from a file of others: loudly, but once per reason. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+void notice_skip(json_t *skipped, const char *what, const char *why)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach (skipped, i, row) {
+        if (strcmp(json_string_value(json_object_get(row, "why")), why) == 0) {
+            json_int_t n = json_integer_value(json_object_get(row, "n"));
+            json_object_set_new(row, "n", json_integer(n + 1));
+            json_array_append_new(json_object_get(row, "all"), json_string(what));
+            return;
+        }
+    }
+    json_array_append_new(skipped, json_pack("{ss, si, ss, s[s]}", "why", why, "n", 1, "what", what,
+                                             "all", what));
+}
+
+void notices_print(const json_t *skipped)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach ((json_t *)(uintptr_t)skipped, i, row) {
+        json_int_t n = json_integer_value(json_object_get(row, "n"));
+        char *what = text_visible(show_plain(json_object_get(row, "what")));
+        char *why = text_visible(show_plain(json_object_get(row, "why")));
+        fprintf(stderr, "skipped %lld: %s%s (%s)\n", (long long)n, n > 1 ? "for example " : "",
+                what ? what : "", why ? why : "");
+        free(what);
+        free(why);
+    }
+}
+
+char *notice_names(const json_t *object)
+{
+    char *text = NULL;
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    const char *name, *comma = "";
+    json_t *v;
+    if (!f) {
+        return NULL;
+    }
+    json_object_foreach ((json_t *)(uintptr_t)object, name, v) {
+        fprintf(f, "%s%s", comma, name);
+        comma = ", ";
+    }
+    fclose(f);
+    return text;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+enum { FILE_MAX = 4 * 1024 * 1024 };
+
+/* Up to one byte more than may be; *n bytes and a NUL. */
+static char *read_some(FILE *in, size_t *n)
+{
+    char *text = malloc(FILE_MAX + 2);
+    if (text) {
+        *n = fread(text, 1, FILE_MAX + 1, in);
+        text[*n] = '\0';
+    }
+    return text;
+}
+
+char *foreign_read_file(const char *path)
+{
+    FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
+    size_t n = 0;
+    char *text = in ? read_some(in, &n) : NULL;
+    bool failed = !text || ferror(in);
+    if (failed) {
+        ctl_failed("cannot read %s: %s", path, strerror(errno));
+    } else if (n > FILE_MAX) {
+        failed = ctl_failed("%s is larger than %d MiB: no tuner writes such a file", path,
+                            FILE_MAX >> 20);
+    } else if (strlen(text) != n) {
+        int line = 1;
+        for (const char *c = text; *c; c++) {
+            line += *c == '\n';
+        }
+        failed = ctl_failed("%s, line %d: a NUL byte, which no text has", path, line);
+    }
+    if (in && in != stdin) {
+        fclose(in);
+    }
+    if (failed) {
+        free(text);
+        text = NULL;
+    }
+    return text;
+}
+
+/* ---- entries -------------------------------------------------------------------------------- */
+
+struct entry *entries_add(struct entries *e)
+{
+    if ((e->n & (e->n - 1)) == 0) { /* full at every power of two */
+        struct entry *all = realloc(e->all, (e->n ? 2 * e->n : 1) * sizeof(*all));
+        if (!all) {
+            return NULL;
+        }
+        e->all = all;
+    }
+    struct entry *x = &e->all[e->n++];
+    *x = (struct entry){.tile = {.split = 1, .tma_store = -1}};
+    return x;
+}
+
+void entries_deinit(struct entries *e)
+{
+    free(e->all);
+    json_decref(e->unused);
+    *e = (struct entries){0};
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Our configs as tiles, and tiles as configs of our kernels. A tile is what all block-tiled kernels
+ * have in common: three blocks, warps that multiply one tile, stages. What only steers a kernel of
+ * ours (the order of tiles, buffers of output) is left out and counted; what another kernel cannot
+ * do at all makes the config one without counterpart.
+ *
+ * The other way a tile is a wish: the reduction's block becomes one that the kernel has, with as
+ * many bytes in flight, and then come ever fewer stages, since the daemon knows what fits.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+enum { BLOCK_LEAST = 16, LOADING_WARPS = 4, PINGPONG_WARPS = 4, STAGES_LEAST = 2, STAGES_MOST = 8 };
+enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
+
+/* ---- ours to theirs ------------------------------------------------------------------------- */
+
+/* What a tile says, or what is judged by itself. */
+static const char *const told[] = {
+    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K",  "num_warps",   "num_stages",
+    "GROUP_SIZE_M",   "NUM_KSPLIT",      "permute_x",     "permute_y",   "fuse_mul_post",
+    "use_tma_load_x", "use_tma_load_dy", "use_tma_store", "permute_copy", "cluster_shape_mn",
+    "use_tma_load_w", "flatten",
+};
+
+static bool is_told(const char *name)
+{
+    for (size_t i = 0; i < COUNT(told); i++) {
+        if (strcmp(told[i], name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX])
+{
+    const struct {
+        const char *name;
+        int64_t *to;
+        bool block;
+    } sizes[] = {{"BLOCK_SIZE_M", &out->m, true}, {"BLOCK_SIZE_N", &out->n, true},
+                 {"BLOCK_SIZE_K", &out->k, true}, {"num_warps", &out->warps, false},
+                 {"num_stages", &out->stages, false}};
+    for (size_t i = 0; i < COUNT(sizes); i++) {
+        const json_t *v = json_object_get(config, sizes[i].name);
+        if (!json_is_integer(v)) {
+            snprintf(why, WHY_MAX, "its kernel has no %s", sizes[i].name);
+            return false;
+        }
+        int64_t x = *sizes[i].to = json_integer_value(v);
+        if (sizes[i].block && (x < BLOCK_LEAST || (x & (x - 1)))) {
+            snprintf(why, WHY_MAX, "%s=%lld: their blocks are powers of two from %d on",
+                     sizes[i].name, (long long)x, BLOCK_LEAST);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool read_switches(const json_t *config, struct tile *out, char why[WHY_MAX])
+{
+    json_int_t split = json_integer_value(json_object_get(config, "NUM_KSPLIT"));
+    const char *cluster = json_string_value(json_object_get(config, "cluster_shape_mn"));
+    const char *schedule = json_string_value(json_object_get(config, "schedule"));
+    const json_t *store = json_object_get(config, "use_tma_store");
+    if (cluster && strcmp(cluster, "1x1") != 0) {
+        snprintf(why, WHY_MAX, "cluster_shape_mn=%.32s: they have no clusters", cluster);
+    } else if (json_is_true(json_object_get(config, "permute_copy"))) {
+        snprintf(why, WHY_MAX, "permute_copy=true: they do not gather in a kernel of its own");
+    } else {
+        /* Warpgroups of pingpong have a tile each; of the others, all but the loading one share. */
+        bool pingpong = schedule && strcmp(schedule, "pingpong") == 0;
+        out->warps = pingpong ? PINGPONG_WARPS : out->warps - (schedule ? LOADING_WARPS : 0);
+        out->group = json_integer_value(json_object_get(config, "GROUP_SIZE_M"));
+        out->split = split > 0 ? split : 1;
+        out->tma_store = store ? json_is_true(store) : -1;
+        return true;
+    }
+    return false;
+}
+
+bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX])
+{
+    *out = (struct tile){.split = 1, .tma_store = -1};
+    if (!read_sizes(config, out, why) || !read_switches(config, out, why)) {
+        return false;
+    }
+    const char *name;
+    json_t *v;
+    json_object_foreach ((json_t *)(uintptr_t)config, name, v) {
+        if (!is_told(name)) {
+            json_int_t n = json_integer_value(json_object_get(left_out, name));
+            json_object_set_new(left_out, name, json_integer(n + 1));
+        }
+    }
+    return true;
+}
+
+/* ---- theirs to ours ------------------------------------------------------------------------- */
+
+/* The block that tiles the dimension which the mode sums over. */
+static int64_t *depth_of(struct tile *t, const char *mode)
+{
+    return strcmp(mode, "dX") == 0 ? &t->n : strcmp(mode, "dW") == 0 ? &t->m : &t->k;
+}
+
+/* As many bytes in flight with another depth. */
+static void set_depth(struct tile *t, const char *mode, int64_t depth)
+{
+    int64_t *is = depth_of(t, mode);
+    t->stages = t->stages * *is / depth;
+    *is = depth;
+}
+
+static json_t *blocks_of(const struct tile *t)
+{
+    return json_pack("{sI, sI, sI, sI, sI}", "BLOCK_SIZE_M", (json_int_t)t->m, "BLOCK_SIZE_N",
+                     (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k, "num_stages",
+                     (json_int_t)t->stages, "GROUP_SIZE_M",
+                     (json_int_t)(t->group > 0 ? t->group : GROUP_DEFAULT));
+}
+
+/* Parts of sums are added up by threads: no store by TMA, and none of the schedules beside. */
+static void add_split(json_t *config, const struct tile *t)
+{
+    json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
+    if (t->split > 1) {
+        json_object_set_new(config, "use_tma_store", json_false());
+        json_object_set_new(config, "tile_scheduler", json_string("static"));
+    }
+}
+
+static void add_hopper(json_t *out, const struct tile *t)
+{
+    static const char *const schedules[] = {"cooperative", "pingpong"};
+    for (size_t i = 0; i < (t->split > 1 ? 1 : COUNT(schedules)); i++) {
+        bool pingpong = i == 1;
+        int64_t warps = pingpong ? 2 * PINGPONG_WARPS + LOADING_WARPS : t->warps + LOADING_WARPS;
+        json_t *config = blocks_of(t);
+        json_object_set_new(config, "num_warps", json_integer(warps));
+        json_object_set_new(config, "schedule", json_string(schedules[i]));
+        if (t->tma_store >= 0) {
+            json_object_set_new(config, "use_tma_store", json_boolean(t->tma_store));
+        }
+        add_split(config, t);
+        json_array_append_new(out, config);
+    }
+}
+
+static void add_portable(json_t *out, const struct tile *t)
+{
+    json_t *config = blocks_of(t);
+    json_object_set_new(config, "num_warps", json_integer(t->warps));
+    if (t->split > 1) { /* for the daemon to refuse: its configs do not name it otherwise */
+        json_object_set_new(config, "NUM_KSPLIT", json_integer(t->split));
+    }
+    json_array_append_new(out, config);
+}
+
+json_t *tile_configs(const struct tile *t, const char *target, const char *mode)
+{
+    json_t *out = json_array();
+    struct tile near = *t;
+    bool hopper = strcmp(target, "hopper") == 0;
+    if (!hopper && strcmp(target, "portable") != 0) {
+        return out;
+    }
+    if (hopper || *depth_of(&near, mode) > PORTABLE_DEPTH_MOST) {
+        set_depth(&near, mode, hopper ? HOPPER_DEPTH : PORTABLE_DEPTH_MOST);
+    }
+    near.stages = near.stages > STAGES_MOST    ? STAGES_MOST
+                  : near.stages < STAGES_LEAST ? STAGES_LEAST
+                                               : near.stages;
+    for (; near.stages >= STAGES_LEAST; near.stages--) {
+        (hopper ? add_hopper : add_portable)(out, &near);
+    }
+    return out;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writes the CSV of Unsloth's MoE tuning: what was measured of one problem, the best speedup first.
+ * The format says neither shape nor device, so file names do; its times are milliseconds; its
+ * torch_time is the baseline, and ours is the run's reference kernel. Configs that differ only in
+ * what the format cannot say become one row, the fastest's.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "client/ctl/formats.h"
+
+struct row {
+    char *head; /* owned: the columns of the config */
+    double baseline_ms, ms, speedup;
+};
+struct table {
+    struct row *all; /* owned */
+    size_t n;
+};
+
+static const char *const shared_columns =
+    "BLOCK_SIZE_M,BLOCK_SIZE_N,BLOCK_SIZE_K,num_warps,num_stages,flatten,permute_x,permute_y,"
+    "fuse_mul_post,use_tma_store";
+
+static const struct format_mode {
+    const char *name;
+    const char *loads[2];
+} format_modes[] = {
+    {"forward", {"use_tma_load_w", "use_tma_load_x"}},
+    {"dX", {"use_tma_load_dy", "use_tma_load_w"}},
+    {"dW", {"use_tma_load_dy", "use_tma_load_x"}},
+};
+
+static const struct format_mode *mode_of(const json_t *problem)
+{
+    const char *mode = json_string_value(json_object_get(problem, "mode"));
+    for (size_t i = 0; mode && i < COUNT(format_modes); i++) {
+        if (strcmp(format_modes[i].name, mode) == 0) {
+            return &format_modes[i];
+        }
+    }
+    return NULL;
+}
+
+void number_text(double v, char out[40])
+{
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(out, 40, "%.*g", digits, v);
+        if (strtod(out, NULL) == v) {
+            break;
+        }
+    }
+    if (!strpbrk(out, ".e")) {
+        strcat(out, ".0"); /* a column of floats, as its readers expect */
+    }
+}
+
+/* ---- one row -------------------------------------------------------------------------------- */
+
+static bool flag(const json_t *object, const char *name)
+{
+    return json_is_true(json_object_get(object, name));
+}
+
+static const char *word(bool v)
+{
+    return v ? "True" : "False";
+}
+
+/* The Hopper kernel loads by TMA what is contiguous, whether its config says so or not. */
+static bool loads(const json_t *problem, const json_t *config, const char *name)
+{
+    const json_t *said = json_object_get(config, name);
+    bool gathered = (strcmp(name, "use_tma_load_x") == 0 && flag(problem, "permute_x")) ||
+                    (strcmp(name, "use_tma_load_dy") == 0 && flag(problem, "permute_y"));
+    return said ? json_is_true(said) : json_object_get(config, "schedule") && !gathered;
+}
+
+static char *head_of(const json_t *problem, const json_t *config, const struct tile *t,
+                     const struct format_mode *mode)
+{
+    char *text;
+    int n = asprintf(&text, "%lld,%lld,%lld,%lld,%lld,True,%s,%s,%s,%s,%s,%s", (long long)t->m,
+                     (long long)t->n, (long long)t->k, (long long)t->warps, (long long)t->stages,
+                     word(flag(problem, "permute_x")), word(flag(problem, "permute_y")),
+                     word(flag(problem, "fuse_mul_post")), word(t->tma_store > 0),
+                     word(loads(problem, config, mode->loads[0])),
+                     word(loads(problem, config, mode->loads[1])));
+    return n < 0 ? NULL : text;
+}
+
+static void add_row(struct table *t, char *head, double us, double ratio)
+{
+    struct row row = {head, us / ratio / 1e3, us / 1e3, 1 / ratio};
+    for (size_t i = 0; i < t->n; i++) {
+        struct row *old = &t->all[i];
+        if (strcmp(old->head, head) == 0) {
+            struct row slower = row.speedup > old->speedup ? *old : row;
+            *old = row.speedup > old->speedup ? row : *old;
+            free(slower.head);
+            return;
+        }
+    }
+    t->all[t->n++] = row;
+}
+
+/* ---- the rows of a problem ------------------------------------------------------------------ */
+
+static bool is_ok(const json_t *trial)
+{
+    const char *status = json_string_value(json_object_get(trial, "status"));
+    return status && strcmp(status, "ok") == 0;
+}
+
+/* A config's last word: a time over none, that of the finals over that of the first round, then the
+ * newest. */
+static bool outdoes(const json_t *a, const json_t *b)
+{
+    if (is_ok(a) != is_ok(b)) {
+        return is_ok(a);
+    }
+    const char *x = json_string_value(json_object_get(a, "stage"));
+    const char *y = json_string_value(json_object_get(b, "stage"));
+    bool first_a = x && strcmp(x, "measure") == 0, first_b = y && strcmp(y, "measure") == 0;
+    json_int_t i = json_integer_value(json_object_get(a, "id"));
+    json_int_t k = json_integer_value(json_object_get(b, "id"));
+    return first_a != first_b ? first_b : i > k;
+}
+
+/* {config's text: its trial} */
+static json_t *last_words(const json_t *trials)
+{
+    json_t *last = json_object();
+    size_t i;
+    json_t *trial;
+    json_array_foreach ((json_t *)(uintptr_t)trials, i, trial) {
+        char *config = show_config(json_object_get(trial, "config"));
+        const json_t *old = json_object_get(last, config ? config : "");
+        if (config && (!old || outdoes(trial, old))) {
+            json_object_set(last, config, trial);
+        }
+        free(config);
+    }
+    return last;
+}
+
+static void take_trial(struct writing *w, struct table *t, const json_t *best,
+                       const json_t *trial)
+{
+    const json_t *problem = json_object_get(best, "problem");
+    const json_t *config = json_object_get(trial, "config");
+    double us = json_number_value(json_object_get(trial, "time_us"));
+    double ratio = json_number_value(json_object_get(trial, "ratio"));
+    struct tile tile;
+    char why[WHY_MAX] = "no time beside a reference kernel's was kept";
+    const char *status = json_string_value(json_object_get(trial, "status"));
+    if (status && strcmp(status, "aborted") == 0) {
+        snprintf(why, sizeof(why), "it was stopped early, being slower");
+    } else if (!is_ok(trial)) {
+        snprintf(why, sizeof(why), "it failed: %.32s", status ? status : "");
+    }
+    bool timed = is_ok(trial) && us > 0 && ratio > 0 && isfinite(us / ratio);
+    bool can = timed && tile_of_config(config, &tile, w->left_out, why);
+    if (can && tile.split > 1) {
+        snprintf(why, sizeof(why), "NUM_KSPLIT is not 1: their kernels do not split sums");
+    }
+    if (!can || tile.split > 1) {
+        char *text = show_config(config);
+        notice_skip(w->skipped, text ? text : "", why);
+        free(text);
+        return;
+    }
+    if (tile.group > 0) {
+        json_object_set_new(w->left_out, "GROUP_SIZE_M", json_true());
+    }
+    char *head = head_of(problem, config, &tile, mode_of(problem));
+    if (head) {
+        add_row(t, head, us, ratio);
+    }
+}
+
+static int best_first(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    return x->speedup != y->speedup ? (x->speedup < y->speedup) - (x->speedup > y->speedup)
+                                    : strcmp(x->head, y->head);
+}
+
+static char *text_of(const struct table *t, const struct format_mode *mode)
+{
+    char *text = NULL, numbers[3][40];
+    size_t length;
+    FILE *f = open_memstream(&text, &length);
+    if (!f) {
+        return NULL;
+    }
+    fprintf(f, "%s,%s,%s,torch_time,triton_time,speedup\n", shared_columns, mode->loads[0],
+            mode->loads[1]);
+    for (size_t i = 0; i < t->n; i++) {
+        const struct row *r = &t->all[i];
+        number_text(r->baseline_ms, numbers[0]);
+        number_text(r->ms, numbers[1]);
+        number_text(r->speedup, numbers[2]);
+        fprintf(f, "%s,%s,%s,%s\n", r->head, numbers[0], numbers[1], numbers[2]);
+    }
+    fclose(f);
+    return text;
+}
+
+/* ---- files ---------------------------------------------------------------------------------- */
+
+static char *path_of(const char *folder, const json_t *best)
+{
+    const json_t *p = json_object_get(best, "problem");
+    const json_int_t sizes[] = {json_integer_value(json_object_get(p, "experts")),
+                                json_integer_value(json_object_get(p, "topk")),
+                                json_integer_value(json_object_get(p, "M")),
+                                json_integer_value(json_object_get(p, "N")),
+                                json_integer_value(json_object_get(p, "K"))};
+    const char *dtype = json_string_value(json_object_get(p, "dtype_in"));
+    const char *key = json_string_value(json_object_get(best, "key"));
+    char *path;
+    int n = asprintf(&path, "%s/%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
+                     mode_of(p)->name, (long long)sizes[0], (long long)sizes[1],
+                     (long long)sizes[2], (long long)sizes[3], (long long)sizes[4],
+                     dtype ? dtype : "", flag(p, "permute_x") ? "_permute_x" : "",
+                     flag(p, "permute_y") ? "_permute_y" : "",
+                     flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
+    return n < 0 ? NULL : path;
+}
+
+static int save(struct writing *w, struct table *t, const json_t *best, bool folder)
+{
+    qsort(t->all, t->n, sizeof(*t->all), best_first);
+    char *path = folder ? path_of(w->to, best) : strdup(w->to ? w->to : "-");
+    char *text = text_of(t, mode_of(json_object_get(best, "problem")));
+    int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
+    if (code == DONE) {
+        json_array_append_new(w->files, json_pack("{ss, sI, sO, sO}", "path", path, "rows",
+                                                  (json_int_t)t->n, "key",
+                                                  json_object_get(best, "key"), "problem",
+                                                  json_object_get(best, "problem")));
+    }
+    free(path);
+    free(text);
+    return code;
+}
+
+static int write_one(struct writing *w, const json_t *best, bool folder)
+{
+    const json_t *problem = json_object_get(best, "problem");
+    if (!mode_of(problem) || flag(problem, "accumulate")) {
+        writing_skip(w, best, mode_of(problem) ? "their kernels do not add to their output"
+                                               : "the format is of grouped GEMMs only");
+        return DONE;
+    }
+    int code = DONE;
+    json_t *trials = ctl_list(&w->listing->ctl, "trials",
+                              json_pack("{sO}", "key", json_object_get(best, "key")), &code);
+    json_t *last = trials ? last_words(trials) : NULL;
+    struct table t = {.all = calloc(json_object_size(last) + 1, sizeof(struct row))};
+    const char *config;
+    json_t *trial;
+    json_object_foreach (last, config, trial) {
+        take_trial(w, &t, best, trial);
+    }
+    if (code == DONE && t.n > 0) {
+        code = save(w, &t, best, folder);
+    } else if (code == DONE) {
+        writing_skip(w, best, "nothing that was measured of it has a counterpart");
+    }
+    for (size_t i = 0; i < t.n; i++) {
+        free(t.all[i].head);
+    }
+    free(t.all);
+    json_decref(last);
+    json_decref(trials);
+    return code;
+}
+
+int unsloth_write(struct writing *w)
+{
+    size_t n = json_array_size(w->rows), length = w->to ? strlen(w->to) : 0;
+    struct stat s;
+    bool folder = w->to && strcmp(w->to, "-") != 0 &&
+                  (n > 1 || w->to[length - 1] == '/' || (stat(w->to, &s) == 0 && S_ISDIR(s.st_mode)));
+    if (n > 1 && !folder) {
+        return ctl_usage("this is about %zu problems, and such a CSV is about one: give --to DIR, or "
+                         "say which problem", n);
+    }
+    json_array_append_new(w->notes, json_string(
+        "torch_time is the time of the run's reference kernel, which is the analytic default, not "
+        "torch's; times are milliseconds"));
+    int code = DONE;
+    for (size_t i = 0; i < n && code == DONE; i++) {
+        code = write_one(w, json_array_get(w->rows, i), folder);
+    }
+    return code;
+}
