@@ -77,7 +77,8 @@ static json_t *entry_of(const struct tile *t)
                      "BLOCK_SIZE_N", (json_int_t)t->n, "BLOCK_SIZE_K", (json_int_t)t->k,
                      "GROUP_SIZE_M", (json_int_t)(t->group > 0 ? t->group : 1), "num_warps",
                      (json_int_t)t->warps, "num_stages", (json_int_t)t->stages, "waves_per_eu", 0,
-                     "matrix_instr_nonkdim", 0, "cache_modifier", "NUM_KSPLIT", (json_int_t)t->split);
+                     "matrix_instr_nonkdim", 0, "cache_modifier", "NUM_KSPLIT",
+                     (json_int_t)t->split);
 }
 
 /* ---- classes -------------------------------------------------------------------------------- */
@@ -236,8 +237,9 @@ int aiter_write(struct writing *w, const char *arch)
     json_array_foreach (w->rows, i, best) {
         take(w, files, best);
     }
-    json_array_append_new(w->notes, json_string(
-        "waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
+    json_array_append_new(
+        w->notes,
+        json_string("waves_per_eu and matrix_instr_nonkdim are 0: of another vendor's devices"));
     int code = json_object_size(files) ? save_all(w, arch, files) : DONE;
     json_decref(files);
     return code;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Reads aiter's JSON of a GEMM: one config for each class of M. The file's name says N and K. Three
- * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; before that small, medium_M32/64/128, large,
- * xlarge, any; and before that small_M, medium_M, large_M, whose bounds no file says. What lies
- * between two medium classes is rounded up.
+ * schemes of classes are in use: M_LEQ_x, M_GEQ_x, any; before that small, medium_M32/64/128,
+ * large, xlarge, any; and before that small_M, medium_M, large_M, whose bounds no file says. What
+ * lies between two medium classes is rounded up.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,11 +17,11 @@ static const struct {
     const char *name;
     bool required, used;
 } params[] = {
-    {"BLOCK_SIZE_M", true, true},  {"BLOCK_SIZE_N", true, true},
-    {"BLOCK_SIZE_K", true, true},  {"GROUP_SIZE_M", true, true},
-    {"num_warps", true, true},     {"num_stages", true, true},
-    {"NUM_KSPLIT", false, true},   {"waves_per_eu", false, false},
-    {"kpack", false, false},       {"matrix_instr_nonkdim", false, false},
+    {"BLOCK_SIZE_M", true, true},     {"BLOCK_SIZE_N", true, true},
+    {"BLOCK_SIZE_K", true, true},     {"GROUP_SIZE_M", true, true},
+    {"num_warps", true, true},        {"num_stages", true, true},
+    {"NUM_KSPLIT", false, true},      {"waves_per_eu", false, false},
+    {"kpack", false, false},          {"matrix_instr_nonkdim", false, false},
     {"cache_modifier", false, false},
 };
 
@@ -30,8 +30,8 @@ static const struct {
 static const struct {
     const char *name;
     int64_t most, bound;
-} words[] = {{"small", 31, 16},          {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
-             {"medium_M128", 128, 128},  {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
+} words[] = {{"small", 31, 16},         {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
+             {"medium_M128", 128, 128}, {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
 
 struct reading {
     const char *path, *text;
@@ -181,8 +181,9 @@ static int check_param(const struct reading *r, const char *class, const char *n
 static int check_entry(const struct reading *r, const char *class, const json_t *value)
 {
     if (scheme_of(class) < 0) {
-        return refuse(r, class, NULL, "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
-                                      "medium_M32, large, xlarge, ...");
+        return refuse(r, class, NULL,
+                      "no class of M: M_LEQ_64, M_GEQ_8192, any, small, "
+                      "medium_M32, large, xlarge, ...");
     }
     if (!json_is_object(value)) {
         return refuse(r, class, NULL, "an object with the config is wanted");
@@ -217,10 +218,14 @@ static int take_entry(const struct reading *r, const char *class, const json_t *
     if (!e) {
         return code ? code : ctl_failed("no memory");
     }
-    e->tile = (struct tile){.m = number(v, "BLOCK_SIZE_M"), .n = number(v, "BLOCK_SIZE_N"),
-                            .k = number(v, "BLOCK_SIZE_K"), .warps = number(v, "num_warps"),
-                            .stages = number(v, "num_stages"), .group = number(v, "GROUP_SIZE_M"),
-                            .split = 1, .tma_store = -1};
+    e->tile = (struct tile){.m = number(v, "BLOCK_SIZE_M"),
+                            .n = number(v, "BLOCK_SIZE_N"),
+                            .k = number(v, "BLOCK_SIZE_K"),
+                            .warps = number(v, "num_warps"),
+                            .stages = number(v, "num_stages"),
+                            .group = number(v, "GROUP_SIZE_M"),
+                            .split = 1,
+                            .tma_store = -1};
     e->line = line_of(r, class, NULL);
     snprintf(e->class, sizeof(e->class), "%s", class);
     if (json_object_get(v, "NUM_KSPLIT")) {

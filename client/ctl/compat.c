@@ -4,8 +4,9 @@
  *
  * Unsloth's: three blocks, warps, stages, one switch for both TMA loads of the mode, and one for
  * both permutes: 432 configs a mode. Its rules, in its order, then drop whatever permutes, since no
- * config may permute both sides: 216 are left, and none of them is that of an MoE layer's own GEMMs.
- * Our own spaces treat each switch by itself, which is why this one has a command of its own.
+ * config may permute both sides: 216 are left, and none of them is that of an MoE layer's own
+ * GEMMs. Our own spaces treat each switch by itself, which is why this one has a command of its
+ * own.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,9 +100,9 @@ static json_t *param_rows(void)
             int v = params[i].values[k];
             json_array_append_new(values, params[i].flag ? json_boolean(v) : json_integer(v));
         }
-        json_array_append_new(rows, json_pack("{ss, sb, so, ss}", "name", params[i].name,
-                                              "run_time", 0, "values", values, "help",
-                                              params[i].help));
+        json_array_append_new(rows,
+                              json_pack("{ss, sb, so, ss}", "name", params[i].name, "run_time", 0,
+                                        "values", values, "help", params[i].help));
     }
     return rows;
 }

@@ -2,8 +2,8 @@
 /*
  * import --format: configs of other tuners as hints. All files are read and judged before the first
  * row is sent, so that a bad line of the last file leaves the database as it was. A key keeps one
- * hint: of several configs for a problem it is the fastest that a kernel of this device can be like.
- * Times of other kernels, measured elsewhere, are not times of ours: the rows have none.
+ * hint: of several configs for a problem it is the fastest that a kernel of this device can be
+ * like. Times of other kernels, measured elsewhere, are not times of ours: the rows have none.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,20 +14,20 @@
 enum { LIST_MAX = 4096 }; /* more than AITER_CLASSES_MAX numbers need */
 
 struct importing {
-    struct ctl *ctl;     /* borrowed */
-    const char *path;    /* borrowed: of this file */
+    struct ctl *ctl;  /* borrowed */
+    const char *path; /* borrowed: of this file */
     bool aiter;
     struct entries entries; /* owned: of this file */
-    json_t *rows;        /* owned: what will be sent */
-    json_t *skipped;     /* owned */
-    json_t *keys;        /* owned: that have a hint already */
+    json_t *rows;           /* owned: what will be sent */
+    json_t *skipped;        /* owned */
+    json_t *keys;           /* owned: that have a hint already */
 };
 
 static void skip(struct importing *x, int line, const json_t *problem, const char *why)
 {
     char *text = problem ? text_of_json(problem) : NULL, *what;
-    int n = asprintf(&what, "%s, line %d%s%s", x->path, line, text ? ", for " : "",
-                     text ? text : "");
+    int n =
+        asprintf(&what, "%s, line %d%s%s", x->path, line, text ? ", for " : "", text ? text : "");
     if (n >= 0) {
         notice_skip(x->skipped, what, why);
         free(what);
@@ -73,9 +73,9 @@ static const char *disagreement(const struct importing *x, const struct entry *e
 static int judge(struct importing *x, const json_t *problem, const json_t *config,
                  const char *target, char why[WHY_MAX], int *code)
 {
-    json_t *verdict = ctl_call(x->ctl, "check",
-                               json_pack("{sO, sO, ss}", "problem", problem, "config", config,
-                                         "target", target), code);
+    json_t *verdict = ctl_call(
+        x->ctl, "check",
+        json_pack("{sO, sO, ss}", "problem", problem, "config", config, "target", target), code);
     int valid = verdict ? json_is_true(json_object_get(verdict, "valid")) : -1;
     const char *message = json_string_value(json_object_get(verdict, "message"));
     if (why && message) {
@@ -85,8 +85,9 @@ static int judge(struct importing *x, const json_t *problem, const json_t *confi
     return valid;
 }
 
-/* The first of the configs that is valid, a new reference; or NULL, and what was said of the nearest.
- * What a tile does not say is as in `base`, the best that is known so far, or left to the kernel. */
+/* The first of the configs that is valid, a new reference; or NULL, and what was said of the
+ * nearest. What a tile does not say is as in `base`, the best that is known so far, or left to the
+ * kernel. */
 static json_t *first_valid(struct importing *x, const json_t *configs, const json_t *problem,
                            const struct known *known, char why[WHY_MAX], int *code)
 {
@@ -128,7 +129,8 @@ static bool take_entry(struct importing *x, const struct entry *e, const json_t 
     const char *mode = json_string_value(json_object_get(problem, "mode"));
     snprintf(why, sizeof(why), "the kernels of target %s have no such tiles", known->target);
     const char *cannot = disagreement(x, e, problem);
-    json_t *configs = cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward");
+    json_t *configs =
+        cannot ? NULL : tile_configs(&e->tile, known->target, mode ? mode : "forward");
     json_t *config = cannot ? NULL : first_valid(x, configs, problem, known, why, code);
     if (config) {
         json_array_append_new(x->rows, row_of(problem, config));
@@ -189,8 +191,9 @@ static int find_known(struct importing *x, const json_t *problem, json_t *answer
     json_t *verdict = NULL;
     known->config = json_object_get(answer, "config");
     if (!target) {
-        verdict = ctl_call(x->ctl, "check",
-                           json_pack("{sO, sO}", "problem", problem, "config", known->config), &code);
+        verdict =
+            ctl_call(x->ctl, "check",
+                     json_pack("{sO, sO}", "problem", problem, "config", known->config), &code);
         target = json_string_value(json_object_get(verdict, "target"));
     }
     snprintf(known->target, sizeof(known->target), "%s", target ? target : "");
@@ -207,8 +210,8 @@ static int take_problem(struct importing *x, const json_t *problem)
         return DONE;
     }
     int code = DONE;
-    json_t *answer = ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait",
-                                                       "cached"), &code);
+    json_t *answer =
+        ctl_call(x->ctl, "get", json_pack("{sO, ss}", "problem", problem, "wait", "cached"), &code);
     if (!answer) {
         return code;
     }
@@ -222,10 +225,12 @@ static int take_problem(struct importing *x, const json_t *problem)
         return code;
     }
     if (tier && strcmp(tier, "exact") == 0) {
-        skip(x, 1, problem, "it has an answer that was measured here, which a hint does not replace");
+        skip(x, 1, problem,
+             "it has an answer that was measured here, which a hint does not replace");
     } else if (key && json_object_get(x->keys, key)) {
-        skip(x, 1, problem, "it has a hint already: of another problem of its bucket, or of a file "
-                            "before this");
+        skip(x, 1, problem,
+             "it has a hint already: of another problem of its bucket, or of a file "
+             "before this");
     } else {
         code = take_entries(x, problem, &known);
     }
@@ -249,8 +254,9 @@ static void bounds_list(struct importing *x, char out[LIST_MAX])
         if (bound > 0 && n + 24 < LIST_MAX) {
             n += (size_t)snprintf(out + n, LIST_MAX - n, "%s%lld", n ? "," : "", (long long)bound);
         } else {
-            skip(x, e->line, NULL, "its class of M has no upper bound: say with --m for which M it is "
-                                   "wanted");
+            skip(x, e->line, NULL,
+                 "its class of M has no upper bound: say with --m for which M it is "
+                 "wanted");
         }
     }
 }
@@ -380,8 +386,11 @@ static int send_rows(struct importing *x, bool dry_run)
 int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
                    bool dry_run)
 {
-    struct importing x = {.ctl = ctl, .aiter = strcmp(format, "aiter") == 0, .rows = json_array(),
-                          .skipped = json_array(), .keys = json_object()};
+    struct importing x = {.ctl = ctl,
+                          .aiter = strcmp(format, "aiter") == 0,
+                          .rows = json_array(),
+                          .skipped = json_array(),
+                          .keys = json_object()};
     int code = read_all(&x, paths, n);
     code = code ? code : ctl_connect(ctl);
     for (size_t i = 0; i < n && code == DONE; i++) {

@@ -149,8 +149,12 @@ int export_foreign(struct listing *l, const char *format, const char *to)
     if (l->ctl.json && (!to || strcmp(to, "-") == 0)) {
         return ctl_usage("--json says what was written, and that needs --to: stdout has the file");
     }
-    struct writing w = {.listing = l, .to = to, .files = json_array(), .skipped = json_array(),
-                        .left_out = json_object(), .notes = json_array()};
+    struct writing w = {.listing = l,
+                        .to = to,
+                        .files = json_array(),
+                        .skipped = json_array(),
+                        .left_out = json_object(),
+                        .notes = json_array()};
     int code = listing_find_key(l);
     code = code ? code : write_rows(&w, format);
     code = finish(&w, code);

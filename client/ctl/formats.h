@@ -36,8 +36,8 @@ struct tile {
 /* The tile of a config of ours. False, and why: it has no counterpart. The names of parameters that
  * have none, but only steer the kernel, are added to the object `left_out` (name: count). */
 bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, char why[WHY_MAX]);
-/* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, the nearest
- * first: a JSON array; empty when that target has no such tile. */
+/* Configs of the kernels `target` for a problem of `mode` that come nearest to the tile, the
+ * nearest first: a JSON array; empty when that target has no such tile. */
 json_t *tile_configs(const struct tile *t, const char *target, const char *mode);
 
 /* ---- notices.c ------------------------------------------------------------------------------ */
@@ -57,16 +57,16 @@ char *foreign_read_file(const char *path);
 struct entry {
     struct tile tile;
     int line;
-    double speedup;                            /* Unsloth: rows are tried from the best down */
-    bool permute_x, permute_y, fuse_mul_post;  /* Unsloth: must be the problem's */
-    char class[32];                            /* aiter: of M; "" otherwise */
+    double speedup;                           /* Unsloth: rows are tried from the best down */
+    bool permute_x, permute_y, fuse_mul_post; /* Unsloth: must be the problem's */
+    char class[32];                           /* aiter: of M; "" otherwise */
 };
 struct entries {
     struct entry *all; /* owned */
     size_t n;
-    char mode[16];    /* that the file is about */
+    char mode[16];          /* that the file is about */
     int64_t n_size, k_size; /* aiter: of the file's name; 0: not said */
-    json_t *unused;   /* owned: what the file says and no kernel of ours knows (name: count) */
+    json_t *unused; /* owned: what the file says and no kernel of ours knows (name: count) */
 };
 void entries_deinit(struct entries *e);
 struct entry *entries_add(struct entries *e);
@@ -92,7 +92,8 @@ struct writing {
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);
-/* Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout. */
+/* Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout.
+ */
 int writing_save(const char *path, const char *text);
 /* Begins a row of `skipped` with the key and the problem. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);

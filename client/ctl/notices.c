@@ -19,8 +19,8 @@ void notice_skip(json_t *skipped, const char *what, const char *why)
             return;
         }
     }
-    json_array_append_new(skipped, json_pack("{ss, si, ss, s[s]}", "why", why, "n", 1, "what", what,
-                                             "all", what));
+    json_array_append_new(
+        skipped, json_pack("{ss, si, ss, s[s]}", "why", why, "n", 1, "what", what, "all", what));
 }
 
 void notices_print(const json_t *skipped)

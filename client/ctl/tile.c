@@ -20,8 +20,8 @@ enum { HOPPER_DEPTH = 64, PORTABLE_DEPTH_MOST = 128, GROUP_DEFAULT = 8 };
 
 /* What a tile says, or what is judged by itself. */
 static const char *const told[] = {
-    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K",  "num_warps",   "num_stages",
-    "GROUP_SIZE_M",   "NUM_KSPLIT",      "permute_x",     "permute_y",   "fuse_mul_post",
+    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K",  "num_warps",    "num_stages",
+    "GROUP_SIZE_M",   "NUM_KSPLIT",      "permute_x",     "permute_y",    "fuse_mul_post",
     "use_tma_load_x", "use_tma_load_dy", "use_tma_store", "permute_copy", "cluster_shape_mn",
     "use_tma_load_w", "flatten",
 };
@@ -42,8 +42,10 @@ static bool read_sizes(const json_t *config, struct tile *out, char why[WHY_MAX]
         const char *name;
         int64_t *to;
         bool block;
-    } sizes[] = {{"BLOCK_SIZE_M", &out->m, true}, {"BLOCK_SIZE_N", &out->n, true},
-                 {"BLOCK_SIZE_K", &out->k, true}, {"num_warps", &out->warps, false},
+    } sizes[] = {{"BLOCK_SIZE_M", &out->m, true},
+                 {"BLOCK_SIZE_N", &out->n, true},
+                 {"BLOCK_SIZE_K", &out->k, true},
+                 {"num_warps", &out->warps, false},
                  {"num_stages", &out->stages, false}};
     for (size_t i = 0; i < COUNT(sizes); i++) {
         const json_t *v = json_object_get(config, sizes[i].name);

@@ -264,8 +264,9 @@ static int import(struct transfer *t)
     const char *modes = problems_only_modes(&t->listing.problems);
     json_t *document;
     if (!modes || *modes || t->dry_run) {
-        return ctl_usage("our own files say which problems their rows are of: options for that, and "
-                         "--dry-run, go with --format unsloth or aiter");
+        return ctl_usage(
+            "our own files say which problems their rows are of: options for that, and "
+            "--dry-run, go with --format unsloth or aiter");
     }
     json_t *rows = read_export(t->paths[0], &document);
     if (!rows) {

@@ -148,8 +148,7 @@ static json_t *last_words(const json_t *trials)
     return last;
 }
 
-static void take_trial(struct writing *w, struct table *t, const json_t *best,
-                       const json_t *trial)
+static void take_trial(struct writing *w, struct table *t, const json_t *best, const json_t *trial)
 {
     const json_t *problem = json_object_get(best, "problem");
     const json_t *config = json_object_get(trial, "config");
@@ -216,20 +215,19 @@ static char *text_of(const struct table *t, const struct format_mode *mode)
 static char *path_of(const char *folder, const json_t *best)
 {
     const json_t *p = json_object_get(best, "problem");
-    const json_int_t sizes[] = {json_integer_value(json_object_get(p, "experts")),
-                                json_integer_value(json_object_get(p, "topk")),
-                                json_integer_value(json_object_get(p, "M")),
-                                json_integer_value(json_object_get(p, "N")),
-                                json_integer_value(json_object_get(p, "K"))};
+    const json_int_t sizes[] = {
+        json_integer_value(json_object_get(p, "experts")),
+        json_integer_value(json_object_get(p, "topk")), json_integer_value(json_object_get(p, "M")),
+        json_integer_value(json_object_get(p, "N")), json_integer_value(json_object_get(p, "K"))};
     const char *dtype = json_string_value(json_object_get(p, "dtype_in"));
     const char *key = json_string_value(json_object_get(best, "key"));
     char *path;
-    int n = asprintf(&path, "%s/%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
-                     mode_of(p)->name, (long long)sizes[0], (long long)sizes[1],
-                     (long long)sizes[2], (long long)sizes[3], (long long)sizes[4],
-                     dtype ? dtype : "", flag(p, "permute_x") ? "_permute_x" : "",
-                     flag(p, "permute_y") ? "_permute_y" : "",
-                     flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
+    int n =
+        asprintf(&path, "%s/%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
+                 mode_of(p)->name, (long long)sizes[0], (long long)sizes[1], (long long)sizes[2],
+                 (long long)sizes[3], (long long)sizes[4], dtype ? dtype : "",
+                 flag(p, "permute_x") ? "_permute_x" : "", flag(p, "permute_y") ? "_permute_y" : "",
+                 flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
     return n < 0 ? NULL : path;
 }
 
@@ -240,10 +238,10 @@ static int save(struct writing *w, struct table *t, const json_t *best, bool fol
     char *text = text_of(t, mode_of(json_object_get(best, "problem")));
     int code = path && text ? writing_save(path, text) : ctl_failed("no memory");
     if (code == DONE) {
-        json_array_append_new(w->files, json_pack("{ss, sI, sO, sO}", "path", path, "rows",
-                                                  (json_int_t)t->n, "key",
-                                                  json_object_get(best, "key"), "problem",
-                                                  json_object_get(best, "problem")));
+        json_array_append_new(w->files,
+                              json_pack("{ss, sI, sO, sO}", "path", path, "rows", (json_int_t)t->n,
+                                        "key", json_object_get(best, "key"), "problem",
+                                        json_object_get(best, "problem")));
     }
     free(path);
     free(text);
@@ -254,8 +252,9 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
 {
     const json_t *problem = json_object_get(best, "problem");
     if (!mode_of(problem) || flag(problem, "accumulate")) {
-        writing_skip(w, best, mode_of(problem) ? "their kernels do not add to their output"
-                                               : "the format is of grouped GEMMs only");
+        writing_skip(w, best,
+                     mode_of(problem) ? "their kernels do not add to their output"
+                                      : "the format is of grouped GEMMs only");
         return DONE;
     }
     int code = DONE;
@@ -286,15 +285,18 @@ int unsloth_write(struct writing *w)
 {
     size_t n = json_array_size(w->rows), length = w->to ? strlen(w->to) : 0;
     struct stat s;
-    bool folder = w->to && strcmp(w->to, "-") != 0 &&
-                  (n > 1 || w->to[length - 1] == '/' || (stat(w->to, &s) == 0 && S_ISDIR(s.st_mode)));
+    bool folder =
+        w->to && strcmp(w->to, "-") != 0 &&
+        (n > 1 || w->to[length - 1] == '/' || (stat(w->to, &s) == 0 && S_ISDIR(s.st_mode)));
     if (n > 1 && !folder) {
-        return ctl_usage("this is about %zu problems, and such a CSV is about one: give --to DIR, or "
-                         "say which problem", n);
+        return ctl_usage(
+            "this is about %zu problems, and such a CSV is about one: give --to DIR, or "
+            "say which problem",
+            n);
     }
-    json_array_append_new(w->notes, json_string(
-        "torch_time is the time of the run's reference kernel, which is the analytic default, not "
-        "torch's; times are milliseconds"));
+    json_array_append_new(w->notes, json_string("torch_time is the time of the run's reference "
+                                                "kernel, which is the analytic default, not "
+                                                "torch's; times are milliseconds"));
     int code = DONE;
     for (size_t i = 0; i < n && code == DONE; i++) {
         code = write_one(w, json_array_get(w->rows, i), folder);

@@ -16,30 +16,55 @@ enum kind { NUMBER, FLAG, TIME, LOAD, WORD };
 enum { COLUMNS = 20, NUMBER_MAX = 65536 };
 
 enum {
-    C_M, C_N, C_K, C_WARPS, C_STAGES, C_FLATTEN, C_PERMUTE_X, C_PERMUTE_Y, C_FUSE, C_STORE,
-    C_TORCH, C_TRITON, C_SPEEDUP, C_LOAD_X, C_LOAD_W, C_LOAD_DY, C_WORDS
+    C_M,
+    C_N,
+    C_K,
+    C_WARPS,
+    C_STAGES,
+    C_FLATTEN,
+    C_PERMUTE_X,
+    C_PERMUTE_Y,
+    C_FUSE,
+    C_STORE,
+    C_TORCH,
+    C_TRITON,
+    C_SPEEDUP,
+    C_LOAD_X,
+    C_LOAD_W,
+    C_LOAD_DY,
+    C_WORDS
 };
 
 static const struct {
     const char *name;
     enum kind kind;
 } columns[COLUMNS] = {
-    [C_M] = {"BLOCK_SIZE_M", NUMBER},      [C_N] = {"BLOCK_SIZE_N", NUMBER},
-    [C_K] = {"BLOCK_SIZE_K", NUMBER},      [C_WARPS] = {"num_warps", NUMBER},
-    [C_STAGES] = {"num_stages", NUMBER},   [C_FLATTEN] = {"flatten", FLAG},
-    [C_PERMUTE_X] = {"permute_x", FLAG},   [C_PERMUTE_Y] = {"permute_y", FLAG},
-    [C_FUSE] = {"fuse_mul_post", FLAG},    [C_STORE] = {"use_tma_store", FLAG},
-    [C_TORCH] = {"torch_time", TIME},      [C_TRITON] = {"triton_time", TIME},
-    [C_SPEEDUP] = {"speedup", TIME},       [C_LOAD_X] = {"use_tma_load_x", LOAD},
-    [C_LOAD_W] = {"use_tma_load_w", LOAD}, [C_LOAD_DY] = {"use_tma_load_dy", LOAD},
-    [C_WORDS] = {"mode", WORD},            [C_WORDS + 1] = {"seqlen", WORD},
-    [C_WORDS + 2] = {"dtype", WORD},       [C_WORDS + 3] = {"autotune", WORD},
+    [C_M] = {"BLOCK_SIZE_M", NUMBER},
+    [C_N] = {"BLOCK_SIZE_N", NUMBER},
+    [C_K] = {"BLOCK_SIZE_K", NUMBER},
+    [C_WARPS] = {"num_warps", NUMBER},
+    [C_STAGES] = {"num_stages", NUMBER},
+    [C_FLATTEN] = {"flatten", FLAG},
+    [C_PERMUTE_X] = {"permute_x", FLAG},
+    [C_PERMUTE_Y] = {"permute_y", FLAG},
+    [C_FUSE] = {"fuse_mul_post", FLAG},
+    [C_STORE] = {"use_tma_store", FLAG},
+    [C_TORCH] = {"torch_time", TIME},
+    [C_TRITON] = {"triton_time", TIME},
+    [C_SPEEDUP] = {"speedup", TIME},
+    [C_LOAD_X] = {"use_tma_load_x", LOAD},
+    [C_LOAD_W] = {"use_tma_load_w", LOAD},
+    [C_LOAD_DY] = {"use_tma_load_dy", LOAD},
+    [C_WORDS] = {"mode", WORD},
+    [C_WORDS + 1] = {"seqlen", WORD},
+    [C_WORDS + 2] = {"dtype", WORD},
+    [C_WORDS + 3] = {"autotune", WORD},
 };
 
 struct csv {
     const char *path;
-    int line, n;         /* columns of the file */
-    int place[COLUMNS];  /* which of them, or -1 */
+    int line, n;        /* columns of the file */
+    int place[COLUMNS]; /* which of them, or -1 */
     double value[COLUMNS];
 };
 
@@ -75,7 +100,8 @@ static int read_mode(struct csv *csv, struct entries *out)
          dy = csv->place[C_LOAD_DY] >= 0;
     if (x + w + dy != 2) {
         return ctl_failed("%s, line 1: two of use_tma_load_w, use_tma_load_x, use_tma_load_dy must "
-                          "be columns: they say the mode", csv->path);
+                          "be columns: they say the mode",
+                          csv->path);
     }
     snprintf(out->mode, sizeof(out->mode), "%s", !dy ? "forward" : x ? "dW" : "dX");
     return DONE;
@@ -182,9 +208,13 @@ static int read_row(struct csv *csv, char *line, struct entries *out)
     e->permute_x = v[C_PERMUTE_X] > 0;
     e->permute_y = v[C_PERMUTE_Y] > 0;
     e->fuse_mul_post = v[C_FUSE] > 0;
-    e->tile = (struct tile){.m = (int64_t)v[C_M], .n = (int64_t)v[C_N], .k = (int64_t)v[C_K],
-                            .warps = (int64_t)v[C_WARPS], .stages = (int64_t)v[C_STAGES],
-                            .split = 1, .tma_store = v[C_STORE] > 0};
+    e->tile = (struct tile){.m = (int64_t)v[C_M],
+                            .n = (int64_t)v[C_N],
+                            .k = (int64_t)v[C_K],
+                            .warps = (int64_t)v[C_WARPS],
+                            .stages = (int64_t)v[C_STAGES],
+                            .split = 1,
+                            .tma_store = v[C_STORE] > 0};
     return DONE;
 }
 
