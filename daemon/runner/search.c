@@ -33,20 +33,10 @@ struct search {
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
     uint32_t n_hints, hint; /* hint: the next one */
-    uint32_t *hints;        /* owned; plan ids */
+    uint32_t *hints;        /* owned; plan ids, with room for the reference behind them */
 };
 
 /* ---- what comes next ------------------------------------------------------------------------- */
-
-static bool is_queued(const struct search *s, uint32_t id)
-{
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (s->queue[i]->id == id) {
-            return true;
-        }
-    }
-    return false;
-}
 
 /* Those of the hints that fit here and are new: the rest came from elsewhere, or is done. */
 static int gather_hints(struct search *s, uint32_t room, struct error *err)
@@ -79,17 +69,10 @@ static int gather_hints(struct search *s, uint32_t room, struct error *err)
     return 0;
 }
 
-/* A proposal may be on its way already, as a hint or the reference: then that one's observation is
- * what the strategy gets. */
 static bool next_proposal(struct search *s, uint32_t *id)
 {
     struct strategy *strategy = s->job->strategy;
-    while (strategy && strategy->ops->propose(strategy, id) == 0) {
-        if (!is_queued(s, *id)) {
-            return true;
-        }
-    }
-    return false;
+    return strategy && strategy->ops->propose(strategy, id) == 0;
 }
 
 static bool next(struct search *s, uint32_t *id)
@@ -259,19 +242,25 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
 }
 
-static int open_strategy(struct job *j, uint32_t budget, struct error *err)
+/* Hints and the reference are counted before the strategy gets its budget, none of which must go on
+ * proposing them again. */
+static int open_strategy(struct search *s, uint32_t budget, struct error *err)
 {
+    struct job *j = s->job;
     const char *name = j->order->request.query.strategy;
     const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
     if (!ops) {
         return error_set(err, ERROR_INVALID,
                          "unknown strategy \"%s\": use ranked, exhaustive, random or given", name);
     }
+    s->hints[s->n_hints] = j->reference; /* PLAN_NONE is no candidate either */
     struct strategy_setup setup = {
         .n = j->plan.n_ranked,
         .predicted_us = j->plan.predicted,
         .budget = budget == UINT32_MAX ? 0 : budget,
         .seed = (uint64_t)j->order->request.query.seed,
+        .coming = s->hints,
+        .n_coming = s->n_hints + 1,
     };
     int r = ops->open(&setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
@@ -312,7 +301,7 @@ int job_search(struct job *j, struct error *err)
     int r = gather_hints(&s, left, err);
     uint32_t proposals = left == UINT32_MAX ? left : left - s.n_hints;
     if (r == 0 && proposals > 0) {
-        r = open_strategy(j, proposals, err);
+        r = open_strategy(&s, proposals, err);
     }
     j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
                (j->reference != PLAN_NONE && !j->reference_again);

@@ -5,13 +5,13 @@
  * measurement, so it is given back. At most `budget` of them, so that a space where nothing works
  * ends too.
  *
- *   ranked      the order of the analytic model, up to the budget
+ *   ranked      the order of the plan: by the analytic model, mixed; up to the budget
  *   exhaustive  the same order; budget 0 means all
  *   random      a seeded shuffle, up to the budget
  *   given       the order of the list, all of it
  *
- * A candidate that was observed without having been proposed (a hint, an earlier run) is taken: it
- * is passed over, and costs nothing here.
+ * A candidate that is coming anyway (a hint, the reference), or was observed without having been
+ * proposed (an earlier run), is taken: it is passed over, and costs nothing here.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -52,6 +52,11 @@ static int walk_open(const struct strategy_ops *ops, const struct strategy_setup
         free(w);
         free(state);
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
+    }
+    for (uint32_t i = 0; i < setup->n_coming; i++) {
+        if (setup->coming[i] < setup->n) {
+            state[setup->coming[i]] = TAKEN;
+        }
     }
     *w = (struct walk){
         .base.ops = ops, .n = setup->n, .limit = limit, .refunds = limit, .state = state};

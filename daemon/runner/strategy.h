@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A search strategy: proposes which config to measure next, and observes what came of it. It knows
- * candidates only by number, in the order of the analytic model (0 is predicted fastest), so it is
- * deterministic given its seed, needs no device, and can be replaced.
+ * candidates only by number, in the order of the plan (0 is predicted fastest; points alike do not
+ * all come first), so it is deterministic given its seed, needs no device, and can be replaced.
  *
  * Several proposals may be out at once (they are being compiled); observations come in any order.
  */
@@ -23,10 +23,14 @@ struct strategy;
 
 struct strategy_setup {
     uint32_t n;                 /* candidates */
-    const double *predicted_us; /* borrowed until close; ascending (given: in the list's order) */
+    const double *predicted_us; /* borrowed until close; in the order of the candidates */
     uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
                         each; 0: all (exhaustive); given: the whole list */
     uint64_t seed;
+    /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
+     * What is not below n is no candidate. */
+    const uint32_t *coming;
+    uint32_t n_coming;
 };
 
 struct observation {

@@ -339,6 +339,30 @@ static void test_hints_come_first(void **state)
     child_end(&c);
 }
 
+/* Hints that the strategy would have proposed itself: they cost their own places, not two. */
+static void test_hints_from_the_front(void **state)
+{
+    (void)state;
+    struct record configs[5];
+    char text[CONFIG_TEXT_MAX];
+    ranked_configs(configs, 5);
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 5;
+    for (int i = 2; i >= 1; i--) {
+        config_text(&configs[i], text);
+        order_hint(o, text);
+    }
+    struct child c;
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    const uint32_t expected[] = {0, 2, 1, 3, 4};
+    assert_int_equal(count_trials(&c, "measure", NULL), 5);
+    for (uint32_t i = 0; i < 5; i++) {
+        assert_true(record_equal(&c.trials[i].config, &configs[expected[i]]));
+    }
+    child_end(&c);
+}
+
 static void test_restricted(void **state)
 {
     (void)state;
@@ -906,6 +930,7 @@ int main(void)
         cmocka_unit_test(test_budget_ms),
         cmocka_unit_test(test_the_best_of_a_recorded_landscape),
         cmocka_unit_test(test_hints_come_first),
+        cmocka_unit_test(test_hints_from_the_front),
         cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_ties_are_settled),
         cmocka_unit_test(test_resume_measures_nothing_twice),

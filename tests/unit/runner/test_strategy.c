@@ -145,6 +145,26 @@ static void test_what_was_not_proposed_is_passed_over_for_free(void **state)
     s->ops->close(s);
 }
 
+static void test_what_is_coming_is_not_proposed(void **state)
+{
+    (void)state;
+    const char *names[] = {"ranked", "random", "exhaustive", "given"};
+    const uint32_t coming[] = {4, 0, UINT32_MAX}, expected[] = {5, 5, 5, 6};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct strategy *s;
+        struct strategy_setup setup = {.n = 8, .budget = 5, .coming = coming, .n_coming = 3};
+        assert_int_equal(strategy_find(names[i])->open(&setup, &s, NULL), 0);
+        uint32_t order[N + 1], n = walk(s, order, true);
+        assert_int_equal(n, expected[i]);
+        for (uint32_t k = 0; k < n; k++) {
+            assert_true(order[k] != 4 && order[k] != 0);
+        }
+        observe(s, 4, false); /* when it comes: gives nothing back */
+        assert_int_equal(s->ops->propose(s, order), STRATEGY_DONE);
+        s->ops->close(s);
+    }
+}
+
 static void test_nothing(void **state)
 {
     (void)state;
@@ -167,6 +187,7 @@ int main(void)
         cmocka_unit_test(test_failures_are_given_back_once),
         cmocka_unit_test(test_waits_while_a_proposal_may_fail),
         cmocka_unit_test(test_what_was_not_proposed_is_passed_over_for_free),
+        cmocka_unit_test(test_what_is_coming_is_not_proposed),
         cmocka_unit_test(test_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
