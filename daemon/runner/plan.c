@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building the plan: the legal space of the target, less what the request or the quarantine
- * excludes, sorted by the analytic model over the real workload. Ties keep the order of the space,
- * so that the same problem is searched in the same order everywhere.
+ * excludes, sorted by the analytic model over the real workload, of which the front is mixed so
+ * that points alike do not fill a budget (diverse.c). Ties keep the order of the space, so that the
+ * same problem is searched in the same order everywhere.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/diverse.h"
 #include "daemon/runner/plan.h"
 
 static bool allow(const void *ctx, const struct record *config)
@@ -115,11 +117,6 @@ static int check_names(const struct plan *p, struct error *err)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-struct ranked {
-    double predicted;
-    uint32_t point;
-};
-
 static int compare_ranked(const void *a, const void *b)
 {
     const struct ranked *x = a, *y = b;
@@ -188,12 +185,13 @@ static int rank_space(struct plan *p, struct error *err)
     space_predict(&p->space, s->target, &s->order->request.problem, s->info, s->workload, us);
     p->n_ranked = rank_points(p, us, ranked);
     free(us);
+    int r = diverse_order(p->space.points, ranked, p->n_ranked, err);
     for (uint32_t i = 0; i < p->n_ranked; i++) {
         p->point[i] = ranked[i].point;
         p->predicted[i] = ranked[i].predicted;
     }
     free(ranked);
-    return 0;
+    return r;
 }
 
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
