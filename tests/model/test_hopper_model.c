@@ -31,7 +31,7 @@ static struct problem problem_of(const char *text)
 {
     struct problem p;
     struct error err = ERROR_NULL;
-    char full[8192];
+    char full[9000];
     snprintf(full, sizeof(full), "grouped_gemm %s", text);
     if (problem_parse(&p, full, &err)) {
         fail_msg("%s: %s", full, err.text);
