@@ -482,8 +482,11 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
-    if (t->accumulators <= ACCUMULATORS_MANY || t->tma_store) {
+    if (t->accumulators <= ACCUMULATORS_MANY) {
         return false;
+    }
+    if (t->tma_store) {
+        return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
     }
     return (t->gather && !dw) || (tall && (t->gather || dw || v->fuse_mul_post)) ||
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
@@ -508,9 +511,10 @@ static int check_resources(const struct grouped_gemm_problem *v, const struct ho
     }
     if (spills(v, t)) {
         return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MANY,
-                                  "the addresses of rows that threads load or store do not fit "
-                                  "into registers beside %d sums each: set use_tma_store=true, "
-                                  "permute_copy=true or skip_rows=false, or take a smaller tile",
+                                  "what threads keep of the rows that they load, store or skip does "
+                                  "not fit into registers beside %d sums each: set "
+                                  "use_tma_store=true, permute_copy=true or skip_rows=false, or "
+                                  "take a smaller tile",
                                   t->accumulators);
     }
     return 0;
