@@ -144,12 +144,17 @@ static bool contains(const char *list, const char *name)
 
 void options_require(const char *option, const char *list, bool (*known)(const char *name))
 {
-    for (const char *at = list ? list : ""; *at; at += strcspn(at, ","), at += *at == ',') {
-        char name[64];
-        snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+    if (!list) {
+        return;
+    }
+    for (const char *at = list; *at; at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        char name[64] = "";
+        memcpy(name, at, n < sizeof(name) ? n : sizeof(name) - 1);
         if (!known(name)) {
             refuse(option, name, "there is none of this name");
         }
+        at += n;
     }
 }
 
