@@ -461,14 +461,6 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
                              "store them; set it to false",
                              t->ksplit);
     }
-    /* Seen on an H200: dX of 64 x 128 and 128 x 128 gave wrong sums, forward and 64 x 64 right ones.
-     * Until the cause is known, not here. */
-    if (v->mode == GEMM_DX && t->c > 64) {
-        return rejection_set(why, ERROR_INVALID, "split_columns",
-                             "NUM_KSPLIT=%d in dX is for tiles of 64 columns, this has %d: wider "
-                             "ones gave wrong results; take BLOCK_SIZE_K=64 or NUM_KSPLIT=1",
-                             t->ksplit, t->c);
-    }
     if (blocks < t->ksplit) {
         return rejection_set(why, ERROR_INVALID, "split_depth",
                              "NUM_KSPLIT=%d parts of a sum over %lld blocks of %d: each part has "

@@ -10,6 +10,9 @@
  * start moves by 16 elements of d per step: 32 bytes within rows where d is contiguous, 16 rows where
  * it is not; and for the consumer's next 64 rows by 8 KiB in both layouts.
  */
+/* The bits of an address that it has room for. In a cluster there are more: the block's rank, which
+ * would fall into the distance of slabs. */
+#define DESCRIPTOR_ADDRESS 0x3ffff
 #define DESCRIPTOR_HIGH (1u << 30 | 1024 >> 4) /* 128-byte swizzle, distance of groups */
 #define DESCRIPTOR_LOW(transposed) (((transposed) ? SLAB_BYTES >> 4 : 1u) << 16)
 #define STEP_UNITS(transposed) (((transposed) ? 16 * ROW_BYTES : 32) >> 4)
@@ -102,14 +105,15 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
                        int steps, struct walk *w)
 {
     struct place at = place_of(from);
-    const u32 consumer_a = shared + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
+    const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
+    const u32 consumer_a = operands + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
     const int whole = steps / STEPS, rest = MODE == MODE_DW ? steps % STEPS : 0;
     u32 last = 0;
 #pragma unroll 1
     for (int block = 0; block < whole; block++) {
         wait_full(shared, &at);
         multiply_block(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
-                       shared + at.stage * STAGE_BYTES + A_BYTES, block == 0);
+                       operands + at.stage * STAGE_BYTES + A_BYTES, block == 0);
         if (block == whole - 1 && !rest)
             pass_turn(consumer, shared, w);
         if (IN_FLIGHT) {
@@ -126,7 +130,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
     if (rest) {
         wait_full(shared, &at);
         multiply_part(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
-                      shared + at.stage * STAGE_BYTES + A_BYTES, whole == 0, rest);
+                      operands + at.stage * STAGE_BYTES + A_BYTES, whole == 0, rest);
         pass_turn(consumer, shared, w);
         if (IN_FLIGHT && whole > 0) {
             WGMMA_WAIT(1);
