@@ -41,7 +41,6 @@ static bool read_configs(struct measured *m, const json_t *list)
     return m->configs != NULL;
 }
 
-/* Passes over configs that have become illegal. */
 static bool read_time(struct measured *m, struct measured_problem *p, const json_t *row)
 {
     const json_int_t config = json_integer_value(json_array_get(row, 0));
@@ -57,7 +56,7 @@ static bool read_time(struct measured *m, struct measured_problem *p, const json
         return fault("times", "a time is not a number above 0");
     }
     if (hopper_check(&p->problem, t->config, &measured_h200, &why)) {
-        return true; /* it was when it was measured; nobody will be offered it any more */
+        return fault("a measured config is not legal", why.text);
     }
     hopper_tile_make(&p->facts.v, t->config, &t->tile);
     p->best = fmin(p->best, t->us);

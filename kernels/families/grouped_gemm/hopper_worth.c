@@ -129,6 +129,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
     n += !v->scatter && t->ksplit == 1 && (!t->tma_store || !usual_staging(v, t, info, fit));
+    n += t->dynamic && (!t->tma_store || t->permute_copy) && !v->scatter; /* not seen to win */
     return n;
 }
 
