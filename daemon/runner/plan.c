@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Building the plan: the legal space of the target, less what the request or the quarantine
- * excludes, sorted by the analytic model over the real workload, of which the front is mixed so
- * that points alike do not fill a budget (diverse.c). Ties keep the order of the space, so that the
- * same problem is searched in the same order everywhere.
+ * excludes, in the order of ranking.h over the real workload.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/diverse.h"
 #include "daemon/runner/plan.h"
+#include "daemon/runner/ranking.h"
 
 static bool allow(const void *ctx, const struct record *config)
 {
@@ -117,24 +114,11 @@ static int check_names(const struct plan *p, struct error *err)
 
 /* ---- building -------------------------------------------------------------------------------- */
 
-static int compare_ranked(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-    if (x->predicted != y->predicted) {
-        return x->predicted < y->predicted ? -1 : 1;
-    }
-    return (x->point > y->point) - (x->point < y->point);
-}
-
-static double known(double us)
-{
-    return isnan(us) ? INFINITY : us;
-}
-
 static double predict(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
-    return known(s->target->predict(&s->order->request.problem, config, s->info, s->workload));
+    return ranking_known(
+        s->target->predict(&s->order->request.problem, config, s->info, s->workload));
 }
 
 static bool is_avoided(const struct plan *p, const struct record *config)
@@ -145,48 +129,38 @@ static bool is_avoided(const struct plan *p, const struct record *config)
            plan_avoids(p, hash);
 }
 
-static bool point_is_avoided(const struct plan *p, uint32_t point)
+static bool point_is_avoided(const void *ctx, uint32_t point)
 {
+    const struct plan *p = ctx;
     struct record config;
-    if (p->setup.order->n_avoid == 0) {
-        return false;
-    }
     space_config(&p->space, point, &config);
     return is_avoided(p, &config);
-}
-
-static uint32_t rank_points(struct plan *p, const double us[], struct ranked *out)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->space.n; i++) {
-        if (point_is_avoided(p, i)) {
-            p->avoided++;
-        } else {
-            out[n++] = (struct ranked){known(us[i]), i};
-        }
-    }
-    qsort(out, n, sizeof(*out), compare_ranked);
-    return n;
 }
 
 static int rank_space(struct plan *p, struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    size_t n = p->space.n;
-    struct ranked *ranked = malloc(n * sizeof(*ranked));
-    double *us = malloc(n * sizeof(*us));
-    p->point = malloc(n * sizeof(*p->point));
-    p->predicted = malloc(n * sizeof(*p->predicted));
-    if (!ranked || !us || !p->point || !p->predicted) {
-        free(ranked);
-        free(us);
-        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %zu configs", n);
+    const struct ranking_setup ranking = {
+        .space = &p->space,
+        .target = s->target,
+        .problem = &s->order->request.problem,
+        .info = s->info,
+        .workload = s->workload,
+        .leave_out = s->order->n_avoid > 0 ? point_is_avoided : NULL,
+        .ctx = p,
+    };
+    struct ranked *ranked;
+    int r = ranking_make(&ranking, &ranked, &p->n_ranked, err);
+    if (r) {
+        return r;
     }
-    space_predict(&p->space, s->target, &s->order->request.problem, s->info, s->workload, us);
-    p->n_ranked = rank_points(p, us, ranked);
-    free(us);
-    int r = diverse_order(p->space.points, ranked, p->n_ranked, err);
-    for (uint32_t i = 0; i < p->n_ranked; i++) {
+    p->avoided = p->space.n - p->n_ranked;
+    p->point = malloc((p->n_ranked + 1) * sizeof(*p->point));
+    p->predicted = malloc((p->n_ranked + 1) * sizeof(*p->predicted));
+    if (!p->point || !p->predicted) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; r == 0 && i < p->n_ranked; i++) {
         p->point[i] = ranked[i].point;
         p->predicted[i] = ranked[i].predicted;
     }

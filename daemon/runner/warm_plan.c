@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which variants, and in which order. Of each problem the model's favourites come first, and the
- * problems take turns, so that stopping early leaves every problem its best candidates: the order
- * in which a tuning will ask for them.
+ * Which variants, and in which order. Of each problem those come first that a tuning would ask for
+ * first (ranking.h), and the problems take turns, so that stopping early leaves every problem its
+ * best candidates.
  *
  * The usual problems are every mode with each of its permutes, in four sizes: what is legal and worth
  * a place depends a little on sizes, and nothing else of them is in a variant.
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/ranking.h"
 #include "daemon/runner/warm.h"
 #include "kernels/device.h"
 
@@ -78,25 +78,11 @@ static int add_item(struct warm_plan *p, const struct warm_item *item, struct er
     return 0;
 }
 
-struct ranked {
-    double us;
-    uint32_t point;
-};
-
-static int by_time(const void *a, const void *b)
-{
-    const struct ranked *x = a, *y = b;
-    if (x->us != y->us) {
-        return x->us < y->us ? -1 : 1;
-    }
-    return x->point < y->point ? -1 : 1;
-}
-
 static int add_points(struct warm_plan *p, const struct space *s, const struct ranked *order,
-                      struct error *err)
+                      uint32_t n, struct error *err)
 {
     int r = 0;
-    for (uint32_t i = 0; i < s->n && r == 0; i++) {
+    for (uint32_t i = 0; i < n && r == 0; i++) {
         struct variant v;
         struct warm_item item = {
             .problem = p->n_problems - 1, .rank = i, .at = s->points[order[i].point]};
@@ -112,19 +98,15 @@ static int add_points(struct warm_plan *p, const struct space *s, const struct r
 static int add_ranked(struct warm_plan *p, const struct space *s, const struct warm_problem *of,
                       struct error *err)
 {
-    struct ranked *order = calloc(s->n + 1, sizeof(*order));
-    double *us = calloc(s->n + 1, sizeof(*us));
-    int r = order && us ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for %u variants", s->n);
+    const struct ranking_setup ranking = {
+        .space = s, .target = of->target, .problem = &of->problem, .info = &p->info};
+    struct ranked *order;
+    uint32_t n;
+    int r = ranking_make(&ranking, &order, &n, err);
     if (r == 0) {
-        space_predict(s, of->target, &of->problem, &p->info, NULL, us);
-        for (uint32_t i = 0; i < s->n; i++) {
-            order[i] = (struct ranked){isnan(us[i]) ? INFINITY : us[i], i};
-        }
-        qsort(order, s->n, sizeof(*order), by_time);
-        r = add_points(p, s, order, err);
+        r = add_points(p, s, order, n, err);
+        free(order);
     }
-    free(order);
-    free(us);
     return r;
 }
 
