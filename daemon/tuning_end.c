@@ -175,6 +175,8 @@ void tuning_result(struct daemon *d, const struct tune_result *r)
         return;
     }
     fill_best(d, j, r, j->best);
+    daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
+                 (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
     const char *apart = kept_apart(d, j);
     if (apart) {
         answer_all(d, j, j->best, false, apart);

@@ -47,10 +47,24 @@ struct timing {
     double gap_ms;       /* idle before each sample (power: kernels_gpu facts) */
 };
 
+/* Whence a device has the images that it needs beside candidates: from a cache, compiled meanwhile.
+ * `*out` is borrowed until the next call. */
+struct device_supply {
+    int (*image)(void *ctx, const struct variant *v, const struct image **out, struct error *err);
+    void *ctx;
+};
+enum { DEVICE_HELPERS_MAX = 4 };
+
 struct device_ops {
     const char *kind;
+    /* Says what the device is. What costs memory or long on it may wait for the first load or
+     * prepare, and its errors with it. */
     int (*open)(const char *spec, struct device **out, struct error *err);
     void (*close)(struct device *d);
+    /* What it will ask its supply for before it prepares a problem of a target: so that compiling it
+     * can begin earlier. Returns how many. NULL: nothing. */
+    uint32_t (*helpers)(const struct device *d, const struct family_target *t,
+                        struct variant out[DEVICE_HELPERS_MAX]);
     /* Loads an image and looks up the variant's entry. ERROR_RESOURCE: launch would not fit (too
      * many registers or too much shared memory), with rejection-like text. */
     int (*load)(struct device *d, const struct image *image, const struct variant *v,
@@ -75,6 +89,7 @@ struct device_ops {
 struct device { /* embedded first in each device's own struct */
     const struct device_ops *ops;
     struct device_info info;
+    struct device_supply supply; /* of who opened it; none: it compiles for itself */
 };
 
 /* spec: "cuda:0" | "cuda:GPU-<uuid>" | "cuda" (= cuda:0) | "cpu" | "cpu:<threads>" |

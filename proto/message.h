@@ -169,7 +169,7 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
 #define EVENT_FIELDS(X, T)                                                                         \
     X(T, INT, id, 0)                                                                               \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, kind, 32)        /* start | stop | corrupt | disk_full | evict | pin ... */         \
+    X(T, TEXT, kind, 32)        /* start | stop | tuned | corrupt | disk_full | evict ... */       \
     X(T, INT, uid, 0)                                                                              \
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
@@ -210,7 +210,8 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, INT, space, 0)         /* legal configs in the space searched */                          \
     X(T, REAL, device_ms, 0)                                                                       \
     X(T, REAL, compile_ms, 0)   /* core time */                                                    \
-    X(T, REAL, wall_ms, 0)
+    X(T, REAL, wall_ms, 0)      /* from the order on */                                            \
+    X(T, TEXT, timeline, 240)   /* for people: milliseconds of each phase of these */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 
 #endif

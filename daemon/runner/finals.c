@@ -243,6 +243,7 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     }
     s->job = j;
     *winner = PLAN_NONE;
+    timeline_enter(&j->runner->timeline, PHASE_FINAL);
     int r = enter(s, ids, n, err);
     r = r ? r : run_rounds(s, err);
     const struct finalist *w = r ? NULL : decide(s);
@@ -253,6 +254,7 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     }
     *winner = w ? w->c.id : PLAN_NONE;
     leave(s, r);
+    timeline_enter(&j->runner->timeline, PHASE_OTHER);
     free(s);
     return r;
 }

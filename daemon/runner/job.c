@@ -108,6 +108,7 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
 {
     struct builds *all = j->runner->builds;
     struct build *b;
+    enum phase before = timeline_enter(&j->runner->timeline, PHASE_COMPILE);
     int64_t limit = runner_limit(j->runner, COMPILE_LIMIT_MS);
     int64_t ran = builds_longest(all, &b);
     if (ran >= limit) {
@@ -121,6 +122,7 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
     if (builds_collect(all)) {
         j->announced = NULL;
     }
+    timeline_enter(&j->runner->timeline, before);
     return job_poll(j, err);
 }
 
@@ -333,14 +335,18 @@ static int take_done(struct job *j, struct error *err)
     return 0;
 }
 
-static int prepare(struct job *j, struct error *err)
+int job_prepare(struct job *j, struct error *err)
 {
     struct device *d = j->runner->device;
     const struct request *q = &j->order->request;
+    struct timeline *t = &j->runner->timeline;
+    enum phase before = timeline_enter(t, PHASE_PREPARE);
     notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
-    double began = d->ops->clock_ms(d);
+    double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
     int r = d->ops->prepare(d, j->family, &q->problem, (uint64_t)q->query.seed, &j->prepared, err);
-    j->device_ms += d->ops->clock_ms(d) - began;
+    waited = t->ms[PHASE_HELPERS] - waited;
+    j->device_ms += fmax(d->ops->clock_ms(d) - began - waited, 0);
+    timeline_enter(t, before);
     return r;
 }
 
@@ -348,7 +354,9 @@ static int begin(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
+    timeline_enter(&r->timeline, PHASE_PLAN);
     int status = find_target(j, err);
+    status = status ? status : helpers_want(r, j->target, err);
     if (status) {
         return status;
     }
@@ -371,7 +379,8 @@ static int begin(struct job *j, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);
     }
     status = take_done(j, err);
-    return status ? status : prepare(j, err);
+    timeline_enter(&r->timeline, PHASE_OTHER);
+    return status;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -386,8 +395,9 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .space = j->plan.legal,
         .device_ms = j->device_ms,
         .compile_ms = j->compile_ms,
-        .wall_ms = (double)(job_clock_ms() - j->began_ms),
+        .wall_ms = timeline_ms(&j->runner->timeline),
     };
+    timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
     plan_config(&j->plan, winner, &out->config);
     snprintf(out->module, sizeof(out->module), "%s", o->module);
     j->family->work(&j->order->request.problem, &out->flops, &out->bytes);

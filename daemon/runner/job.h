@@ -95,6 +95,8 @@ int64_t job_clock_ms(void);
 /* Looks at the socket. ERROR_CANCELLED when the job is to stop. */
 int job_poll(struct job *j, struct error *err);
 
+/* The problem on the device: called when compilers have begun, which takes as long. */
+int job_prepare(struct job *j, struct error *err);
 /* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */

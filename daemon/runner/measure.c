@@ -103,10 +103,12 @@ int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct t
 {
     struct device *d = j->runner->device;
     struct rejection why = {0};
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_LOAD);
     notice_attempt(j, "load", c, runner_limit(j->runner, LOAD_LIMIT_MS));
     double began = device_clock(j);
     int r = d->ops->load(d, &c->build->image, &c->variant, k, &why, err);
     j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
     if (r == ERROR_RESOURCE && why.text[0]) {
         trial_reject(t, &why);
         return MEASURE_FAILED;
@@ -126,10 +128,12 @@ int measure_verify(struct job *j, struct candidate *c, struct kernel *k, struct 
     const struct query *q = &j->order->request.query;
     struct tolerance tol = {.atol = q->atol, .rtol = q->rtol};
     struct verdict v = {0};
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_VERIFY);
     notice_attempt(j, "verify", c, step_limit(j, c->predicted_us, 1, 0));
     double began = device_clock(j);
     int r = d->ops->verify(d, j->prepared, k, &c->config, &tol, &v, err);
     j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
     if (r) {
         return judge(t, err);
     }
@@ -147,12 +151,14 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
                  struct error *err)
 {
     struct device *d = j->runner->device;
+    enum phase before = timeline_step(&j->runner->timeline, PHASE_TIME);
     notice_attempt(j, "time", c,
                    step_limit(j, expected_us, timing->warmup + timing->samples, timing->gap_ms));
     double began = device_clock(j);
     uint32_t got = 0;
     int r = d->ops->time(d, j->prepared, k, &c->config, timing, samples + *n, &got, err);
     j->device_ms += device_clock(j) - began;
+    timeline_enter(&j->runner->timeline, before);
     if (r == 0 && got == 0) {
         r = error_set(err, ERROR_INTERNAL, "the device gave no samples");
     }

@@ -32,6 +32,8 @@
 
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
+#include "daemon/runner/helpers.h"
+#include "daemon/runner/timeline.h"
 #include "daemon/runner/warm.h"
 #include "proto/request.h"
 
@@ -61,6 +63,8 @@ struct runner {
     struct device *device;     /* owned; NULL until the first tune */
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct builds *builds;     /* owned; NULL until the first tune */
+    struct helpers helpers;
+    struct timeline timeline; /* of the running job */
     unsigned threads;
     bool replay;    /* recorded device: everything in order, so that runs repeat */
     int64_t job;    /* the running job; 0: none */
@@ -77,6 +81,8 @@ int runner_serve(const struct runner_options *opt);
 void runner_pump(struct runner *r);
 /* Opens device, compiler and pool when they are not yet. */
 int runner_open(struct runner *r, struct error *err);
+/* The message `attempt` of a compile that is no candidate's, as last words (crash.h). */
+void runner_last_words(struct runner *r, struct wire_buf *b);
 /* min(limit, --hang-limit-ms) */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 

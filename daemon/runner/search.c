@@ -306,6 +306,8 @@ int job_search(struct job *j, struct error *err)
     j->total = j->done + (left < j->plan.n_ranked ? left : j->plan.n_ranked) +
                (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
+    r = r ? r : fill(&s, err);
+    r = r ? r : job_prepare(j, err);
     while (r == 0) {
         r = fill(&s, err);
         if (r || s.n == 0 || s.exhausted) {

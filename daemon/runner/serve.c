@@ -53,6 +53,7 @@ static int open_device(struct runner *r, struct error *err)
     announce_open(r);
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
+        r->device->supply = (struct device_supply){.image = helpers_image, .ctx = r};
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
     }
     return status;
@@ -82,6 +83,13 @@ int runner_open(struct runner *r, struct error *err)
     return status;
 }
 
+void runner_last_words(struct runner *r, struct wire_buf *b)
+{
+    struct attempt a = {.job = r->job, .stage = "compile"};
+    rpc_put_notify(b, "attempt");
+    schema_encode(b, &attempt_schema, &a);
+}
+
 /* ---- orders ---------------------------------------------------------------------------------- */
 
 static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
@@ -90,6 +98,8 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     struct tune_result result;
     r->job = o->job;
     r->cancelled = false;
+    timeline_begin(&r->timeline);
+    timeline_enter(&r->timeline, PHASE_OPEN);
     int status = runner_open(r, &err);
     status = status ? status : job_run(r, o, &result, &err);
     r->job = 0;

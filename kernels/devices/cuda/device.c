@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU, opened: a context and a stream of our own, the tools, and candidates as modules. */
+/*
+ * A GPU, opened: a context and a stream of our own, and candidates as modules.
+ *
+ * Opening asks the driver what the GPU is (0.1 s). The context (0.1 s, half a GiB of its memory) is
+ * made when something is loaded or prepared: compilers can run meanwhile.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -34,41 +39,46 @@ static int create_context(struct cuda_device *d, struct error *err)
     return r ? r : cuda_allocate(d, sizeof(uint64_t), &d->count, err);
 }
 
-static int load_tools(struct cuda_device *d, struct error *err)
+static void destroy_context(struct cuda_device *d)
 {
-    struct variant v = {
-        .family = "tools", .kind = "cuda", .entry = "cuda_tools", .source = cuda_tools_source};
-    strcpy(v.arch, d->base.info.arch);
-    struct image image;
-    int r = cuda_nvrtc_compile(d->nvrtc, &v, &image, err);
-    r = r ? r : cuda_module_load(&d->tools, d->cu, image.data, "of tools", err);
-    image_deinit(&image);
+    if (!d->context) {
+        return;
+    }
+    cuda_module_unload(&d->reference);
+    cuda_module_unload(&d->tools);
+    cuda_release(d, &d->sweep);
+    cuda_release(d, &d->count);
+    if (d->end) {
+        d->cu->event_destroy(d->end);
+    }
+    if (d->begin) {
+        d->cu->event_destroy(d->begin);
+    }
+    if (d->stream) {
+        d->cu->stream_destroy(d->stream);
+    }
+    d->cu->context_destroy(d->context);
+    d->context = NULL;
+    d->stream = NULL;
+    d->begin = d->end = NULL;
+}
+
+int cuda_wake(struct cuda_device *d, struct error *err)
+{
+    int r = d->context ? 0 : create_context(d, err);
+    if (r) {
+        destroy_context(d);
+    }
     return r;
 }
 
 static void device_close_cuda(struct device *base)
 {
     struct cuda_device *d = (struct cuda_device *)base;
-    if (!d) {
-        return;
+    if (d) {
+        destroy_context(d);
+        free(d);
     }
-    if (d->context) {
-        cuda_module_unload(&d->reference);
-        cuda_module_unload(&d->tools);
-        cuda_release(d, &d->sweep);
-        cuda_release(d, &d->count);
-        if (d->end) {
-            d->cu->event_destroy(d->end);
-        }
-        if (d->begin) {
-            d->cu->event_destroy(d->begin);
-        }
-        if (d->stream) {
-            d->cu->stream_destroy(d->stream);
-        }
-        d->cu->context_destroy(d->context);
-    }
-    free(d);
 }
 
 static int device_open_cuda(const char *spec, struct device **out, struct error *err)
@@ -83,8 +93,6 @@ static int device_open_cuda(const char *spec, struct device **out, struct error 
     r = r ? r : cuda_find(d->cu, spec, &d->device, err);
     r = r ? r : cuda_describe(d->cu, d->device, &d->base.info, err);
     r = r ? r : cuda_nvrtc_open(d->cu->version, &d->nvrtc, err);
-    r = r ? r : create_context(d, err);
-    r = r ? r : load_tools(d, err);
     if (r) {
         device_close_cuda(&d->base);
         return r;
@@ -107,7 +115,8 @@ static int device_load_cuda(struct device *base, const struct image *image, cons
         return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
     }
     k->variant = *v;
-    int r = cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
+    int r = cuda_wake(d, err);
+    r = r ? r : cuda_module_load(&k->module, d->cu, image->data, image->meta.id, err);
     r = r ? r : cuda_module_find(&k->module, v->entry, &f, err);
     /* Threads and dynamic memory come with the launch, which checks them; what the kernel has by
      * itself is known now. */
@@ -142,6 +151,7 @@ const struct device_ops cuda_device_ops = {
     .kind = "cuda",
     .open = device_open_cuda,
     .close = device_close_cuda,
+    .helpers = cuda_helpers,
     .load = device_load_cuda,
     .unload = device_unload_cuda,
     .prepare = cuda_prepare,

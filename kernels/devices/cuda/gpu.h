@@ -9,6 +9,7 @@
  *   module.c   a loaded cubin and its launches
  *   launch.c   the same for a training job's launcher
  *   device.c   a context of our own; loading candidates
+ *   helpers.c  tools.cu and the op's reference, as modules
  *   buffers.c  memory within our share; tools.cu's small kernels
  *   prepare.c  a workload on the GPU, with the reference's result
  *   verify.c   one launch, compared
@@ -34,12 +35,12 @@ struct cuda_device {
     const struct cuda_driver *cu;   /* borrowed */
     const struct cuda_nvrtc *nvrtc; /* borrowed */
     CUdevice device;
-    CUcontext context;            /* owned */
+    CUcontext context;            /* owned; NULL until the first load or prepare */
     CUstream stream;              /* owned: everything runs in it */
     CUevent begin, end;           /* owned */
-    struct cuda_module tools;     /* owned */
-    struct cuda_module reference; /* owned: of reference_source */
-    const char *reference_source; /* borrowed, static; NULL: none is loaded */
+    struct cuda_module tools;     /* owned; loaded by the first prepare */
+    struct cuda_module reference; /* owned: of reference_source, when one is loaded */
+    const char *reference_source; /* borrowed, static */
     CUdeviceptr count;            /* owned: one 64-bit counter */
     CUdeviceptr sweep;            /* owned: what is read to empty L2; 0 until it is needed */
 };
@@ -63,6 +64,16 @@ struct prepared {
     float *got;           /* owned: the same, here */
     double *expected;     /* owned: the reference's */
 };
+
+/* ---- device.c, helpers.c -------------------------------------------------------------------- */
+
+/* The context, when there is none yet. */
+int cuda_wake(struct cuda_device *d, struct error *err);
+uint32_t cuda_helpers(const struct device *d, const struct family_target *t,
+                      struct variant out[DEVICE_HELPERS_MAX]);
+/* Into the context, unless they are there. */
+int cuda_load_tools(struct cuda_device *d, struct error *err);
+int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err);
 
 /* ---- buffers.c ------------------------------------------------------------------------------ */
 

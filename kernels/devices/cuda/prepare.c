@@ -4,7 +4,6 @@
  * find L2 cold at every launch, and the reference's result over the check rows.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
@@ -120,25 +119,6 @@ static int make_buffers(struct cuda_device *d, struct prepared *w, struct error 
 
 /* ---- the reference -------------------------------------------------------------------------- */
 
-static int load_reference(struct cuda_device *d, const struct family_target *t, const char *entry,
-                          struct error *err)
-{
-    if (d->reference_source == t->reference_source) {
-        return 0;
-    }
-    cuda_module_unload(&d->reference);
-    d->reference_source = NULL;
-    struct variant v = {.family = "reference", .kind = "cuda", .source = t->reference_source};
-    strcpy(v.entry, entry);
-    strcpy(v.arch, d->base.info.arch);
-    struct image image;
-    int r = cuda_nvrtc_compile(d->nvrtc, &v, &image, err);
-    r = r ? r : cuda_module_load(&d->reference, d->cu, image.data, "of the reference", err);
-    image_deinit(&image);
-    d->reference_source = r ? NULL : t->reference_source;
-    return r;
-}
-
 static int launch_reference(struct cuda_device *d, struct prepared *w, CUdeviceptr out,
                             size_t bytes, struct error *err)
 {
@@ -154,7 +134,7 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, CUdevicep
     }
     r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
                      (double *)(uintptr_t)out, l, err);
-    r = r ? r : load_reference(d, t, l->entry, err);
+    r = r ? r : cuda_load_reference(d, t, err);
     r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
     free(l);
     r = r ? r : cuda_wait(d, "computing the reference", err);
@@ -196,11 +176,16 @@ int cuda_prepare(struct device *base, const struct family *f, const struct probl
 {
     struct cuda_device *d = (struct cuda_device *)base;
     *out = NULL;
+    int r = cuda_wake(d, err);
+    r = r ? r : cuda_load_tools(d, err);
+    if (r) {
+        return r;
+    }
     struct prepared *w = calloc(1, sizeof(*w));
     if (!w) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a workload");
     }
-    int r = f->workload_init(&w->workload, p, seed, err);
+    r = f->workload_init(&w->workload, p, seed, err);
     if (r) {
         free(w);
         return r;

@@ -89,17 +89,32 @@ struct opening {
     const char *words;
 };
 
+static void make_problem(struct problem *p)
+{
+    struct error err = ERROR_NULL;
+    expect(problem_parse(p, "grouped_gemm mode=forward M=96 N=64 K=64 experts=4 topk=2", &err), 0,
+           &err, NULL);
+}
+
+/* Opening and preparing: what costs memory on a GPU waits for the second. */
 static void open_once(const void *arg)
 {
     const struct opening *o = arg;
     struct device *d;
+    struct prepared *w = NULL;
+    struct problem p;
     struct error err = ERROR_NULL;
+    make_problem(&p);
     if (o->name) {
         setenv(o->name, o->value, 1);
     }
     int r = device_open(o->spec ? o->spec : "cuda", &d, &err);
+    bool opened = r == 0;
+    CHECK(live() == 0);
+    r = r ? r : d->ops->prepare(d, family_find("grouped_gemm"), &p, 1, &w, &err);
     expect(r, o->code, &err, o->words);
-    if (r == 0) {
+    if (opened) {
+        d->ops->release(d, w);
         d->ops->close(d);
     }
     CHECK(live() == 0);
@@ -290,13 +305,6 @@ static void test_choose_library(void **state)
 static const char *const targets[] = {"hopper", "portable"};
 enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
 static const char *target; /* of the lives to come */
-
-static void make_problem(struct problem *p)
-{
-    struct error err = ERROR_NULL;
-    expect(problem_parse(p, "grouped_gemm mode=forward M=96 N=64 K=64 experts=4 topk=2", &err), 0,
-           &err, NULL);
-}
 
 struct life {
     struct device *device;

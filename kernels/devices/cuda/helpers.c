@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the device needs beside candidates: the kernels of tools.cu, and the op's reference. They are
+ * variants like any other, so that they can be compiled and cached like any other. */
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+static void describe(const struct cuda_device *d, const char *entry, const char *source,
+                     struct variant *v)
+{
+    *v = (struct variant){.family = "helpers", .kind = "cuda", .source = source};
+    snprintf(v->entry, sizeof(v->entry), "%s", entry);
+    snprintf(v->arch, sizeof(v->arch), "%s", d->base.info.arch);
+    hash128_hex(source, strlen(source), v->source_hash);
+}
+
+static void describe_tools(const struct cuda_device *d, struct variant *v)
+{
+    describe(d, "cuda_tools", cuda_tools_source, v);
+}
+
+static void describe_reference(const struct cuda_device *d, const struct family_target *t,
+                               struct variant *v)
+{
+    describe(d, "cuda_reference", t->reference_source, v);
+}
+
+uint32_t cuda_helpers(const struct device *base, const struct family_target *t,
+                      struct variant out[DEVICE_HELPERS_MAX])
+{
+    const struct cuda_device *d = (const struct cuda_device *)base;
+    describe_tools(d, &out[0]);
+    describe_reference(d, t, &out[1]);
+    return 2;
+}
+
+static int load(struct cuda_device *d, const struct variant *v, struct cuda_module *out,
+                struct error *err)
+{
+    const struct device_supply *supply = &d->base.supply;
+    struct image own = {0};
+    const struct image *image = &own;
+    int r = supply->image ? supply->image(supply->ctx, v, &image, err)
+                          : cuda_nvrtc_compile(d->nvrtc, v, &own, err);
+    r = r ? r : cuda_module_load(out, d->cu, image->data, v->entry, err);
+    image_deinit(&own);
+    return r;
+}
+
+int cuda_load_tools(struct cuda_device *d, struct error *err)
+{
+    struct variant v;
+    if (d->tools.module) {
+        return 0;
+    }
+    describe_tools(d, &v);
+    return load(d, &v, &d->tools, err);
+}
+
+int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err)
+{
+    struct variant v;
+    if (d->reference.module && d->reference_source == t->reference_source) {
+        return 0;
+    }
+    cuda_module_unload(&d->reference);
+    describe_reference(d, t, &v);
+    d->reference_source = t->reference_source;
+    return load(d, &v, &d->reference, err);
+}

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A cold start on a GPU, over stubs of its libraries: what is compiled, when, and how often.
+
+The stub of NVRTC appends a byte to a file for each compile; where kernels must compute, it compiles
+them for the CPU (tests/cuda_stub/emulate.h).
+"""
+import re
+import shutil
+
+import pytest
+
+from conftest import BUILD, ROOT, Daemon, gemm
+
+STUBS = BUILD / "tests" / "cuda_stub"
+pytestmark = [
+    pytest.mark.skipif(not (STUBS / "libstub_cuda.so").exists(), reason="built without cuda"),
+    pytest.mark.skipif(not shutil.which("cc"), reason="no C compiler"),
+]
+HELPERS = 2  # the device's own kernels: tools.cu and the reference
+
+
+class Stubbed(Daemon):
+    def __init__(self, folder, **env):
+        self.tally = folder / "tally"
+        super().__init__(folder, "cuda", env={
+            "GEMMD_LIBCUDA": str(STUBS / "libstub_cuda.so"),
+            "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
+            "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
+            "GEMMD_STUB_EMULATE": str(ROOT), "GEMMD_STUB_TALLY": str(self.tally), **env})
+
+    def compiles(self):
+        return self.tally.stat().st_size if self.tally.exists() else 0
+
+    def tune(self, **problem):
+        """The analytic default alone: one variant to compile."""
+        p = gemm(**problem)
+        default = self.call("get", problem=p, wait="cached", target="portable")
+        assert default["tier"] == "default"
+        return self.call("tune", problem=p, strategy="given", configs=[default["config"]],
+                         target="portable")
+
+
+@pytest.fixture
+def stubbed(folder):
+    started = []
+
+    def start(**env):
+        d = Stubbed(folder, **env)
+        started.append(d)
+        return d.start()
+    yield start
+    for d in started:
+        d.stop()
+
+
+def test_the_devices_own_kernels_are_compiled_once(stubbed):
+    d = stubbed()
+    d.tune(M=96, N=64, K=64)
+    assert d.compiles() == 1 + HELPERS
+    records = {p.name for p in (d.cache / "records").iterdir()}
+    assert len(records) == 1 + HELPERS
+    d.stop()
+    again = stubbed()
+    again.tune(M=4000, N=64, K=64)
+    assert again.compiles() <= 2 + HELPERS, "a new runner finds the device's kernels in the cache"
+
+
+def test_where_the_time_went_is_an_event(stubbed):
+    d = stubbed()
+    key = d.tune(M=96, N=64, K=64)["key"]
+    with d.connect() as c:
+        (event,) = c.list("events", kind="tuned")
+    assert event["text"].startswith(f"{key}: ")
+    total, inside, phases = re.fullmatch(
+        r"\w+: (\d+) ms, of these (\d+) in the runner: (.*)", event["text"]).groups()
+    ms = {name: int(n) for name, n in (p.rsplit(" ", 1) for p in phases.split(", "))}
+    # the helpers are compiled while the candidate is: both are waited for
+    assert ms["helpers"] > 0 and "time" in ms
+    assert abs(sum(ms.values()) - int(inside)) <= len(ms) + 1
+    assert int(inside) <= int(total) + 1
