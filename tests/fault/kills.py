@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 at random moments, any number of them: nothing that was acknowledged is lost, nothing that
+was acknowledged as removed comes back, and the database is sound each time.
+
+    kills.py --count 1000 --seed 1 [--build build]
+
+Four clients tune, put, pin, unpin, evict and ask all the while, each over keys of its own, so that
+what a key may hold after a crash is known: what was acknowledged last, or what was asked for since
+and not answered. The kill hits the daemon and its runner, the daemon alone, the runner alone (then
+nothing may happen at all), a daemon that is starting (it replays the log), or one that is stopping
+(it moves the log into the file). After each, a copy of the files as they lie goes through SQLite's
+integrity_check, and the daemon that is started on them must have every row that SQLite counts:
+one with a wrong checksum would be missing there.
+
+`--spoil` shows that a loss is found: after each kill the log is cut to half, as by a store that
+acknowledged too early; the program then fails unless it says what was lost.
+"""
+import argparse
+import collections
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+KINDS = ["both"] * 5 + ["daemon"] * 2 + ["runner", "starting", "stopping"]
+CLIENTS, CUSTOM_KEYS, TUNED_KEYS = 4, 8, 5
+GONE = (EOFError, OSError)  # the daemon died before it answered
+ANY_TUNED = object()  # a search was asked for: whatever it found
+
+
+def load_harness(build):
+    os.environ["GEMMD_BUILD"] = str(build)
+    spec = importlib.util.spec_from_file_location(
+        "gemmd_harness", HERE.parent / "integration" / "conftest.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gemmd_harness"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Lost(AssertionError):
+    pass
+
+
+def state_of(answer):
+    """What a key holds, as far as an answer says it: (source, config), or None."""
+    if answer["tier"] != "exact":
+        return None
+    return answer["source"], json.dumps(answer["config"], sort_keys=True)
+
+
+class Key:
+    """One problem, and what it may hold: `acked`, or any of `maybe`, asked for since."""
+
+    def __init__(self, problem):
+        self.problem, self.acked, self.maybe, self.configs = problem, None, [], []
+
+    def allows(self, state):
+        if state == self.acked or state in self.maybe:
+            return True
+        return ANY_TUNED in self.maybe and state is not None and state[0] == "tuned"
+
+    def settle(self, state, where):
+        if not self.allows(state):
+            raise Lost(f"{where}: {self.problem} holds {state}; acknowledged was {self.acked}, "
+                       f"asked for since {self.maybe}")
+        self.acked, self.maybe = state, []
+
+
+class Client(threading.Thread):
+    """Asks until the daemon is gone, over keys that no other client touches."""
+
+    def __init__(self, harness, daemon, keys, rng, counts):
+        super().__init__()
+        self.harness, self.daemon, self.keys, self.rng = harness, daemon, keys, rng
+        self.counts, self.error = counts, None
+
+    def run(self):
+        try:
+            with self.daemon.connect(10) as c:
+                while True:
+                    self.act(c, self.rng.choice(self.keys))
+                    time.sleep(self.rng.choice([0, 0, 0, 0.002]))
+        except GONE:
+            pass
+        except Exception as e:  # told by the thread that joins
+            if getattr(e, "name", "") != "shutting_down":
+                self.error = e
+
+    def ask(self, c, key, wanted, method, **params):
+        """A call that changes what the key holds, to `wanted`, once it is acknowledged."""
+        key.maybe.append(wanted)
+        try:
+            answer = c.call(method, problem=key.problem, **params)
+        except self.harness.RpcError as e:
+            if e.name == "crashed":  # the runner was killed, and its job could not go on
+                return None
+            raise
+        if isinstance(answer, dict) and answer.get("saved") is False:
+            raise Lost(f"{method} of {key.problem} was not saved on a disk with room")
+        self.counts[method] += 1
+        return answer
+
+    def hold(self, key, state):
+        key.acked, key.maybe = state, []
+
+    def act(self, c, key):
+        if key.problem["op"].startswith("custom:"):
+            return self.act_custom(c, key)
+        if key.acked is None:
+            return self.tune(c, key)
+        what = self.rng.choice(["get"] * 6 + ["pin", "evict", "evict"])
+        if what == "get":
+            answer = c.call("get", problem=key.problem, wait="cached")
+            self.counts["hits"] += 1
+            if not key.allows(state_of(answer)):
+                raise Lost(f"a hit of {key.problem} is {answer}, not {key.acked}")
+        elif what == "evict":
+            self.evict(c, key)
+        elif key.configs:
+            self.pin(c, key)
+
+    def tune(self, c, key):
+        answer = self.ask(c, key, ANY_TUNED, "get", budget=self.rng.randint(2, 6))
+        if answer and answer["tier"] == "exact":
+            self.hold(key, state_of(answer))
+            key.configs.append(answer["config"])
+
+    def pin(self, c, key):
+        config = self.rng.choice(key.configs)
+        wanted = ("manual", json.dumps(config, sort_keys=True))
+        if self.ask(c, key, wanted, "pin", config=config):
+            self.hold(key, wanted)
+
+    def act_custom(self, c, key):
+        if key.acked is not None and self.rng.random() < 0.15:
+            return self.evict(c, key)
+        config = {"serial": self.rng.getrandbits(40)}
+        wanted = ("imported", json.dumps(config, sort_keys=True))
+        if self.ask(c, key, wanted, "put", config=config, time_us=1.5):
+            self.hold(key, wanted)
+
+    def evict(self, c, key):
+        if self.ask(c, key, None, "evict"):
+            self.hold(key, None)
+
+
+class Storm:
+    def __init__(self, harness, folder, seed, spoil=False):
+        self.harness, self.rng, self.spoil = harness, random.Random(seed), spoil
+        self.daemon = harness.Daemon(folder, harness.SYNTHETIC)
+        self.counts, self.kills = collections.Counter(), collections.Counter()
+        self.starts_ms, self.recovered = [], 0
+        self.sets = [[Key({"op": f"custom:kill{i}", "n": n}) for n in range(CUSTOM_KEYS)] +
+                     [Key(harness.gemm(n=64 * (8 * i + n + 1))) for n in range(TUNED_KEYS)]
+                     for i in range(CLIENTS)]
+
+    def copy_is_sound(self):
+        """SQLite's own verdict over the files as the kill left them; rows by table."""
+        with tempfile.TemporaryDirectory(dir=self.daemon.folder) as t:
+            copy = pathlib.Path(t) / "copy.db"
+            for suffix in ("", "-wal"):
+                source = pathlib.Path(f"{self.daemon.database}{suffix}")
+                if source.exists():
+                    shutil.copy(source, f"{copy}{suffix}")
+            if not copy.exists() or copy.stat().st_size == 0:
+                return None
+            with sqlite3.connect(copy) as db:
+                verdict = db.execute("PRAGMA integrity_check").fetchall()
+                assert verdict == [("ok",)], verdict
+                if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'best'").fetchall():
+                    return None
+                return {what: db.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+                        for what, table in (("history", "best"), ("trials", "trial"))}
+
+    def launch(self):
+        """A daemon that is starting, not waited for."""
+        d = self.daemon
+        d.process = subprocess.Popen(list(map(str, d.command())), env=d.env,
+                                     stdin=subprocess.DEVNULL, stdout=d.log.open("a"),
+                                     stderr=subprocess.STDOUT)
+
+    def slay(self, pid):
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it was quicker
+
+    def kill(self, kind):
+        d = self.daemon
+        runner = d.runner_pid() if kind in ("both", "runner") else 0
+        if kind == "runner":
+            if runner:
+                self.slay(runner)
+            time.sleep(self.rng.uniform(0, 0.1))  # tuning goes on; then all of it
+        if kind == "stopping":
+            d.process.terminate()
+            time.sleep(self.rng.uniform(0, 0.02))
+        self.slay(d.process.pid)
+        d.process.wait()
+        if kind == "both" and runner:
+            self.slay(runner)
+        if kind == "starting":
+            self.launch()
+            time.sleep(self.rng.uniform(0, 0.04))
+            self.slay(d.process.pid)
+            d.process.wait()
+
+    def observe(self, c, key):
+        try:
+            return state_of(c.call("get", problem=key.problem, wait="cached"))
+        except self.harness.RpcError as e:
+            assert e.name == "not_found", e  # a custom op has no default to fall back on
+            return None
+
+    def verify(self, rows, where):
+        with self.daemon.connect() as c:
+            for what, n in (rows or {}).items():
+                total = c.call("list", what=what, filter={"limit": 1})["total"]
+                if total != n:
+                    raise Lost(f"{where}: {n} rows of {what} in the file, {total} with their checksum")
+            for key in (k for keys in self.sets for k in keys):
+                was_open = bool(key.maybe)
+                key.settle(self.observe(c, key), where)
+                self.recovered += was_open
+        text = self.daemon.text()
+        for word in ("corrupt", "AddressSanitizer", "runtime error:"):
+            if word in text:
+                raise Lost(f"{where}: the log says '{word}': {text}")
+
+    def round(self, n):
+        kind = self.rng.choice(KINDS)
+        clients = [Client(self.harness, self.daemon, keys, random.Random(self.rng.random()),
+                          self.counts) for keys in self.sets]
+        [c.start() for c in clients]
+        time.sleep(self.rng.uniform(0, 0.25))
+        self.kill(kind)
+        [c.join() for c in clients]
+        for c in clients:
+            if c.error:
+                raise c.error
+        self.kills[kind] += 1
+        if self.spoil:
+            wal = pathlib.Path(f"{self.daemon.database}-wal")
+            os.truncate(wal, wal.stat().st_size // 2)
+        rows = self.copy_is_sound()
+        began = time.monotonic()
+        self.daemon.start()
+        self.starts_ms.append((time.monotonic() - began) * 1e3)
+        self.verify(rows, f"kill {n} ({kind})")
+
+    def run(self, count):
+        self.daemon.start()
+        for n in range(1, count + 1):
+            self.round(n)
+        status = self.daemon.stop()
+        assert status == 0, self.daemon.text()
+        self.copy_is_sound()
+        acknowledged = sum(self.counts[m] for m in ("get", "put", "pin", "evict"))
+        assert self.counts["put"] and self.counts["get"], "nothing was acknowledged: this shows nothing"
+        return {"kills": sum(self.kills.values()), "by_kind": dict(self.kills), "acknowledged":
+                acknowledged, "by_method": dict(self.counts), "unanswered": self.recovered, "lost": 0,
+                "start_ms_p50": round(sorted(self.starts_ms)[len(self.starts_ms) // 2], 1)}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    p.add_argument("--count", type=int, default=12, help="kills (12)")
+    p.add_argument("--seed", type=int, default=20261121)
+    p.add_argument("--build", default=os.environ.get("GEMMD_BUILD", "build"))
+    p.add_argument("--spoil", action="store_true", help="lose rows, and fail unless it is noticed")
+    a = p.parse_args()
+    harness = load_harness(pathlib.Path(a.build).resolve())
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-kills-"))
+    storm = Storm(harness, folder, a.seed, a.spoil)
+    began = time.monotonic()
+    try:
+        result = storm.run(a.count)
+    except BaseException as e:
+        if storm.daemon.process:
+            storm.daemon.process.kill()
+            storm.daemon.process.wait()
+        if a.spoil and isinstance(e, Lost):
+            shutil.rmtree(folder, ignore_errors=True)
+            print(f"found, as it must be: {str(e)[:100]}")
+            return
+        print(f"seed {a.seed}; the files are kept in {folder}", file=sys.stderr)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+    if a.spoil:
+        sys.exit("rows were lost, and nothing was noticed")
+    print(json.dumps({"seed": a.seed, **result, "seconds": round(time.monotonic() - began, 1)}))
+
+
+if __name__ == "__main__":
+    main()
