@@ -1,0 +1,255 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How long tuning takes on a GPU: cold, warm, and a whole layer; the recorded peers' seconds beside.
+
+    tune_times.py --build build --out DIR [--device cuda:0] [--tokens 4096] [--seconds 230]
+                  [--models qwen3-30b-a3b,mixtral-8x7b,llama4-scout] [--shapes FILE] [--budget N]
+
+A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with the layer's own permute.
+
+    cold   a fresh daemon, with no database and no compiled kernel; from asking to the answer, so the
+           runner's start is in it, and every compile
+    warm   every kernel that the cold runs compiled is in the cache directory and the runner is up; the
+           key's own answer and trials are evicted first
+    layer  the six keys of a model asked for at once, by six processes; a fresh daemon, nothing compiled
+
+Writes DIR/tune_times.json and prints tables; where the time went is in each row ("phases", of the
+daemon's event). What does not fit into --seconds is left out, and said. Exit 77 without a GPU, 1 when
+a median or a layer is above its limit (--cold 3.0 --warm 0.5 --layer 10.0), or something was left out.
+"""
+import argparse
+import concurrent.futures
+import csv
+import json
+import os
+import pathlib
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from tune_layers import SHAPES, Daemon, problem_options, rows_of
+
+MODELS = "qwen3-30b-a3b,mixtral-8x7b,llama4-scout"
+EVENT = re.compile(r"(?P<key>\w+): (?P<all>\d+) ms, of these (?P<runner>\d+) in the runner: (?P<text>.*)")
+
+
+class Clock:
+    def __init__(self, seconds):
+        self.until = time.monotonic() + seconds
+
+    def left(self):
+        return self.until - time.monotonic()
+
+
+class Store:
+    """A folder for one daemon: database, socket and compiled kernels."""
+
+    def __init__(self, options):
+        self.path = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-times-"))
+        self.options = options
+        self.daemon = None
+
+    def __enter__(self):
+        self.daemon = Daemon(self.options.build, self.options.device, self.path)
+        return self
+
+    def __exit__(self, *_):
+        self.daemon.stop()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def take_kernels(self, other):
+        """The compiled kernels of another store, or of a folder: names are hashes of contents."""
+        shutil.copytree(other / "cache", self.path / "cache", symlinks=True, dirs_exist_ok=True)
+
+    def tune(self, row):
+        budget = ["--budget", self.options.budget] if self.options.budget else []
+        began = time.monotonic()
+        answer = rows_of(self.daemon.json("tune", *problem_options(row), *budget))[0]
+        return time.monotonic() - began, answer
+
+    def phases(self):
+        """By key: the last tuning's milliseconds in each phase."""
+        found = {}
+        for event in rows_of(self.daemon.json("list", "--what", "events", "--where",
+                                              "kind=tuned", "--sort", "-id")):
+            m = EVENT.fullmatch(event["text"])
+            parts = (p.rsplit(" ", 1) for p in m["text"].split(", ")) if m else ()
+            if m and m["key"] not in found:
+                found[m["key"]] = {"gemmd": int(m["all"]) - int(m["runner"]),
+                                   **{name: int(ms) for name, ms in parts}}
+        return found
+
+
+def name_of(row):
+    return f"{row['model']} {row['layer']} {row['mode']}"
+
+
+def measured(row, seconds, answer, phases):
+    peer = row.get("unsloth_tune_s")
+    return {**{k: row[k] for k in ("model", "layer", "tokens", "mode")}, "key": answer["key"],
+            "seconds": round(seconds, 3), "unsloth_s": float(peer) if peer else None,
+            "time_us": answer["time_us"], "configs": answer["measured"],
+            "config": answer["config"], "phases": phases.get(answer["key"], {})}
+
+
+def cold(options, rows, kernels, clock):
+    results = []
+    for row in rows:
+        if clock.left() < 0:
+            break
+        with Store(options) as store:
+            seconds, answer = store.tune(row)
+            results.append(measured(row, seconds, answer, store.phases()))
+            shutil.copytree(store.path / "cache", kernels / "cache", symlinks=True,
+                            dirs_exist_ok=True)
+    return results
+
+
+def warm(options, rows, kernels, clock):
+    results = []
+    with Store(options) as store:
+        store.take_kernels(kernels)
+        if rows:
+            store.tune(rows[0])  # the runner is up from here on
+        for row in rows:
+            if clock.left() < 0:
+                break
+            key = rows_of(store.daemon.json("get", *problem_options(row), "--wait", "cached"))[0]
+            if key["tier"] == "exact":
+                store.daemon.run("evict", key["key"])
+            seconds, answer = store.tune(row)
+            results.append(measured(row, seconds, answer, store.phases()))
+    return results
+
+
+def layer(options, model, rows):
+    rows = [r for r in rows if r["model"] == model]
+    with Store(options) as store, concurrent.futures.ThreadPoolExecutor(len(rows)) as pool:
+        began = time.monotonic()
+        answers = list(pool.map(store.tune, rows))
+        seconds = time.monotonic() - began
+        phases = store.phases()
+    return {"model": model, "seconds": round(seconds, 3),
+            "unsloth_s": round(sum(float(r["unsloth_tune_s"] or 0) for r in rows), 1),
+            "unsloth_keys": sum(bool(r["unsloth_tune_s"]) for r in rows),
+            "keys": [measured(r, s, a, phases) for r, (s, a) in zip(rows, answers)]}
+
+
+def layers(options, rows, clock):
+    results = []
+    for model in options.models.split(","):
+        if clock.left() < 0:
+            break
+        results.append(layer(options, model, rows))
+    return results
+
+
+def median(results):
+    return round(statistics.median(r["seconds"] for r in results), 3) if results else None
+
+
+def judge(options, rows, report):
+    """Sentences on what does not hold."""
+    wrong = []
+    for what in ("cold", "warm"):
+        if len(report[what]) < len(rows):
+            wrong.append(f"{what}: {len(report[what])} of {len(rows)} keys fitted into the time")
+        limit, seen = getattr(options, what), report[f"{what}_median_s"]
+        if seen is not None and seen > limit:
+            wrong.append(f"{what}: the median is {seen} s, above {limit} s")
+    if len(report["layers"]) < len(options.models.split(",")):
+        wrong.append("not all layers fitted into the time")
+    wrong += [f"layer: {r['model']} took {r['seconds']} s, above {options.layer} s"
+              for r in report["layers"] if r["seconds"] > options.layer]
+    return wrong
+
+
+def show_phases(phases):
+    return ", ".join(f"{name} {ms}" for name, ms in phases.items())
+
+
+def table(report):
+    warm_of = {r["key"]: r for r in report["warm"]}
+    print(f"{'key':34} {'cold s':>7} {'warm s':>7} {'unsloth':>7} {'configs':>7} {'us':>8}  "
+          "cold phases, ms")
+    for r in report["cold"]:
+        w, peer = warm_of.get(r["key"]), r["unsloth_s"]
+        print(f"{name_of(r):34} {r['seconds']:7.2f} {w['seconds'] if w else float('nan'):7.2f} "
+              f"{peer if peer else '-':>7} {r['configs']:7} {r['time_us']:8.1f}  "
+              f"{show_phases(r['phases'])}")
+    print(f"{'median':34} {report['cold_median_s'] or 0:7.2f} {report['warm_median_s'] or 0:7.2f}")
+    for r in report["warm"]:
+        print(f"warm {name_of(r):34} {r['configs']:4} configs  {show_phases(r['phases'])}")
+    for r in report["layers"]:
+        print(f"layer {r['model']}: six keys at once in {r['seconds']:.2f} s (unsloth: "
+              f"{r['unsloth_s']:.0f} s for {r['unsloth_keys']} of them, one after another)")
+
+
+def read_rows(options):
+    models = options.models.split(",")
+    with options.shapes.open() as f:
+        rows = [r for r in csv.DictReader(f)
+                if r["model"] in models and r["tokens"] == options.tokens]
+    return sorted(rows, key=lambda r: models.index(r["model"]))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=lambda p: pathlib.Path(p).resolve(),
+                        default=SHAPES.parents[3] / "build")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--models", default=MODELS)
+    parser.add_argument("--tokens", default="4096")
+    parser.add_argument("--shapes", type=pathlib.Path, default=SHAPES)
+    parser.add_argument("--budget", type=int, default=0, help="0: the daemon's own")
+    parser.add_argument("--seconds", type=float, default=230)
+    parser.add_argument("--cold", type=float, default=3.0)
+    parser.add_argument("--warm", type=float, default=0.5)
+    parser.add_argument("--layer", type=float, default=10.0)
+    return parser.parse_args()
+
+
+def has_device(options):
+    gpu = shutil.which("nvidia-smi") and subprocess.run(
+        ["nvidia-smi", "-L"], stdout=subprocess.DEVNULL).returncode == 0
+    return gpu or not options.device.startswith("cuda") or "GEMMD_LIBCUDA" in os.environ
+
+
+def run(options, rows):
+    clock = Clock(options.seconds)
+    kernels = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-kernels-"))
+    report = {"cores": os.cpu_count(), "tokens": options.tokens, "budget": options.budget}
+    try:
+        report["cold"] = cold(options, rows, kernels, clock)
+        report["layers"] = layers(options, rows, clock)
+        report["warm"] = warm(options, rows, kernels, clock)
+    finally:
+        shutil.rmtree(kernels, ignore_errors=True)
+    for what in ("cold", "warm"):
+        report[f"{what}_median_s"] = median(report[what])
+    return report
+
+
+def main():
+    options = parse()
+    if not has_device(options):
+        print("tune_times: SKIP, no GPU on this machine")
+        return 77
+    rows = read_rows(options)
+    report = run(options, rows)
+    wrong = report["wrong"] = judge(options, rows, report)
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "tune_times.json").write_text(json.dumps(report, indent=1) + "\n")
+    table(report)
+    for sentence in wrong:
+        print(f"NOT MET {sentence}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
