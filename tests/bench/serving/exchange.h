@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is sent and what must come back, byte for byte, made before anything is timed. All servers
+ * are measured with the same code this way, whatever they speak, and each reply is compared.
+ *
+ *   gemmd      requests as libgemmd sends them; replies as a first pass finds and checks them
+ *   raw        as many bytes, to echo.c
+ *   memcached, redis
+ *              as many bytes: a longer key, a value of the rest; put there by a first pass
+ */
+#ifndef GEMMD_TESTS_SERVING_EXCHANGE_H
+#define GEMMD_TESTS_SERVING_EXCHANGE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct exchange {
+    uint8_t *request, *reply; /* owned */
+    size_t request_n, reply_n;
+};
+
+/* Each exits with a sentence when the server does something else. malloc'ed, n of them. The sizes
+ * are whole messages. */
+struct exchange *exchanges_gemmd(int fd, int n);
+struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes);
+struct exchange *exchanges_memcached(int fd, int n, size_t request_bytes, size_t reply_bytes);
+struct exchange *exchanges_redis(int fd, int n, size_t request_bytes, size_t reply_bytes);
+void exchanges_free(struct exchange *x, int n);
+
+/* Mean sizes. */
+size_t exchanges_request_bytes(const struct exchange *x, int n);
+size_t exchanges_reply_bytes(const struct exchange *x, int n);
+
+#endif
