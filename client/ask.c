@@ -214,27 +214,6 @@ static int split_text(const char *text, char op[OP_WORD_MAX], struct record *fie
     return record_parse(fields, text + n, err);
 }
 
-static void put_value(struct wire_buf *b, const struct value *v)
-{
-    switch (v->type) {
-    case VALUE_BOOL:
-        wire_put_bool(b, v->flag);
-        break;
-    case VALUE_INT:
-        wire_put_int(b, v->integer);
-        break;
-    case VALUE_REAL:
-        wire_put_real(b, v->real);
-        break;
-    case VALUE_TEXT:
-        wire_put_str(b, v->text);
-        break;
-    case VALUE_NONE:
-        wire_put_nil(b);
-        break;
-    }
-}
-
 static int pack_text(struct wire_buf *b, const char *text, struct error *err)
 {
     char op[OP_WORD_MAX];
@@ -248,7 +227,7 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     for (size_t i = 0; i < fields.n; i++) {
         struct value v = record_at(&fields, i);
         wire_put_str(b, fields.fields[i].name);
-        put_value(b, &v);
+        value_pack(b, &v);
     }
     return 0;
 }

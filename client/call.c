@@ -22,8 +22,8 @@ static bool takes_long(const char *method)
 
 static bool changes_something(const char *method)
 {
-    static const char *const readers[] = {"hello",  "get",   "get_many", "list",  "show",
-                                          "module", "check", "space",    "status"};
+    static const char *const readers[] = {"hello",  "get",   "get_many", "list",   "show",
+                                          "module", "check", "space",    "status", "why"};
     for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
         if (strcmp(method, readers[i]) == 0) {
             return false;

@@ -220,6 +220,13 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
+/* Why a query gets the answer it gets: which tier, from which row, on what evidence (run, trial,
+ * stamp, age), how far to rely on it, and on a miss the nearest key and the fields in which it
+ * differs: the result of the protocol's `why` as JSON text, freed with gemmd_free. Nothing is tuned.
+ * Of `query` (may be NULL) target, atol, rtol and deadline_ms are looked at. */
+GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
+                        const struct gemmd_query *query, char **result_json,
+                        struct gemmd_error *err);
 /* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the
  * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,

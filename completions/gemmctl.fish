@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin list show trials modules quarantine evict space warm check \
+set -l commands get tune bench pin unpin list show why trials modules quarantine evict space warm check \
     export import backup status devices start stop version help
 set -l asking get tune bench
-set -l problems get tune bench pin unpin evict show space warm check trials
+set -l problems get tune bench pin unpin evict show why space warm check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f
@@ -55,8 +55,9 @@ complete -c gemmctl -n $s -l space -r -F -d "the same as JSON"
 set -l g "__fish_seen_subcommand_from $asking pin check"
 complete -c gemmctl -n $g -l config -x -d "just this config"
 complete -c gemmctl -n $g -l configs -r -F -d "just these configs"
-complete -c gemmctl -n $g -l atol -x -d "absolute tolerance"
-complete -c gemmctl -n $g -l rtol -x -d "relative tolerance"
+set -l e "__fish_seen_subcommand_from $asking pin check why"
+complete -c gemmctl -n $e -l atol -x -d "absolute tolerance"
+complete -c gemmctl -n $e -l rtol -x -d "relative tolerance"
 
 set -l w "__fish_seen_subcommand_from warm"
 complete -c gemmctl -n $w -l arch -x -a "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" \
@@ -67,7 +68,7 @@ complete -c gemmctl -n $w -l all -d "all types and fusions"
 complete -c gemmctl -n $w -l cache-dir -r -d "the daemon's"
 complete -c gemmctl -n $w -l cache-max-mib -x -d "stop when it holds so much"
 
-set -l t "__fish_seen_subcommand_from $asking pin check space warm"
+set -l t "__fish_seen_subcommand_from $asking pin check space warm why"
 complete -c gemmctl -n $t -l target -x -a "hopper portable cpu" -d "only these kernels"
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsloth" \
     -d "the space of another tuner"

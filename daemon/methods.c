@@ -30,6 +30,7 @@ static const struct row rows[] = { /* the most frequent first: looked up in orde
     {"cancel", method_cancel, false},
     {"list", method_list, false},
     {"show", method_show, false},
+    {"why", method_why, false},
     {"put", method_put, false},
     {"check", method_check, false},
     {"space", method_space, false},

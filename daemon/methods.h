@@ -36,6 +36,7 @@ method method_hello, method_status;                                 /* methods_s
 method method_check, method_module;                                 /* methods_kernels.c */
 method method_space;                                                /* methods_space.c */
 method method_list, method_show;                                    /* methods_list.c */
+method method_why;                                                  /* methods_why.c */
 method method_put, method_import;                                   /* methods_put.c */
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
 method method_backup, method_shutdown;
@@ -44,6 +45,8 @@ method method_backup, method_shutdown;
 
 /* scratch->request.problem, bucket and key (with id) from params' "problem". */
 int call_problem(struct call *c, struct error *err);
+/* "on", or why nothing is tuned. */
+const char *status_tuning(const struct daemon *d);
 /* The id of a key: from "key" (an id, or a unique beginning of 6 digits or more), else from
  * "problem". ERROR_NOT_FOUND: no such key is known. */
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);

@@ -147,8 +147,7 @@ static int64_t rss_bytes(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-/* `on`, or why it is off. */
-static const char *tuning(const struct daemon *d)
+const char *status_tuning(const struct daemon *d)
 {
     if (d->scheduler.off.code) {
         return d->scheduler.off.text;
@@ -180,7 +179,7 @@ static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger
     put_store(b, store);
     put_cache(b, d, store);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
-    wire_put_kv_str(b, "tuning", tuning(d));
+    wire_put_kv_str(b, "tuning", status_tuning(d));
 }
 
 static void on_status(void *ctx, const struct ledger_status *store)

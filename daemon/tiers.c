@@ -16,6 +16,7 @@ struct asked {
     const struct key *key;
     const struct family *family;
     const struct family_target *target;
+    char *origin; /* HASH_HEX: the key whose row the answer is from */
 };
 
 /* Of the target that is asked for, and legal: what was best for other kernels says nothing. */
@@ -73,6 +74,7 @@ static bool own_row(const struct asked *q, const char *why, struct answer *out)
     if (!e || cache_answer(c, e, out, NULL) < 0) {
         return false;
     }
+    memcpy(q->origin, q->key->id, HASH_HEX);
     if (e->rank >= CACHE_SERVES) {
         answer_note(out, "%s", why); /* asked to tune again, or more tightly: it is still the best */
         return valid(q, q->problem, out);
@@ -100,6 +102,7 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
         }
         char key[HASH_HEX], fields[96];
         memcpy(key, out->key, sizeof(key));
+        memcpy(q->origin, key, sizeof(key));
         difference(q->bucket, other, fields, sizeof(fields));
         if (!same_variant(q, other, &out->config)) {
             out->module[0] = 0;
@@ -112,11 +115,11 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
     return false;
 }
 
-int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
-                 const struct key *k, const char *target, const char *why, struct answer *out,
-                 struct error *err)
+int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+               const struct key *k, const char *target, const char *why, struct answer *out,
+               char origin[HASH_HEX], struct error *err)
 {
-    struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k};
+    struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k, .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return error_set(err, ERROR_NOT_FOUND,
@@ -129,6 +132,7 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
         return status;
     }
     answer_init(out);
+    origin[0] = 0;
     status = defaults_choose(d, q.target, problem, &out->config, err);
     if (status < 0) {
         return status;
@@ -139,6 +143,14 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
     snprintf(out->stamp, sizeof(out->stamp), "%s", daemon_stamp(d, q.family, q.target));
     answer_note(out, "%s", why);
     return 0;
+}
+
+int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+                 const struct key *k, const char *target, const char *why, struct answer *out,
+                 struct error *err)
+{
+    char origin[HASH_HEX];
+    return tiers_find(d, problem, bucket, k, target, why, out, origin, err);
 }
 
 static size_t add_hint(const struct asked *q, const struct cache_entry *e, size_t n,

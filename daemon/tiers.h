@@ -22,6 +22,10 @@ struct daemon;
 int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
                  const struct key *k, const char *target, const char *why, struct answer *out,
                  struct error *err);
+/* The same, and the id of the key whose row the answer comes from; "": from no row. */
+int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+               const struct key *k, const char *target, const char *why, struct answer *out,
+               char origin[HASH_HEX], struct error *err);
 /* Configs worth trying first for a key: its own old ones, then the neighbours'. Returns how many
  * were written to out; each is valid for the bucket, and of the target that does it. */
 size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,

@@ -104,5 +104,8 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
 void key_id(struct key *k);
 /* Back to op, fields and class (for listing and checks). class_out of size 192. */
 int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err);
+/* In how many fields the problems of two keys differ. The device classes are not looked at, and need
+ * not be there: a key's bytes may end behind its fields. -1: of two ops, or no keys. */
+int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
 
 #endif

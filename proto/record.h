@@ -103,6 +103,8 @@ size_t record_to_json(const struct record *r, char *out, size_t size);
 /* Flat JSON object; nested values are ERROR_INVALID; null fields are left out. */
 int record_from_json(struct record *r, const char *json, size_t length, struct error *err);
 
+/* As one MessagePack item; VALUE_NONE: nil. */
+void value_pack(struct wire_buf *b, const struct value *v);
 /* MessagePack map, keys in order, shortest integer forms: the canonical bytes. */
 void record_pack(struct wire_buf *buf, const struct record *r);
 /* From a MessagePack map of scalars; nil fields are left out; binary, arrays and maps are

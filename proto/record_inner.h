@@ -24,7 +24,6 @@ void value_put(struct text_out *o, const struct value *v); /* the one-line form 
 
 /* A scalar of the wire; its text points into the message. False: not a scalar, or too large. */
 bool value_unpack(const struct wire_obj *o, struct value *v, size_t *text_n);
-void value_pack(struct wire_buf *b, const struct value *v);
 void record_pack_fields(struct wire_buf *b, const struct record *r); /* without the map's head */
 /* record_unpack, passing over one name. */
 int record_unpack_but(struct record *r, const struct wire_obj *map, const char *but,

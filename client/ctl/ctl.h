@@ -12,7 +12,7 @@
  *   progress.c   the line on stderr
  *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
  *   formats.h    files and spaces of other tuners, by files of their own
- *   ask.c pin.c listing.c evidence.c space.c transfer.c warm.c daemon.c   the commands, by theme
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c warm.c why.c daemon.c   the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -117,9 +117,9 @@ struct search {
     json_t *configs;                    /* owned: ["BLOCK_SIZE_M=64 ..."] */
     char *restrict_text, *configs_text; /* owned */
 };
-/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, tolerances;
- * target: which kernels. */
-extern const struct argp search_argp, space_argp, given_argp, target_argp;
+/* Inputs: struct search. search: budgets, waiting; space: restrictions; given: configs, and
+ * tolerances; target: which kernels. */
+extern const struct argp search_argp, space_argp, given_argp, tolerance_argp, target_argp;
 void search_init(struct search *s);
 void search_finish(struct search *s);
 void search_deinit(struct search *s);
@@ -182,6 +182,7 @@ int cmd_unpin(int argc, char **argv);
 int cmd_evict(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_show(int argc, char **argv);
+int cmd_why(int argc, char **argv);
 int cmd_trials(int argc, char **argv);
 int cmd_modules(int argc, char **argv);
 int cmd_quarantine(int argc, char **argv);

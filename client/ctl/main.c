@@ -18,6 +18,7 @@ static const struct command {
     {"unpin", cmd_unpin, "go back to the answer that was tuned"},
     {"list", cmd_list, "what is known: the best config of each problem"},
     {"show", cmd_show, "all about one problem's answer"},
+    {"why", cmd_why, "why an answer is what it is, and what to do for a better one"},
     {"trials", cmd_trials, "what was measured, and what failed and why"},
     {"modules", cmd_modules, "the compiled kernels"},
     {"quarantine", cmd_quarantine, "variants that may not run again, and why"},

@@ -81,6 +81,8 @@ static void serve(struct fake *f, int fd, const struct rpc_message *m)
         give_page(fd, m);
     } else if (strcmp(m->method, "module") == 0) {
         give_chunk(fd, m);
+    } else if (strcmp(m->method, "why") == 0) {
+        fake_result_int(fd, m->id, "trials", 7);
     } else {
         fake_error(fd, m->id, ERROR_UNKNOWN_METHOD, m->method);
     }
@@ -223,13 +225,37 @@ static void test_unknown_method(void **state)
     assert_string_equal(e.text, "dance");
 }
 
+static void test_why(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    char *json = NULL;
+    p.m = p.n = p.k = 64;
+    assert_int_equal(gemmd_why(g, &p, NULL, &json, &e), 0);
+    assert_string_equal(json, "{\"trials\":7}");
+    assert_null(strstr(script.seen, "atol"));
+    gemmd_free(json);
+    q.atol = 0.5;
+    q.target = "portable";
+    q.budget = 3; /* nothing is tuned: not sent */
+    assert_int_equal(gemmd_why(g, &p, &q, &json, &e), 0);
+    assert_non_null(strstr(script.seen, "\"target\":\"portable\",\"atol\":0.5}"));
+    gemmd_free(json);
+    assert_int_equal(gemmd_why(g, NULL, NULL, &json, &e), GEMMD_INVALID);
+    assert_null(json);
+    assert_int_equal(gemmd_why(g, &p, NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_why(NULL, &p, NULL, &json, &e), GEMMD_INVALID);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_pages),          TEST(test_bad_pages),      TEST(test_module_in_chunks),
-        TEST(test_damaged_module), TEST(test_unknown_method),
+        TEST(test_damaged_module), TEST(test_unknown_method), TEST(test_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

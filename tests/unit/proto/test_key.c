@@ -217,6 +217,61 @@ static void test_damaged(void **state)
     assert_true(refused > 1000 && refused < 20000);
 }
 
+static int differences(const char *a, const char *b)
+{
+    make(a, h200, &key);
+    make(b, "another", &other);
+    int n = key_differences(key.bytes, key.len, other.bytes, other.len);
+    size_t class = strlen("another") + 1, longer = strlen(h200) + 2;
+    assert_int_equal(n, key_differences(other.bytes, other.len, key.bytes, key.len));
+    assert_int_equal(n, key_differences(key.bytes, key.len - longer, other.bytes,
+                                        other.len - class)); /* as the cache keeps them */
+    return n;
+}
+
+static void test_differences(void **state)
+{
+    (void)state;
+    static const char base[] = "grouped_gemm mode=dX M=512 N=64 K=128 experts=4 topk=2";
+    static const struct {
+        const char *other;
+        int n;
+    } cases[] = {
+        {"grouped_gemm mode=dX M=512 N=64 K=128 experts=4 topk=2", 0},
+        {"grouped_gemm mode=dX M=100000 N=64 K=128 experts=4 topk=2", 1},
+        {"grouped_gemm mode=dW M=512 N=64 K=128 experts=4 topk=2", 1},
+        {"grouped_gemm mode=dX M=512 N=64 K=128 experts=4 topk=2 routing=zipf", 1},
+        {"grouped_gemm mode=dW M=4 N=8 K=70000 experts=5 topk=1 dtype_in=fp16", 7},
+        {"gemm mode=dX M=512 N=64 K=128", 2},
+        {"custom:x M=512", -1},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int n = differences(base, cases[i].other);
+        assert_int_equal(n, cases[i].n);
+    }
+    assert_int_equal(differences("custom:x", "custom:x a=1"), 1);
+    assert_int_equal(differences("custom:x a=1 c=-70000 e=0.5", "custom:x b=1 c=-70000 e=true"), 3);
+    assert_int_equal(differences("custom:x ab=1 t=\"\"", "custom:x a=1 t=long"), 3);
+}
+
+/* Bytes that are no key's: an answer, whatever it is, and nothing read behind the end. */
+static void test_differences_of_damage(void **state)
+{
+    (void)state;
+    struct rng rng = {5};
+    make(golden[2].problem, golden[2].class, &key);
+    for (size_t n = 0; n < key.len; n++) {
+        uint8_t *cut = malloc(n ? n : 1);
+        memcpy(cut, key.bytes, n);
+        assert_true(key_differences(cut, n, key.bytes, key.len) <= 0);
+        if (n > 0) {
+            cut[rng_in(&rng, 0, (int64_t)n - 1)] = (uint8_t)rng_in(&rng, 0, 255);
+            (void)key_differences(cut, n, key.bytes, key.len);
+        }
+        free(cut);
+    }
+}
+
 static void test_hashes(void **state)
 {
     (void)state;
@@ -252,6 +307,8 @@ int main(void)
         cmocka_unit_test(test_largest),
         cmocka_unit_test(test_not_a_key),
         cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_differences),
+        cmocka_unit_test(test_differences_of_damage),
         cmocka_unit_test(test_hashes),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* why: which tier answers, from which row, on what evidence, and what to do when that is not enough. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+struct asking_why {
+    struct ctl ctl;
+    struct problems problems;
+    struct search search;
+};
+
+/* ---- lines ---------------------------------------------------------------------------------- */
+
+/* "name          text"; a line without a name belongs to the one above. */
+__attribute__((format(printf, 2, 3))) static void line(const char *name, const char *format, ...)
+{
+    va_list args;
+    char *text;
+    va_start(args, format);
+    text = text_visible(vasprintf(&text, format, args) < 0 ? NULL : text);
+    va_end(args);
+    printf("%-12s %s\n", name, text ? text : "");
+    free(text);
+}
+
+static const char *text_at(const json_t *object, const char *path)
+{
+    const char *text = json_string_value(table_value(object, path));
+    return text ? text : "";
+}
+
+static double number_at(const json_t *object, const char *path)
+{
+    const json_t *v = table_value(object, path);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static json_int_t int_at(const json_t *object, const char *path)
+{
+    return json_integer_value(table_value(object, path));
+}
+
+/* "M 4096, known 512; routing zipf:1.2, known uniform" */
+static char *differences(const json_t *list, const char *name, const char *between)
+{
+    char *out = strdup("");
+    size_t i;
+    json_t *d;
+    json_array_foreach ((json_t *)(uintptr_t)list, i, d) {
+        char *asked = show_plain(json_object_get(d, "asked"));
+        char *other = show_plain(json_object_get(d, name)), *longer = NULL;
+        if (asprintf(&longer, "%s%s%s %s%s%s", out ? out : "", i > 0 ? "; " : "",
+                     text_at(d, "field"), asked, between, other) < 0) {
+            longer = NULL;
+        }
+        free(out);
+        free(asked);
+        free(other);
+        out = longer;
+    }
+    return out;
+}
+
+/* The problem as a person would write it: without what is so by default. */
+static char *short_problem(const json_t *why)
+{
+    static const char *const usual[][2] = {
+        {"dtype_in", "bf16"},  {"dtype_acc", "fp32"}, {"family", "grouped_gemm"},
+        {"routing", "uniform"}, {"quant", "none"},     {"scale_block", "none"}};
+    static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
+    json_t *p = json_copy(json_object_get(why, "problem"));
+    if (strcmp(text_at(p, "dtype_in"), text_at(p, "dtype_out")) == 0) {
+        json_object_del(p, "dtype_out");
+    }
+    for (size_t i = 0; i < sizeof(usual) / sizeof(usual[0]); i++) {
+        if (strcmp(text_at(p, usual[i][0]), usual[i][1]) == 0) {
+            json_object_del(p, usual[i][0]);
+        }
+    }
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        if (json_is_false(json_object_get(p, flags[i]))) {
+            json_object_del(p, flags[i]);
+        }
+    }
+    char *text = text_of_json(p);
+    json_decref(p);
+    return text;
+}
+
+/* ---- the parts ------------------------------------------------------------------------------ */
+
+static void print_answer(const json_t *why)
+{
+    const char *tier = text_at(why, "answer.tier");
+    const char *meaning = strcmp(tier, "exact") == 0       ? "measured for this very key"
+                          : strcmp(tier, "near") == 0      ? text_at(why, "answer.note")
+                          : strcmp(tier, "portfolio") == 0 ? text_at(why, "answer.note")
+                          : strcmp(tier, "default") == 0
+                              ? "chosen by the analytic model, not measured"
+                              : "there is none: gemmd cannot tune this op";
+    char *config = show_config(table_value(why, "answer.config"));
+    line("tier", "%s (%s)", *tier ? tier : "none", meaning);
+    if (*tier) {
+        line("config", "%s", config);
+    }
+    line("because", "%s", text_at(why, "because"));
+    double time = number_at(why, "answer.time_us"), floor = number_at(why, "answer.floor_us");
+    double reference = number_at(why, "answer.reference_us");
+    if (time > 0) {
+        line("time", "%.4g us%s", time, reference > 0 ? "" : ", no reference was measured");
+    }
+    if (time > 0 && reference > 0) {
+        line("", "%.2fx the analytic default of the same run (%.4g us)", reference / time,
+             reference);
+    }
+    if (time > 0 && floor > 0) {
+        line("", "%.0f %% of what this device allows at best (%.4g us)", 100 * floor / time, floor);
+    }
+    free(config);
+}
+
+static void print_key(const json_t *why)
+{
+    char *problem = short_problem(why);
+    char *rounded = differences(json_object_get(why, "rounded"), "bucket", " -> ");
+    line("problem", "%s", problem ? problem : "");
+    line("key", "%s", text_at(why, "key"));
+    if (rounded && *rounded) {
+        line("", "bucket scheme %s: %s", text_at(why, "scheme"), rounded);
+    }
+    free(problem);
+    free(rounded);
+}
+
+static void print_row(const json_t *why)
+{
+    const json_t *row = json_object_get(why, "row");
+    if (!json_is_object(row)) {
+        return;
+    }
+    char *age = show_age(json_object_get(row, "created_s"));
+    bool own = strcmp(text_at(row, "key"), text_at(why, "key")) == 0;
+    line("row", "generation %lld of %s%.12s, source %s, %s old, asked for by uid %lld",
+         (long long)int_at(row, "generation"), own ? "this key " : "key ", text_at(row, "key"),
+         text_at(row, "source"), age, (long long)int_at(row, "uid"));
+    free(age);
+}
+
+static void print_trial(const json_t *why)
+{
+    const json_t *trial = json_object_get(why, "trial");
+    if (!json_is_object(trial)) {
+        return;
+    }
+    size_t samples = json_array_size(json_object_get(trial, "samples_us"));
+    double q25 = number_at(trial, "q25_us"), q75 = number_at(trial, "q75_us");
+    line("evidence", "trial %lld: %zu samples, median %.4g us, quartiles %.4g to %.4g us",
+         (long long)int_at(trial, "id"), samples, number_at(trial, "time_us"), q25, q75);
+    line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
+         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"),
+         text_at(trial, "key"));
+    line("verified", "elements within atol %g, rtol %g: largest error %.3g, relative norm %.3g",
+         number_at(why, "row.atol"), number_at(why, "row.rtol"), number_at(trial, "max_error"),
+         number_at(trial, "rel_norm"));
+}
+
+static void print_run(const json_t *why)
+{
+    const json_t *run = json_object_get(why, "run");
+    if (!json_is_object(run)) {
+        return;
+    }
+    const char *ending = text_at(run, "ending");
+    line("run", "%lld on %s: driver %s, %s, gemmd %s", (long long)int_at(run, "id"),
+         text_at(run, "device"), text_at(run, "driver"), text_at(run, "compiler"),
+         text_at(run, "build"));
+    line("", "its runner %s%s", *ending ? "ended: " : "still runs, or died unseen", ending);
+}
+
+static void print_stamp(const json_t *why)
+{
+    const json_t *stamp = json_object_get(why, "stamp");
+    if (json_is_object(stamp)) {
+        bool fits = json_is_true(json_object_get(stamp, "fits"));
+        line("stamp", "%s%s", fits ? "fits today's kernels and compiler" : "does not fit: ",
+             fits ? "" : text_at(stamp, "difference"));
+    }
+}
+
+static void print_confidence(const json_t *why)
+{
+    size_t i;
+    json_t *doubt;
+    line("confidence", "%s", text_at(why, "confidence"));
+    json_array_foreach (json_object_get(why, "doubts"), i, doubt) {
+        line("", "%s", json_string_value(doubt));
+    }
+}
+
+static void print_miss(const json_t *why)
+{
+    const json_t *close = json_object_get(why, "closest");
+    if (json_is_object(close)) {
+        char *what = differences(json_object_get(close, "differs"), "known", ", known is ");
+        line("nearest key", "%.12s differs: %s", text_at(close, "key"), what ? what : "");
+        free(what);
+    } else if (strcmp(text_at(why, "verdict"), "unknown") == 0) {
+        line("nearest key", "none: no key of this op has an answer on this class of device");
+    }
+    size_t i;
+    json_t *row;
+    json_array_foreach (json_object_get(why, "elsewhere"), i, row) {
+        line(i ? "" : "elsewhere", "known for another class of device: %s, %.4g us",
+             text_at(row, "class"), number_at(row, "time_us"));
+    }
+}
+
+static void print_action(const json_t *why, const struct gemmd_query *q)
+{
+    const char *action = text_at(why, "action"), *tuning = text_at(why, "tuning");
+    char *problem = short_problem(why);
+    char exact[80] = "";
+    if (q->atol > 0 || q->rtol > 0) {
+        snprintf(exact, sizeof(exact), " --atol %g --rtol %g", q->atol > 0 ? q->atol : 1e-2,
+                 q->rtol > 0 ? q->rtol : 1e-2);
+    }
+    if (strcmp(action, "none") == 0) {
+        line("do", "nothing");
+    } else if (strcmp(action, "put") == 0) {
+        line("do", "put a result of your own (gemmd_put)");
+    } else {
+        line("do", "gemmctl %s '%s'%s%s%s", action, problem ? problem : "",
+             q->target ? " --target " : "", q->target ? q->target : "", exact);
+    }
+    if (strcmp(action, "none") != 0 && strcmp(tuning, "on") != 0) {
+        line("", "but nothing is tuned by this daemon: %s", tuning);
+    }
+    free(problem);
+}
+
+static int print_why(struct asking_why *a, json_t *why)
+{
+    if (a->ctl.json) {
+        return ctl_print_json(why);
+    }
+    print_key(why);
+    print_answer(why);
+    print_row(why);
+    print_trial(why);
+    print_run(why);
+    print_stamp(why);
+    print_confidence(why);
+    print_miss(why);
+    print_action(why, &a->search.query);
+    json_decref(why);
+    return DONE;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+static json_t *params_of(struct asking_why *a, int *code)
+{
+    const struct gemmd_query *q = &a->search.query;
+    json_t *params = problems_key_or_one(&a->problems, code);
+    if (params && q->target) {
+        json_object_set_new(params, "target", json_string(q->target));
+    }
+    if (params && q->atol > 0) {
+        json_object_set_new(params, "atol", json_real(q->atol));
+    }
+    if (params && q->rtol > 0) {
+        json_object_set_new(params, "rtol", json_real(q->rtol));
+    }
+    return params;
+}
+
+static int run(struct asking_why *a)
+{
+    int code = DONE;
+    json_t *params = params_of(a, &code);
+    code = code ? code : ctl_connect(&a->ctl);
+    if (code) {
+        json_decref(params);
+        return code;
+    }
+    json_t *why = ctl_call(&a->ctl, "why", params, &code);
+    return why ? print_why(a, why) : code;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    (void)arg;
+    struct asking_why *a = state->input;
+    if (key != ARGP_KEY_INIT) {
+        return ARGP_ERR_UNKNOWN;
+    }
+    state->child_inputs[0] = &a->problems;
+    state->child_inputs[1] = &a->search;
+    state->child_inputs[2] = &a->search;
+    state->child_inputs[3] = &a->ctl;
+    return 0;
+}
+
+int cmd_why(int argc, char **argv)
+{
+    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                                 {&tolerance_argp, 0, NULL, 0},
+                                                 {&target_argp, 0, NULL, 0},
+                                                 {&ctl_argp, 0, NULL, 0},
+                                                 {0}};
+    static const struct argp argp = {
+        .parser = parse,
+        .args_doc = "KEY|PROBLEM",
+        .children = children,
+        .doc = "Explains the answer that a query gets now: which tier, from which row, on what "
+               "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
+    struct asking_why a = {0};
+    search_init(&a.search);
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    int code = run(&a);
+    search_deinit(&a.search);
+    problems_deinit(&a.problems);
+    ctl_deinit(&a.ctl);
+    return code;
+}

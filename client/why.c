@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Why an answer is what it is: one method, its result handed on as JSON. */
+#include "client/ask.h"
+#include "client/clock.h"
+#include "client/handle.h"
+
+static int pack(struct wire_buf *b, const struct ask *a, struct error *err)
+{
+    const struct gemmd_query *q = &a->query;
+    wire_put_map(b, 1 + (q->target != NULL) + (q->atol > 0) + (q->rtol > 0));
+    wire_put_str(b, "problem");
+    int r = ask_pack_problem(b, &a->problem, err);
+    if (q->target) {
+        wire_put_kv_str(b, "target", q->target);
+    }
+    if (q->atol > 0) {
+        wire_put_kv_real(b, "atol", q->atol);
+    }
+    if (q->rtol > 0) {
+        wire_put_kv_real(b, "rtol", q->rtol);
+    }
+    return r;
+}
+
+static int call(struct gemmd *g, const struct wire_buf *params, int deadline_ms, char **json,
+                struct error *err)
+{
+    const int64_t deadline = handle_deadline(g, deadline_ms, false);
+    int r = handle_enter(g, deadline, err);
+    if (r) {
+        return r;
+    }
+    const struct session_request q = {
+        .method = "why", .params = params, .deadline = deadline, .repeatable = true};
+    const struct wire_obj *result;
+    r = session_call(&g->session, &q, &result, err);
+    r = r ? r : wire_to_json(result, json, err);
+    handle_leave(g);
+    return r;
+}
+
+int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
+              const struct gemmd_query *query, char **result_json, struct gemmd_error *err)
+{
+    struct ask a;
+    struct error e;
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    int r = g ? 0 : handle_enter(NULL, 0, &e);
+    if (r == 0 && !result_json) {
+        r = error_set(&e, ERROR_INVALID, "result_json may not be NULL");
+    }
+    if (r == 0) {
+        *result_json = NULL;
+    }
+    r = r ? r : ask_problem(&a, problem, &e);
+    r = r ? r : ask_query(&a, query, &e);
+    r = r ? r : pack(&params, &a, &e);
+    r = r ? r : call(g, &params, a.query.deadline_ms, result_json, &e);
+    return handle_result(r, &e, err);
+}

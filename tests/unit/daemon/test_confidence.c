@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What speaks against an answer: each doubt by itself, and how they add up. */
+#include <math.h>
+
+#include "common.h"
+#include "daemon/answer.h"
+#include "daemon/confidence.h"
+
+enum { DAY = 86400, NOW = 1795225315 };
+
+static struct answer answer;
+static struct best best;
+static struct trial trial;
+static struct run run;
+static struct device_info device;
+static struct evidence e;
+static struct confidence c;
+
+/* An answer that nothing speaks against. */
+static int setup(void **state)
+{
+    (void)state;
+    answer_init(&answer);
+    strcpy(answer.tier, "exact");
+    answer.saved = true;
+    best = (struct best){.time_us = 80, .spread = 0.01, .reference_us = 100, .measured = 48,
+                         .created_s = NOW - 3 * DAY};
+    strcpy(best.source, "tuned");
+    trial = (struct trial){.samples_us.n = 20};
+    run = (struct run){.id = 1};
+    strcpy(run.driver, "580.1");
+    strcpy(device.driver, "580.1");
+    e = (struct evidence){&answer, &best, &trial, &run, &device, false, NOW};
+    return 0;
+}
+
+static void expect(const char *level, const char *words)
+{
+    confidence_judge(&c, &e);
+    assert_string_equal(c.level, level);
+    if (words) {
+        assert_true(c.n >= 1);
+        if (!strstr(c.doubts[0], words)) {
+            fail_msg("'%s' has no '%s'", c.doubts[0], words);
+        }
+    } else {
+        assert_int_equal(c.n, 0);
+    }
+}
+
+static void nothing_speaks_against_it(void **state)
+{
+    (void)state;
+    expect("high", NULL);
+    best.spread = best.reference_us = NAN; /* not known is no doubt */
+    expect("high", NULL);
+}
+
+static void one_doubt_each(void **state)
+{
+    best.measured = 7;
+    expect("medium", "only 7 configs");
+    setup(state);
+    best.spread = 0.051;
+    expect("medium", "spread by 5.1 %");
+    setup(state);
+    best.reference_us = 79;
+    expect("medium", "analytic default was faster");
+    setup(state);
+    best.created_s = NOW - 181 * (int64_t)DAY;
+    expect("medium", "181 days old");
+    setup(state);
+    trial.samples_us.n = 4;
+    expect("medium", "timed 4 times");
+    setup(state);
+    strcpy(device.driver, "590.2");
+    expect("medium", "driver 580.1, and this is 590.2");
+    setup(state);
+    answer.saved = false;
+    expect("medium", "in memory only");
+    setup(state);
+    e.trial = NULL;
+    e.run = NULL;
+    expect("medium", "no longer kept");
+}
+
+static void doubts_add_up(void **state)
+{
+    (void)state;
+    best.measured = 2;
+    best.spread = 0.2;
+    expect("low", "only 2 configs");
+    assert_int_equal(c.n, 2);
+}
+
+/* A person measured one config on purpose. */
+static void a_pin_is_not_a_short_search(void **state)
+{
+    (void)state;
+    strcpy(best.source, "manual");
+    best.measured = 1;
+    expect("high", NULL);
+}
+
+static void lower_tiers(void **state)
+{
+    (void)state;
+    strcpy(answer.tier, "near");
+    expect("low", "not measured for this problem");
+    strcpy(answer.tier, "default");
+    expect("none", "nothing is measured");
+    setup(state);
+    e.kept_only = true;
+    e.trial = NULL;
+    expect("medium", "witness");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(nothing_speaks_against_it, setup),
+        cmocka_unit_test_setup(one_doubt_each, setup),
+        cmocka_unit_test_setup(doubts_add_up, setup),
+        cmocka_unit_test_setup(a_pin_is_not_a_short_search, setup),
+        cmocka_unit_test_setup(lower_tiers, setup),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
