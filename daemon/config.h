@@ -31,6 +31,11 @@ struct config {
     int64_t budget;
     int64_t budget_ms;
     int64_t max_connections;
+    int64_t message_ms;
+    int64_t answer_ms;
+    int64_t user_connections;
+    int64_t user_jobs;
+    int64_t user_mib;
     int64_t trials_per_key;
     int64_t cache_max_mib;
     int64_t idle_exit_s;
@@ -50,7 +55,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 18 };
+enum { CONFIG_KEYS = 23 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -50,7 +50,7 @@ static int fail(struct daemon *d, const struct error *err)
 static void fail_start(struct daemon *d, const struct error *err)
 {
     fail(d, err);
-    daemon_stop(d, "it could not start");
+    daemon_stop(d, geteuid(), "it could not start");
 }
 
 /* ---- what is known ---------------------------------------------------------------------------------- */
@@ -127,7 +127,7 @@ static void on_chores(uv_timer_t *timer)
         d->server.quiet_since_ms = server_now(&d->server);
     } else if (limit_s && server_now(&d->server) - d->server.quiet_since_ms >=
                               (uint64_t)limit_s * 1000) {
-        daemon_stop(d, "idle for --idle-exit-s");
+        daemon_stop(d, geteuid(), "idle for --idle-exit-s");
         return;
     }
     watch_chores(d);
@@ -145,15 +145,17 @@ static void watch_chores(struct daemon *d)
 
 static void on_signal(uv_signal_t *signal, int number)
 {
-    daemon_stop(signal->data, number == SIGTERM ? "SIGTERM" : "SIGINT");
+    /* libuv does not tell who sent it: only root and our own user can. */
+    daemon_stop(signal->data, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
 static void start_serving(struct daemon *d)
 {
     struct error err = ERROR_NULL;
+    struct server_limits limits;
     malloc_trim(0); /* loading went through larger structs than what is kept */
-    int status = server_start(&d->server, d, &d->loop, d->config->group,
-                              start_raise_files((unsigned)d->config->max_connections),
+    start_limits(d, &limits);
+    int status = server_start(&d->server, d, &d->loop, d->config->group, &limits,
                               notify_listen_fd(), &err);
     if (status < 0) {
         fail_start(d, &err);
@@ -292,7 +294,7 @@ static void on_runner_stopped(struct daemon *d)
     }
 }
 
-void daemon_stop(struct daemon *d, const char *why)
+void daemon_stop(struct daemon *d, uid_t by, const char *why)
 {
     if (d->stopping) {
         return;
@@ -301,7 +303,7 @@ void daemon_stop(struct daemon *d, const char *why)
     log_notice("stopping: %s", why);
     notify_send("STOPPING=1");
     if (d->server.open_handles) {
-        daemon_event(d, "stop", 0, "%s", why);
+        daemon_event(d, "stop", (int64_t)by, "%s", why);
         server_stop_listening(&d->server);
     }
     scheduler_stop(&d->scheduler);

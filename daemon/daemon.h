@@ -79,8 +79,8 @@ struct daemon {
 /* Runs until told to stop. Returns an exit code. */
 int daemon_run(const struct config *c);
 /* Ends the work in order: no new connections, jobs cancelled, runner killed, ledger drained, socket
- * removed. Returns at once; may be called twice. */
-void daemon_stop(struct daemon *d, const char *why);
+ * removed. Returns at once; may be called twice. `by`: who asked, for the event. */
+void daemon_stop(struct daemon *d, uid_t by, const char *why);
 
 /* The target that does a problem here: `label`, or when it is NULL or "" the device's own choice
  * (family_target_choose). ERROR_NO_CONFIG, ERROR_INVALID. */

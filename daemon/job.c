@@ -49,6 +49,10 @@ struct job *job_free(struct job *j)
         request_deinit(j->request);
         free(j->request);
     }
+    if (j->account) {
+        j->account->jobs--;
+        account_drop(j->account);
+    }
     free(j->avoid);
     free(j->best);
     free(j->known);

@@ -37,6 +37,7 @@ struct job {
     char target[TARGET_MAX]; /* forced; "": none */
     bool cancelled;
     int64_t uid;            /* who asked first */
+    struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct list waiters;
     unsigned n_waiters;
 

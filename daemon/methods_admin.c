@@ -56,7 +56,7 @@ int method_pin(struct call *c, struct error *err)
     }
     snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key, .pin = true,
-                       .again = true, .session = c->s, .id = c->id};
+                       .again = true, .account = c->s->account, .session = c->s, .id = c->id};
     status = scheduler_want(&d->scheduler, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
@@ -250,6 +250,6 @@ int method_shutdown(struct call *c, struct error *err)
     wire_put_kv_bool(&c->s->out, "stopping", true);
     char why[64];
     snprintf(why, sizeof(why), "asked by pid %d uid %d", (int)c->s->pid, (int)c->s->uid);
-    daemon_stop(c->d, why);
+    daemon_stop(c->d, c->s->uid, why);
     return 0;
 }

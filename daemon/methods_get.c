@@ -51,7 +51,8 @@ static int reply_now(struct call *c, struct error *err)
         return status;
     }
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                       .again = x->request.query.again, .background = true};
+                       .again = x->request.query.again, .background = true,
+                       .account = c->s->account};
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
     if (scheduler_want(&d->scheduler, &w, &why) < 0) {
@@ -77,7 +78,8 @@ static int miss(struct call *c, struct error *err)
         return reply_now(c, err);
     }
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                       .again = r->query.again, .session = c->s, .id = c->id};
+                       .again = r->query.again, .account = c->s->account, .session = c->s,
+                       .id = c->id};
     int status = scheduler_want(&d->scheduler, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }

@@ -70,7 +70,8 @@ static int put_one(struct many *m, const struct wire_obj *problem, struct error 
     if (m->now) {
         struct error full = ERROR_NULL; /* asked again, it will be queued then */
         struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                           .background = true};
+                           .background = true,
+                           .account = m->pending.ticket.session->account};
         scheduler_want(&d->scheduler, &w, &full);
         x->request.query = usual;
     }

@@ -76,6 +76,26 @@ static void put_jobs(struct wire_buf *b, const struct scheduler *s)
     wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
 }
 
+/* Who holds what: a user at its share is the one to talk to. */
+static void put_users(struct wire_buf *b, const struct accounts *all)
+{
+    size_t n = 0;
+    LIST_EACH(node, &all->all) {
+        n++;
+    }
+    wire_put_str(b, "users");
+    wire_put_array(b, n);
+    LIST_EACH(node, &all->all) {
+        const struct account *a = LIST_OF(node, struct account, link);
+        wire_put_map(b, 5);
+        wire_put_kv_int(b, "uid", a->uid);
+        wire_put_kv_int(b, "connections", a->connections);
+        wire_put_kv_int(b, "jobs", a->jobs);
+        wire_put_kv_int(b, "bytes_in", (int64_t)a->bytes[ACCOUNT_IN]);
+        wire_put_kv_int(b, "bytes_out", (int64_t)a->bytes[ACCOUNT_OUT]);
+    }
+}
+
 static void put_runner(struct wire_buf *b, const struct supervisor *s)
 {
     wire_put_str(b, "runner");
@@ -157,7 +177,7 @@ const char *status_tuning(const struct daemon *d)
 
 static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
 {
-    wire_put_map(b, 21);
+    wire_put_map(b, 22);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
@@ -173,6 +193,7 @@ static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger
     wire_put_kv_int(b, "requests", (int64_t)d->server.requests);
     put_errors(b, &d->server);
     wire_put_kv_int(b, "connections", d->server.n_sessions);
+    put_users(b, &d->server.accounts);
     put_jobs(b, &d->scheduler);
     put_runner(b, &d->supervisor);
     put_job(b, d->scheduler.running);

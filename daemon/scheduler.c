@@ -85,11 +85,16 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     if (s->n_queued >= QUEUE_MAX) {
         return error_set(err, ERROR_BUSY, "%d tunings are queued already; retry later", QUEUE_MAX);
     }
+    if (account_add_job(w->account, err) < 0) {
+        return err->code;
+    }
     uint64_t identity = job_identity(search, w->pin);
     struct job *j = job_new(++s->last_id, search, err);
     if (!j) {
+        w->account->jobs--;
         return ERROR_NO_MEMORY;
     }
+    j->account = account_hold(w->account);
     j->scheduler = s;
     memcpy(j->key, w->key->id, sizeof(j->key));
     j->identity = identity;
@@ -97,7 +102,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->again = w->again;
     j->restricted = request_is_restricted(w->request);
     memcpy(j->target, w->request->query.target, sizeof(j->target));
-    j->uid = w->session ? (int64_t)w->session->uid : 0;
+    j->uid = (int64_t)w->account->uid;
     j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
     *out = j;

@@ -42,6 +42,7 @@ struct wanted {
     const struct problem *bucket;
     const struct key *key;         /* with id */
     bool pin, again, background;
+    struct account *account; /* whose it is: borrowed, charged when it becomes a job */
     /* Whom to answer; NULL: nobody. */
     struct session *session;
     uint32_t id;

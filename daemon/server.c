@@ -160,11 +160,12 @@ static void run_turns(uv_idle_t *idle);
 static void run_sweep(uv_timer_t *timer);
 
 int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
-                 unsigned max_sessions, int inherited_fd, struct error *err)
+                 const struct server_limits *limits, int inherited_fd, struct error *err)
 {
     s->loop = loop;
     s->daemon = d;
-    s->max_sessions = max_sessions;
+    s->limits = *limits;
+    accounts_init(&s->accounts, &limits->user);
     list_init(&s->sessions);
     list_init(&s->ready);
     list_init(&s->chores);
@@ -288,9 +289,10 @@ static void check_stopped(struct server *s)
     }
 }
 
-void server_closed(struct server *s)
+void server_closed(struct server *s, bool refused)
 {
     s->n_sessions--;
+    s->n_refused -= refused;
     s->quiet_since_ms = server_now(s);
     check_stopped(s);
 }

@@ -12,6 +12,7 @@
 
 #include <uv.h>
 
+#include "daemon/account.h"
 #include "daemon/list.h"
 #include "proto/error.h"
 #include "proto/paths.h"
@@ -27,6 +28,13 @@ struct chore {
     void (*run)(struct chore *c);
 };
 
+struct server_limits {
+    unsigned sessions;
+    uint64_t message_ms; /* from a message's first byte to its last */
+    uint64_t answer_ms;  /* for answers to be taken when the socket is full */
+    struct account_limits user;
+};
+
 struct server {
     uv_loop_t *loop;       /* borrowed */
     struct daemon *daemon; /* borrowed */
@@ -34,7 +42,9 @@ struct server {
     uv_idle_t turns;  /* runs while `ready` or `chores` is not empty */
     uv_timer_t sweep; /* runs while a session has a deadline */
     struct list sessions, ready, chores;
-    unsigned n_sessions, max_sessions;
+    unsigned n_sessions, n_refused; /* the latter are among the former, and leave */
+    struct server_limits limits;
+    struct accounts accounts;
     unsigned open_handles;
     uint64_t quiet_since_ms; /* without sessions since */
     int lock_fd, device_lock_fd;
@@ -60,7 +70,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
 /* Binds (0660) and listens; `inherited_fd` >= 0: a socket from systemd. `group`, when not "", gets
  * the socket, and its directory when that is our own. */
 int server_start(struct server *s, struct daemon *d, uv_loop_t *loop, const char *group,
-                 unsigned max_sessions, int inherited_fd, struct error *err);
+                 const struct server_limits *limits, int inherited_fd, struct error *err);
 /* No new connections; sessions go on. May be called twice. */
 void server_stop_listening(struct server *s);
 /* Closes all; `stopped` comes when the last handle is closed. Then server_deinit. */
@@ -73,6 +83,6 @@ void server_chore_init(struct chore *c, void (*run)(struct chore *c));
 void server_chore(struct server *s, struct chore *c); /* its slice comes soon, once */
 void server_chore_cancel(struct chore *c);
 void server_watch(struct server *s); /* a session has a deadline now */
-void server_closed(struct server *s); /* a session's handle is closed */
+void server_closed(struct server *s, bool refused); /* a session's handle is closed */
 
 #endif

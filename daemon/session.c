@@ -22,11 +22,19 @@ enum { IN_KEEP_BYTES = 4096 };
 
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
 
+/* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
+static bool is_over(const struct session *s)
+{
+    return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
+}
+
+/* No buffer when its user went over the limit in this very round of the loop. */
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
     (void)wanted;
     struct session *s = handle->data;
-    *buf = uv_buf_init((char *)s->server->input, INPUT_BYTES);
+    bool over = is_over(s) && !s->hung_up_ms;
+    *buf = uv_buf_init((char *)s->server->input, over ? 0 : INPUT_BYTES);
 }
 
 static void reading_set(struct session *s, bool on)
@@ -74,7 +82,8 @@ static void break_off(struct session *s, uint32_t id, const struct error *e)
 /* It has enough to do: answers that the client does not take, or questions at the ledger. */
 static bool is_full(const struct session *s)
 {
-    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES || s->n_pending >= PENDING_MAX;
+    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES || s->n_pending >= PENDING_MAX ||
+           s->account->over[ACCOUNT_OUT];
 }
 
 static bool may_take(const struct session *s)
@@ -137,6 +146,17 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
+/* What it holds is charged to its user. */
+static void charge(struct session *s)
+{
+    size_t out = s->out.len + s->sending.len;
+    bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
+    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
+    if (changed) {
+        sessions_poke_all(s->server, s->account);
+    }
+}
+
 /* After a turn: answers leave, and it is settled whether the session is read from, waits for its
  * next turn, or for its client to take answers. */
 static void settle(struct session *s)
@@ -145,6 +165,7 @@ static void settle(struct session *s)
     if (s->closing) {
         return;
     }
+    charge(s);
     /* Bytes that the scan has not seen: there may be a whole message among them. */
     bool more = s->in_len > s->scanned && !s->ending;
     bool full = is_full(s);
@@ -152,12 +173,13 @@ static void settle(struct session *s)
     if (more && !full) {
         server_ready(s->server, s);
     }
-    s->begun_ms = s->in_len == 0 || more ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
+    bool begun = s->in_len && !more && !s->ending;
+    s->begun_ms = !begun ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
     if (s->eof && !more && list_empty(&s->tickets) && !s->out.len && !s->writing) {
         session_close(s);
         return;
     }
-    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending));
+    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !is_over(s)));
     if (s->begun_ms || s->eof) {
         server_watch(s->server);
     }
@@ -198,6 +220,10 @@ static void read_end(struct session *s, ssize_t why)
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct session *s = stream->data;
+    if (n == UV_ENOBUFS) {
+        reading_set(s, false); /* until its user's turn comes */
+        return;
+    }
     if (n <= 0) {
         if (n < 0) {
             read_end(s, n);
@@ -244,14 +270,58 @@ bool session_is_owner(const struct session *s)
     return s->uid == 0 || s->uid == geteuid();
 }
 
+static void release(struct session *s)
+{
+    bool changed = false;
+    for (enum account_side side = 0; side < ACCOUNT_SIDES; side++) {
+        changed = account_charge(s->account, side, &s->charged[side], 0) || changed;
+    }
+    if (changed) {
+        sessions_poke_all(s->server, s->account);
+    }
+    s->account->connections -= !s->refused;
+    account_drop(s->account);
+}
+
 static void freed(uv_handle_t *handle)
 {
     struct session *s = handle->data;
-    server_closed(s->server);
+    if (s->account) {
+        release(s);
+    }
+    server_closed(s->server, s->refused);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);
     free(s);
+}
+
+/* Whether there is room for it, in the daemon and in its user's share. */
+static int admit(struct session *s, struct error *err)
+{
+    struct server *server = s->server;
+    unsigned others = server->n_sessions - server->n_refused - 1;
+    if (others >= server->limits.sessions) {
+        return error_set(err, ERROR_BUSY, "all %u connections are in use; retry later",
+                         server->limits.sessions);
+    }
+    return account_add_connection(s->account, err);
+}
+
+static void begin(struct session *s)
+{
+    struct server *server = s->server;
+    struct error busy = ERROR_NULL;
+    if (admit(s, &busy) == 0) {
+        reading_set(s, true);
+        return;
+    }
+    s->refused = true;
+    server->n_refused++;
+    session_refuse(s, &busy);
+    if (server->n_refused > REFUSED_MAX) {
+        session_close(s); /* what was written it can read all the same */
+    }
 }
 
 int session_accept(struct server *server, struct error *err)
@@ -269,23 +339,29 @@ int session_accept(struct server *server, struct error *err)
     list_append(&server->sessions, &s->link);
     server->n_sessions++;
     int status = uv_accept((uv_stream_t *)&server->pipe, (uv_stream_t *)&s->pipe);
-    if (status < 0) {
+    if (status == 0) {
+        peer_of(s);
+        s->account = account_of(&server->accounts, s->uid);
+    }
+    if (!s->account) {
+        s->refused = true;
+        server->n_refused++;
         session_close(s);
-        return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
+        return error_set(err, status ? ERROR_IO : ERROR_NO_MEMORY, "accept: %s",
+                         status ? uv_strerror(status) : "no memory for its user's account");
     }
-    peer_of(s);
-    if (server->n_sessions > server->max_sessions) {
-        struct error busy = ERROR_NULL;
-        error_set(&busy, ERROR_BUSY, "all %u connections are in use; retry later",
-                  server->max_sessions);
-        session_refuse(s, &busy);
-        if (server->n_sessions > server->max_sessions + REFUSED_MAX) {
-            session_close(s); /* what was written it can read all the same */
-        }
-        return 0;
-    }
-    reading_set(s, true);
+    begin(s);
     return 0;
+}
+
+void sessions_poke_all(struct server *server, const struct account *account)
+{
+    LIST_EACH(node, &server->sessions) {
+        struct session *s = LIST_OF(node, struct session, link);
+        if (s->account == account) {
+            session_poke(s);
+        }
+    }
 }
 
 void session_refuse(struct session *s, const struct error *e)
@@ -317,15 +393,16 @@ void session_close(struct session *s)
 
 bool session_sweep(struct session *s, uint64_t now_ms)
 {
-    if (s->begun_ms && now_ms - s->begun_ms > MESSAGE_DEADLINE_MS) {
+    const struct server_limits *limits = &s->server->limits;
+    if (s->begun_ms && now_ms - s->begun_ms > limits->message_ms) {
         struct error err = ERROR_NULL;
         error_set(&err, ERROR_MALFORMED,
-                  "a message that had begun was not complete after %d seconds",
-                  MESSAGE_DEADLINE_MS / 1000);
+                  "a message that had begun was not complete after %llu ms",
+                  (unsigned long long)limits->message_ms);
         s->begun_ms = 0;
         break_off(s, peek_id(s->in, s->in_len), &err);
         settle(s);
-    } else if (s->blocked_ms && now_ms - s->blocked_ms > WRITE_DEADLINE_MS) {
+    } else if (s->blocked_ms && now_ms - s->blocked_ms > limits->answer_ms) {
         log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
         session_close(s);
     } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {

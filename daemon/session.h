@@ -9,11 +9,14 @@
  *
  * Writing. Replies of a turn gather in `out` and leave by one uv_try_write; what the socket does not
  * take is queued. A client that does not read is not read from either, and is closed when
- * nothing moved for WRITE_DEADLINE_MS, or when more than OUT_BYTES_MAX wait for it.
+ * nothing was taken by limits.answer_ms, or when more than OUT_BYTES_MAX wait for it.
  *
  * Hanging up. After an answer that ends the connection, our side of the socket is shut first and what
  * the client still sends is read and dropped for a moment: closing at once would reset the connection
  * under a client that is still sending.
+ *
+ * Accounts. A session's connection and bytes are charged to its user (account.h); a user over its limit
+ * is not read from on any connection until it is below half of it.
  *
  * A client that has shut its side of the socket still gets its answers; the session ends with the
  * last of them, or when the client is seen to have closed the other side, too.
@@ -30,6 +33,7 @@
 #include <sys/types.h>
 #include <uv.h>
 
+#include "daemon/account.h"
 #include "daemon/list.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
@@ -41,10 +45,8 @@ enum {
     PENDING_MAX = 64,               /* of these, at the ledger; above: requests are not taken */
     OUT_PAUSE_BYTES = 256 * 1024,   /* above: requests are not taken */
     OUT_BYTES_MAX = 8 * 1024 * 1024,
-    MESSAGE_DEADLINE_MS = 10 * 1000,
-    WRITE_DEADLINE_MS = 30 * 1000,
     HANG_UP_MS = 1000,              /* for the client to read the last answer */
-    REFUSED_MAX = 8,                /* connections over the limit that are given that time */
+    REFUSED_MAX = 8,                /* refused connections that are given that time */
 };
 
 struct server;
@@ -73,11 +75,14 @@ struct session {
 
     uid_t uid;
     gid_t gid;
-    pid_t pid;
+    pid_t pid;             /* for people: it may be another process by now */
+    struct account *account; /* a holder; NULL: no memory for it */
+    size_t charged[ACCOUNT_SIDES];
     char client[64]; /* as `hello` said */
     uv_shutdown_t shutdown;
     uint64_t hung_up_ms; /* since when; 0: not */
     bool reading, writing;
+    bool refused; /* not one of the connections that are counted */
     bool eof;     /* the client sends no more, and may still read */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */
@@ -105,6 +110,8 @@ bool session_sweep(struct session *s, uint64_t now_ms);
 void session_flush(struct session *s);
 /* `out` leaves in a turn of its own, soon. Safe anywhere: nothing is closed before then. */
 void session_poke(struct session *s);
+/* Its user is over the limit, or no longer: every session of the user gets a turn. */
+void sessions_poke_all(struct server *server, const struct account *account);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
 
 /* ERROR_BUSY when the client has too many already. */

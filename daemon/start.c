@@ -115,7 +115,7 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
 
 enum { FILES_RESERVED = 40 }; /* database, locks, a runner's start, modules, refused connections */
 
-unsigned start_raise_files(unsigned connections)
+static unsigned raise_files(unsigned connections)
 {
     struct rlimit r;
     rlim_t wanted = (rlim_t)connections + FILES_RESERVED;
@@ -134,6 +134,22 @@ unsigned start_raise_files(unsigned connections)
                 "(LimitNOFILE=, ulimit -Hn) or lower --max-connections",
                 room, connections, (unsigned long long)r.rlim_cur);
     return room;
+}
+
+static unsigned share(int64_t given, unsigned whole)
+{
+    return given && given < whole ? (unsigned)given : given ? whole : whole - whole / 4;
+}
+
+void start_limits(const struct daemon *d, struct server_limits *out)
+{
+    const struct config *c = d->config;
+    out->sessions = raise_files((unsigned)c->max_connections);
+    out->message_ms = (uint64_t)c->message_ms;
+    out->answer_ms = (uint64_t)c->answer_ms;
+    out->user.connections = share(c->user_connections, out->sessions);
+    out->user.jobs = share(c->user_jobs, QUEUE_MAX);
+    out->user.bytes = (size_t)c->user_mib << 20;
 }
 
 int start_prepare(struct daemon *d, struct error *err)

@@ -6,11 +6,13 @@
 #include "proto/error.h"
 
 struct daemon;
+struct server_limits;
 
 /* Finds the runner, looks at the device, settles the paths, takes the locks. */
 int start_prepare(struct daemon *d, struct error *err);
-/* Raises the limit of open files as far as so many connections need it. Returns how many there can
- * be: fewer when the hard limit leaves no room, since a runner and the database need files, too. */
-unsigned start_raise_files(unsigned connections);
+/* What clients may hold. Raises the limit of open files as far as the connections need it; when the
+ * hard limit leaves no room there are fewer, since a runner and the database need files, too. A
+ * user's share is what is set, or three quarters of the whole. */
+void start_limits(const struct daemon *d, struct server_limits *out);
 
 #endif

@@ -12,7 +12,7 @@ harness = importlib.util.module_from_spec(_spec)
 sys.modules["gemmd_harness"] = harness
 _spec.loader.exec_module(harness)
 
-for _name in ("daemon", "folder", "shared_cache", "Daemon", "Client", "RpcError", "eventually",
+for _name in ("daemon", "daemon_of_module", "folder", "shared_cache", "Daemon", "Client", "RpcError", "eventually",
               "gemm", "RUNNER", "GEMMD", "SYNTHETIC", "PATIENCE"):
     globals()[_name] = getattr(harness, _name)
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Counting, and no more: what follows from a limit is the caller's (account.h). */
+#include <stdlib.h>
+
+#include "daemon/account.h"
+
+void accounts_init(struct accounts *a, const struct account_limits *limits)
+{
+    list_init(&a->all);
+    a->limits = *limits;
+}
+
+struct account *account_of(struct accounts *a, uid_t uid)
+{
+    LIST_EACH(node, &a->all) {
+        struct account *known = LIST_OF(node, struct account, link);
+        if (known->uid == uid) {
+            return account_hold(known);
+        }
+    }
+    struct account *new = calloc(1, sizeof(*new));
+    if (new) {
+        new->limits = &a->limits;
+        new->uid = uid;
+        new->holders = 1;
+        list_append(&a->all, &new->link);
+    }
+    return new;
+}
+
+struct account *account_hold(struct account *a)
+{
+    a->holders++;
+    return a;
+}
+
+struct account *account_drop(struct account *a)
+{
+    if (a && --a->holders == 0) {
+        list_remove(&a->link);
+        free(a);
+    }
+    return NULL;
+}
+
+int account_add_connection(struct account *a, struct error *err)
+{
+    if (a->connections >= a->limits->connections) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u has %u connections already, its share (--user-connections); close "
+                         "some, or retry later",
+                         (unsigned)a->uid, a->connections);
+    }
+    a->connections++;
+    return 0;
+}
+
+int account_add_job(struct account *a, struct error *err)
+{
+    if (a->jobs >= a->limits->jobs) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u has %u tunings queued already, its share (--user-jobs); retry "
+                         "later",
+                         (unsigned)a->uid, a->jobs);
+    }
+    a->jobs++;
+    return 0;
+}
+
+bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
+{
+    size_t *bytes = &a->bytes[side];
+    size_t limit = a->over[side] ? a->limits->bytes / 2 : a->limits->bytes;
+    bool before = a->over[side];
+    *bytes = *bytes - *charged + now;
+    *charged = now;
+    a->over[side] = *bytes > limit;
+    return a->over[side] != before;
+}

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Accounts: what each user holds of this daemon, so that one cannot take it from the others.
+ *
+ * Every connection, every tuning and every byte that waits is charged to the user whom the kernel
+ * names as the peer (SO_PEERCRED), and given back when it ends. The limits are per user and below
+ * the daemon's own, so there is room for somebody else at any time.
+ *
+ *   connections, jobs   one more than the limit is refused: `busy`, retry
+ *   in                  bytes of requests not handled yet. Above the limit no connection of the
+ *                       user is read from; messages that are whole are handled, others run into
+ *                       their deadline, so it ends by itself
+ *   out                 bytes of answers not taken yet. Above the limit no connection of the user is
+ *                       read from and no request handled; who takes nothing is hung up on by the
+ *                       deadline for that, so this ends by itself, too
+ *
+ * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
+ *
+ * An account lives while something is charged to it: account_of counts a holder, account_drop lets
+ * go. There are few users on a host: accounts are a list.
+ */
+#ifndef GEMMD_DAEMON_ACCOUNT_H
+#define GEMMD_DAEMON_ACCOUNT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "daemon/list.h"
+#include "proto/error.h"
+
+enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_SIDES };
+
+struct account_limits {
+    unsigned connections, jobs;
+    size_t bytes; /* of each side */
+};
+
+struct accounts {
+    struct list all;
+    struct account_limits limits;
+};
+
+struct account {
+    struct list link;
+    const struct account_limits *limits; /* borrowed */
+    uid_t uid;
+    unsigned holders;
+    unsigned connections, jobs;
+    size_t bytes[ACCOUNT_SIDES];
+    bool over[ACCOUNT_SIDES];
+};
+
+void accounts_init(struct accounts *a, const struct account_limits *limits);
+/* The user's account, made when there is none, with one holder more. NULL: no memory. */
+struct account *account_of(struct accounts *a, uid_t uid);
+struct account *account_hold(struct account *a); /* one holder more */
+struct account *account_drop(struct account *a); /* one less; takes NULL and returns NULL */
+
+/* One more connection or job. ERROR_BUSY: the user has its share already; nothing is charged. */
+int account_add_connection(struct account *a, struct error *err);
+int account_add_job(struct account *a, struct error *err);
+/* `*charged` bytes become `now`. True: `over` of that side has changed. */
+bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
+
+#endif

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import msgpack
+import pytest
+
+from conftest import RpcError, eventually, gemm
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+
+NOBODY = """
+import sys
+sys.path.insert(0, {harness!r})
+sys.dont_write_bytecode = True
+from conftest import Client, RpcError, eventually, gemm
+socket = {socket!r}
+{body}
+"""
+
+
+def as_nobody(d, body):
+    """Runs it as another user, who may connect. Returns what it printed."""
+    d.folder.chmod(0o755)
+    d.socket.chmod(0o666)
+    harness = pathlib.Path(__file__).parent.parent / "integration"
+    result = subprocess.run([sys.executable, "-c",
+                             NOBODY.format(harness=str(harness), socket=str(d.socket), body=body)],
+                            capture_output=True, text=True, user="nobody", group="nogroup",
+                            extra_groups=[], timeout=60)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.split()
+
+
+def refused(d):
+    with d.connect() as c:
+        error = c.read()[2]
+        with pytest.raises(EOFError):
+            c.read()
+    return error
+
+
+def user(status, uid=os.geteuid()):
+    return next(u for u in status["users"] if u["uid"] == uid)
+
+
+@ROOT_ONLY
+def test_connections_of_one_user_leave_room_for_others(daemon):
+    d = daemon(options=["--max-connections", "8"])
+    held = [d.connect()]
+    eventually(lambda: held[0].call("status")["connections"] == 1) # that of the start is closed
+    held += [d.connect() for _ in range(5)]
+    eventually(lambda: user(held[0].call("status"))["connections"] == 6)
+    error = refused(d)
+    assert error["name"] == "busy" and "--user-connections" in error["message"]
+    assert as_nobody(d, "with Client(socket) as c: print(c.call('hello')['version'])") == ["1"]
+    held.pop().close()
+    eventually(lambda: user(held[0].call("status"))["connections"] == 5)
+    assert d.status()["pid"], "room again"
+    [c.close() for c in held]
+
+
+@ROOT_ONLY
+def test_tunings_of_one_user_leave_room_for_others(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "1"}, options=["--user-jobs", "5"])
+    with d.connect() as c:
+        c.send("get", problem=gemm(), budget=400, iters=100)
+        notes = [c.call("get", problem=gemm(n=64 * i), wait="now")["note"] for i in range(1, 10)]
+        assert [n.startswith("being tuned") for n in notes].count(True) == 4, notes
+        assert "--user-jobs" in notes[-1]
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(m=1024))
+        assert e.value.name == "busy" and "--user-jobs" in e.value.message
+        assert user(c.call("status"))["jobs"] == 5
+        said = as_nobody(d, "with Client(socket) as c:\n"
+                            "    print(c.call('get', problem=gemm(m=512), wait='now')['note'])")
+        assert said[:2] == ["being", "tuned"]
+        assert c.call("status")["jobs"]["queued"] == 5
+    assert d.stop() == 0
+
+
+def test_a_finished_tuning_is_given_back(daemon):
+    d = daemon(options=["--user-jobs", "1"])
+    with d.connect() as c:
+        for i in range(1, 4):
+            assert c.call("get", problem=gemm(n=64 * i), budget=4)["tier"] == "exact"
+        assert user(c.call("status"))["jobs"] == 0
+
+
+def test_background_work_is_of_who_asked(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(), budget=4, wait="now")
+        row = eventually(lambda: c.list("best"))[0]
+        assert row["uid"] == os.geteuid()
+
+
+@ROOT_ONLY
+def test_background_work_of_another_user_is_theirs(daemon):
+    d = daemon()
+    as_nobody(d, "with Client(socket) as c:\n"
+                 "    c.call('get', problem=gemm(), budget=4, wait='now')\n"
+                 "    eventually(lambda: c.list('best'))")
+    assert d.call("list", what="best")["rows"][0]["uid"] == 65534
+
+
+def flood_unread(d, n, request):
+    """Connections that ask and never read, until nothing goes in any more."""
+    silent = [d.connect() for _ in range(n)]
+    for c in silent:
+        c.socket.setblocking(False)
+    moved = time.monotonic()
+    while time.monotonic() - moved < 0.5:
+        for c in silent:
+            try:
+                c.socket.send(request * 200)
+                moved = time.monotonic()
+            except BlockingIOError:
+                pass
+    return silent
+
+
+@ROOT_ONLY
+def test_bytes_of_one_user_are_bounded_and_others_are_answered(daemon):
+    d = daemon(options=["--user-mib", "2"])
+    before = d.status()["rss_bytes"]
+    silent = flood_unread(d, 40, msgpack.packb([0, 1, "hello", {}]))
+    said = as_nobody(d, "with Client(socket, 5) as c:\n"
+                        "    s = c.call('status')\n"
+                        "    u = [u for u in s['users'] if u['uid'] != 65534][0]\n"
+                        "    print(u['bytes_out'], u['bytes_in'], s['rss_bytes'])")
+    out, in_, rss = map(int, said)
+    assert 1.9 * 2**20 < out < 4 * 2**20, "the limit, and what was on its way"
+    assert in_ < 6 * 2**20 and rss < before + 24 * 2**20
+    for c in silent:
+        c.close()
+    eventually(lambda: user(d.status())["bytes_out"] == 0)
+
+
+def test_who_takes_its_answers_again_is_served_on(daemon):
+    d = daemon(options=["--user-mib", "1"])
+    silent = flood_unread(d, 12, msgpack.packb([0, 1, "status", {}]))
+    for c in silent:
+        c.socket.setblocking(False)
+    drained = 0
+
+    def drain():
+        nonlocal drained
+        for c in silent:
+            try:
+                drained += len(c.socket.recv(1 << 20))
+            except BlockingIOError:
+                pass
+        return drained > 6 * 2**20
+
+    eventually(drain)
+    [c.close() for c in silent]
+    assert eventually(d.status)["pid"]
+
+
+@ROOT_ONLY
+def test_bytes_of_half_messages_are_bounded(daemon):
+    """Each within its own limit, all together more than the user's share."""
+    d = daemon(options=["--user-mib", "1", "--message-ms", "300"])
+    half = msgpack.packb([0, 1, "get", {"x": "y" * 60000}])[:-100]
+    begun = [d.connect() for _ in range(30)]
+    for c in begun:
+        c.socket.setblocking(False)
+        try:
+            c.socket.send(half)
+        except BlockingIOError:
+            pass
+
+    def held():
+        said = as_nobody(d, "with Client(socket, 5) as c:\n"
+                            "    for u in c.call('status')['users']: print(u['uid'], u['bytes_in'])")
+        return dict(zip(map(int, said[::2]), map(int, said[1::2]))).get(os.geteuid(), 0)
+
+    assert 2**20 < held() < 1.5 * 2**20
+    eventually(lambda: held() < 2**20)
+    [c.close() for c in begun]
+    eventually(lambda: held() == 0)

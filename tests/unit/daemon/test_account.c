@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shares are counted per user, given back, and have hysteresis. */
+#include "common.h"
+#include "daemon/account.h"
+
+static const struct account_limits limits = {.connections = 2, .jobs = 1, .bytes = 1000};
+
+static void one_account_per_user_while_somebody_holds_it(void **state)
+{
+    (void)state;
+    struct accounts all;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7);
+    struct account *b = account_of(&all, 8);
+    assert_ptr_equal(account_of(&all, 7), a);
+    assert_ptr_not_equal(a, b);
+    account_drop(a);
+    assert_false(list_empty(&all.all));
+    account_drop(a);
+    account_drop(b);
+    assert_true(list_empty(&all.all));
+    assert_null(account_drop(NULL));
+}
+
+static void one_more_than_the_share_is_busy_and_not_charged(void **state)
+{
+    (void)state;
+    struct error err = ERROR_NULL;
+    struct accounts all;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7), *b = account_of(&all, 8);
+    assert_ok(account_add_connection(a, &err), &err);
+    assert_ok(account_add_connection(a, &err), &err);
+    assert_int_equal(account_add_connection(a, &err), ERROR_BUSY);
+    assert_non_null(strstr(err.text, "user 7"));
+    assert_int_equal(a->connections, 2);
+    assert_ok(account_add_connection(b, &err), &err);
+    assert_ok(account_add_job(a, &err), &err);
+    assert_int_equal(account_add_job(a, &err), ERROR_BUSY);
+    assert_ok(account_add_job(b, &err), &err);
+    account_drop(a);
+    account_drop(b);
+}
+
+static void over_begins_above_the_limit_and_ends_at_half(void **state)
+{
+    (void)state;
+    struct accounts all;
+    size_t one = 0, two = 0;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7);
+    assert_false(account_charge(a, ACCOUNT_OUT, &one, 600));
+    assert_false(account_charge(a, ACCOUNT_OUT, &two, 400));
+    assert_false(a->over[ACCOUNT_OUT]);
+    assert_true(account_charge(a, ACCOUNT_OUT, &two, 401));
+    assert_true(a->over[ACCOUNT_OUT]);
+    assert_false(a->over[ACCOUNT_IN]);
+    assert_false(account_charge(a, ACCOUNT_OUT, &one, 101));
+    assert_true(a->over[ACCOUNT_OUT]);
+    assert_true(account_charge(a, ACCOUNT_OUT, &one, 99));
+    assert_false(a->over[ACCOUNT_OUT]);
+    account_charge(a, ACCOUNT_OUT, &one, 0);
+    account_charge(a, ACCOUNT_OUT, &two, 0);
+    assert_int_equal(a->bytes[ACCOUNT_OUT], 0);
+    account_drop(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
+        cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
+        cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
