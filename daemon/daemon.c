@@ -149,6 +149,13 @@ static void on_signal(uv_signal_t *signal, int number)
     daemon_stop(signal->data, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
+/* From the loop and from nowhere else: what stops when the loop does is what it shows. */
+static void feed_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_send("WATCHDOG=1");
+}
+
 static void start_serving(struct daemon *d)
 {
     struct error err = ERROR_NULL;
@@ -259,6 +266,11 @@ static void init_handles(struct daemon *d)
     }
     uv_timer_init(&d->loop, &d->chores);
     d->chores.data = d;
+    uint64_t period_ms = notify_watchdog_ms();
+    uv_timer_init(&d->loop, &d->watchdog);
+    if (period_ms) {
+        uv_timer_start(&d->watchdog, feed_watchdog, period_ms, period_ms);
+    }
     d->started_ms = uv_now(&d->loop);
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
@@ -272,6 +284,7 @@ static void on_server_stopped(struct daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     }
     uv_close((uv_handle_t *)&d->chores, NULL);
+    uv_close((uv_handle_t *)&d->watchdog, NULL);
 }
 
 static void on_ledger_stopped(void *ctx)

@@ -69,6 +69,7 @@ struct daemon {
     struct wire_doc *doc;        /* owned: the request being handled */
     uv_signal_t signals[2];      /* SIGTERM, SIGINT */
     uv_timer_t chores;           /* idle exit, unsaved answers */
+    uv_timer_t watchdog;         /* tells systemd that the loop turns */
     uint64_t started_ms;
     int64_t generation;          /* the newest seen */
     uint64_t hits, misses;

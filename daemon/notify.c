@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sd_notify and LISTEN_FDS as their man pages describe them (notify.h). */
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,25 @@ void notify_send(const char *text)
     close(fd);
 }
 
+/* A variable about this very process: *_PID, when it is there, names us. */
+static bool is_ours(const char *pid)
+{
+    return !pid || strtol(pid, NULL, 10) == (long)getpid();
+}
+
+uint64_t notify_watchdog_ms(void)
+{
+    const char *us = getenv("WATCHDOG_USEC");
+    unsigned long long period = us && is_ours(getenv("WATCHDOG_PID")) ? strtoull(us, NULL, 10) : 0;
+    unsetenv("WATCHDOG_USEC"); /* the runner is not meant */
+    unsetenv("WATCHDOG_PID");
+    return period && period < 2000 ? 1 : period / 2000;
+}
+
 int notify_listen_fd(void)
 {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
-    if (!pid || !n || strtol(pid, NULL, 10) != (long)getpid() || strcmp(n, "1") != 0) {
+    if (!pid || !n || !is_ours(pid) || strcmp(n, "1") != 0) {
         return -1;
     }
     unsetenv("LISTEN_PID"); /* the runner is not meant */

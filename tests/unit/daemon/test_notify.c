@@ -50,11 +50,31 @@ static void a_socket_from_the_manager_is_for_us_only(void **state)
     }
 }
 
+static void the_watchdog_is_fed_twice_in_its_time(void **state)
+{
+    (void)state;
+    char pid[16];
+    snprintf(pid, sizeof(pid), "%d", (int)getpid());
+    assert_int_equal(notify_watchdog_ms(), 0);
+    setenv("WATCHDOG_USEC", "30000000", 1);
+    setenv("WATCHDOG_PID", pid, 1);
+    assert_int_equal(notify_watchdog_ms(), 15000);
+    assert_null(getenv("WATCHDOG_USEC"));
+    setenv("WATCHDOG_USEC", "30000000", 1);
+    setenv("WATCHDOG_PID", "1", 1);
+    assert_int_equal(notify_watchdog_ms(), 0);
+    setenv("WATCHDOG_USEC", "1500", 1);
+    assert_int_equal(notify_watchdog_ms(), 1);
+    setenv("WATCHDOG_USEC", "soon", 1);
+    assert_int_equal(notify_watchdog_ms(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_datagram_to_the_manager),
         cmocka_unit_test(a_socket_from_the_manager_is_for_us_only),
+        cmocka_unit_test(the_watchdog_is_fed_twice_in_its_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a service manager gives and hears: a socket with clients in its queue, READY, WATCHDOG, STOPPING;
+and the installed units, held against what gemmd knows."""
+import ctypes
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+
+from conftest import BUILD, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Client, Daemon, eventually, gemm
+
+
+@pytest.fixture
+def manager(folder, shared_cache):
+    """manager(env={}) -> a gemmd started as by a manager, and what it says to it."""
+    said = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    said.bind(str(folder / "notify"))
+    said.settimeout(10 * PATIENCE)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(folder / "unit.sock"))
+    listener.listen(64)
+    running = []
+
+    def start(**env):
+        d = Daemon(folder, SYNTHETIC, cache=shared_cache, env={"NOTIFY_SOCKET": str(folder / "notify"), **env})
+        d.socket = folder / "unit.sock"
+        command = ["sh", "-c", 'export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"', "sh", *d.command()]
+        d.process = subprocess.Popen(list(map(str, command)), env=d.env, close_fds=False,
+                                     preexec_fn=lambda: os.dup2(listener.fileno(), 3),
+                                     stderr=d.log.open("a"))
+        running.append(d)
+        return d, said
+
+    yield start
+    for d in running:
+        assert d.killed or d.stop() == 0, d.text()
+
+
+def hear(said):
+    return said.recv(4096).decode().split("\n")
+
+
+def test_clients_that_come_before_the_daemon_are_served(manager, folder):
+    early = []
+    for _ in range(20):
+        c = Client(folder / "unit.sock")
+        c.send("hello", version=1)
+        early.append(c)
+    d, said = manager()
+    assert [c.wait(1)["version"] for c in early] == [1] * 20
+    assert "READY=1" in hear(said)
+    [c.close() for c in early]
+    assert d.stop() == 0
+    assert "STOPPING=1" in hear(said)
+    assert d.socket.exists(), "it is the manager's"
+
+
+def test_a_restart_loses_no_client(manager, folder):
+    d, _ = manager()
+    assert d.call("get", problem=gemm(), budget=4)["tier"] == "exact"
+    d.kill()
+    with Client(folder / "unit.sock") as c: # nobody is there, and it connects
+        request = c.send("get", problem=gemm())
+        manager()
+        assert c.wait(request)["tier"] == "exact"
+
+
+def thread_ids(pid):
+    return sorted(map(int, os.listdir(f"/proc/{pid}/task")))
+
+
+PTRACE_CONT, PTRACE_SEIZE, PTRACE_INTERRUPT, PTRACE_DETACH = 7, 0x4206, 0x4207, 17
+
+
+def test_the_watchdog_is_fed_by_the_loop_only(manager):
+    """The loop's thread alone is stopped; all others run on."""
+    d, said = manager(WATCHDOG_USEC="100000")
+    assert "READY=1" in [w for _ in range(3) for w in hear(said)]
+    for _ in range(3):
+        assert hear(said) == ["WATCHDOG=1"]
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert len(thread_ids(d.process.pid)) > 1, "the database has a thread of its own"
+    if libc.ptrace(PTRACE_SEIZE, d.process.pid, None, None):
+        pytest.skip("this machine does not let us trace")
+    libc.ptrace(PTRACE_INTERRUPT, d.process.pid, None, None)
+    os.waitpid(d.process.pid, 0x40000000) # __WALL: it has stopped
+    time.sleep(0.2)
+    said.setblocking(False)
+    try:
+        while said.recv(100):
+            pass
+    except BlockingIOError:
+        pass
+    time.sleep(0.5)
+    with pytest.raises(BlockingIOError):
+        said.recv(100)
+    libc.ptrace(PTRACE_DETACH, d.process.pid, None, None)
+    said.settimeout(10 * PATIENCE)
+    assert hear(said) == ["WATCHDOG=1"]
+
+
+# ---- the units --------------------------------------------------------------------------------------
+
+def unit(name):
+    """{section: {key: [values]}}"""
+    sections = {}
+    for line in (BUILD / "systemd" / name if (BUILD / "systemd" / name).exists()
+                 else ROOT / "systemd" / name).read_text().splitlines():
+        if line.startswith("["):
+            keys = sections.setdefault(line.strip("[]"), {})
+        elif "=" in line and not line.startswith("#"):
+            key, _, value = line.partition("=")
+            keys.setdefault(key, []).append(value)
+    return sections
+
+
+def test_the_units_fit_the_program():
+    service, sock = unit("gemmd@.service")["Service"], unit("gemmd@.socket")["Socket"]
+    program, *options = service["ExecStart"][0].split()
+    assert program.endswith("/bin/gemmd")
+    shown = subprocess.run([GEMMD, *options, "--print-config"], capture_output=True, text=True, check=True)
+    assert re.search(r"^device = cuda:%i", shown.stdout, re.M)
+    assert options[options.index("--socket") + 1] == sock["ListenStream"][0]
+    longest = sock["ListenStream"][0].replace("%i", "MIG-" + "0" * 36)
+    assert len(longest) <= 107
+    assert (sock["SocketMode"], sock["DirectoryMode"], sock["Backlog"]) == (["0660"], ["0750"], ["4096"])
+    for key in ("RuntimeDirectory", "StateDirectory", "CacheDirectory"):
+        assert service[key] == ["gemmd"] and service[key + "Mode"] == ["0750"]
+    assert service["RuntimeDirectoryPreserve"] == ["yes"], "one instance must not remove another's socket"
+    most = int(re.search(r"^max-connections = (\d+)", shown.stdout, re.M).group(1))
+    assert int(service["LimitNOFILE"][0]) > most + 40
+    assert service["Type"] == ["notify"] and int(service["WatchdogSec"][0]) >= 10
+    assert set(service["RestartPreventExitStatus"][0].split()) == {"2", "75"}
+    assert service["CapabilityBoundingSet"] == [""] and service["RestrictAddressFamilies"] == ["AF_UNIX"]
+    assert "MemoryDenyWriteExecute" not in service and service["PrivateDevices"] == ["no"]
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd here")
+def test_systemd_understands_the_units(folder):
+    for name in ("gemmd@.service", "gemmd@.socket"):
+        built = BUILD / "systemd" / name
+        text = (built if built.exists() else ROOT / "systemd" / name).read_text()
+        (folder / name).write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text, flags=re.M))
+    result = subprocess.run(["systemd-analyze", "verify", "--man=no", folder / "gemmd@x.service"],
+                            capture_output=True, text=True)
+    assert result.returncode == 0 and not result.stderr, result.stderr
