@@ -30,6 +30,7 @@ void cache_deinit(struct cache *c)
             entry_free(c, c->slots[i]);
         }
     }
+    memo_deinit(&c->memo);
     free(c->slots);
     wire_buf_deinit(&c->scratch);
     wire_doc_free(c->doc);
@@ -45,7 +46,8 @@ static size_t probe(const struct cache *c, const struct key *k)
     size_t key_len = k->len - c->class_len;
     size_t i = k->hash & mask;
     for (const struct cache_entry *e; (e = c->slots[i]); i = (i + 1) & mask) {
-        if (e->hash == k->hash && e->key_len == key_len && memcmp(e->bytes, k->bytes, key_len) == 0) {
+        if (e->hash == k->hash && e->key_len == key_len &&
+            memcmp(entry_key(e), k->bytes, key_len) == 0) {
             break;
         }
     }
@@ -99,7 +101,6 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->atol = (float)atol;
     e->rtol = (float)rtol;
     c->unsaved += !e->saved;
-    c->version++;
     size_t i = probe(c, k);
     if (c->slots[i]) {
         entry_free(c, c->slots[i]);
@@ -114,7 +115,6 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
-    c->version++;
     entry_free(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {

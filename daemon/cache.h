@@ -15,6 +15,7 @@
 #ifndef GEMMD_DAEMON_CACHE_H
 #define GEMMD_DAEMON_CACHE_H
 
+#include "daemon/memo.h"
 #include "proto/message.h"
 #include "proto/problem.h"
 #include "proto/wire.h"
@@ -34,6 +35,7 @@ struct cache_entry {
     uint64_t group;        /* of what must be equal for `near` */
     int64_t generation;
     struct shared *shared; /* counted */
+    struct memo_record *asked; /* the questions that it answered lately (memo.h) */
     uint8_t id[16];        /* the key's id, binary */
     float atol, rtol;      /* verified with */
     float dims[CACHE_DIMS];/* log2 of the integer fields in order; unused: 0 */
@@ -41,13 +43,13 @@ struct cache_entry {
     uint8_t rank;          /* enum cache_rank */
     bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
-    uint8_t bytes[];       /* key, then own */
+    uint8_t bytes[];       /* own, which is all that a repeated question reads; then the key */
 };
 
 struct cache {
     struct cache_entry **slots; /* owned; linear probing */
     size_t n, capacity;         /* a power of two, or 0 */
-    uint64_t version;           /* grows with every change: entries of an older one may be gone */
+    struct memo memo;           /* the same question again */
     size_t unsaved;             /* entries not durable yet */
     size_t class_len;           /* packed bytes of the device class at a key's end */
     struct shared *shared;      /* owned list */

@@ -177,13 +177,14 @@ struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct
                               .saved = a->saved};
     e->group = entry_group(bucket, e->dims);
     id_of(k, e->id);
-    memcpy(e->bytes, k->bytes, key_len);
-    memcpy(e->bytes + key_len, b->data + own_at + own_skip, own_len);
+    memcpy(e->bytes, b->data + own_at + own_skip, own_len);
+    memcpy(e->bytes + own_len, k->bytes, key_len);
     return e;
 }
 
 void entry_free(struct cache *c, struct cache_entry *e)
 {
+    memo_forget(&c->memo, e);
     c->unsaved -= !e->saved;
     unshare(c, e->shared);
     free(e);
@@ -193,7 +194,7 @@ void cache_reply(const struct cache_entry *e, struct wire_buf *out)
 {
     wire_put_map(out, answer_schema.n);
     wire_put_raw(out, e->shared->bytes, e->shared->len);
-    wire_put_raw(out, e->bytes + e->key_len, e->own_len);
+    wire_put_raw(out, e->bytes, e->own_len);
 }
 
 int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
@@ -218,7 +219,7 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
 {
     char class_[sizeof(((struct device_info *)0)->class)];
     wire_buf_clear(&c->scratch);
-    wire_put_raw(&c->scratch, e->bytes, e->key_len);
+    wire_put_raw(&c->scratch, entry_key(e), e->key_len);
     wire_put_str(&c->scratch, device_class);
     if (c->scratch.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
@@ -251,7 +252,6 @@ int cache_all_saved(struct cache *c, struct error *err)
         unshare(c, e->shared);
         e->shared = s;
         e->saved = true;
-        c->version++;
         c->unsaved--;
     }
     return 0;

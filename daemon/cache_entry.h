@@ -5,6 +5,11 @@
 
 #include "daemon/cache.h"
 
+static inline const uint8_t *entry_key(const struct cache_entry *e)
+{
+    return e->bytes + e->own_len;
+}
+
 struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct problem *bucket,
                               const struct answer *a, struct error *err);
 void entry_free(struct cache *c, struct cache_entry *e);

@@ -326,7 +326,6 @@ void daemon_stop(struct daemon *d, uid_t by, const char *why)
 static void release(struct daemon *d)
 {
     server_deinit(&d->server);
-    memo_deinit(&d->memo);
     defaults_deinit(&d->defaults);
     cache_deinit(&d->cache);
     wire_doc_free(d->doc);

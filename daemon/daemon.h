@@ -4,8 +4,7 @@
  *
  *   server, session   connections, messages            session.h, server.h
  *   methods           what can be asked                 methods.h
- *   cache             what is known, ready to be sent   cache.h
- *   memo              the same question again          memo.h
+ *   cache             what is known, ready to be sent   cache.h, memo.h
  *   tiers             the best answer short of exact    tiers.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
  *   supervisor        the runner process                supervisor.h
@@ -20,7 +19,6 @@
 #include "daemon/config.h"
 #include "daemon/defaults.h"
 #include "daemon/ledger.h"
-#include "daemon/memo.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
 #include "daemon/supervisor.h"
@@ -60,7 +58,6 @@ struct daemon {
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct server server;
     struct cache cache;
-    struct memo memo;
     struct defaults defaults;
     struct scheduler scheduler;
     struct supervisor supervisor;

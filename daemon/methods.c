@@ -95,7 +95,7 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
 static bool answer_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     struct daemon *d = s->server->daemon;
-    const struct cache_entry *e = d->stopping ? NULL : memo_find(&d->memo, &d->cache, tail, n);
+    const struct cache_entry *e = d->stopping ? NULL : memo_find(&d->cache.memo, tail, n);
     if (e) {
         d->hits++;
         rpc_put_result(&s->out, id);

@@ -156,7 +156,7 @@ static void many_keys_come_and_go(void **state)
     for (int step = 1; step <= STEPS; step++) {
         uint64_t r = random_next(&seed);
         size_t i = (r >> 8) % KEYS;
-        char text[64];
+        char text[96];
         snprintf(text, sizeof(text), "custom:x i=%zu", i);
         if (r % 3) {
             put(f, text, step, CACHE_SERVES);
@@ -171,7 +171,7 @@ static void many_keys_come_and_go(void **state)
         assert_int_equal(f->cache.n, n);
     }
     for (size_t i = 0; i < KEYS; i++) {
-        char text[64];
+        char text[96];
         snprintf(text, sizeof(text), "custom:x i=%zu", i);
         struct cache_entry *e = find(f, text);
         assert_int_equal(e ? e->generation : 0, known[i]);
@@ -184,7 +184,7 @@ static void by_the_beginning_of_an_id(void **state)
     bool many;
     char id[HASH_HEX], prefix[HASH_HEX];
     for (int i = 0; i < 300; i++) {
-        char text[64];
+        char text[96];
         snprintf(text, sizeof(text), "custom:x i=%d", i);
         put(f, text, i + 1, CACHE_SERVES);
     }
@@ -250,25 +250,94 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
-static void the_memo_knows_the_same_bytes_until_the_cache_changes(void **state)
+#define MANY "grouped_gemm mode=forward experts=8 topk=2 M=256 K=1024 N=%d"
+
+static void ask(struct fixture *f, int i, struct cache_entry *e)
+{
+    memo_put(&f->cache.memo, (const uint8_t *)&i, sizeof(i), e);
+}
+
+static const struct cache_entry *asked(struct fixture *f, int i)
+{
+    return memo_find(&f->cache.memo, (const uint8_t *)&i, sizeof(i));
+}
+
+static void the_memo_knows_the_same_bytes_while_their_entry_lives(void **state)
 {
     struct fixture *f = *state;
-    struct memo memo = {0};
+    const struct memo *memo = &f->cache.memo;
     const uint8_t *one = (const uint8_t *)"\xa3get one", *two = (const uint8_t *)"\xa3get two";
     put(f, GEMM "M=256", 1, CACHE_SERVES);
-    const struct cache_entry *e = find(f, GEMM "M=256");
-    assert_null(memo_find(&memo, &f->cache, one, 8));
-    memo_put(&memo, &f->cache, one, 8, e);
-    assert_ptr_equal(memo_find(&memo, &f->cache, one, 8), e);
-    assert_null(memo_find(&memo, &f->cache, two, 8));
-    assert_null(memo_find(&memo, &f->cache, one, 7));
-    put(f, GEMM "M=512", 2, CACHE_SERVES);
-    assert_null(memo_find(&memo, &f->cache, one, 8));
-    memo_put(&memo, &f->cache, one, 8, e);
-    find(f, GEMM "M=256");
+    struct cache_entry *e = find(f, GEMM "M=256");
+    assert_null(memo_find(memo, one, 8));
+    memo_put(&f->cache.memo, one, 8, e);
+    memo_put(&f->cache.memo, one, 8, e);
+    assert_int_equal(memo->n, 1);
+    assert_ptr_equal(memo_find(memo, one, 8), e);
+    assert_null(memo_find(memo, two, 8));
+    assert_null(memo_find(memo, one, 7));
+    put(f, GEMM "M=512", 2, CACHE_SERVES); /* another's change is none of ours */
+    assert_ptr_equal(memo_find(memo, one, 8), e);
+    put(f, GEMM "M=256", 3, CACHE_SERVES); /* replaced */
+    assert_null(memo_find(memo, one, 8));
+    memo_put(&f->cache.memo, one, 8, find(f, GEMM "M=256"));
+    assert_non_null(memo_find(memo, one, 8));
     assert_true(cache_remove(&f->cache, &f->k));
-    assert_null(memo_find(&memo, &f->cache, one, 8));
-    memo_deinit(&memo);
+    assert_null(memo_find(memo, one, 8));
+    assert_int_equal(memo->n, 0);
+    assert_int_equal(memo->bytes, 0);
+}
+
+static void the_memo_keeps_a_few_questions_for_each_entry(void **state)
+{
+    enum { ENTRIES = 3000 };
+    struct fixture *f = *state;
+    char text[96];
+    for (int i = 0; i < ENTRIES; i++) {
+        snprintf(text, sizeof(text), MANY, 64 * (i + 1));
+        put(f, text, 1, CACHE_SERVES);
+        for (int j = 0; j <= i % (2 * MEMO_PER_ENTRY); j++) {
+            ask(f, 16 * i + j, find(f, text));
+        }
+    }
+    for (int i = 0; i < ENTRIES; i++) {
+        int last = i % (2 * MEMO_PER_ENTRY);
+        snprintf(text, sizeof(text), MANY, 64 * (i + 1));
+        for (int j = 0; j <= last; j++) {
+            assert_ptr_equal(asked(f, 16 * i + j),
+                             last - j < MEMO_PER_ENTRY ? find(f, text) : NULL);
+        }
+    }
+    for (int i = 0; i < ENTRIES; i += 2) { /* half of them go: the others stay reachable */
+        snprintf(text, sizeof(text), MANY, 64 * (i + 1));
+        assert_non_null(find(f, text));
+        assert_true(cache_remove(&f->cache, &f->k));
+    }
+    for (int i = 0; i < ENTRIES; i++) {
+        assert_true((asked(f, 16 * i + i % (2 * MEMO_PER_ENTRY)) != NULL) == (i % 2 == 1));
+    }
+}
+
+static void the_memo_has_a_limit(void **state)
+{
+    struct fixture *f = *state;
+    static uint8_t question[MEMO_QUESTION_MAX + 1];
+    int n = 2 * MEMO_BYTES_MAX / MEMO_QUESTION_MAX / MEMO_PER_ENTRY;
+    char text[96];
+    for (int i = 0; i < n; i++) {
+        snprintf(text, sizeof(text), MANY, 64 * (i + 1));
+        put(f, text, 1, CACHE_SERVES);
+        struct cache_entry *e = find(f, text);
+        for (int j = 0; j < MEMO_PER_ENTRY; j++) {
+            memcpy(question, &i, sizeof(i));
+            question[sizeof(i)] = (uint8_t)j;
+            memo_put(&f->cache.memo, question, MEMO_QUESTION_MAX, e);
+            assert_ptr_equal(memo_find(&f->cache.memo, question, MEMO_QUESTION_MAX), e);
+        }
+        assert_true(f->cache.memo.bytes <= MEMO_BYTES_MAX + 1024);
+    }
+    memo_put(&f->cache.memo, question, MEMO_QUESTION_MAX + 1, find(f, text));
+    assert_null(memo_find(&f->cache.memo, question, MEMO_QUESTION_MAX + 1));
 }
 
 static void ids_of_all_widths(void **state)
@@ -321,7 +390,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(
-            the_memo_knows_the_same_bytes_until_the_cache_changes, setup, teardown),
+            the_memo_knows_the_same_bytes_while_their_entry_lives, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            the_memo_keeps_a_few_questions_for_each_entry, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_memo_has_a_limit, setup, teardown),
         cmocka_unit_test(ids_of_all_widths),
         cmocka_unit_test_setup_teardown(compact, setup, teardown),
     };
