@@ -83,6 +83,7 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     COPY_TEXT(out->family, a.family);
     COPY_TEXT(out->module, a.module);
     COPY_TEXT(out->note, a.note);
+    COPY_TEXT(out->stamp, a.stamp);
     family_stamp_target(a.stamp, out->target);
     return answer_set_config(out, &a.config, err);
 }

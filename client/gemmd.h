@@ -143,7 +143,8 @@ enum gemmd_wait {
 enum gemmd_flags {
     GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default" */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
-    GEMMD_AGAIN = 1 << 2     /* tune even when known */
+    GEMMD_AGAIN = 1 << 2,    /* tune even when known */
+    GEMMD_OFFLINE = 1 << 3   /* ask no daemon: the in-process table, or the analytic default */
 };
 
 struct gemmd_progress {
@@ -193,10 +194,11 @@ struct gemmd_answer {
     bool local;          /* from the in-process table, or made here (fallback) */
     char note[160];
     char target[16];     /* whose config it is: "portable", "hopper", "cpu"; "": not known */
+    char stamp[160];     /* what its kernel was made of; "": not known, or made here */
 };
 #define GEMMD_ANSWER_INIT                                                                          \
     {sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, \
-     "", ""}
+     "", "", ""}
 
 /* `query` may be NULL. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
@@ -257,10 +259,20 @@ GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, siz
 struct gemmd_kernel;
 
 /* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
- * process, for the CPU). `problem` is the true problem, not the bucket. */
+ * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have other rows
+ * than its M. GEMMD_VERSION_MISMATCH: the kernel is of a gemmd of other sources, whose arguments may
+ * lie otherwise. */
 GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
                                 const struct gemmd_answer *answer, struct gemmd_kernel **out,
                                 struct gemmd_error *err);
+/* A kernel that gemmd does not have (an answer of tier "default"), or cannot give: compiled in this
+ * process, by NVRTC or the host's C compiler, and kept in the cache directory that gemmd uses too,
+ * so that ranks which start together compile once. Needs no daemon; may take a second. `device`:
+ * NULL, the thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or "":
+ * the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE, GEMMD_NO_CONFIG. */
+GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
+                                   const char *config, struct gemmd_kernel **out,
+                                   struct gemmd_error *err);
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
 enum gemmd_dtype {

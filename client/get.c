@@ -28,7 +28,18 @@ void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *a
 
 bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
 {
-    return g->lazy || (q->flags & GEMMD_FALLBACK);
+    return g->lazy || (q->flags & (GEMMD_FALLBACK | GEMMD_OFFLINE));
+}
+
+int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err)
+{
+    if (q->flags & GEMMD_OFFLINE) {
+        return error_set(err, ERROR_UNREACHABLE, "gemmd was not asked");
+    }
+    if (get_may_fall_back(g, q) && session_is_cold(&g->session)) {
+        return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
+    }
+    return 0;
 }
 
 bool get_is_reason(int code)
@@ -78,11 +89,9 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     int r = ask_pack(&params, a, told_ms(a, deadline), err);
+    r = r ? r : get_may_ask(g, &a->query, err);
     if (r) {
         return r;
-    }
-    if (get_may_fall_back(g, &a->query) && session_is_cold(&g->session)) {
-        return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
     }
     const struct session_request q = {.method = method,
                                       .params = &params,

@@ -12,6 +12,8 @@ void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *a
 /* Whether this call may be answered without a daemon, and whether this fault is a reason to: it is
  * the daemon's or its device's, not the caller's. */
 bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q);
+/* Whether the daemon is to be asked at all: 0, or ERROR_UNREACHABLE with the reason. */
+int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err);
 bool get_is_reason(int code);
 /* The model's answer instead of the fault `why`; when there is none, `why` itself comes back. */
 int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,

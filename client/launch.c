@@ -8,6 +8,8 @@
 
 #include "client/answer.h"
 #include "client/ask.h"
+#include "client/handle.h"
+#include "client/kernel.h"
 #include "client/module.h"
 #include "kernels/launcher.h"
 
@@ -53,31 +55,62 @@ struct gemmd_kernel {
     struct launcher *launcher; /* owned */
 };
 
-static int make_launcher(const struct gemmd_problem *p, const char *config_text, const void *image,
-                         size_t size, struct launcher **out, struct error *err)
+int kernel_make(const struct problem *p, const struct record *config, const void *image,
+                size_t size, struct gemmd_kernel **out, struct error *err)
 {
-    struct problem problem;
-    struct record config;
-    int r = ask_to_problem(p, &problem, err);
-    r = r ? r : record_parse(&config, config_text, err);
-    if (r) {
-        return r;
-    }
-    const struct family *f = family_of_problem(&problem);
+    const struct family *f = family_of_problem(p);
     if (!f) {
         return error_set(err, ERROR_UNKNOWN_OP,
-                         "kernels of op %s cannot be launched by this library", problem.op_name);
+                         "kernels of op %s cannot be launched by this library", p->op_name);
     }
-    return launcher_new(f, &problem, &config, image, size, NULL, out, err);
+    struct gemmd_kernel *k = calloc(1, sizeof(*k));
+    if (!k) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a kernel");
+    }
+    int r = launcher_new(f, p, config, image, size, NULL, &k->launcher, err);
+    *out = r == 0 ? k : gemmd_kernel_free(k);
+    return r;
 }
 
-static int load(struct gemmd *g, const struct gemmd_problem *problem, const char *module,
-                const char *config, struct launcher **out, struct error *err)
+/* The arguments that this library would lay out are those of its own kernels: an image that was
+ * compiled from other sources might read them otherwise. Stamps say whose an image is. */
+static int check_stamp(const struct problem *p, const char *stamp, struct error *err)
+{
+    const struct family *f = family_of_problem(p);
+    char label[TARGET_MAX], own[STAMP_MAX];
+    family_stamp_target(stamp, label);
+    for (uint32_t i = 0; f && f->targets[i] && label[0]; i++) {
+        if (strcmp(f->targets[i]->label, label) == 0) {
+            family_stamp(f, f->targets[i], &(struct device_info){.kind = ""}, own);
+            size_t n = strcspn(own, " ") + strlen(" abi=");
+            n += strcspn(own + n, " ");
+            return strncmp(own, stamp, n) == 0
+                       ? 0
+                       : error_set(err, ERROR_VERSION,
+                                   "the kernel was compiled by a gemmd of other sources (%.40s; "
+                                   "this library: %.*s): install one version of both, or compile "
+                                   "it here",
+                                   stamp, (int)n, own);
+        }
+    }
+    return 0; /* an answer that says nothing, or an op that is not ours */
+}
+
+enum { STAMPED_SIZE = offsetof(struct gemmd_answer, stamp) + STAMP_MAX };
+
+static int load(struct gemmd *g, const struct gemmd_problem *problem,
+                const struct gemmd_answer *answer, struct gemmd_kernel **out, struct error *err)
 {
     void *image = NULL;
     size_t size = 0;
-    int r = module_fetch(g, module, &image, &size, err);
-    r = r ? r : make_launcher(problem, config, image, size, out, err);
+    struct problem p;
+    struct record config;
+    const char *stamp = answer->size >= STAMPED_SIZE ? answer->stamp : "";
+    int r = ask_to_problem(problem, &p, err);
+    r = r ? r : record_parse(&config, answer->config, err);
+    r = r ? r : check_stamp(&p, stamp, err);
+    r = r ? r : module_fetch(g, answer->module, &image, &size, err);
+    r = r ? r : kernel_make(&p, &config, image, size, out, err);
     free(image);
     return r;
 }
@@ -96,7 +129,7 @@ static int check(struct gemmd *g, const struct gemmd_answer *answer, struct gemm
     if (r == 0 && !answer->module[0]) {
         return error_set(err, ERROR_NOT_FOUND,
                          "the answer (tier %s) has no compiled kernel: ask gemmd "
-                         "for one that was tuned",
+                         "for one that was tuned, or see gemmd_kernel_compile",
                          answer->tier);
     }
     return r;
@@ -110,16 +143,7 @@ int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
     struct ask a;
     int r = check(g, answer, out, &e);
     r = r ? r : ask_problem(&a, problem, &e);
-    if (r) {
-        return handle_result(r, &e, err);
-    }
-    struct gemmd_kernel *k = calloc(1, sizeof(*k));
-    if (!k) {
-        r = error_set(&e, ERROR_NO_MEMORY, "no memory for a kernel");
-        return handle_result(r, &e, err);
-    }
-    r = load(g, &a.problem, answer->module, answer->config, &k->launcher, &e);
-    *out = r == 0 ? k : gemmd_kernel_free(k);
+    r = r ? r : load(g, &a.problem, answer, out, &e);
     return handle_result(r, &e, err);
 }
 

@@ -180,13 +180,11 @@ static int ask_chunk(struct many *m, const struct chunk *c, struct error *err)
     if (params.failed || c->problems.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     }
-    if (get_may_fall_back(m->g, &m->query) && session_is_cold(&m->g->session)) {
-        return error_set(err, ERROR_UNREACHABLE, "no gemmd answered a moment ago");
-    }
     const struct session_request q = {
         .method = "get_many", .params = &params, .deadline = m->deadline, .repeatable = true};
     const struct wire_obj *result;
-    int r = session_call(&m->g->session, &q, &result, err);
+    int r = get_may_ask(m->g, &m->query, err);
+    r = r ? r : session_call(&m->g->session, &q, &result, err);
     return r ? r : take_answers(m, c, result, err);
 }
 

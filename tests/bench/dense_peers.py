@@ -197,8 +197,7 @@ def main():
     options = parse()
     results = [result_of(*s) for s in sizes(options)]
     torch = measure.torch_or_skip(options.device)
-    wanted = {r["name"]: ours.Wanted(r["name"], gemmd_ffi.make_problem(m=r["M"], n=r["N"],
-                                                                       k=r["K"]))
+    wanted = {r["name"]: ours.Wanted(r["name"], gemmd_ffi.Problem(m=r["M"], n=r["N"], k=r["K"]))
               for r in results}
     record = ours.new_record("dense_peers", options)
     return ours.run(torch, options, wanted.values(), record, tables,

@@ -80,8 +80,8 @@ def wanted_kernels(rows, options):
     for row in rows:
         for kind in kinds(options):
             permute = {row.permute: True} if kind == "fused" else {}
-            problem = gemmd_ffi.make_problem(mode=row.mode, m=row.m, n=row.n, k=row.k,
-                                             experts=row.experts, topk=row.topk, **permute)
+            problem = gemmd_ffi.Problem(mode=row.mode, m=row.m, n=row.n, k=row.k,
+                                        experts=row.experts, topk=row.topk, **permute)
             out[row.name, kind] = ours.Wanted(f"{row.name} {kind}", problem)
     return out
 
@@ -133,7 +133,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
         norms = compare(torch, inputs, row.mode, out, ops[torch_name]())
         result["norms"][name] = norms
         if measure.wrong(norms):
-            result["wrong"][name] = f"{measure.wrong(norms)}; {asked.answer.config.decode()}"
+            result["wrong"][name] = f"{measure.wrong(norms)}; {asked.answer.config_text}"
             continue
         ops[name] = launch
         keep.append(alive)

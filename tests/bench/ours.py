@@ -74,11 +74,12 @@ class Wanted:
 
     def said(self):
         a = self.answer
-        return self.reason or f"{a.time_us:9.1f} us  {a.source.decode()}  {a.config.decode()}"
+        return self.reason or f"{a.time_us:9.1f} us  {a.source}  {a.config_text}"
 
     def record(self):
         return {"reason": self.reason, "asked_s": round(self.asked_s, 2),
-                **(self.answer.as_dict() if self.answer else {})}
+                **(dict(self.answer.to_dict(), config=self.answer.config_text) if self.answer
+                   else {})}
 
 
 def open_library(options):
@@ -86,7 +87,7 @@ def open_library(options):
     try:
         return gemmd_ffi.Library(path)
     except OSError as e:
-        raise SystemExit(str(e)) from None
+        raise SystemExit(f"--lib: {e}") from None
 
 
 def start(options, library):
@@ -108,15 +109,10 @@ def _query(options, left_s):
     configs = options.configs
     if configs and pathlib.Path(configs).is_file():
         configs = pathlib.Path(configs).read_text()
-    q = gemmd_ffi.make_query(restrict=options.restrict, configs=configs, budget=options.budget,
-                             budget_ms=options.budget_ms,
-                             wait=(gemmd_ffi.WAIT_CACHED if options.no_tune
-                                   else gemmd_ffi.WAIT_TUNED),
-                             flags=gemmd_ffi.AGAIN if options.again else 0,
-                             deadline_ms=max(1000, int(left_s * 1000)))
-    if options.strategy:
-        q.strategy = options.strategy.encode()
-    return q
+    return {"restrict": options.restrict, "configs": configs, "budget": options.budget,
+            "budget_ms": options.budget_ms, "wait": "cached" if options.no_tune else "tuned",
+            "again": options.again, "strategy": options.strategy,
+            "deadline_ms": max(1000, int(left_s * 1000))}
 
 
 def _with_module(ask, wanted, answer, left_s):
@@ -127,10 +123,9 @@ def _with_module(ask, wanted, answer, left_s):
     except gemmd_ffi.GemmdError as e:
         if e.name != "not_found":
             raise
-    config = answer.config.decode()
     print(f"  {wanted.name}: its kernel is not in the store, compiled again", flush=True)
-    return ask.tune(wanted.problem, gemmd_ffi.make_query(configs=[config],
-                                                         deadline_ms=max(1000, int(left_s * 1000))))
+    return ask.tune(wanted.problem, configs=[answer.config_text],
+                    deadline_ms=max(1000, int(left_s * 1000)))
 
 
 def _ask_one(ask, wanted, options, left_s):
@@ -138,10 +133,9 @@ def _ask_one(ask, wanted, options, left_s):
         wanted.reason = "not tuned: --tune-seconds were over"
         return
     try:
-        answer = ask.get(wanted.problem, _query(options, left_s))
-        if answer.tier != b"exact":
-            note = answer.note.decode(errors="replace")
-            wanted.reason = f"not tuned: answered by tier {answer.tier.decode()} ({note})"
+        answer = ask.get(wanted.problem, **_query(options, left_s))
+        if answer.tier != "exact":
+            wanted.reason = f"not tuned: answered by tier {answer.tier} ({answer.note})"
         else:
             wanted.answer = _with_module(ask, wanted, answer, left_s)
     except gemmd_ffi.GemmdError as e:

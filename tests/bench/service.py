@@ -125,7 +125,7 @@ class Service:
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
-                return gemmd_ffi.Gemmd(self.library, socket=socket, deadline_ms=20000)
+                return gemmd_ffi.Client(socket, deadline_ms=20000, library=self.library)
             except gemmd_ffi.GemmdError as e:
                 if e.name not in ("unreachable", "disconnected", "busy"):
                     raise

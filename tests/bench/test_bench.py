@@ -393,4 +393,4 @@ def test_options_are_checked():
     wanted = moe_peers.wanted_kernels(rows, moe_peers.parse(["--only", "fused"]))
     assert len(wanted) == 4 and all(kind == "fused" for _, kind in wanted)
     down = next(w for (name, _), w in wanted.items() if "/down/" in name).problem
-    assert (down.permute_x, down.permute_y, down.mode, down.experts) == (False, True, b"dW", 8)
+    assert (down.permute_x, down.permute_y, down.mode, down.experts) == (False, True, "dW", 8)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -109,31 +110,29 @@ static struct gemmd_kernel *load(void)
     return k;
 }
 
-static void test_launch(void **state)
+static void fill(void)
 {
-    (void)state;
-    struct gemmd_kernel *k = load();
     for (int i = 0; i < M * K; i++) {
         x[i] = (float)(i % 7) - 3;
     }
     for (int i = 0; i < N * K; i++) {
         w[i] = (float)(i % 5) - 2;
     }
+    memset(out, 0, sizeof(out));
+}
+
+static struct gemmd_grouped_gemm_args arguments(void)
+{
     struct gemmd_grouped_gemm_args args = GEMMD_GROUPED_GEMM_ARGS_INIT;
-    struct gemmd_error e;
-    int64_t bytes = -1;
     args.x = x;
     args.w = w;
     args.out = out;
     args.rows = M;
-    assert_int_equal(gemmd_kernel_workspace(k, &args, &bytes, &e), 0);
-    assert_true(bytes >= 0);
-    void *workspace = bytes > 0 ? aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256) : NULL;
-    args.workspace = workspace;
-    args.workspace_bytes = bytes;
-    if (gemmd_kernel_launch(k, &args, &e)) {
-        fail_msg("%s", e.text);
-    }
+    return args;
+}
+
+static void check_result(void)
+{
     for (int m = 0; m < M; m++) {
         for (int n = 0; n < N; n++) {
             float sum = 0; /* small whole numbers: exact in any order */
@@ -143,6 +142,33 @@ static void test_launch(void **state)
             assert_true(out[m * N + n] == sum);
         }
     }
+}
+
+static void launch_and_check(struct gemmd_kernel *k)
+{
+    struct gemmd_grouped_gemm_args args = arguments();
+    struct gemmd_error e;
+    int64_t bytes = -1;
+    fill();
+    assert_int_equal(gemmd_kernel_workspace(k, &args, &bytes, &e), 0);
+    assert_true(bytes >= 0);
+    void *workspace = bytes > 0 ? aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256) : NULL;
+    args.workspace = workspace;
+    args.workspace_bytes = bytes;
+    if (gemmd_kernel_launch(k, &args, &e)) {
+        fail_msg("%s", e.text);
+    }
+    check_result();
+    free(workspace);
+}
+
+static void test_launch(void **state)
+{
+    (void)state;
+    struct gemmd_kernel *k = load();
+    struct gemmd_error e;
+    launch_and_check(k);
+    struct gemmd_grouped_gemm_args args = arguments();
     args.out = NULL;
     assert_int_equal(gemmd_kernel_launch(k, &args, &e), GEMMD_INVALID);
     args.out = out;
@@ -150,9 +176,75 @@ static void test_launch(void **state)
     assert_int_equal(gemmd_kernel_launch(k, &args, &e), GEMMD_INVALID);
     assert_int_equal(gemmd_kernel_launch(k, NULL, &e), GEMMD_INVALID);
     assert_int_equal(gemmd_kernel_launch(NULL, &args, &e), GEMMD_INVALID);
-    free(workspace);
     assert_null(gemmd_kernel_free(k));
     assert_null(gemmd_kernel_free(NULL));
+}
+
+/* ---- compiled here --------------------------------------------------------------------------- */
+
+static void test_compiled_without_a_daemon(void **state)
+{
+    (void)state;
+    char cache[] = "/tmp/gemmd-test-XXXXXX", path[128];
+    assert_non_null(mkdtemp(cache));
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = NULL;
+    struct gemmd_error e;
+    const char *configs[] = {NULL, "", answer.config};
+    for (size_t i = 0; i < sizeof(configs) / sizeof(configs[0]); i++) {
+        if (gemmd_kernel_compile("cpu", &p, configs[i], &k, &e)) {
+            fail_msg("%s", e.text);
+        }
+        launch_and_check(k);
+        gemmd_kernel_free(k);
+    }
+    snprintf(path, sizeof(path), "%s/gemmd/modules/%.32s.so", cache, answer.module);
+    assert_int_equal(access(path, R_OK), 0); /* where a daemon and the other ranks find it */
+    snprintf(path, sizeof(path), "rm -r %s", cache);
+    assert_int_equal(system(path), 0);
+}
+
+static void test_what_cannot_be_compiled(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = (struct gemmd_kernel *)&p;
+    struct gemmd_error e;
+    assert_true(gemmd_kernel_compile("cpu", &p, "BLOCK_SIZE_M=3", &k, &e) < 0);
+    assert_null(k);
+    assert_non_null(strstr(e.text, "not one of this library's kernels"));
+    assert_int_equal(gemmd_kernel_compile("cuda:0", &p, NULL, &k, &e), GEMMD_NO_DEVICE);
+    assert_int_equal(gemmd_kernel_compile("cpu", &p, NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_kernel_compile("cpu", NULL, NULL, &k, &e), GEMMD_INVALID);
+    p.text = "custom:sort n=1";
+    assert_int_equal(gemmd_kernel_compile("cpu", &p, NULL, &k, &e), GEMMD_UNKNOWN_OP);
+}
+
+/* ---- loaded ---------------------------------------------------------------------------------- */
+
+/* Another build's kernel may read its arguments otherwise. */
+static void test_a_kernel_of_other_sources_is_refused(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k;
+    struct gemmd_error e;
+    struct gemmd_answer other = answer;
+    snprintf(other.stamp, sizeof(other.stamp), "src=0123456789ab abi=1 target=cpu compiler=cc");
+    assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), GEMMD_VERSION_MISMATCH);
+    assert_non_null(strstr(e.text, "other sources"));
+    other.size = offsetof(struct gemmd_answer, stamp); /* a caller from before there were stamps */
+    assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), 0);
+    gemmd_kernel_free(k);
+    struct device_info info;
+    assert_int_equal(cpu_launch_backend.info(&info, NULL), 0);
+    snprintf(info.compiler, sizeof(info.compiler), "another cc");
+    other = answer;
+    family_stamp(families[0], family_target_find(families[0], &info, NULL), &info, other.stamp);
+    assert_int_equal(gemmd_kernel_load(g, &p, &other, &k, &e), 0);
+    gemmd_kernel_free(k);
 }
 
 static void test_kernel_outlives_the_handle(void **state)
@@ -166,13 +258,7 @@ static void test_kernel_outlives_the_handle(void **state)
     assert_int_equal(gemmd_connect(&other, &o, NULL), 0);
     assert_int_equal(gemmd_kernel_load(other, &p, &answer, &k, NULL), 0);
     gemmd_close(other);
-    struct gemmd_grouped_gemm_args args = GEMMD_GROUPED_GEMM_ARGS_INIT;
-    int64_t bytes;
-    args.x = x;
-    args.w = w;
-    args.out = out;
-    args.rows = M;
-    assert_int_equal(gemmd_kernel_workspace(k, &args, &bytes, NULL), 0);
+    launch_and_check(k);
     gemmd_kernel_free(k);
 }
 
@@ -203,6 +289,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_compiled_without_a_daemon),
+        cmocka_unit_test(test_what_cannot_be_compiled),
+        cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
         cmocka_unit_test(test_kernel_outlives_the_handle),
         cmocka_unit_test(test_what_cannot_be_loaded),
     };

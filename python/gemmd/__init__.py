@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd for Python: ask which kernel configuration is best for a matrix product, and launch it.
+
+    with gemmd.Client() as g:
+        answer = g.get(gemmd.Problem(m=4096, n=1536, k=2048), deadline_ms=100, fallback=True)
+
+gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() the keys of a whole model, gemmd.triton
+an autotune whose results all ranks share. None of them is imported before it is used.
+"""
+from gemmd.client import Client, compile_kernel, space
+from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
+                          VersionMismatch)
+from gemmd.kernel import Kernel
+from gemmd.results import Answer, Problem, Progress, Rows
+
+__all__ = ["Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid", "Kernel", "NotFound",
+           "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch", "compile_kernel",
+           "space"]

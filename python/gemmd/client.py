@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection to gemmd.
+
+Threads: one Client may be used from several; calls to the daemon are serialised in libgemmd, and the
+interpreter's lock is not held meanwhile. fork(): the child connects anew by itself. close() while
+another thread is in a call takes effect when that call ends.
+"""
+import contextlib
+import os
+import threading
+import weakref
+from ctypes import byref, c_int, c_size_t, c_void_p, sizeof
+
+from gemmd import ffi
+from gemmd.errors import GemmdError, make_error
+from gemmd.kernel import Kernel
+from gemmd.results import Answer, Problem, Progress, Rows, read_config, write_config
+
+_WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
+_clients = weakref.WeakSet()
+
+
+def to_bytes(value):
+    return None if value is None else value if isinstance(value, bytes) else str(value).encode()
+
+
+def to_json(value):
+    """JSON text as it is, Python values as JSON; None stays None."""
+    if value is None or isinstance(value, (str, bytes)):
+        return to_bytes(value)
+    import json  # takes a millisecond of a program's start
+    return json.dumps(value).encode()
+
+
+def _from_json(data):
+    import json
+    return json.loads(data)
+
+
+def _known(value):
+    return None if value != value else value  # NaN: not known
+
+
+# ---- Python's form and C's -----------------------------------------------------------------------
+
+def make_problem(problem=None, **fields):
+    """struct gemmd_problem from a Problem, a mapping, text, or keywords."""
+    if problem is None or isinstance(problem, dict):
+        problem = Problem(**{**(problem or {}), **fields})
+    elif isinstance(problem, str):
+        problem = Problem(text=problem)
+    if isinstance(problem, ffi.Problem):
+        return problem
+    out = ffi.Problem(size=sizeof(ffi.Problem))
+    for name in problem.__dataclass_fields__:
+        value = getattr(problem, name)
+        setattr(out, name, to_bytes(value) if isinstance(value, str) else value)
+    return out
+
+
+def _report(progress, errors):
+    """A C callback over a Python one; what that raises is kept for when the call is back."""
+    def text(value):
+        return value.decode(errors="replace") if value else ""
+
+    def on_progress(_, p):
+        p = p.contents
+        try:
+            progress(Progress(text(p.phase), p.done, p.total, p.failed, _known(p.best_us),
+                              _known(p.reference_us), _known(p.elapsed_ms), _known(p.eta_ms),
+                              read_config(text(p.config))))
+        except BaseException as e:  # also KeyboardInterrupt: C cannot be unwound
+            errors.append(e)
+
+    return ffi.ON_PROGRESS(on_progress)
+
+
+def make_query(wait="tuned", fallback=False, table=True, again=False, offline=False, restrict=None,
+               configs=None, progress=ffi.ON_PROGRESS(), **fields):
+    """struct gemmd_query. `restrict` and `configs` as Python values or JSON text."""
+    if wait not in _WAITS:
+        raise make_error("query", -2, "invalid", f'wait is "{wait}": use "tuned", "now" or "cached"')
+    flags = (ffi.FALLBACK * fallback | ffi.NO_TABLE * (not table) | ffi.AGAIN * again
+             | ffi.OFFLINE * offline)
+    out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags, progress=progress,
+                    restrict_json=to_json(restrict), configs_json=to_json(configs))
+    for name, value in fields.items():
+        if name not in _QUERY_FIELDS:
+            raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
+        setattr(out, name, to_bytes(value) if isinstance(value, str) else value)
+    return out
+
+
+_QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "iters", "warmup", "atol", "rtol",
+                 "seed", "target"}
+
+
+def read_answer(a):
+    """Answer from struct gemmd_answer."""
+    values = {}
+    for name, _ in a._fields_[1:]:
+        value = getattr(a, name)
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
+        values["config_text" if name == "config" else name] = (
+            _known(value) if isinstance(value, float) else value)
+    return Answer(**values)
+
+
+def _write_answer(answer):
+    out = ffi.Answer(size=sizeof(ffi.Answer))
+    for name in ("tier", "module", "stamp"):
+        setattr(out, name, getattr(answer, name).encode())
+    out.config = answer.config_text.encode()
+    return out
+
+
+# ---- the client ----------------------------------------------------------------------------------
+
+class Client:
+    """A connection to the daemon of a device. Closed by close(), or at the end of `with`.
+
+    socket: path; else $GEMMD_SOCKET, else found by `device`.
+    device: "cuda:0", "cuda:GPU-<uuid>", "cpu", "any"; None: this process's current CUDA device,
+        else the CPU.
+    deadline_ms: of connecting and of every call without its own (5000).
+    lazy: no daemon need be there: asks are then answered by the analytic default, marked so.
+    autostart: starts a daemon when none answers.
+    Raises GemmdError, e.g. Unreachable.
+    """
+
+    def __init__(self, socket=None, device=None, deadline_ms=0, lazy=False, autostart=False,
+                 library=None):
+        self.library = library or ffi.shared_library()
+        self._handle, self._users, self._lock = c_void_p(), 0, threading.Lock()
+        self._closing = False
+        options = ffi.Options(size=sizeof(ffi.Options), socket=to_bytes(socket),
+                              device=to_bytes(device), deadline_ms=deadline_ms,
+                              autostart=autostart)
+        err = ffi.Error()
+        name = "open_lazy" if lazy else "connect"
+        function = getattr(self.library.dll, f"gemmd_{name}")
+        self.library.check(name, function(byref(self._handle), byref(options), byref(err)), err)
+        _clients.add(self)
+
+    @contextlib.contextmanager
+    def _use(self):
+        with self._lock:
+            if self._closing or not self._handle:
+                raise make_error("client", -2, "invalid", "this Client is closed")
+            self._users += 1
+        try:
+            yield self._handle
+        finally:
+            with self._lock:
+                self._users -= 1
+                last = self._closing and self._users == 0
+            if last:
+                self._free()
+
+    def _free(self):
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            self.library.dll.gemmd_close(handle)
+
+    def _forked(self):
+        """In the child there is no other thread: neither its lock nor its calls."""
+        self._lock, self._users = threading.Lock(), 0
+
+    def close(self):
+        with self._lock:
+            self._closing = True
+            idle = self._users == 0
+        if idle:
+            self._free()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self.close()
+
+    # ---- asking
+
+    def _ask(self, name, problem, progress, query):
+        errors = []
+        if progress:
+            query["progress"] = _report(progress, errors)
+        problem, query = make_problem(problem), make_query(**query)
+        answer, err = ffi.Answer(size=sizeof(ffi.Answer)), ffi.Error()
+        with self._use() as handle:
+            code = getattr(self.library.dll, f"gemmd_{name}")(
+                handle, byref(problem), byref(query), byref(answer), byref(err))
+        if errors:
+            raise errors[0]
+        self.library.check(name, code, err)
+        return read_answer(answer)
+
+    def get(self, problem, progress=None, **query):
+        """The best config known for a problem (Problem, dict, or text), as an Answer.
+
+        wait: "tuned" (default: tune when not known, and wait), "now" (the best lower tier at once,
+            tuned in the background), "cached" (never tune).
+        deadline_ms: when it passes, the best lower tier is the answer, and tuning goes on.
+        fallback: without a daemon, or not in time, the analytic default, tier "default".
+        offline: the daemon is not asked: what this Client knows, else the analytic default.
+        progress: called with a Progress, in this thread; it may not use this Client.
+        Also: budget (configs), budget_ms, strategy, iters, warmup, atol, rtol, seed, restrict,
+        configs, target, table, again.
+        """
+        return self._ask("get", problem, progress, query)
+
+    def tune(self, problem, progress=None, **query):
+        """As get(), but tunes whether known or not."""
+        return self._ask("tune", problem, progress, query)
+
+    def get_many(self, problems, **query):
+        """Answers to many problems in one round trip, in their order: Rows, in which a problem that
+        could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is "now"."""
+        n, what = len(problems), "get_many"
+        asked = (ffi.Problem * max(n, 1))(*map(make_problem, problems))
+        answers = (ffi.Answer * max(n, 1))(*[ffi.Answer(size=sizeof(ffi.Answer))] * n)
+        statuses, query, err = (c_int * max(n, 1))(), make_query(**query), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_get_many(handle, asked, n, byref(query), answers,
+                                                   statuses, byref(err))
+        if code and not any(statuses):
+            self.library.check(what, code, err)
+        return Rows(self._answer_or_error(what, a, s) for a, s in zip(answers[:n], statuses))
+
+    def _answer_or_error(self, what, answer, status):
+        if status == 0:
+            return read_answer(answer)
+        return make_error(what, status, self.library.dll.gemmd_error_name(status).decode(),
+                          answer.note.decode(errors="replace"))
+
+    def put(self, problem, config, time_us=None):
+        """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
+        that gemmd can measure itself."""
+        problem, err = make_problem(problem), ffi.Error()
+        time_us = float("nan") if time_us is None else time_us
+        with self._use() as handle:
+            code = self.library.dll.gemmd_put(handle, byref(problem),
+                                              to_bytes(write_config(config)), time_us, byref(err))
+        self.library.check("put", code, err)
+
+    # ---- everything else
+
+    def call(self, method, params=None, deadline_ms=0):
+        """Any method of docs/protocol.md."""
+        out, err = c_void_p(), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_call(handle, to_bytes(method), to_json(params),
+                                               deadline_ms, byref(out), ffi.ON_PROGRESS(), None,
+                                               byref(err))
+        return _from_json(self.library.take(method, code, out, err))
+
+    def list(self, what, filter=None, **columns):
+        """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices" or
+        "events", as Rows of dicts; keywords are filters (docs/protocol.md)."""
+        out, err = c_void_p(), ffi.Error()
+        filter = {**(filter or {}), **columns}
+        with self._use() as handle:
+            code = self.library.dll.gemmd_list(handle, to_bytes(what), to_json(filter), byref(out),
+                                               byref(err))
+        return Rows(_from_json(self.library.take(f"list {what}", code, out, err)))
+
+    def hello(self):
+        """What the daemon says of itself."""
+        return self.call("hello")
+
+    def status(self):
+        return self.call("status")
+
+    # ---- kernels
+
+    def module(self, module):
+        """The compiled image, as bytes."""
+        data, size, err = c_void_p(), c_size_t(), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_module(handle, to_bytes(module), byref(data),
+                                                 byref(size), byref(err))
+        return self.library.take("module", code, data, err, size)
+
+    def kernel(self, problem, answer):
+        """The Kernel of an answer, loaded into this thread's CUDA context (or the process). It
+        outlives this Client."""
+        out, err = c_void_p(), ffi.Error()
+        problem, answer = make_problem(problem), _write_answer(answer)
+        with self._use() as handle:
+            code = self.library.dll.gemmd_kernel_load(handle, byref(problem), byref(answer),
+                                                      byref(out), byref(err))
+        self.library.check("kernel_load", code, err)
+        return Kernel(self.library, out)
+
+
+def _after_fork():
+    for client in list(_clients):
+        client._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+# ---- without a daemon ----------------------------------------------------------------------------
+
+def compile_kernel(problem, config=None, device=None, library=None):
+    """The Kernel of a config (None: the analytic default), compiled in this process, or found in the
+    cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU; "cpu"."""
+    library = library or ffi.shared_library()
+    out, err, problem = c_void_p(), ffi.Error(), make_problem(problem)
+    text = to_bytes(write_config(config)) if config else None
+    code = library.dll.gemmd_kernel_compile(to_bytes(device), byref(problem), text, byref(out),
+                                            byref(err))
+    library.check("kernel_compile", code, err)
+    return Kernel(library, out)
+
+
+def space(problem, device=None, library=None, **query):
+    """What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"):
+    docs/protocol.md, `space`."""
+    library = library or ffi.shared_library()
+    out, err = c_void_p(), ffi.Error()
+    problem, query = make_problem(problem), make_query(**query)
+    code = library.dll.gemmd_space(to_bytes(device), byref(problem), byref(query), byref(out),
+                                   byref(err))
+    return _from_json(library.take("space", code, out, err))
+
+
+__all__ = ["Client", "GemmdError", "compile_kernel", "space"]

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.h for Python by ctypes: structs, functions, and finding the library. gemmd.Client is what
+people use; this is what it stands on.
+
+The structs stand here field by field, in the header's order; layout_source() makes a C program that
+prints what the compiler makes of the header, so that a test can hold the two against each other.
+Pointers of kernels' arguments are plain numbers (tensor.data_ptr()): who owns the memory must keep
+it alive until the device is done with it.
+"""
+import ctypes
+import os
+from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int,
+                    c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
+
+from gemmd.errors import make_error
+
+BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
+WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
+FALLBACK, NO_TABLE, AGAIN, OFFLINE = 1, 2, 4, 8
+ACCUMULATE = 1
+CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_INT32": INT32,
+             "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
+             "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
+             "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
+             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE}
+
+
+class Error(Structure):
+    c_name = "gemmd_error"
+    _fields_ = [("code", c_int), ("text", c_char * 512)]
+
+
+class Options(Structure):
+    c_name = "gemmd_options"
+    _fields_ = [("size", c_size_t), ("socket", c_char_p), ("device", c_char_p),
+                ("deadline_ms", c_int), ("autostart", c_bool)]
+
+
+class Problem(Structure):
+    c_name = "gemmd_problem"
+    _fields_ = [("size", c_size_t), ("mode", c_char_p), ("dtype_in", c_char_p),
+                ("dtype_out", c_char_p), ("m", c_int64), ("n", c_int64), ("k", c_int64),
+                ("experts", c_int64), ("topk", c_int64), ("permute_x", c_bool),
+                ("permute_y", c_bool), ("fuse_mul_post", c_bool), ("accumulate", c_bool),
+                ("routing", c_char_p), ("text", c_char_p)]
+
+
+class Progress(Structure):
+    c_name = "gemmd_progress"
+    _fields_ = [("size", c_size_t), ("phase", c_char_p), ("done", c_int64), ("total", c_int64),
+                ("failed", c_int64), ("best_us", c_double), ("reference_us", c_double),
+                ("elapsed_ms", c_double), ("eta_ms", c_double), ("config", c_char_p)]
+
+
+ON_PROGRESS = CFUNCTYPE(None, c_void_p, POINTER(Progress))
+
+
+class Query(Structure):
+    c_name = "gemmd_query"
+    _fields_ = [("size", c_size_t), ("wait", c_int), ("flags", c_uint), ("deadline_ms", c_int),
+                ("strategy", c_char_p), ("budget", c_int64), ("budget_ms", c_int64),
+                ("iters", c_int64), ("warmup", c_int64), ("atol", c_double), ("rtol", c_double),
+                ("restrict_json", c_char_p), ("configs_json", c_char_p), ("progress", ON_PROGRESS),
+                ("ctx", c_void_p), ("seed", c_int64), ("target", c_char_p)]
+
+
+class Answer(Structure):
+    c_name = "gemmd_answer"
+    _fields_ = [("size", c_size_t), ("key", c_char * 33), ("tier", c_char * 16),
+                ("source", c_char * 16), ("family", c_char * 32), ("config", c_char * 512),
+                ("module", c_char * 33), ("time_us", c_double), ("spread", c_double),
+                ("reference_us", c_double), ("tflops", c_double), ("gbps", c_double),
+                ("floor_us", c_double), ("measured", c_int64), ("generation", c_int64),
+                ("created_s", c_int64), ("saved", c_bool), ("local", c_bool),
+                ("note", c_char * 160), ("target", c_char * 16), ("stamp", c_char * 160)]
+
+
+class Args(Structure):
+    """struct gemmd_grouped_gemm_args; pointers are None or numbers."""
+    c_name = "gemmd_grouped_gemm_args"
+    _fields_ = [("size", c_uint32), ("flags", c_uint32), ("x", c_void_p), ("w", c_void_p),
+                ("dy", c_void_p), ("out", c_void_p), ("x_stride", c_int64), ("w_stride", c_int64),
+                ("w_stride_expert", c_int64), ("dy_stride", c_int64), ("out_stride", c_int64),
+                ("out_stride_expert", c_int64), ("m_sizes", c_void_p),
+                ("gather_indices", c_void_p), ("topk_weights", c_void_p),
+                ("m_sizes_dtype", c_uint32), ("gather_dtype", c_uint32),
+                ("weights_dtype", c_uint32), ("reserved", c_uint32), ("rows", c_int64),
+                ("workspace", c_void_p), ("workspace_bytes", c_int64), ("stream", c_void_p)]
+
+    def __init__(self, **fields):
+        super().__init__(size=sizeof(Args), **fields)
+
+
+STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Args]
+
+
+def layout():
+    """As layout_source()'s program prints it."""
+    out = [f"{name} {value}" for name, value in CONSTANTS.items()]
+    for s in STRUCTS:
+        out.append(f"{s.c_name} {sizeof(s)}")
+        out += [f"{s.c_name}.{name} {getattr(s, name).offset} {getattr(s, name).size}"
+                for name, _ in s._fields_]
+    return "\n".join(out) + "\n"
+
+
+def layout_source():
+    """A C program over gemmd.h that prints what layout() says."""
+    lines = ['#include <stdio.h>', '#include "client/gemmd.h"', "int main(void)", "{"]
+    lines += [f'    printf("{name} %d\\n", (int){name});' for name in CONSTANTS]
+    for s in STRUCTS:
+        c = f"struct {s.c_name}"
+        lines.append(f'    printf("{s.c_name} %zu\\n", sizeof({c}));')
+        lines += [f'    printf("{s.c_name}.{name} %zu %zu\\n", offsetof({c}, {name}), '
+                  f'sizeof((({c} *)0)->{name}));' for name, _ in s._fields_]
+    return "\n".join(lines + ["    return 0;", "}", ""])
+
+
+# ---- the library ---------------------------------------------------------------------------------
+
+_FUNCTIONS = {
+    "gemmd_error_name": (c_char_p, [c_int]),
+    "gemmd_version": (c_char_p, []),
+    "gemmd_connect": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
+    "gemmd_open_lazy": (c_int, [POINTER(c_void_p), POINTER(Options), POINTER(Error)]),
+    "gemmd_close": (c_void_p, [c_void_p]),
+    "gemmd_get": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
+                          POINTER(Error)]),
+    "gemmd_get_many": (c_int, [c_void_p, POINTER(Problem), c_size_t, POINTER(Query),
+                               POINTER(Answer), POINTER(c_int), POINTER(Error)]),
+    "gemmd_tune": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
+                           POINTER(Error)]),
+    "gemmd_put": (c_int, [c_void_p, POINTER(Problem), c_char_p, c_double, POINTER(Error)]),
+    "gemmd_space": (c_int, [c_char_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
+                            POINTER(Error)]),
+    "gemmd_call": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(c_void_p), ON_PROGRESS,
+                           c_void_p, POINTER(Error)]),
+    "gemmd_list": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p), POINTER(Error)]),
+    "gemmd_free": (None, [c_void_p]),
+    "gemmd_module": (c_int, [c_void_p, c_char_p, POINTER(c_void_p), POINTER(c_size_t),
+                             POINTER(Error)]),
+    "gemmd_kernel_load": (c_int, [c_void_p, POINTER(Problem), POINTER(Answer), POINTER(c_void_p),
+                                  POINTER(Error)]),
+    "gemmd_kernel_compile": (c_int, [c_char_p, POINTER(Problem), c_char_p, POINTER(c_void_p),
+                                     POINTER(Error)]),
+    "gemmd_kernel_free": (c_void_p, [c_void_p]),
+    "gemmd_kernel_workspace": (c_int, [c_void_p, POINTER(Args), POINTER(c_int64), POINTER(Error)]),
+    "gemmd_kernel_launch": (c_int, [c_void_p, POINTER(Args), POINTER(Error)]),
+}
+# Never from a folder that was carried along: the C library of this machine is in use already.
+_SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "ld-linux", "libgemmd")
+
+
+def open_shared(path):
+    """With what lies beside it when the loader does not find what it needs (a build that was
+    carried from another machine). They may need each other: tried until nothing more loads."""
+    try:
+        return ctypes.CDLL(path)
+    except OSError as first:
+        folder = os.path.dirname(path)
+        left = [os.path.join(folder, name) for name in sorted(os.listdir(folder or "."))
+                if ".so" in name and not name.startswith(_SYSTEM)]
+        while left:
+            failed = [p for p in left if not _loads(p)]
+            if len(failed) == len(left):
+                break
+            left = failed
+        try:
+            return ctypes.CDLL(path)
+        except OSError as second:
+            raise OSError(f"{path} cannot be loaded: {second} (at first: {first})") from None
+
+
+def _loads(path):
+    try:
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def find_library():
+    """$GEMMD_LIBRARY, else the one inside this package (a wheel's), else the system's."""
+    named = os.environ.get("GEMMD_LIBRARY")
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libgemmd.so")
+    return named or (own if os.path.exists(own) else "libgemmd.so.0")
+
+
+class Library:
+    """libgemmd.so with its functions typed. OSError when it cannot be loaded."""
+
+    def __init__(self, path=None):
+        path = os.fspath(path or find_library())
+        self.path = os.path.realpath(path) if os.sep in path else path
+        if os.sep in path and not os.path.isfile(self.path):
+            raise OSError(f"there is no {path}: name the libgemmd.so of a build without "
+                          "-Dstatic_deps=true (GEMMD_LIBRARY)")
+        self.dll = open_shared(self.path)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(self.dll, name, None)
+            if function is None:
+                raise OSError(f"{self.path} has no {name}: it is of an older gemmd than this "
+                              "package; install one version of both")
+            function.restype, function.argtypes = result, arguments
+
+    def version(self):
+        return self.dll.gemmd_version().decode()
+
+    def check(self, what, code, err):
+        """Raises the exception of a call's result, unless it is 0."""
+        if code:
+            raise make_error(what, code, self.dll.gemmd_error_name(code).decode(),
+                             err.text.decode(errors="replace"))
+
+    def take(self, what, code, out, err, size=None):
+        """The bytes that a call allocated, copied and freed."""
+        self.check(what, code, err)
+        try:
+            return ctypes.string_at(out.value, -1 if size is None else size.value)
+        finally:
+            self.dll.gemmd_free(out)
+
+
+_shared = None
+
+
+def shared_library():
+    """The process's one Library, loaded at its first use."""
+    global _shared
+    if _shared is None:
+        _shared = Library()
+    return _shared

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A loaded kernel. It needs neither a Client nor a daemon, and may be launched from any thread that
+has its CUDA context current; launches allocate nothing and do not synchronise."""
+from ctypes import byref, c_int64, c_void_p
+
+from gemmd import ffi
+
+
+class Kernel:
+    """Unloaded by free(), or with the last reference."""
+
+    def __init__(self, library, handle):
+        self.library, self._handle = library, handle
+        self._launch = library.dll.gemmd_kernel_launch
+
+    def workspace(self, args):
+        """Bytes that a launch with these arguments (ffi.Args) needs."""
+        out, err = c_int64(), ffi.Error()
+        code = self.library.dll.gemmd_kernel_workspace(self._handle, byref(args), byref(out),
+                                                       byref(err))
+        self.library.check("kernel_workspace", code, err)
+        return out.value
+
+    def launch(self, args):
+        """Asynchronous on args.stream. The memory behind the arguments must live until it ran."""
+        err = ffi.Error()
+        code = self._launch(self._handle, byref(args), byref(err))
+        if code:
+            self.library.check("kernel_launch", code, err)
+
+    def free(self):
+        handle, self._handle = self._handle, c_void_p()
+        if handle:
+            self.library.dll.gemmd_kernel_free(handle)
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self.free()

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What gemmd answers, typed. Times are in microseconds; what is not known is None."""
+from dataclasses import asdict, dataclass, field
+from typing import Dict, List, Optional, Union
+
+Value = Union[bool, int, float, str]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A matrix product. W is [experts, n, k] and m the routed rows (tokens * topk) in every mode;
+    dense GEMM is experts = 1. `text`, when given, is the whole problem in text form ("custom:mine
+    rows=64"), and the other fields are not read."""
+    m: int = 0
+    n: int = 0
+    k: int = 0
+    mode: str = "forward"  # "forward" | "dX" | "dW"
+    dtype_in: str = "bf16"  # "bf16" | "fp16" | "fp32"
+    dtype_out: Optional[str] = None  # as dtype_in
+    experts: int = 1
+    topk: int = 1
+    permute_x: bool = False
+    permute_y: bool = False
+    fuse_mul_post: bool = False
+    accumulate: bool = False
+    routing: Optional[str] = None  # "uniform"
+    text: Optional[str] = None
+
+    def to_dict(self) -> Dict[str, object]:
+        return asdict(self)
+
+
+def read_value(text: str) -> Value:
+    """A value of a config's one-line form."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            pass
+    return text
+
+
+def read_config(text: str) -> Dict[str, Value]:
+    """"BLOCK_SIZE_M=64 num_warps=8" as a dict."""
+    pairs = (word.partition("=") for word in text.split())
+    return {name: read_value(value) for name, _, value in pairs}
+
+
+def write_config(config: Union[str, Dict[str, Value]]) -> str:
+    """The one-line form of a config; text stays as it is."""
+    if isinstance(config, str):
+        return config
+    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+                    for name, value in sorted(config.items()))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`tier`: exact | near | portfolio | default. `source`: tuned | manual | imported | partial |
+    model. `module` names the compiled kernel, "" when there is none; `local`: made or kept in this
+    process; `note` says why it is not better."""
+    key: str
+    tier: str
+    source: str
+    family: str
+    config_text: str
+    module: str
+    time_us: Optional[float] = None
+    spread: Optional[float] = None
+    reference_us: Optional[float] = None
+    tflops: Optional[float] = None
+    gbps: Optional[float] = None
+    floor_us: Optional[float] = None
+    measured: int = 0
+    generation: int = 0
+    created_s: int = 0
+    saved: bool = False
+    local: bool = False
+    note: str = ""
+    target: str = ""
+    stamp: str = ""
+
+    @property
+    def config(self) -> Dict[str, Value]:
+        return read_config(self.config_text)
+
+    @property
+    def final(self) -> bool:
+        """Measured for this very key, over the whole space: will not change under a job."""
+        return self.tier == "exact" and self.source in ("tuned", "manual")
+
+    def to_dict(self) -> Dict[str, object]:
+        out = asdict(self)
+        out["config"] = self.config
+        return out
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Of a tuning: `phase` is queued | start | compile | measure | final | done, `config` the one
+    just finished."""
+    phase: str
+    done: int
+    total: int
+    failed: int
+    best_us: Optional[float] = None
+    reference_us: Optional[float] = None
+    elapsed_ms: Optional[float] = None
+    eta_ms: Optional[float] = None
+    config: Dict[str, Value] = field(default_factory=dict)
+
+    def to_dict(self) -> Dict[str, object]:
+        return asdict(self)
+
+
+class Rows(list):
+    """A list of answers, or of the rows of a listing (dicts)."""
+
+    def to_dicts(self) -> List[Dict[str, object]]:
+        return [row if isinstance(row, dict) else row.to_dict() for row in self]
+
+    def to_dataframe(self):
+        """ImportError, with a sentence, when pandas is not installed."""
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_dataframe() needs pandas: pip install pandas; to_dicts() "
+                              "needs nothing") from None
+        return pandas.DataFrame(self.to_dicts())

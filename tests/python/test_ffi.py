@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The structs against the header, and finding libgemmd.so."""
+import ctypes
+import os
+import pathlib
+import shlex
+import subprocess
+
+import pytest
+
+from conftest import LIB, ROOT
+from gemmd import ffi
+
+
+def cc():
+    return shlex.split(os.environ.get("GEMMD_TEST_CC", "cc"))
+
+
+@pytest.mark.no_library
+def test_structs_are_those_of_the_header(tmp_path):
+    (tmp_path / "x.c").write_text(ffi.layout_source())
+    subprocess.run([*cc(), "-o", tmp_path / "x", tmp_path / "x.c", f"-I{ROOT}"], check=True)
+    theirs = subprocess.run([tmp_path / "x"], capture_output=True, text=True, check=True).stdout
+    assert ffi.layout().splitlines() == theirs.splitlines() and len(theirs.splitlines()) > 80
+
+
+@pytest.mark.no_library
+def test_a_library_that_was_carried_with_what_it_needs(tmp_path):
+    for name, source, needs in (("c", "int c(void) { return 7; }", []),
+                                ("b", "int c(void); int b(void) { return c(); }", ["-lc"]),
+                                ("a", "int b(void); int a(void) { return b(); }", ["-lb"])):
+        name, needs = f"carried_{name}", [n.replace("-l", "-lcarried_") for n in needs]
+        (tmp_path / "x.c").write_text(source)
+        subprocess.run([*cc(), "-shared", "-fPIC", f"-Wl,-soname,lib{name}.so.0", "-o",
+                        tmp_path / f"lib{name}.so.0", tmp_path / "x.c", f"-L{tmp_path}", *needs],
+                       check=True)
+        (tmp_path / f"lib{name}.so").symlink_to(f"lib{name}.so.0")
+    with pytest.raises(OSError, match="carried_b"):
+        ctypes.CDLL(str(tmp_path / "libcarried_a.so.0"))
+    assert ffi.open_shared(str(tmp_path / "libcarried_a.so.0")).a() == 7
+    (tmp_path / "libother.so").write_text("no library")
+    with pytest.raises(OSError, match="libother.so cannot be loaded"):
+        ffi.open_shared(str(tmp_path / "libother.so"))
+
+
+@pytest.mark.no_library
+def test_a_library_that_is_not_there_or_too_old(tmp_path):
+    with pytest.raises(OSError, match="GEMMD_LIBRARY"):
+        ffi.Library(tmp_path / "libgemmd.so")
+    (tmp_path / "old.c").write_text("int gemmd_version(void) { return 0; }")
+    subprocess.run([*cc(), "-shared", "-fPIC", "-o", tmp_path / "libold.so", tmp_path / "old.c"],
+                   check=True)
+    with pytest.raises(OSError, match="gemmd_error_name.*older gemmd"):
+        ffi.Library(tmp_path / "libold.so")
+
+
+def test_the_library_of_the_environment_is_taken():
+    assert ffi.find_library() == LIB
+    assert ffi.Library().path == str(pathlib.Path(LIB).resolve())
+    assert ffi.Library().version().count(".") == 2
