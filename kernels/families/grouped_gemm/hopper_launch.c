@@ -53,7 +53,9 @@ enum {
     WEIGHTS_FP32 = 4,
     ACCUMULATE = 8,
     RASTER_COLUMNS = 16,
-    SORT = 32
+    SORT = 32,
+    WIDE_A = 64,
+    WIDE_B = 128,
 };
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
@@ -145,9 +147,17 @@ static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dt
     return m;
 }
 
+enum { SLAB = 64 }; /* columns of dW's operands that lie together in shared memory */
+
+/* Whether slabs can be a dimension of their own: the last must not reach into the next row. */
+static bool is_wide(uint64_t cols)
+{
+    return cols % SLAB == 0;
+}
+
 /* Rows of one expert at a time (hopper/producer.cu says how). */
-static void add_ragged(struct launch *l, size_t offset, enum dtype dtype, const void *base,
-                       uint64_t cols, int64_t stride, int box_rows)
+static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype dtype,
+                                     const void *base, uint64_t cols, int64_t stride, int box_rows)
 {
     const uint64_t row = (uint64_t)stride;
     struct tensor_map *m = add_map(l, offset, dtype, base);
@@ -156,6 +166,19 @@ static void add_ragged(struct launch *l, size_t offset, enum dtype dtype, const 
     memcpy(m->stride, (uint64_t[]){row, row, (UINT64_C(1) << 35) - row}, 3 * sizeof(uint64_t));
     memcpy(m->box, (uint32_t[]){128 / (uint32_t)dtype_size(dtype), (uint32_t)box_rows, 1, 1},
            4 * sizeof(uint32_t));
+    return m;
+}
+
+/* The same for dW: `slabs` in a box, or one where it is not wide. */
+static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, const void *base,
+                             uint64_t cols, int64_t stride, int box_rows, int slabs)
+{
+    const bool wide = is_wide(cols);
+    struct tensor_map *m = add_ragged(l, offset, dtype, base, wide ? SLAB : cols, stride, box_rows);
+    m->rank = 5;
+    m->size[4] = wide ? cols / SLAB : 1;
+    m->stride[3] = SLAB * dtype_size(dtype);
+    m->box[4] = wide ? (uint32_t)slabs : 1;
 }
 
 /* The experts' matrices, one over the other: W, and dW's output. */
@@ -172,19 +195,28 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
-/* Boxes are whole tiles where rows are contiguous in the reduction, slabs of 64 where they are not;
- * and parts of them, where a whole one would reach past the end. */
+/* Boxes are whole tiles; slabs of them, where a tile has fewer; and parts of them, where a whole one
+ * would reach past the end. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct operands *o, struct launch *l)
 {
+    const size_t whole = offsetof(struct hopper_params, a);
+    const bool dw = v->mode == GEMM_DW;
     if (o->gather_a) {
         return;
     }
-    add_ragged(l, offsetof(struct hopper_params, a), v->in, o->a, o->a_cols, o->a_stride,
-               v->mode == GEMM_DW ? HOPPER_DEPTH : t->r);
+    if (dw) {
+        add_ragged_slabs(l, whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
+    } else {
+        add_ragged(l, whole, v->in, o->a, o->a_cols, o->a_stride, t->r);
+    }
     for (int i = 0; i < HOPPER_PARTS; i++) {
-        add_ragged(l, offsetof(struct hopper_params, a_part[i]), v->in, o->a, o->a_cols,
-                   o->a_stride, 64 >> i);
+        const size_t part = offsetof(struct hopper_params, a_part[i]);
+        if (dw) {
+            add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i, t->r / SLAB);
+        } else {
+            add_ragged(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i);
+        }
     }
 }
 
@@ -202,14 +234,14 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
         return;
     }
     if (v->mode == GEMM_DW) {
-        add_ragged(l, whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH);
+        add_ragged_slabs(l, whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
     } else {
         add_weights(v, o, whole, v->mode == GEMM_FORWARD ? t->c : HOPPER_DEPTH, l);
     }
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
         const size_t part = offsetof(struct hopper_params, b_part[i]);
         if (v->mode == GEMM_DW) {
-            add_ragged(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i);
+            add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i, t->c / SLAB);
         } else {
             add_weights(v, o, part, 64 >> i, l);
         }
@@ -346,7 +378,9 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
                  (a->weights_dtype == DTYPE_FP32 ? WEIGHTS_FP32 : 0) |
                  (a->flags & GROUPED_GEMM_ACCUMULATE ? ACCUMULATE : 0) |
-                 (t->raster_columns ? RASTER_COLUMNS : 0) | (t->sort_experts ? SORT : 0),
+                 (t->raster_columns ? RASTER_COLUMNS : 0) | (t->sort_experts ? SORT : 0) |
+                 (v->mode == GEMM_DW && is_wide(o->a_cols) ? WIDE_A : 0) |
+                 (v->mode == GEMM_DW && is_wide(o->b_cols) ? WIDE_B : 0),
     };
     divide_by(v->topk, &p->topk_mul, &p->topk_shift);
 }

@@ -543,6 +543,12 @@ static void load_4d(uint32_t to, const struct tensor_map *map, int x, int y, int
     issue(OP_LOAD, to, map, (int[5]){x, y, z, w}, bar);
 }
 
+static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w, int v,
+                    uint32_t bar)
+{
+    issue(OP_LOAD, to, map, (int[5]){x, y, z, w, v}, bar);
+}
+
 static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z)
 {
     issue(OP_STORE, from, map, (int[5]){x, y, z}, 0);

@@ -64,15 +64,6 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
             copy16(to + j * PASS * ROW_BYTES, row_at(base, offset[j]), bytes);
 }
 
-/* The first warp hands out tickets, the others read them. */
-INLINE void gather_on(u32 shared, struct walk *w, int number)
-{
-    if (DYNAMIC && THREAD >= 32)
-        walk_next(shared, w);
-    else
-        walk_on(shared, w, number);
-}
-
 /* When tiles are dealt in turn, the next one's indices are fetched while this one is copied. */
 #define FETCH_AHEAD (!DYNAMIC && COPIES <= 8) /* more do not fit in the registers twice */
 
@@ -101,7 +92,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
         if (FETCH_AHEAD) {
-            gather_on(shared, &w, number);
+            walk_on(shared, &w, number);
             if (w.id < tiles) {
                 t = locate_tile(p, s, w.id);
                 fetch_rows(p, &t, index);
@@ -120,7 +111,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             place_next(&at);
         }
         if (!FETCH_AHEAD) {
-            gather_on(shared, &w, number);
+            walk_on(shared, &w, number);
             if (w.id < tiles)
                 t = locate_tile(p, s, w.id);
         }

@@ -14,7 +14,7 @@
  * would fall into the distance of slabs. */
 #define DESCRIPTOR_ADDRESS 0x3ffff
 #define DESCRIPTOR_HIGH (1u << 30 | 1024 >> 4) /* 128-byte swizzle, distance of groups */
-#define DESCRIPTOR_LOW(transposed) (((transposed) ? SLAB_BYTES >> 4 : 1u) << 16)
+#define DESCRIPTOR_LOW(transposed, slab) (((transposed) ? (slab) >> 4 : 1u) << 16)
 #define STEP_UNITS(transposed) (((transposed) ? 16 * ROW_BYTES : 32) >> 4)
 
 INLINE u64 descriptor(u32 low)
@@ -34,37 +34,42 @@ INLINE void wait_full(u32 shared, const struct place *at)
         async_fence();
 }
 
+/* `slab`: bytes from 64 rows of A to the next. */
 INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, u32 low_a, u32 low_b, int step,
-                          int first)
+                          int first, u32 slab)
 {
 #pragma unroll
     for (int i = 0; i < mmas; i++)
-        wgmma(acc[i], descriptor(low_a + i * (SLAB_BYTES >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
+        wgmma(acc[i], descriptor(low_a + i * (slab >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
               descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first);
 }
 
 INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, u32 consumer_a, u32 b, int first)
 {
-    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED) | consumer_a >> 4;
-    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED) | b >> 4;
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, SLAB_BYTES) | b >> 4;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first);
+        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
     wgmma_commit();
 }
 
-/* The first steps of a block, each a group of its own: in one group, ptxas would run them one after
- * the other. */
-INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int mmas, u32 consumer_a, u32 b, int first,
-                          int steps)
+/* dW's last block: its slabs are as high as the part that brought it; those that threads gathered
+ * are whole. Each step is a group of its own: in one group, ptxas would run them one after the
+ * other. */
+INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int mmas, u32 stage, int consumer,
+                          int first, int steps)
 {
-    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED) | consumer_a >> 4;
-    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED) | b >> 4;
+    const u32 slab = part_bytes(part_of(steps * 16));
+    const u32 slab_a = GATHER_A ? SLAB_BYTES : slab, slab_b = GATHER_B ? SLAB_BYTES : slab;
+    const u32 a = stage + (PINGPONG ? 0 : consumer * (ROWS_EACH / 64) * slab_a);
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, slab_a) | a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, slab_b) | (stage + A_BYTES) >> 4;
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
         wgmma_fence();
-        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first);
+        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first, slab_a);
         wgmma_commit();
     }
 }
@@ -129,8 +134,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
     }
     if (rest) {
         wait_full(shared, &at);
-        multiply_part(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
-                      operands + at.stage * STAGE_BYTES + A_BYTES, whole == 0, rest);
+        multiply_part(acc, mmas, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
         pass_turn(consumer, shared, w);
         if (IN_FLIGHT && whole > 0) {
             WGMMA_WAIT(1);

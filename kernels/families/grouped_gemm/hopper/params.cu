@@ -136,3 +136,7 @@ typedef unsigned short u16;
 #define FLAG_ACCUMULATE 8u
 #define FLAG_RASTER_C 16u /* walk a group of column tiles before the next row tile */
 #define FLAG_SORT 32u     /* dW: experts with many rows first */
+#define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
+#define FLAG_WIDE_B 128u
+#define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
+#define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

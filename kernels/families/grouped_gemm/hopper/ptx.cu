@@ -238,6 +238,15 @@ INLINE void load_4d(u32 to, const struct tensor_map *map, int x, int y, int z, i
                  :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(bar) : "memory");
 }
 
+INLINE void load_5d(u32 to, const struct tensor_map *map, int x, int y, int z, int w, int v,
+                    u32 bar)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar)
+                 : "memory");
+}
+
 INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"

@@ -326,7 +326,7 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  * leave SMs idle at the end, nor let SMs drift so far apart that those which share weights no
  * longer find them in L2.
  *
- * The producer's first thread draws a number from the counter in global memory and hands it on
+ * The producer's first warp draws a number from the counter in global memory and hands it on
  * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
  * are not theirs. The last ticket has a number past the end.
  */
