@@ -215,6 +215,7 @@ static void test_no_rows(void **state)
                                 .c = 256,
                                 .d = 64,
                                 .consumers = 2,
+                                .ksplit = 1,
                                 .stages = 4,
                                 .staging = 2,
                                 .in_flight = 1,

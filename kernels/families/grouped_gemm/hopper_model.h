@@ -33,6 +33,8 @@
     X(exposed, 0, 0.3, 1, "of the end of a cooperative tile: never hidden by loads")               \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
+    X(split_us, 0.3, 1.6, 5, "between the blocks of threads that share sums, for each tile")        \
+    X(sums_us, 10e3, 40e3, 300e3, "sums that a warpgroup writes for others, and reads")             \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
     X(skip_flops, 1, 1.02, 1.1, "times as long: cooperative multiplication that may skip rows")    \
     X(hbm, 0.8, 0.97, 1, "of the device's peak_gbps")                                              \

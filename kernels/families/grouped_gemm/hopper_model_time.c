@@ -26,6 +26,7 @@ struct timing {
     const struct hopper_constants *c;
     double gather_a, gather_b; /* 1: by the producer's threads */
     double flops;              /* of an SM, per microsecond, as this kernel multiplies */
+    double slots;              /* tiles that are worked on at the same time */
 };
 
 /* ---- one tile -------------------------------------------------------------------------------- */
@@ -62,6 +63,12 @@ static double store_us(const struct timing *x, double r, double c)
     return us + (x->t->staging == 1 ? ceil(c / SLAB) * x->c->piece_us : 0);
 }
 
+/* Split sums: all write theirs, wait for each other, and add up. */
+static double split_us(const struct timing *x, double r, double c)
+{
+    return x->c->split_us + r * c * 4 / x->t->consumers / x->c->sums_us;
+}
+
 /* Of 16 rows or several: 48 come as 64, there is no box for them. */
 static double boxes(double rows)
 {
@@ -93,7 +100,8 @@ static double block_us(const struct timing *x, double r, double c, double part, 
 /* `blocks` of the reduction, not always a whole number. */
 static double tile_us(const struct timing *x, double blocks, double r, double c)
 {
-    const double multiply = multiply_us(x, r), store = store_us(x, r, c);
+    const double multiply = multiply_us(x, r);
+    const double store = x->t->ksplit > 1 ? split_us(x, r, c) : store_us(x, r, c);
     const double whole = floor(blocks), part = blocks - whole;
     double us = whole * block_us(x, r, c, 1, multiply);
     us += part > 0 ? block_us(x, r, c, part, multiply) : 0;
@@ -153,7 +161,8 @@ static void add_experts(const struct timing *x, struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const bool forward = f->v.mode == GEMM_FORWARD;
-    const double blocks = ceil((double)(forward ? f->v.k : f->v.n) / HOPPER_DEPTH);
+    const double depth = ceil((double)(forward ? f->v.k : f->v.n) / HOPPER_DEPTH);
+    const double blocks = ceil(depth / x->t->ksplit);
     const struct side cols = side_of((double)f->v.out_cols, x->t->c, forward ? 16 : SLAB);
     const int h = x->t->r / SLAB - 1;
     add_columns(x, l, f->height[h].whole, blocks, x->t->r, &cols);
@@ -194,8 +203,8 @@ static double walk_us(const struct timing *x, const struct load *l)
  * are cut short save next to nothing, since the SMs that get them are not those that end last. */
 static double sm_us(const struct timing *x, const struct load *l)
 {
-    const double even = l->us / x->f->sms, more = l->longest - l->us / l->tiles;
-    const double rounds = l->tiles / x->f->sms, uneven = ceil(rounds) / rounds - 1;
+    const double even = l->us / x->slots, more = l->longest - l->us / l->tiles;
+    const double rounds = l->tiles / x->slots, uneven = ceil(rounds) / rounds - 1;
     double us = even * (1 + x->c->sm_round * uneven);
     if (x->f->v.mode == GEMM_DW) {
         us = (us + x->c->uneven * walk_us(x, l)) * (x->t->sort_experts ? x->c->sorted : 1);
@@ -219,7 +228,7 @@ static double missed(const struct timing *x, double bytes)
 static double again(const struct timing *x, double fast, double slow, double fast_strip,
                     double slow_strip)
 {
-    const double sms = x->f->sms;
+    const double sms = x->slots;
     if (fast * slow <= sms) {
         return 0;
     }
@@ -298,7 +307,7 @@ static double traffic(const struct timing *x, const struct load *l)
 
 static double memory_us(const struct timing *x, const struct load *l)
 {
-    const double rounds = l->tiles / x->f->sms;
+    const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
     const double missing = x->f->v.mode == GEMM_FORWARD ? fmax(0, 4 - free) : 0;
@@ -327,6 +336,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
             t->gather && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy) ? 1 : 0,
         .gather_b = t->gather && f->v.mode == GEMM_DW && f->v.gather_x ? 1 : 0,
         .flops = flops_rate(f, t, c),
+        .slots = fmax(1, floor(f->sms / t->ksplit)),
     };
     struct load l = {0};
     if (f->v.mode == GEMM_DW) {
