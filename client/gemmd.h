@@ -229,10 +229,58 @@ GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *proble
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
-/* A result of the caller's own: for "custom:" ops an answer from now on (the caller is the
- * witness); for ops that gemmd understands a hint, until measured. time_us may be NaN. */
+/* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user (the
+ * caller is the witness), and the end of the caller's lease; for ops that gemmd understands a hint,
+ * until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
+
+/* ---- kernels of one's own -------------------------------------------------------------------- */
+
+/*
+ * A job may tune kernels that gemmd knows nothing of and let gemmd be cache and referee. The problem
+ * is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid stands in
+ * its fields (hash of the source, compiler's version, shape); the device class is added by gemmd.
+ *
+ *   gemmd_acquire -> GEMMD_HIT: launch the answer's config
+ *                 -> GEMMD_LEASE: measure, gemmd_record what was measured, gemmd_put the winner
+ *                 -> GEMMD_HELD: another one is at it; go on with the answer so far, or a default
+ *
+ * One connection holds a key at a time. The lease ends by gemmd_put, by gemmd_release, with the
+ * connection, or after lease_ms without a gemmd_record or gemmd_acquire of that key. What was
+ * recorded stays: whoever gets the lease next need not measure it again.
+ * A row is private to its user until the daemon's owner promotes it (`gemmctl promote`).
+ */
+enum gemmd_outcome { GEMMD_HIT = 0, GEMMD_LEASE = 1, GEMMD_HELD = 2 };
+
+struct gemmd_acquire {
+    size_t size;
+    /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among. A
+     * hit is then the fastest of these, all of them known. NULL: whatever was put. */
+    const char *configs_json;
+    int deadline_ms; /* waits at most so long while another one holds the key; 0: as long as it takes */
+    int lease_ms;    /* 0: 60000; at most 3600000 */
+    bool now;        /* does not wait at all: GEMMD_HELD at once */
+};
+#define GEMMD_ACQUIRE_INIT {sizeof(struct gemmd_acquire), NULL, 0, 0, false}
+
+/* `options` may be NULL. *answer: of GEMMD_HIT; else the best that is known so far, tier "" when
+ * nothing is. *known_json (may be NULL; freed with gemmd_free): what is known of the configs named,
+ * as a JSON array of {"config": {..}, "status": "ok" or an error's name, "time_us": number or null,
+ * "reason": text}. GEMMD_NO_CONFIG: all configs named are known to fail. */
+GEMMD_API int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
+                            const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
+                            struct gemmd_answer *answer, char **known_json,
+                            struct gemmd_error *err);
+/* What was measured: a JSON array of {"config": text or {..}, "time_us": microseconds, "status":
+ * "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or "hung",
+ * "reason": text of at most 319 bytes}. What crashed or hung may be tried again; the others are known
+ * from now on. Renews the lease of the key. Durable with the gemmd_put that follows. */
+GEMMD_API int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem,
+                           const char *trials_json, struct gemmd_error *err);
+/* Gives up a lease without an answer: the next in line gets it. 0 also when there was none. */
+GEMMD_API int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem,
+                            struct gemmd_error *err);
 
 /* Any method of docs/protocol.md: params (NULL: none) and result as JSON text. *result is freed
  * with gemmd_free. progress (may be NULL) sees the request's notifications; params must ask for

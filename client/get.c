@@ -72,10 +72,9 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
     return r;
 }
 
-/* What the daemon is told: a little less than the caller gave, so that its answer is in time. */
-static int64_t told_ms(const struct ask *a, int64_t deadline)
+int64_t get_told_ms(int deadline_ms, int64_t deadline)
 {
-    if (a->query.deadline_ms <= 0) {
+    if (deadline_ms <= 0) {
         return 0;
     }
     int64_t left = (deadline - clock_ns()) / CLOCK_MS;
@@ -88,7 +87,7 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
                       struct gemmd_answer *out, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    int r = ask_pack(&params, a, told_ms(a, deadline), err);
+    int r = ask_pack(&params, a, get_told_ms(a->query.deadline_ms, deadline), err);
     r = r ? r : get_may_ask(g, &a->query, err);
     if (r) {
         return r;

@@ -3,7 +3,7 @@
 
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="get tune bench pin unpin list show why trials modules quarantine evict space warm check
+    local commands="get tune bench pin unpin promote list show why trials modules quarantine evict space warm check
         export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
@@ -41,7 +41,7 @@ _gemmctl() {
     case ${COMP_WORDS[1]} in
     get|tune|bench) options="$problem $search $space $given $common" ;;
     pin|check) options="$problem $given $common" ;;
-    unpin|evict|show) options="$problem $common" ;;
+    unpin|promote|evict|show) options="$problem $common" ;;
     why) options="$problem --atol --rtol --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;

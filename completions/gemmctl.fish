@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin list show why trials modules quarantine evict space warm check \
+set -l commands get tune bench pin unpin promote list show why trials modules quarantine evict space warm check \
     export import backup status devices start stop version help
 set -l asking get tune bench
-set -l problems get tune bench pin unpin evict show why space warm check trials
+set -l problems get tune bench pin unpin promote evict show why space warm check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f

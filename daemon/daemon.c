@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
@@ -274,6 +275,7 @@ static void init_handles(struct daemon *d)
     d->started_ms = uv_now(&d->loop);
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
+    leases_init(&d->leases, d);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
@@ -320,6 +322,7 @@ void daemon_stop(struct daemon *d, uid_t by, const char *why)
         server_stop_listening(&d->server);
     }
     scheduler_stop(&d->scheduler);
+    leases_stop(&d->leases);
     supervisor_stop(&d->supervisor, on_runner_stopped);
 }
 
@@ -351,6 +354,7 @@ int daemon_run(const struct config *c)
     }
     uv_loop_init(&d->loop);
     init_handles(d);
+    snprintf(d->owner, sizeof(d->owner), "%d.%llu", (int)getpid(), (unsigned long long)uv_hrtime());
     if (open_ledger(d, &err) < 0) {
         fail_start(d, &err);
     }

@@ -8,6 +8,7 @@
  *   tiers             the best answer short of exact    tiers.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
  *   supervisor        the runner process                supervisor.h
+ *   leases            who works out a user's own kernel leases.h
  *   ledger            what is remembered                ledger.h
  */
 #ifndef GEMMD_DAEMON_DAEMON_H
@@ -18,6 +19,7 @@
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/defaults.h"
+#include "daemon/leases.h"
 #include "daemon/ledger.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
@@ -61,6 +63,8 @@ struct daemon {
     struct defaults defaults;
     struct scheduler scheduler;
     struct supervisor supervisor;
+    struct leases leases;
+    char owner[40];              /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;       /* owned; NULL before its start and after its end */
     struct scratch *scratch;     /* owned */
     struct wire_doc *doc;        /* owned: the request being handled */

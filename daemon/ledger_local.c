@@ -4,11 +4,13 @@
  * the loop's side: it makes requests, and answers them when the thread (ledger_writer.c) has
  * carried them out. ledger_local.h has the whole picture.
  */
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/ledger_local.h"
 
@@ -498,6 +500,23 @@ static void tell_kept(struct local *l)
     }
 }
 
+/* Owners are "<pid>.<when>" (daemon.h), of processes of this host. One that is gone, or whose number
+ * is ours by now, holds nothing any more; judged wrongly, a key is worked out twice. */
+static bool is_lost(const char *owner)
+{
+    long pid = strtol(owner, NULL, 10);
+    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+}
+
+static void end_lost_leases(struct local *l)
+{
+    struct error err = ERROR_NULL;
+    int64_t n = 0;
+    if (store_end_leases(l->store, NULL, is_lost, &n, &err) < 0) {
+        local_notice(l, "lease", err.text); /* they expire */
+    }
+}
+
 /* Signals are the loop's: the writer shall not be the thread they land on. */
 static int start_thread(struct local *l)
 {
@@ -548,6 +567,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return error_set(err, ERROR_INTERNAL, "uv_async_init: %s", uv_strerror(r));
     }
+    end_lost_leases(l);
     r = start_thread(l);
     if (r) {
         uv_close((uv_handle_t *)&l->wake, on_closed);

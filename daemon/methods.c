@@ -32,6 +32,9 @@ static const struct row rows[] = { /* the most frequent first: looked up in orde
     {"show", method_show, false},
     {"why", method_why, false},
     {"put", method_put, false},
+    {"acquire", method_acquire, false},
+    {"record", method_record, false},
+    {"release", method_release, false},
     {"check", method_check, false},
     {"space", method_space, false},
     {"pin", method_pin, true},
@@ -39,6 +42,7 @@ static const struct row rows[] = { /* the most frequent first: looked up in orde
     {"evict", method_evict, true},
     {"unquarantine", method_unquarantine, true},
     {"import", method_import, true},
+    {"promote", method_promote, true},
     {"backup", method_backup, true},
     {"shutdown", method_shutdown, true},
 };
@@ -161,7 +165,7 @@ int call_only(struct call *c, const char *const names[], struct error *err)
     return 0;
 }
 
-int call_problem(struct call *c, struct error *err)
+int call_problem(struct call *c, enum custom_use use, struct error *err)
 {
     struct scratch *x = c->d->scratch;
     const struct wire_obj *map = wire_find(c->params, "problem");
@@ -175,7 +179,7 @@ int call_problem(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    status = daemon_key(c->d, err);
+    status = custom_key(c->d, c->s->uid, use, err);
     if (status == 0) {
         key_id(&x->key);
     }
@@ -214,7 +218,7 @@ int call_key(struct call *c, char id[HASH_HEX], struct error *err)
     const struct wire_obj *key = wire_find(c->params, "key");
     char prefix[64];
     if (!key && wire_find(c->params, "problem")) {
-        int status = call_problem(c, err);
+        int status = call_problem(c, CUSTOM_READ, err);
         memcpy(id, c->d->scratch->key.id, HASH_HEX);
         return status;
     }
@@ -226,7 +230,11 @@ int call_key(struct call *c, char id[HASH_HEX], struct error *err)
 
 int call_config(struct call *c, struct record *out, struct error *err)
 {
-    const struct wire_obj *o = wire_find(c->params, "config");
+    return call_read_config(wire_find(c->params, "config"), out, err);
+}
+
+int call_read_config(const struct wire_obj *o, struct record *out, struct error *err)
+{
     if (wire_type_of(o) == WIRE_MAP) {
         int status = record_unpack(out, o, err);
         return status ? error_prefix(err, "config") : 0;

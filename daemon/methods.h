@@ -7,6 +7,7 @@
 #ifndef GEMMD_DAEMON_METHODS_H
 #define GEMMD_DAEMON_METHODS_H
 
+#include "daemon/custom.h"
 #include "daemon/session.h"
 #include "proto/hash.h"
 #include "proto/message.h"
@@ -38,13 +39,17 @@ method method_space;                                                /* methods_s
 method method_list, method_show;                                    /* methods_list.c */
 method method_why;                                                  /* methods_why.c */
 method method_put, method_import;                                   /* methods_put.c */
+method method_acquire;                                              /* methods_acquire.c */
+method method_release, method_record;                               /* methods_lease.c */
+method method_promote;                                              /* methods_promote.c */
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
 method method_backup, method_shutdown;
 
 /* ---- what they share ------------------------------------------------------------------------------ */
 
-/* scratch->request.problem, bucket and key (with id) from params' "problem". */
-int call_problem(struct call *c, struct error *err);
+/* scratch->request.problem, bucket and key (with id) from params' "problem"; of custom ops the
+ * caller's own or the shared one (custom.h). */
+int call_problem(struct call *c, enum custom_use use, struct error *err);
 /* "on", or why nothing is tuned. */
 const char *status_tuning(const struct daemon *d);
 /* The id of a key: from "key" (an id, or a unique beginning of 6 digits or more), else from
@@ -52,6 +57,10 @@ const char *status_tuning(const struct daemon *d);
 int call_key(struct call *c, char id[HASH_HEX], struct error *err);
 /* params' "config": a map or one-line text. */
 int call_config(struct call *c, struct record *out, struct error *err);
+/* The same of a value; NULL: missing. */
+int call_read_config(const struct wire_obj *o, struct record *out, struct error *err);
+/* ERROR_INVALID for an op that gemmd tunes itself. */
+int call_only_custom(const struct problem *p, const char *name, struct error *err);
 /* params' "target"; "": none. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
 /* Refuses arguments that are not in the list (NULL-terminated), naming the nearest known one. */

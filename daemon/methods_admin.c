@@ -49,7 +49,7 @@ int method_pin(struct call *c, struct error *err)
         status = error_set(err, ERROR_INVALID, "'config' is missing: a map, or one line of text");
     }
     status = status ? status : as_query(c, err);
-    status = status ? status : call_problem(c, err);
+    status = status ? status : call_problem(c, CUSTOM_READ, err);
     status = status ? status : daemon_settle_target(d, &x->request, NULL, err);
     if (status < 0) {
         return status;

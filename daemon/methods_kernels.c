@@ -36,7 +36,7 @@ int method_check(struct call *c, struct error *err)
     const struct family_target *t = NULL;
     struct rejection why;
     int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, err);
+    status = status ? status : call_problem(c, CUSTOM_READ, err);
     status = status ? status : call_config(c, &c->d->scratch->config, err);
     status = status ? status : judge(c, &t, &why, err);
     if (status < 0) {

@@ -43,7 +43,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, struct error 
     struct wire_buf *out = &m->answers;
     const struct query usual = x->request.query;
     int status = problem_unpack(&x->request.problem, problem, err);
-    status = status ? status : daemon_key(d, err);
+    status = status ? status : custom_key(d, m->pending.uid, CUSTOM_READ, err);
     if (status < 0) {
         return status;
     }

@@ -100,11 +100,15 @@ static void on_put(void *ctx, int status, const struct best *b, bool saved, cons
         pending_fail(p, err);
         return;
     }
+    struct lease *lease = leases_of(&p->d->leases, p->ticket.session, b->key);
     struct wire_buf *out = pending_result(p);
     if (out) {
         put_answer(out, p->d, b, saved);
     }
     pending_drop(p);
+    if (lease) {
+        lease_end(lease);
+    }
 }
 
 int method_put(struct call *c, struct error *err)
@@ -115,7 +119,7 @@ int method_put(struct call *c, struct error *err)
     struct best *b = &x->best;
     const struct wire_obj *time_us = wire_find(c->params, "time_us");
     int status = call_only(c, names, err);
-    status = status ? status : call_problem(c, err);
+    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
     memset(b, 0, sizeof(*b));
     status = status ? status : call_config(c, &b->config, err);
     status = status ? status : check_config(d, &x->bucket, &b->config, err);

@@ -303,7 +303,7 @@ static int read_params(struct call *c, struct error *err)
     struct query *q = &x->request.query;
     int status = call_only(c, names, err);
     if (status == 0) {
-        status = wire_find(c->params, "key") ? problem_of_key(c, err) : call_problem(c, err);
+        status = wire_find(c->params, "key") ? problem_of_key(c, err) : call_problem(c, CUSTOM_READ, err);
     }
     *q = (struct query){0};
     status = status ? status : call_target(c, q->target, err);

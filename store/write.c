@@ -4,6 +4,7 @@
  * call given twice does no harm beyond a second row, so the ledger may repeat what failed.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -304,6 +305,50 @@ int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl
                    " WHERE owner = excluded.owner OR boot <> excluded.boot OR until_ms <= ?5",
                    "tttii", key, owner, s->boot, now + ttl_ms, now);
     return r ? r : taken ? 0 : STORE_HELD;
+}
+
+static int end_leases_of(struct store *s, const char *owner, int64_t *n, struct error *err)
+{
+    int64_t ended = 0;
+    int r = db_run(&s->db, &ended, err, "DELETE FROM lease WHERE owner = ?1", "t", owner);
+    *n += ended;
+    return r;
+}
+
+/* The first owner of leases who is lost: 0 none, DB_ROW, fault. */
+static int next_lost(struct store *s, bool (*lost)(const char *owner), char *out, size_t size,
+                     struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "SELECT DISTINCT owner FROM lease", "");
+    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        const char *owner = (const char *)sqlite3_column_text(st, 0);
+        if (owner && lost(owner)) {
+            snprintf(out, size, "%s", owner);
+            return DB_ROW;
+        }
+        r = 0;
+    }
+    return r;
+}
+
+int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner), int64_t *n,
+                     struct error *err)
+{
+    char name[128];
+    int64_t ended = 0;
+    int r = db_begin(&s->db, err);
+    if (r) {
+        return r;
+    }
+    if (!lost) {
+        r = end_leases_of(s, owner, &ended, err);
+    }
+    while (lost && r == 0 && (r = next_lost(s, lost, name, sizeof(name), err)) == DB_ROW) {
+        r = end_leases_of(s, name, &ended, err);
+    }
+    r = db_end(&s->db, r, err);
+    return count_into(r, n, r < 0 ? 0 : ended);
 }
 
 int store_unlease(struct store *s, const char *key, const char *owner, struct error *err)

@@ -16,6 +16,7 @@ static const struct command {
     {"bench", cmd_bench, "measure given configs"},
     {"pin", cmd_pin, "make a config the answer of a problem, once it is verified"},
     {"unpin", cmd_unpin, "go back to the answer that was tuned"},
+    {"promote", cmd_promote, "let a user's own row answer everybody"},
     {"list", cmd_list, "what is known: the best config of each problem"},
     {"show", cmd_show, "all about one problem's answer"},
     {"why", cmd_why, "why an answer is what it is, and what to do for a better one"},

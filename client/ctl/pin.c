@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pin, unpin, evict: what a person decides about one problem's answer. */
+/* pin, unpin, promote, evict: what a person decides about one problem's answer. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,6 +177,20 @@ int cmd_unpin(int argc, char **argv)
         "Takes back a pin: the newest answer that was tuned serves again. KEY is an id, or "
         "its first 6 digits or more.",
         argc, argv);
+}
+
+static int show_promoted(struct deciding *d, json_t *answer)
+{
+    return show_answer(d, NULL, answer);
+}
+
+int cmd_promote(int argc, char **argv)
+{
+    return run_key("promote", show_promoted,
+                   "Lets a user's own row of a custom op answer everybody. KEY is an id, or its "
+                   "first 6 digits or more (`gemmctl list` shows them); a PROBLEM names whose row "
+                   "by the field user=UID.",
+                   argc, argv);
 }
 
 int cmd_evict(int argc, char **argv)

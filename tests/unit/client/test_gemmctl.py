@@ -521,6 +521,9 @@ def test_pin_unpin_evict(fake):
     assert "nothing is left" in ctl(fake, "unpin", "abcdef").stdout
     assert fake.params_of("unpin")[1] == {"key": "abcdef"}
     assert ctl(fake, "evict", "abcdef").stdout == "5 rows removed\n"
+    fake.answers["promote"] = {**ANSWER, "source": "imported"}
+    assert "imported" in ctl(fake, "promote", "custom:x n=1 user=1000").stdout
+    assert fake.params_of("promote") == [{"problem": {"op": "custom:x", "n": 1, "user": 1000}}]
 
 
 def test_quarantine(fake):
@@ -833,7 +836,7 @@ def options_of(command):
 
 def test_manual_and_completions_know_every_command_and_option():
     known = commands()
-    assert len(known) == 24 and "get" in known and "help" in known
+    assert len(known) == 25 and "get" in known and "help" in known
     manual = (ROOT / "docs" / "man" / "gemmctl.1.scd").read_text()
     documented = re.findall(r"^\*(\w+)\*", manual.split("# COMMANDS")[1].split("\n# ")[0], re.M)
     assert documented == known

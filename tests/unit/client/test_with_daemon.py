@@ -57,8 +57,8 @@ def new_home():
         shutil.rmtree(home.folder)
 
 
-def run_job(home):
-    return subprocess.Popen([JOB], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+def run_job(home, job=JOB):
+    return subprocess.Popen([job], env=home.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True)
 
 
@@ -77,6 +77,23 @@ def test_jobs_get_one_answer_and_the_right_result(new_home):
     assert home.json("status")["jobs"]["done"] == 1
     assert result_of(run_job(home)) == results[0]
     assert home.json("show", key[:8])["best"]["key"] == key
+
+
+def test_eight_ranks_with_a_kernel_of_their_own_measure_it_once(new_home):
+    home = new_home()
+    ranks = [run_job(home, os.environ["GEMMD_TEST_LEASE_JOB"]) for _ in range(8)]
+    results = [j.communicate(timeout=120 * PATIENCE) for j in ranks]
+    assert all(j.returncode == 0 for j in ranks), results
+    words = sorted(out.splitlines()[0] for out, _ in results)
+    assert words == ["hit hit BLOCK=256 fast=true"] * 7 + ["lease hit BLOCK=256 fast=true"]
+    known = json.loads(results[0][0].splitlines()[1])
+    assert {k["config"]["BLOCK"]: (k["status"], k["time_us"]) for k in known} == {
+        64: ("ok", 9.5), 128: ("resource", None), 256: ("ok", 4.5)}
+    row, = home.json("list")
+    assert row["problem"]["user"] == os.getuid()
+    promoted = home.json("promote", row["key"][:8])
+    assert promoted["key"] != row["key"] and promoted["config"] == row["config"]
+    assert len(home.json("trials", "custom:rank source=0123abcd n=4096")) == 3
 
 
 def test_a_persons_session(new_home):

@@ -456,6 +456,31 @@ static void leases(void **state)
     store_close(s);
 }
 
+static bool is_b(const char *owner)
+{
+    return strcmp(owner, "b") == 0;
+}
+
+static void leases_of_lost_owners(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    int64_t n = 0;
+    assert_ok(store_lease(s, "1", "a", 60000, &err));
+    assert_ok(store_lease(s, "2", "b", 60000, &err));
+    assert_ok(store_lease(s, "3", "b", 60000, &err));
+    assert_ok(store_end_leases(s, NULL, is_b, &n, &err));
+    assert_int_equal(n, 2);
+    assert_ok(store_lease(s, "2", "c", 60000, &err));
+    assert_int_equal(store_lease(s, "1", "c", 60000, &err), STORE_HELD);
+    assert_ok(store_end_leases(s, "a", NULL, &n, &err));
+    assert_int_equal(n, 1);
+    assert_ok(store_lease(s, "1", "c", 60000, &err));
+    assert_ok(store_end_leases(s, "nobody", NULL, NULL, &err));
+    store_close(s);
+}
+
 static void groups_commit_or_vanish(void **state)
 {
     struct fixture *f = *state;
@@ -627,6 +652,7 @@ int main(void)
         T(evicting_never_gives_a_number_twice),
         T(unpinning),
         T(leases),
+        T(leases_of_lost_owners),
         T(groups_commit_or_vanish),
         T(backups),
         T(checks_find_bad_rows),

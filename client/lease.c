@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Kernels of the caller's own: acquire, record, release. The lease is the connection's: when that is
+ * lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
+#include <stdio.h>
+#include <string.h>
+
+#include "client/answer.h"
+#include "client/clock.h"
+#include "client/get.h"
+
+static int read_options(const struct gemmd_acquire *given, struct gemmd_acquire *out,
+                        struct error *err)
+{
+    *out = (struct gemmd_acquire)GEMMD_ACQUIRE_INIT;
+    if (!given) {
+        return 0;
+    }
+    if (given->size < offsetof(struct gemmd_acquire, now)) {
+        return error_set(err, ERROR_INVALID,
+                         "gemmd_acquire.size is %zu: begin with GEMMD_ACQUIRE_INIT", given->size);
+    }
+    memcpy(out, given, given->size < sizeof(*out) ? given->size : sizeof(*out));
+    out->size = sizeof(*out);
+    return 0;
+}
+
+static int put_json(struct wire_buf *b, const char *name, const char *json, struct error *err)
+{
+    wire_put_str(b, name);
+    int r = wire_from_json(b, json, err);
+    return r ? error_prefix(err, "%s", name) : 0;
+}
+
+static int pack_acquire(struct wire_buf *b, const struct ask *a, const struct gemmd_acquire *o,
+                        int64_t deadline, struct error *err)
+{
+    wire_put_map(b, 4 + (o->configs_json != NULL));
+    wire_put_str(b, "problem");
+    int r = ask_pack_problem(b, &a->problem, err);
+    wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, deadline));
+    wire_put_kv_int(b, "lease_ms", o->lease_ms);
+    wire_put_kv_str(b, "wait", o->now ? "now" : "tuned");
+    return r || !o->configs_json ? r : put_json(b, "configs", o->configs_json, err);
+}
+
+static int unpack_outcome(const struct wire_obj *result, enum gemmd_outcome *out, struct error *err)
+{
+    static const char *const names[] = {"hit", "lease", "held"};
+    const struct wire_obj *word = wire_find(result, "outcome");
+    for (int i = 0; i < 3; i++) {
+        if (wire_is_str(word, names[i])) {
+            *out = (enum gemmd_outcome)i;
+            return 0;
+        }
+    }
+    return error_set(err, ERROR_MALFORMED, "gemmd's outcome of `acquire` is none that is known");
+}
+
+static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *outcome,
+                           struct gemmd_answer *answer, char **known_json, struct error *err)
+{
+    struct gemmd_answer got = answer_none();
+    const struct wire_obj *map = wire_find(result, "answer");
+    int64_t pid = 0;
+    int r = unpack_outcome(result, outcome, err);
+    if (r == 0 && wire_type_of(map) != WIRE_NIL) {
+        r = answer_unpack(map, &got, err);
+    }
+    if (*outcome == GEMMD_HELD && wire_get_int(wire_find(wire_find(result, "holder"), "pid"), &pid)) {
+        snprintf(got.note, sizeof(got.note), "being worked out by process %lld", (long long)pid);
+    }
+    if (r == 0 && known_json) {
+        r = wire_to_json(wire_find(result, "known"), known_json, err);
+    }
+    if (r == 0) {
+        answer_give(&got, answer);
+    }
+    return r;
+}
+
+static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
+                   const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
+                   struct gemmd_answer *answer, char **known_json, struct error *err)
+{
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    struct ask a;
+    struct gemmd_acquire o;
+    int r = answer_check_size(answer, err);
+    r = r ? r : read_options(options, &o, err);
+    r = r ? r : ask_problem(&a, problem, err);
+    if (r) {
+        return r;
+    }
+    int64_t deadline = handle_deadline(g, o.deadline_ms, !o.now);
+    r = pack_acquire(&params, &a, &o, deadline, err);
+    r = r ? r : handle_enter(g, deadline, err);
+    if (r) {
+        return r;
+    }
+    /* Asked twice it is the same lease: a lost connection loses what the first one got. */
+    const struct session_request q = {
+        .method = "acquire", .params = &params, .deadline = deadline, .repeatable = true};
+    const struct wire_obj *result;
+    r = session_call(&g->session, &q, &result, err);
+    r = r ? r : unpack_acquired(result, outcome, answer, known_json, err);
+    handle_leave(g);
+    return r;
+}
+
+int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,
+                  const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
+                  struct gemmd_answer *answer, char **known_json, struct gemmd_error *err)
+{
+    struct error e;
+    int r = g ? 0 : handle_enter(NULL, 0, &e);
+    if (known_json) {
+        *known_json = NULL;
+    }
+    if (r == 0 && (!outcome || !answer)) {
+        r = error_set(&e, ERROR_INVALID, "outcome and answer may not be NULL");
+    }
+    r = r ? r : acquire(g, problem, options, outcome, answer, known_json, &e);
+    return handle_result(r, &e, err);
+}
+
+/* A method of one problem, and nothing of interest in its result. */
+static int tell(struct gemmd *g, const char *method, const struct gemmd_problem *problem,
+                const char *name, const char *json, struct error *err)
+{
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    struct ask a;
+    int64_t deadline = handle_deadline(g, 0, false);
+    int r = ask_problem(&a, problem, err);
+    if (r == 0) {
+        wire_put_map(&params, 1 + (json != NULL));
+        wire_put_str(&params, "problem");
+        r = ask_pack_problem(&params, &a.problem, err);
+    }
+    r = r || !json ? r : put_json(&params, name, json, err);
+    r = r ? r : handle_enter(g, deadline, err);
+    if (r) {
+        return r;
+    }
+    const struct session_request q = {.method = method, .params = &params, .deadline = deadline};
+    const struct wire_obj *result;
+    r = session_call(&g->session, &q, &result, err);
+    handle_leave(g);
+    return r;
+}
+
+int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem, const char *trials_json,
+                 struct gemmd_error *err)
+{
+    struct error e;
+    int r = trials_json ? 0 : error_set(&e, ERROR_INVALID, "there are no trials to record (NULL)");
+    r = r ? r : tell(g, "record", problem, "trials", trials_json, &e);
+    return handle_result(r, &e, err);
+}
+
+int gemmd_release(struct gemmd *g, const struct gemmd_problem *problem, struct gemmd_error *err)
+{
+    struct error e;
+    int r = tell(g, "release", problem, NULL, NULL, &e);
+    return handle_result(r, &e, err);
+}

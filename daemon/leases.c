@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who holds which key, and who is next (leases.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/daemon.h"
+#include "daemon/leases.h"
+#include "daemon/log.h"
+#include "store/store.h"
+
+enum lease_state { LEASE_ASKING, LEASE_ELSEWHERE, LEASE_CHECKING, LEASE_HELD };
+
+struct lease {
+    struct ticket holder;  /* first: never answered, it tells when he has gone; while HELD */
+    struct leases *leases; /* borrowed */
+    struct list link;      /* leases->all */
+    struct list wanters;
+    enum lease_state state;
+    bool asked;            /* the ledger, and it has not answered yet */
+    bool over;             /* freed when the ledger has answered */
+    char key[HASH_HEX];
+    int64_t uid, pid;      /* the holder */
+    int64_t lease_ms;
+    uint64_t until_ms;     /* HELD: when it is lost */
+    uint64_t renew_ms;     /* when the ledger is asked (again) */
+};
+
+static void on_timer(uv_timer_t *timer);
+static void next_turn(struct lease *l);
+
+static uint64_t now_of(const struct leases *l)
+{
+    return uv_now(l->timer.loop);
+}
+
+/* ---- times ------------------------------------------------------------------------------------- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+    return b && b < a ? b : a;
+}
+
+static uint64_t next_event(const struct lease *l)
+{
+    uint64_t at = l->asked ? UINT64_MAX : earlier(UINT64_MAX, l->renew_ms);
+    if (l->state == LEASE_HELD) {
+        at = earlier(at, l->until_ms);
+    }
+    LIST_EACH(node, &l->wanters) {
+        at = earlier(at, LIST_OF(node, struct wanter, link)->deadline_ms);
+    }
+    return at;
+}
+
+static void watch(struct leases *l)
+{
+    uint64_t at = UINT64_MAX, now = now_of(l);
+    if (l->stopping) {
+        return;
+    }
+    LIST_EACH(node, &l->all) {
+        at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
+    }
+    if (at == UINT64_MAX) {
+        uv_timer_stop(&l->timer);
+    } else {
+        uv_timer_start(&l->timer, on_timer, at > now ? at - now : 0, 0);
+    }
+}
+
+/* ---- one lease --------------------------------------------------------------------------------- */
+
+static struct lease *find(const struct leases *l, const char *key)
+{
+    LIST_EACH(node, &l->all) {
+        struct lease *x = LIST_OF(node, struct lease, link);
+        if (strcmp(x->key, key) == 0) {
+            return x;
+        }
+    }
+    return NULL;
+}
+
+static struct lease *make(struct leases *l, const char *key)
+{
+    struct lease *x = calloc(1, sizeof(*x));
+    if (x) {
+        x->leases = l;
+        strcpy(x->key, key);
+        list_init(&x->wanters);
+        list_append(&l->all, &x->link);
+        l->n++;
+    }
+    return x;
+}
+
+/* Out of sight at once; its memory goes when the ledger has answered. */
+static void discard(struct lease *l)
+{
+    if (!l->over) {
+        list_remove(&l->link);
+        l->leases->n--;
+    }
+    l->over = true;
+    if (!l->asked) {
+        free(l);
+    }
+}
+
+static void unlease(struct lease *l)
+{
+    struct daemon *d = l->leases->daemon;
+    if (d->ledger) {
+        d->ledger->ops->unlease(d->ledger, l->key, d->owner);
+    }
+    discard(l);
+}
+
+static struct wanter *take_wanter(struct list *node)
+{
+    struct wanter *w = LIST_OF(node, struct wanter, link);
+    list_remove(&w->link);
+    w->lease = NULL;
+    return w;
+}
+
+/* Those who wait no longer, or never wanted to. */
+static void turn_away(struct lease *l)
+{
+    uint64_t now = now_of(l->leases);
+    LIST_EACH(node, &l->wanters) {
+        struct wanter *w = LIST_OF(node, struct wanter, link);
+        bool taken = l->state == LEASE_HELD || l->state == LEASE_ELSEWHERE;
+        if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
+            take_wanter(node);
+            w->other(w, l->uid, l->pid, NULL);
+        }
+    }
+}
+
+/* ---- the ledger ---------------------------------------------------------------------------------- */
+
+static void on_leased(void *ctx, int status, const struct error *err)
+{
+    struct lease *l = ctx;
+    struct leases *all = l->leases;
+    l->asked = false;
+    if (l->over) {
+        discard(l);
+        return;
+    }
+    bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
+    if (status == STORE_HELD && held) {
+        log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
+    } else if (status == STORE_HELD) {
+        l->state = LEASE_ELSEWHERE;
+        l->uid = l->pid = 0;
+        l->renew_ms = now_of(all) + LEASE_RETRY_MS;
+        turn_away(l);
+    } else if (!held) {
+        if (status < 0) { /* a key worked out twice is better than not at all */
+            log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
+        }
+        next_turn(l);
+    }
+    watch(all);
+}
+
+static void ask_ledger(struct lease *l)
+{
+    struct daemon *d = l->leases->daemon;
+    struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger has ended"};
+    l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
+    l->asked = true;
+    int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, d->owner, LEASE_LEDGER_MS,
+                                                   on_leased, l)
+                           : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        on_leased(l, status, &gone);
+    }
+}
+
+/* ---- turns --------------------------------------------------------------------------------------- */
+
+static void next_turn(struct lease *l)
+{
+    if (list_empty(&l->wanters)) {
+        unlease(l);
+        return;
+    }
+    l->state = LEASE_CHECKING;
+    struct wanter *w = take_wanter(l->wanters.next);
+    w->turn(w, l);
+}
+
+void lease_pass(struct lease *l)
+{
+    struct leases *all = l->leases;
+    next_turn(l);
+    watch(all);
+}
+
+static void holder_gone(struct ticket *t)
+{
+    struct lease *l = LIST_OF(t, struct lease, holder);
+    log_info("lease of %s: its holder (pid %d) has gone", l->key, (int)l->pid);
+    lease_pass(l);
+}
+
+int lease_hold(struct lease *l, struct wanter *w, struct error *err)
+{
+    int status = ERROR_DISCONNECTED;
+    if (w->ticket.session) {
+        status = ticket_open(&l->holder, w->ticket.session, 0, holder_gone, err);
+    }
+    if (status < 0) {
+        lease_pass(l);
+        return status;
+    }
+    l->state = LEASE_HELD;
+    l->uid = w->uid;
+    l->pid = w->pid;
+    l->lease_ms = w->lease_ms;
+    lease_renew(l);
+    turn_away(l);
+    watch(l->leases);
+    return 0;
+}
+
+void lease_renew(struct lease *l)
+{
+    l->until_ms = now_of(l->leases) + (uint64_t)l->lease_ms;
+}
+
+void lease_end(struct lease *l)
+{
+    ticket_close(&l->holder);
+    lease_pass(l);
+}
+
+/* ---- in line --------------------------------------------------------------------------------------- */
+
+struct lease *leases_of(struct leases *l, const struct session *s, const char *key)
+{
+    struct lease *x = s ? find(l, key) : NULL;
+    return x && x->state == LEASE_HELD && x->holder.session == s ? x : NULL;
+}
+
+int leases_want(struct leases *l, struct wanter *w, struct error *err)
+{
+    struct lease *mine = leases_of(l, w->ticket.session, w->key);
+    if (mine) {
+        lease_renew(mine);
+        w->turn(w, NULL);
+        return 0;
+    }
+    struct lease *x = find(l, w->key);
+    bool fresh = !x;
+    x = x ? x : make(l, w->key);
+    if (!x) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more lease");
+    }
+    w->lease = x;
+    list_append(&x->wanters, &w->link);
+    if (fresh) {
+        ask_ledger(x);
+    } else {
+        turn_away(x);
+    }
+    watch(l);
+    return 0;
+}
+
+void leases_drop(struct wanter *w)
+{
+    struct lease *l = w->lease;
+    if (!l) {
+        return;
+    }
+    struct leases *all = l->leases;
+    list_remove(&w->link);
+    w->lease = NULL;
+    if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
+        discard(l);
+    }
+    watch(all);
+}
+
+void leases_freed(struct leases *l, const char *key)
+{
+    struct lease *x = find(l, key);
+    if (x && x->state == LEASE_ELSEWHERE && !x->asked) {
+        ask_ledger(x);
+    }
+}
+
+static void event(struct lease *l, uint64_t now)
+{
+    if (l->state == LEASE_HELD && l->until_ms <= now) {
+        log_warning("lease of %s: its holder (pid %d) said nothing for %lld ms: lost", l->key,
+                    (int)l->pid, (long long)l->lease_ms);
+        ticket_close(&l->holder);
+        next_turn(l);
+        return;
+    }
+    turn_away(l);
+    if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
+        discard(l);
+    } else if (!l->asked && l->renew_ms <= now) {
+        ask_ledger(l);
+    }
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct leases *l = timer->data;
+    uint64_t now = now_of(l);
+    LIST_EACH(node, &l->all) {
+        event(LIST_OF(node, struct lease, link), now);
+    }
+    watch(l);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------ */
+
+void leases_init(struct leases *l, struct daemon *d)
+{
+    *l = (struct leases){.daemon = d};
+    list_init(&l->all);
+    uv_timer_init(&d->loop, &l->timer);
+    l->timer.data = l;
+}
+
+static void stop_one(struct lease *l, const struct error *e)
+{
+    while (!list_empty(&l->wanters)) {
+        struct wanter *w = take_wanter(l->wanters.next);
+        w->other(w, 0, 0, e);
+    }
+    if (l->state == LEASE_HELD) {
+        ticket_close(&l->holder);
+    }
+    if (l->state != LEASE_CHECKING) { /* else by the one whose turn it is */
+        unlease(l);
+    }
+}
+
+void leases_stop(struct leases *l)
+{
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    l->stopping = true;
+    LIST_EACH(node, &l->all) {
+        stop_one(LIST_OF(node, struct lease, link), &e);
+    }
+    uv_close((uv_handle_t *)&l->timer, NULL);
+}

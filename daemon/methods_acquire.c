@@ -1,0 +1,438 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * acquire: what is known of a user's own kernel, or the lease to work it out (leases.h). What its
+ * holder says then is in methods_lease.c and methods_put.c.
+ *
+ * A caller may name the configs that it chooses among. Then a hit is the best of these, all of which
+ * are known, and whoever gets the lease is told what need not be measured again: adding a config
+ * to a kernel's list costs one measurement.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/answer.h"
+#include "daemon/daemon.h"
+#include "daemon/methods.h"
+#include "proto/hash.h"
+#include "proto/limits.h"
+
+struct choice {
+    uint64_t hash; /* of the config's canonical bytes */
+    bool known;
+};
+
+struct acquiring {
+    struct wanter wanter; /* first */
+    struct lease *lease;  /* NULL: it is not its turn */
+    char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
+    bool asking;          /* the ledger has not answered yet: it may not be freed */
+    bool mine;            /* its session holds the key */
+    /* What is known of the configs named. */
+    size_t n_known;
+    struct wire_buf known; /* owned: the maps, one after the other */
+    bool any;              /* one of them works: the best is in these two */
+    double best_us;
+    struct wire_buf best;  /* owned: a packed record */
+    int64_t best_s;
+    size_t n;
+    struct choice choices[];
+};
+
+static void evaluate(struct acquiring *a);
+
+static void acquiring_free(struct acquiring *a)
+{
+    wire_buf_deinit(&a->known);
+    wire_buf_deinit(&a->best);
+    free(a);
+}
+
+static void client_gone(struct ticket *t)
+{
+    struct acquiring *a = LIST_OF(t, struct acquiring, wanter.ticket);
+    leases_drop(&a->wanter);
+    if (!a->asking) {
+        acquiring_free(a);
+    }
+}
+
+static void fail(struct acquiring *a, const struct error *e)
+{
+    ticket_fail(&a->wanter.ticket, e);
+    acquiring_free(a);
+}
+
+/* ---- what is known ------------------------------------------------------------------------------- */
+
+static uint64_t config_hash(struct wire_buf *scratch, const struct record *config)
+{
+    wire_buf_clear(scratch);
+    record_pack(scratch, config);
+    return scratch->failed ? 0 : hash64(scratch->data, scratch->len);
+}
+
+static struct choice *find_choice(struct acquiring *a, uint64_t hash)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        if (a->choices[i].hash == hash) {
+            return &a->choices[i];
+        }
+    }
+    return NULL;
+}
+
+static void put_known(struct wire_buf *b, const struct record *config, const char *status,
+                      double time_us, const char *reason)
+{
+    wire_put_map(b, 4);
+    wire_put_str(b, "config");
+    record_pack(b, config);
+    wire_put_kv_str(b, "status", status);
+    wire_put_str(b, "time_us");
+    if (isfinite(time_us)) {
+        wire_put_real(b, time_us);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_str(b, "reason", reason);
+}
+
+/* The first word on a config counts: they are told newest first. */
+static void learn(struct acquiring *a, const struct record *config, const char *status,
+                  double time_us, const char *reason, int64_t created_s)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    struct choice *c = find_choice(a, config_hash(&packed, config));
+    bool ok = strcmp(status, "ok") == 0 && time_us > 0;
+    if (!c || c->known || packed.failed) {
+        return;
+    }
+    c->known = true;
+    a->n_known++;
+    put_known(&a->known, config, status, time_us, reason);
+    if (ok && (!a->any || time_us < a->best_us)) {
+        a->any = true;
+        a->best_us = time_us;
+        a->best_s = created_s;
+        wire_buf_deinit(&a->best);
+        a->best = packed;
+        packed = WIRE_BUF_NULL;
+    }
+}
+
+static const struct cache_entry *entry_of(const struct acquiring *a)
+{
+    bool many;
+    struct cache *c = &a->wanter.d->cache;
+    const struct cache_entry *e = cache_find_id(c, a->wanter.key, &many);
+    return e || !a->shared[0] ? e : cache_find_id(c, a->shared, &many);
+}
+
+/* An answer that came by `put` alone, or by `import`, has no trials. */
+static void learn_answer(struct acquiring *a)
+{
+    struct answer *x = &a->wanter.d->scratch->hint;
+    const struct cache_entry *e = entry_of(a);
+    if (e && cache_answer(&a->wanter.d->cache, e, x, NULL) == 0) {
+        learn(a, &x->config, "ok", x->time_us > 0 ? x->time_us : 0, "", x->created_s);
+    }
+}
+
+/* ---- answering ------------------------------------------------------------------------------------- */
+
+/* The answer of the best config known: false: none is. */
+static bool best_answer(struct acquiring *a, struct answer *out)
+{
+    struct daemon *d = a->wanter.d;
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    const struct cache_entry *e = entry_of(a);
+    bool kept = e && cache_answer(&d->cache, e, out, NULL) == 0;
+    if (a->n == 0 || !a->any) {
+        return a->n == 0 && kept;
+    }
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    uint64_t best = hash64(a->best.data, a->best.len);
+    if (kept && config_hash(&packed, &out->config) == best) {
+        return true;
+    }
+    answer_init(out);
+    snprintf(out->key, sizeof(out->key), "%s", a->wanter.key);
+    snprintf(out->tier, sizeof(out->tier), "exact");
+    snprintf(out->source, sizeof(out->source), "imported");
+    out->time_us = a->best_us;
+    out->created_s = a->best_s;
+    out->saved = true;
+    return wire_decode(d->cache.doc, a->best.data, a->best.len, &map, &err) == 0 &&
+           record_unpack(&out->config, map, &err) == 0;
+}
+
+static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid, int64_t pid)
+{
+    struct answer *x = &a->wanter.d->scratch->answer;
+    struct wire_buf *b = ticket_out(&a->wanter.ticket);
+    if (b) {
+        rpc_put_result(b, a->wanter.ticket.id);
+        wire_put_map(b, 5);
+        wire_put_kv_str(b, "outcome", outcome);
+        wire_put_str(b, "answer");
+        if (best_answer(a, x)) {
+            schema_encode(b, &answer_schema, x);
+        } else {
+            wire_put_nil(b);
+        }
+        wire_put_str(b, "known");
+        wire_put_array(b, a->n_known);
+        wire_put_raw(b, a->known.data, a->known.len);
+        wire_put_kv_int(b, "lease_ms", strcmp(outcome, "lease") == 0 ? a->wanter.lease_ms : 0);
+        wire_put_str(b, "holder");
+        if (pid) {
+            wire_put_map(b, 2);
+            wire_put_kv_int(b, "uid", uid);
+            wire_put_kv_int(b, "pid", pid);
+        } else {
+            wire_put_nil(b);
+        }
+    }
+    ticket_close(&a->wanter.ticket);
+    acquiring_free(a);
+}
+
+static void answer_hit(struct acquiring *a)
+{
+    struct error e = ERROR_NULL;
+    if (a->n == 0 || a->any) {
+        a->wanter.d->hits++;
+        answer_acquire(a, "hit", 0, 0);
+        return;
+    }
+    error_set(&e, ERROR_NO_CONFIG,
+              "all %zu configs of key %.12s failed before (`gemmctl trials %.12s` says how); add "
+              "others, or `evict` the key",
+              a->n, a->wanter.key, a->wanter.key);
+    fail(a, &e);
+}
+
+static bool is_hit(struct acquiring *a)
+{
+    return a->n ? a->n_known == a->n : entry_of(a) != NULL;
+}
+
+/* ---- its turn ---------------------------------------------------------------------------------------- */
+
+static void evaluated(struct acquiring *a)
+{
+    struct lease *l = a->lease;
+    struct error err = ERROR_NULL;
+    bool mine = a->mine;
+    a->lease = NULL;
+    a->mine = false;
+    if (!a->wanter.ticket.session) {
+        acquiring_free(a);
+    } else if (is_hit(a)) {
+        answer_hit(a);
+    } else if (mine) {
+        answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
+        return;
+    } else if (l) {
+        if (lease_hold(l, &a->wanter, &err) < 0) {
+            fail(a, &err);
+        } else {
+            answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
+        }
+        return;
+    } else if (leases_want(&a->wanter.d->leases, &a->wanter, &err) < 0) {
+        fail(a, &err);
+    }
+    if (l) {
+        lease_pass(l);
+    }
+}
+
+static void on_turn(struct wanter *w, struct lease *l)
+{
+    struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
+    a->lease = l;
+    a->mine = l == NULL;
+    evaluate(a);
+}
+
+static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct error *e)
+{
+    struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
+    if (e) {
+        fail(a, e);
+    } else {
+        answer_acquire(a, "held", uid, pid);
+    }
+}
+
+/* ---- reading what is known --------------------------------------------------------------------------- */
+
+static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
+{
+    for (uint32_t i = n; status == 0 && i > 0; i--) {
+        learn(a, &t[i - 1].config, t[i - 1].status, t[i - 1].time_us, t[i - 1].reason,
+              t[i - 1].created_s);
+    }
+}
+
+static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
+                              char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    struct acquiring *a = ctx;
+    (void)avoid;
+    (void)n_avoid;
+    (void)err; /* what is not known is measured */
+    on_trials(a, status, t, n);
+    a->asking = false;
+    learn_answer(a);
+    evaluated(a);
+}
+
+static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
+                           char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
+{
+    struct acquiring *a = ctx;
+    struct daemon *d = a->wanter.d;
+    on_trials(a, status, t, n);
+    if (!a->shared[0] || !d->ledger ||
+        d->ledger->ops->history(d->ledger, a->shared, "", d->device.class, d->device.driver,
+                                on_shared_history, a) < 0) {
+        on_shared_history(a, ERROR_STORE, NULL, 0, avoid, n_avoid, err);
+    }
+}
+
+/* What is known now; `evaluated` says what follows. */
+static void evaluate(struct acquiring *a)
+{
+    struct daemon *d = a->wanter.d;
+    a->n_known = 0;
+    a->any = false;
+    wire_buf_clear(&a->known);
+    for (size_t i = 0; i < a->n; i++) {
+        a->choices[i].known = false;
+    }
+    if (a->n == 0) {
+        evaluated(a);
+        return;
+    }
+    a->asking = true;
+    if (!d->ledger || d->ledger->ops->history(d->ledger, a->wanter.key, "", d->device.class,
+                                              d->device.driver, on_own_history, a) < 0) {
+        on_shared_history(a, ERROR_STORE, NULL, 0, NULL, 0, NULL);
+    }
+}
+
+/* ---- acquire ------------------------------------------------------------------------------------------- */
+
+/* The configs named, without those named twice. */
+static int read_choices(const struct wire_obj *list, struct record *scratch, struct choice *out,
+                        size_t *n, struct error *err)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    *n = 0;
+    for (size_t i = 0; i < wire_count(list); i++) {
+        int status = call_read_config(wire_at(list, i), scratch, err);
+        if (status < 0) {
+            return error_prefix(err, "configs[%zu]", i);
+        }
+        uint64_t hash = config_hash(&packed, scratch);
+        bool twice = false;
+        for (size_t k = 0; k < *n; k++) {
+            twice = twice || out[k].hash == hash;
+        }
+        if (!twice) {
+            out[(*n)++] = (struct choice){.hash = hash};
+        }
+    }
+    return packed.failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of configs") : 0;
+}
+
+static int read_ms(struct call *c, const char *name, int64_t fallback, int64_t max, int64_t *out,
+                   struct error *err)
+{
+    const struct wire_obj *o = wire_find(c->params, name);
+    *out = fallback;
+    if (!o || wire_type_of(o) == WIRE_NIL) {
+        return 0;
+    }
+    if (!wire_get_int(o, out) || *out < 0 || *out > max) {
+        return error_set(err, ERROR_INVALID, "'%s' must be milliseconds, from 0 to %lld", name,
+                         (long long)max);
+    }
+    *out = *out ? *out : fallback;
+    return 0;
+}
+
+static int read_acquire(struct call *c, struct acquiring *a, struct error *err)
+{
+    enum { DEADLINE_MS_MAX = 24 * 3600 * 1000 };
+    int64_t deadline_ms;
+    char wait[16] = "tuned";
+    const struct wire_obj *word = wire_find(c->params, "wait");
+    int status = read_ms(c, "lease_ms", LEASE_MS_USUAL, LEASE_MS_MAX, &a->wanter.lease_ms, err);
+    status = status ? status : read_ms(c, "deadline_ms", 0, DEADLINE_MS_MAX, &deadline_ms, err);
+    if (status < 0) {
+        return status;
+    }
+    if (word && (!wire_copy_str(word, wait, sizeof(wait)) ||
+                 (strcmp(wait, "tuned") != 0 && strcmp(wait, "now") != 0))) {
+        return error_set(err, ERROR_INVALID, "'wait' of acquire takes tuned or now");
+    }
+    a->wanter.now = strcmp(wait, "now") == 0;
+    a->wanter.deadline_ms = deadline_ms ? uv_now(&c->d->loop) + (uint64_t)deadline_ms : 0;
+    return read_choices(wire_find(c->params, "configs"), &c->d->scratch->config, a->choices, &a->n,
+                        err);
+}
+
+/* The key that is worked for is the caller's own; what answers may be the shared one. */
+static int read_keys(struct call *c, struct acquiring *a, struct error *err)
+{
+    struct scratch *x = c->d->scratch;
+    memcpy(a->wanter.key, x->key.id, sizeof(a->wanter.key));
+    if (!custom_share(&x->request.problem)) {
+        return 0;
+    }
+    int status = daemon_key(c->d, err);
+    if (status == 0 && cache_find(&c->d->cache, &x->key)) {
+        key_id(&x->key);
+        memcpy(a->shared, x->key.id, sizeof(a->shared));
+    }
+    return status;
+}
+
+int method_acquire(struct call *c, struct error *err)
+{
+    static const char *const names[] = {"problem", "configs", "deadline_ms", "lease_ms", "wait",
+                                        NULL};
+    const struct wire_obj *list = wire_find(c->params, "configs");
+    int status = call_only(c, names, err);
+    status = status ? status : call_problem(c, CUSTOM_WRITE, err);
+    status = status ? status : call_only_custom(&c->d->scratch->request.problem, "acquire", err);
+    if (status == 0 && list &&
+        (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > REQUEST_CONFIGS_MAX)) {
+        status = error_set(err, ERROR_INVALID, "'configs' must be a list of at most %d configs",
+                           REQUEST_CONFIGS_MAX);
+    }
+    if (status < 0) {
+        return status;
+    }
+    struct acquiring *a = calloc(1, sizeof(*a) + wire_count(list) * sizeof(a->choices[0]));
+    if (!a) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    }
+    a->wanter = (struct wanter){.d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn,
+                                .other = on_other};
+    status = read_keys(c, a, err);
+    status = status ? status : read_acquire(c, a, err);
+    status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);
+    if (status < 0) {
+        acquiring_free(a);
+        return status;
+    }
+    evaluate(a);
+    return METHOD_LATER;
+}

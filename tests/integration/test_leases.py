@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Users' own kernels: one works an answer out, the others wait for it, and nobody's row answers
+anybody else until the owner says so."""
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+from conftest import Client, Daemon, RpcError, eventually
+
+PROBLEM = {"op": "custom:my_kernel", "source": "0123abcd", "n": 4096}
+CONFIGS = [{"BLOCK": 64}, {"BLOCK": 128}, "BLOCK=256"]
+
+
+def trials(**times):
+    """trials(BLOCK_64=5.0)"""
+    return [{"config": name.replace("_", "="), "time_us": t} if t else
+            {"config": name.replace("_", "="), "status": "resource", "reason": "out of smem"}
+            for name, t in times.items()]
+
+
+def rank(socket, barrier, outcomes):
+    """A job's process: asks, and measures when it has to."""
+    with Client(socket) as c:
+        barrier.wait()
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
+        first = got["outcome"]
+        if first == "lease":
+            for name, t in (("BLOCK=64", 9.0), ("BLOCK=128", 4.0), ("BLOCK=256", 6.0)):
+                time.sleep(0.05)
+                c.call("record", problem=PROBLEM, trials=[{"config": name, "time_us": t}])
+            c.call("put", problem=PROBLEM, config={"BLOCK": 128}, time_us=4.0)
+            got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
+        outcomes.put((first, got["outcome"], got["answer"]["config"]))
+
+
+def test_eight_processes_one_tunes(daemon):
+    d = daemon()
+    context = multiprocessing.get_context("fork")
+    barrier, outcomes = context.Barrier(8), context.Queue()
+    ranks = [context.Process(target=rank, args=(d.socket, barrier, outcomes)) for _ in range(8)]
+    [r.start() for r in ranks]
+    seen = [outcomes.get(timeout=60) for _ in ranks]
+    [r.join() for r in ranks]
+    assert sorted(first for first, _, _ in seen) == ["hit"] * 7 + ["lease"]
+    assert all(last == "hit" and config == {"BLOCK": 128} for _, last, config in seen)
+    assert d.stop() == 0
+    d.start()  # the second start of the job: nothing is measured
+    got = d.call("acquire", problem=PROBLEM, configs=CONFIGS)
+    assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 128}
+
+
+def test_a_config_more_is_one_measurement_more(daemon):
+    d = daemon()
+    with d.connect() as c:
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
+        assert got["outcome"] == "lease" and got["known"] == [] and got["answer"] is None
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0, BLOCK_128=0))
+        c.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9.0)
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
+        assert got["outcome"] == "lease" and got["answer"]["config"] == {"BLOCK": 64}
+        known = {k["config"]["BLOCK"]: (k["status"], k["time_us"]) for k in got["known"]}
+        assert known == {64: ("ok", 9.0), 128: ("resource", None)}
+        c.call("record", problem=PROBLEM, trials=trials(BLOCK_256=3.0))
+        c.call("put", problem=PROBLEM, config={"BLOCK": 256}, time_us=3.0)
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 256}
+        # the winner is taken out of the list: the best of the others, with no measurement
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS[:2])
+        assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
+        assert got["answer"]["time_us"] == 9.0
+        with pytest.raises(RpcError, match="no_config: all 1 configs"):
+            c.call("acquire", problem=PROBLEM, configs=["BLOCK=128"])
+        assert len(c.list("trials", key=got["answer"]["key"])) == 3
+
+
+def test_a_lease_goes_with_its_connection(daemon):
+    d = daemon()
+    holder = d.connect()
+    assert holder.call("acquire", problem=PROBLEM)["outcome"] == "lease"
+    with d.connect() as c:
+        asked = c.send("acquire", problem=PROBLEM)
+        held = c.call("acquire", problem=PROBLEM, wait="now")
+        assert held["outcome"] == "held" and held["holder"]["pid"] == os.getpid()
+        holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
+        holder.close()
+        assert c.wait(asked)["outcome"] == "lease"
+        # what the lost holder recorded is not lost with him
+        got = c.call("acquire", problem=PROBLEM, configs=CONFIGS)
+        assert got["outcome"] == "lease" and [k["time_us"] for k in got["known"]] == [9.0]
+
+
+def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
+    d = daemon()
+    with d.connect() as holder, d.connect() as c:
+        holder.call("acquire", problem=PROBLEM, lease_ms=400)
+        asked = c.send("acquire", problem=PROBLEM)
+        for _ in range(6):
+            time.sleep(0.15)
+            holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
+        assert c.call("acquire", problem=PROBLEM, wait="now")["outcome"] == "held"
+        assert c.wait(asked)["outcome"] == "lease"
+        # late, but he is a witness all the same; the lease is not his any more
+        assert holder.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)["saved"]
+        assert not holder.call("release", problem=PROBLEM)["released"]
+        assert c.call("release", problem=PROBLEM)["released"]
+        assert c.call("acquire", problem=PROBLEM)["outcome"] == "hit"
+
+
+def test_waiting_ends_by_release_by_deadline_and_by_put(daemon):
+    d = daemon()
+    with d.connect() as holder, d.connect() as one, d.connect() as two:
+        holder.call("acquire", problem=PROBLEM)
+        begun = time.monotonic()
+        assert one.call("acquire", problem=PROBLEM, deadline_ms=200)["outcome"] == "held"
+        assert 0.19 < time.monotonic() - begun < 5
+        first, second = one.send("acquire", problem=PROBLEM), two.send("acquire", problem=PROBLEM)
+        one.call("hello")
+        assert holder.call("release", problem=PROBLEM)["released"]
+        assert one.wait(first)["outcome"] == "lease"  # in the order of asking
+        one.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
+        assert two.wait(second)["outcome"] == "hit"
+
+
+def test_a_client_that_has_left_gets_no_lease(daemon):
+    d = daemon()
+    with d.connect() as holder:
+        holder.call("acquire", problem=PROBLEM)
+        gone = d.connect()
+        gone.send("acquire", problem=PROBLEM, configs=CONFIGS)
+        eventually(lambda: d.status()["connections"] == 3)
+        gone.close()
+        holder.call("release", problem=PROBLEM)
+        assert holder.call("acquire", problem=PROBLEM)["outcome"] == "lease"
+
+
+def test_a_killed_daemon_leaves_no_lease_behind(daemon):
+    d = daemon()
+    with d.connect() as holder:
+        holder.call("acquire", problem=PROBLEM, lease_ms=3600000)
+        d.kill()
+    d.start()
+    begun = time.monotonic()
+    assert d.call("acquire", problem=PROBLEM)["outcome"] == "lease"
+    assert time.monotonic() - begun < 5
+
+
+def test_a_stop_ends_those_who_wait(daemon):
+    d = daemon()
+    with d.connect() as holder, d.connect() as c:
+        holder.call("acquire", problem=PROBLEM)
+        asked = c.send("acquire", problem=PROBLEM)
+        eventually(lambda: d.status()["connections"] == 3)
+        stopper = threading.Thread(target=d.stop)
+        stopper.start()
+        with pytest.raises(RpcError, match="shutting_down"):
+            c.wait(asked)
+        stopper.join()
+
+
+def test_bad_requests_say_what_is_wrong(daemon):
+    d = daemon()
+    gemm = {"op": "grouped_gemm", "mode": "forward", "M": 64, "N": 64, "K": 64}
+    bad = [("acquire", {"problem": gemm}, "invalid", "custom"),
+           ("acquire", {"problem": PROBLEM, "wait": "cached"}, "invalid", "tuned or now"),
+           ("acquire", {"problem": PROBLEM, "lease_ms": -1}, "invalid", "milliseconds"),
+           ("acquire", {"problem": PROBLEM, "configs": [7]}, "invalid", "configs"),
+           ("acquire", {"problem": PROBLEM, "lease": 1}, "unknown_field", "lease_ms"),
+           ("acquire", {"problem": {**PROBLEM, "user": "me"}}, "denied", "uid"),
+           ("record", {"problem": PROBLEM, "trials": [{"config": "A=1"}]}, "invalid", "time_us"),
+           ("record", {"problem": PROBLEM, "trials": [{"time_us": 1.0}]}, "invalid", "config"),
+           ("record", {"problem": PROBLEM, "trials": [{"config": "A=1", "status": "bad"}]},
+            "invalid", "none of ok"),
+           ("release", {"problem": gemm}, "invalid", "custom"),
+           ("promote", {"problem": PROBLEM}, "not_found", "user")]
+    with d.connect() as c:
+        for method, params, name, word in bad:
+            with pytest.raises(RpcError) as e:
+                c.call(method, **params)
+            assert e.value.name == name and word in e.value.message, (method, params, e.value)
+
+
+# ---- whose row it is -------------------------------------------------------------------------------
+
+OTHER = 54321  # a user that need not exist
+
+
+def as_user(uid, f):
+    """f() in a process of that user: its result."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+
+    def run():
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        try:
+            results.put(("ok", f()))
+        except RpcError as e:
+            results.put((e.name, e.message))
+
+    p = context.Process(target=run)
+    p.start()
+    got = results.get(timeout=30)
+    p.join()
+    return got
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
+    d = daemon()
+    os.chmod(folder, 0o755)
+    os.chmod(d.socket, 0o666)
+    private = {**PROBLEM, "user": OTHER}
+    with d.connect() as c:
+        kind, theirs = as_user(OTHER, lambda: d.call("put", problem=PROBLEM, config={"BLOCK": 64},
+                                                     time_us=9.0))
+        assert kind == "ok"
+        as_user(OTHER, lambda: d.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0)))
+        assert as_user(OTHER, lambda: d.call("get", problem=PROBLEM))[1]["key"] == theirs["key"]
+        for wait in ("cached", "tuned"):
+            with pytest.raises(RpcError, match="not_found|no_config"):
+                c.call("get", problem=PROBLEM, wait=wait)
+        assert c.call("acquire", problem=PROBLEM, wait="now")["outcome"] == "lease"
+        # the very bytes of a request that hit for its user do not hit for another one
+        assert as_user(OTHER + 1, lambda: d.call("get", problem=PROBLEM))[0] in ("not_found",
+                                                                                 "no_config")
+        assert as_user(OTHER + 1, lambda: d.call("get", problem=private))[0] == "denied"
+        assert as_user(OTHER, lambda: d.call("promote", key=theirs["key"]))[0] == "denied"
+        assert c.call("get", problem=private)["key"] == theirs["key"]
+
+        promoted = c.call("promote", problem=private)
+        assert promoted["config"] == {"BLOCK": 64} and promoted["key"] != theirs["key"]
+        assert c.call("get", problem=PROBLEM)["key"] == promoted["key"]
+        got = c.call("acquire", problem=PROBLEM, configs=["BLOCK=64"])
+        assert got["outcome"] == "hit" and got["answer"]["key"] == promoted["key"]
+        # one's own row goes before the shared one
+        assert as_user(OTHER, lambda: d.call("get", problem=PROBLEM))[1]["key"] == theirs["key"]
+        with pytest.raises(RpcError, match="conflict"):
+            c.call("promote", key=promoted["key"])
+    assert d.stop() == 0
+    d.start()
+    os.chmod(d.socket, 0o666)
+    assert as_user(OTHER + 1, lambda: d.call("get", problem=PROBLEM))[1]["key"] == promoted["key"]
