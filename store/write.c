@@ -337,6 +337,9 @@ int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char
 {
     char name[128];
     int64_t ended = 0;
+    if (n) {
+        *n = 0;
+    }
     int r = db_begin(&s->db, err);
     if (r) {
         return r;
@@ -348,7 +351,7 @@ int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char
         r = end_leases_of(s, name, &ended, err);
     }
     r = db_end(&s->db, r, err);
-    return count_into(r, n, r < 0 ? 0 : ended);
+    return count_into(r, n, ended);
 }
 
 int store_unlease(struct store *s, const char *key, const char *owner, struct error *err)
