@@ -82,6 +82,9 @@ struct device_ops {
     /* Writes up to timing->samples times of single launches, cold L2, in microseconds. */
     int (*time)(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
                 const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
+    /* Whether it can measure a config of a problem at all: a recorded device knows only what was
+     * recorded. NULL: any. */
+    bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
     /* A clock for budgets, milliseconds: monotonic time, or the virtual clock of replay. */
     double (*clock_ms)(struct device *d);
 };

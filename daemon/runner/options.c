@@ -5,9 +5,13 @@
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
+ * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
+ *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
+ *              [--quiet] PROBLEM
  * gemmd-runner --version
  *
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line.
+ * --landscape (survey.h) measures a whole space for the replay device.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -19,7 +23,7 @@
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
 
-enum { LINGER_DEFAULT_MS = 10000 };
+enum { LINGER_DEFAULT_MS = 10000, FINALS_DEFAULT = 50, FINALS_MOST = 1000, UNKNOWN = 1 };
 static const int64_t WARM_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
 enum option_code {
     OPT_FD = 256,
@@ -39,7 +43,12 @@ enum option_code {
     OPT_SECONDS,
     OPT_MAX,
     OPT_QUIET,
-    OPT_JSON
+    OPT_JSON,
+    OPT_LANDSCAPE,
+    OPT_VARIANTS,
+    OPT_SETTINGS,
+    OPT_FINALS,
+    OPT_NOTE
 };
 
 static const struct option table[] = {
@@ -61,6 +70,11 @@ static const struct option table[] = {
     {"cache-max-mib", required_argument, NULL, OPT_MAX},
     {"quiet", no_argument, NULL, OPT_QUIET},
     {"json", no_argument, NULL, OPT_JSON},
+    {"landscape", required_argument, NULL, OPT_LANDSCAPE},
+    {"variants", required_argument, NULL, OPT_VARIANTS},
+    {"settings", required_argument, NULL, OPT_SETTINGS},
+    {"finals", required_argument, NULL, OPT_FINALS},
+    {"note", required_argument, NULL, OPT_NOTE},
     {0},
 };
 
@@ -78,6 +92,7 @@ static int number(const char *name, const char *text, int64_t min, int64_t max, 
     return 0;
 }
 
+/* UNKNOWN: it is no option of that mode. */
 static int take_warm(struct warm_order *w, int code, bool *warm)
 {
     int64_t mib = 0;
@@ -110,6 +125,26 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
     case OPT_JSON:
         w->json = true;
         return 0;
+    default:
+        return UNKNOWN;
+    }
+}
+
+static int take_landscape(struct survey_order *o, int code)
+{
+    switch (code) {
+    case OPT_LANDSCAPE:
+        o->path = optarg;
+        return 0;
+    case OPT_VARIANTS:
+        return number("--variants", optarg, 0, INT32_MAX, &o->variants);
+    case OPT_SETTINGS:
+        return number("--settings", optarg, 0, INT32_MAX, &o->settings);
+    case OPT_FINALS:
+        return number("--finals", optarg, 1, FINALS_MOST, &o->finals);
+    case OPT_NOTE:
+        o->note = optarg;
+        return 0;
     default: /* getopt has said it */
         return -1;
     }
@@ -118,7 +153,10 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
 static int take(struct runner_options *o, int code)
 {
     int64_t fd;
-    int r = 0;
+    int r = take_warm(&o->warming, code, &o->warm);
+    if (r != UNKNOWN) {
+        return r;
+    }
     switch (code) {
     case OPT_FD:
         r = number("--fd", optarg, 0, 1 << 20, &fd);
@@ -145,7 +183,7 @@ static int take(struct runner_options *o, int code)
         o->version = true;
         return 0;
     default:
-        return take_warm(&o->warming, code, &o->warm);
+        return take_landscape(&o->landscape, code);
     }
 }
 
@@ -154,6 +192,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
     const char *hang = getenv("GEMMD_HANG_LIMIT_MS");
     *o = (struct runner_options){.fd = -1, .linger_ms = LINGER_DEFAULT_MS};
     o->warming.max_bytes = WARM_MAX_DEFAULT_MIB << 20;
+    o->warming.seconds = -1;
+    o->landscape.finals = FINALS_DEFAULT;
     if (hang && number("GEMMD_HANG_LIMIT_MS", hang, 0, INT32_MAX, &o->hang_limit_ms)) {
         return -1;
     }
@@ -166,7 +206,11 @@ static int parse(int argc, char **argv, struct runner_options *o)
     if (o->version) {
         return 0;
     }
-    if (optind < argc || !o->device || (!o->probe && !o->warm && (o->fd < 0 || !o->cache_dir))) {
+    if (o->landscape.path && optind + 1 == argc) {
+        o->landscape.problem = argv[optind++];
+    }
+    bool alone = o->probe || o->warm || o->landscape.problem;
+    if (optind < argc || !o->device || (!alone && (o->fd < 0 || !o->cache_dir))) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
                         "[--compile-threads N] [--linger-ms N]\n"
                         "                    [--nice N] [--hang-limit-ms N]\n"
@@ -176,6 +220,11 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "                    [--target NAME] [--mode LIST] [--all] [--problems] "
                         "[--seconds S]\n"
                         "                    [--cache-max-mib N] [--quiet] [--json]\n"
+                        "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
+                        "[--compile-threads N]\n"
+                        "                    [--target NAME] [--variants N] [--settings N] "
+                        "[--seconds S] [--finals N]\n"
+                        "                    [--note TEXT] [--quiet] PROBLEM\n"
                         "       gemmd-runner --version\n"
                         "gemmd starts it; it is of no use by hand, but for --probe and --warm (gemmctl warm).\n");
         return -1;
@@ -201,6 +250,26 @@ static int probe(const struct runner_options *o)
     return r || !written ? RUNNER_EXIT_PROBE : RUNNER_EXIT_OK;
 }
 
+static int warm(struct runner_options *o)
+{
+    o->warming.setup.device = o->device;
+    o->warming.cache_dir = o->cache_dir;
+    o->warming.threads = o->compile_threads;
+    return warm_run(&o->warming);
+}
+
+/* Options that both modes know are read into `warming`. */
+static int landscape(struct runner_options *o)
+{
+    o->landscape.device = o->device;
+    o->landscape.cache_dir = o->cache_dir;
+    o->landscape.threads = o->compile_threads;
+    o->landscape.target = o->warming.setup.target;
+    o->landscape.seconds = o->warming.seconds;
+    o->landscape.quiet = o->warming.quiet;
+    return survey_run(&o->landscape);
+}
+
 int runner_main(int argc, char **argv)
 {
     struct runner_options o;
@@ -212,11 +281,8 @@ int runner_main(int argc, char **argv)
         printf("gemmd-runner %s\n", build_id);
         return RUNNER_EXIT_OK;
     }
-    if (o.warm) {
-        o.warming.setup.device = o.device;
-        o.warming.cache_dir = o.cache_dir;
-        o.warming.threads = o.compile_threads;
-        return warm_run(&o.warming);
+    if (o.landscape.path) {
+        return landscape(&o);
     }
-    return o.probe ? probe(&o) : runner_serve(&o);
+    return o.warm ? warm(&o) : o.probe ? probe(&o) : runner_serve(&o);
 }

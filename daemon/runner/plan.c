@@ -15,6 +15,21 @@ static bool allow(const void *ctx, const struct record *config)
     return request_allows(ctx, config);
 }
 
+/* A recorded device has less to search than the space. */
+static void drop_unknown(struct plan *p)
+{
+    const struct device *d = p->setup.device;
+    uint32_t n = 0;
+    for (uint32_t i = 0; d->ops->knows && i < p->space.n; i++) {
+        struct record config;
+        space_config(&p->space, i, &config);
+        if (d->ops->knows(d, &p->setup.order->request.problem, &config)) {
+            p->space.points[n++] = p->space.points[i];
+        }
+    }
+    p->space.n = d->ops->knows ? n : p->space.n;
+}
+
 /* ---- why a space is empty -------------------------------------------------------------------- */
 
 static const struct param *find_param(const struct space *s, const char *name)
@@ -118,7 +133,7 @@ static double predict(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
     return ranking_known(
-        s->target->predict(&s->order->request.problem, config, s->info, s->workload));
+        s->target->predict(&s->order->request.problem, config, &s->device->info, s->workload));
 }
 
 static bool is_avoided(const struct plan *p, const struct record *config)
@@ -144,7 +159,7 @@ static int rank_space(struct plan *p, struct error *err)
         .space = &p->space,
         .target = s->target,
         .problem = &s->order->request.problem,
-        .info = s->info,
+        .info = &s->device->info,
         .workload = s->workload,
         .leave_out = s->order->n_avoid > 0 ? point_is_avoided : NULL,
         .ctx = p,
@@ -175,13 +190,18 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     if (strcmp(q->query.strategy, "given") == 0) {
         return 0;
     }
-    int r = space_build(&p->space, setup->target, &q->problem, setup->info,
+    int r = space_build(&p->space, setup->target, &q->problem, &setup->device->info,
                         q->n_restrict ? allow : NULL, q, err);
     if (r) {
         return r;
     }
+    bool any = p->space.n > 0;
+    drop_unknown(p);
     p->legal = p->space.n;
     r = check_names(p, err);
+    if (r == 0 && any && p->space.n == 0) {
+        r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
+    }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
     if (r) {
         plan_deinit(p);
@@ -302,7 +322,7 @@ int plan_variant(const struct plan *p, const struct record *config, struct varia
                  char hash[HASH_HEX], struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    int r = s->target->variant(&s->order->request.problem, config, s->info->arch, v, err);
+    int r = s->target->variant(&s->order->request.problem, config, s->device->info.arch, v, err);
     if (r == 0) {
         variant_hash(v, s->compiler, hash);
     }
@@ -322,7 +342,7 @@ bool plan_avoids(const struct plan *p, const char *hash)
 int plan_check(const struct plan *p, const struct record *config, struct rejection *why)
 {
     const struct plan_setup *s = &p->setup;
-    if (s->target->check(&s->order->request.problem, config, s->info, why)) {
+    if (s->target->check(&s->order->request.problem, config, &s->device->info, why)) {
         return 1;
     }
     if (is_avoided(p, config)) {

@@ -7,14 +7,14 @@
 #ifndef GEMMD_RUNNER_PLAN_H
 #define GEMMD_RUNNER_PLAN_H
 
-#include "kernels/family.h"
+#include "kernels/device.h"
 #include "proto/request.h"
 
 #define PLAN_NONE UINT32_MAX
 
 struct plan_setup { /* all borrowed until plan_deinit */
     const struct family_target *target;
-    const struct device_info *info;
+    const struct device *device;
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
     const char *compiler; /* version, for variant hashes */

@@ -33,6 +33,7 @@
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
 #include "daemon/runner/helpers.h"
+#include "daemon/runner/survey.h"
 #include "daemon/runner/timeline.h"
 #include "daemon/runner/warm.h"
 #include "proto/request.h"
@@ -54,7 +55,8 @@ struct runner_options {
     int64_t nice;
     int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
     bool probe, version, warm;
-    struct warm_order warming; /* with `warm` */
+    struct warm_order warming;     /* with `warm` */
+    struct survey_order landscape; /* when it has a path */
 };
 
 struct runner {

@@ -19,14 +19,13 @@
 #include <unistd.h>
 
 #include "daemon/runner/builds.h"
+#include "daemon/runner/cache_dir.h"
 #include "daemon/runner/warm.h"
-#include "proto/paths.h"
 
 enum {
     LOOK_MS = 200,
     LOG_MS = 10000,
     COMPILE_LIMIT_MS = 300000, /* at this priority a compile may have to wait */
-    THREADS_MAX = 256,
     BLOCK = 4096,
     LOWEST = 19,
 };
@@ -259,19 +258,6 @@ static void be_humble(void)
     sigaction(SIGTERM, &stop, NULL);
 }
 
-static int find_cache(struct warm *w, struct error *err)
-{
-    int r = 0;
-    if (w->order->cache_dir) {
-        r = snprintf(w->cache_dir, PATHS_MAX, "%s", w->order->cache_dir) < PATHS_MAX
-                ? 0
-                : error_set(err, ERROR_INVALID, "--cache-dir is too long");
-    } else {
-        r = paths_cache_dir(w->cache_dir, err);
-    }
-    return r ? r : paths_make_dir(w->cache_dir, 0750, err);
-}
-
 /* Kernels for a GPU that is not here are compiled by the NVRTC that the driver here can take, when
  * there is one: it is the one that the runner will ask for. */
 static int open_compiler(struct warm *w, struct error *err)
@@ -282,9 +268,7 @@ static int open_compiler(struct warm *w, struct error *err)
 
 static int allocate(struct warm *w, struct error *err)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    int64_t n = w->order->threads > 0 ? w->order->threads : cores;
-    w->threads = n < 1 ? 1 : n > THREADS_MAX ? THREADS_MAX : (unsigned)n;
+    w->threads = cache_dir_threads(w->order->threads);
     w->n_slots = 2 * w->threads; /* so that no thread waits for us */
     w->slots = calloc(w->n_slots, sizeof(*w->slots));
     w->later = calloc(w->plan.n + 1, sizeof(*w->later));
@@ -295,7 +279,7 @@ static int prepare(struct warm *w, struct error *err)
 {
     struct modules_usage usage;
     struct warm_setup s = w->order->setup;
-    int r = find_cache(w, err);
+    int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
     r = r ? r : open_compiler(w, err);
     if (r) {
         return r;

@@ -53,6 +53,7 @@ struct kernel {
 struct prepared {
     struct workload workload;
     uint32_t n_copies;
+    uint32_t turn; /* of the copies, launch by launch */
     /* buffers[copy][i]: copy 0 of all, further copies of those that rotate (else copy 0's again).
      * The output's memory has a guard before and behind it. */
     void *buffers[CUDA_COPIES_MAX][BUFFERS_MAX];

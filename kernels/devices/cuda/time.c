@@ -4,8 +4,9 @@
  * none is charged for its neighbours), then a spin kernel, an event, the launch, an event, all
  * queued while the GPU spins: the host's path is not in the time.
  *
- * L2 is cold: launches rotate over copies of the operands; where these are too small to push one
- * another out, a sweep over other memory goes first.
+ * L2 is cold: launches rotate over copies of the operands, from one call to the next, since a call
+ * may be for a single launch; where the copies are too small to push one another out, a sweep over
+ * other memory goes first.
  */
 #include <stdlib.h>
 #include <time.h>
@@ -78,7 +79,7 @@ int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
     double us = 0;
     for (uint32_t i = 0; i < t->warmup + t->samples && r == 0; i++) {
         bool warm = i < t->warmup;
-        r = sample(d, w, k, &plans[i % w->n_copies], warm ? 0 : t->gap_ms, &us, err);
+        r = sample(d, w, k, &plans[w->turn++ % w->n_copies], warm ? 0 : t->gap_ms, &us, err);
         if (r == 0 && !warm) {
             samples_us[(*n)++] = us;
         }

@@ -70,18 +70,18 @@ static const char *replay_version(const struct compiler *base)
     return ((const struct replay_compiler *)base)->version;
 }
 
-static void take_time(const struct replay_compiler *c)
+static void take_time(const struct replay_compiler *c, double ms)
 {
-    if (c->speed > 0 && c->l->compile_ms > 0) {
-        double ms = c->l->compile_ms / c->speed;
+    if (c->speed > 0 && ms > 0) {
+        ms /= c->speed;
         nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1e3),
                                      .tv_nsec = (long)((long)(ms * 1e6) % 1000000000)},
                   NULL);
     }
 }
 
-static int make_image(const struct replay_compiler *c, const struct variant *v, struct image *out,
-                      struct error *err)
+static int make_image(const struct replay_compiler *c, const struct variant *v, double ms,
+                      struct image *out, struct error *err)
 {
     char *text;
     int n = asprintf(&text, "gemmd replay image of a variant, not to be run\n%s %s %s %s\n%s\n",
@@ -101,7 +101,7 @@ static int make_image(const struct replay_compiler *c, const struct variant *v, 
     snprintf(m->entry, sizeof(m->entry), "%s", v->entry);
     m->registers = -1;
     m->size = n;
-    m->compile_ms = c->l->compile_ms;
+    m->compile_ms = ms;
     m->created_s = m->used_s = (int64_t)time(NULL);
     return 0;
 }
@@ -116,13 +116,14 @@ static int replay_compile(struct compiler *base, const struct variant *v, struct
     if (r) {
         return r;
     }
-    take_time(c);
-    const struct landscape_entry *failed =
-        landscape_failure(c->l, replay_variant_hash(v), ERROR_COMPILE);
+    uint64_t hash = replay_variant_hash(v);
+    double ms = landscape_compile_ms(c->l, hash);
+    take_time(c, ms);
+    const struct landscape_entry *failed = landscape_failure(c->l, hash, ERROR_COMPILE);
     if (failed) {
         return error_set(err, ERROR_COMPILE, "%s", failed->why.text);
     }
-    return make_image(c, v, out, err);
+    return make_image(c, v, ms, out, err);
 }
 
 const struct compiler_ops replay_compiler_ops = {

@@ -153,12 +153,6 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-static double gauss(uint64_t *state)
-{
-    double u = random_unit(state), v = random_unit(state);
-    return sqrt(-2 * log(1 - u)) * cos(6.283185307179586 * v);
-}
-
 /* The true time of a config in a synthetic landscape: the model of its target, times what the model
  * does not know. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
@@ -170,7 +164,7 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     uint64_t state = d->l->seed ^ hash64(text, strlen(text)) ^ replay_config_hash(config);
     random_next(&state);
     double us = t->predict(&w->problem, config, &d->base.info, NULL);
-    return us * exp(d->l->spread * gauss(&state));
+    return us * exp(d->l->spread * noise_gauss(&state));
 }
 
 /* 0 and where times come from: an entry, or NULL for synthetic ones. */
@@ -195,15 +189,6 @@ static int find_times(const struct replay_device *d, const struct prepared *w,
                      text);
 }
 
-static double draw(const struct replay_device *d, const struct landscape_entry *e, double us,
-                   uint64_t *state)
-{
-    if (e && e->n) {
-        return d->l->samples[e->first + (uint32_t)(random_unit(state) * e->n)];
-    }
-    return us * exp(d->l->noise * gauss(state));
-}
-
 static int replay_time(struct device *base, struct prepared *w, struct kernel *k,
                        const struct record *config, const struct timing *t, double *samples_us,
                        uint32_t *n, struct error *err)
@@ -217,9 +202,15 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
         return r;
     }
     uint64_t state = w->seed ^ replay_config_hash(config) ^ (d->calls++ << 32);
-    double us = e && e->n ? 0 : synthetic_us(d, w, k, config);
+    struct noise noise = {.landscape = d->l};
+    if (e) {
+        noise_visit(d->l, e, &state, &noise);
+    } else {
+        noise.scale = synthetic_us(d, w, k, config);
+    }
     for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
-        double sample = draw(d, e, us, &state);
+        double drift = noise_drift(d->l, w->index, w->seed, d->clock_ms);
+        double sample = drift * noise_draw(&noise, &state);
         pass(d, sample / 1e3 + t->gap_ms + LAUNCH_MS);
         if (i >= t->warmup) {
             samples_us[(*n)++] = sample;
@@ -259,11 +250,20 @@ static int replay_verify(struct device *base, struct prepared *w, struct kernel 
         out->right = false;
         snprintf(out->text, sizeof(out->text), "%s", e->why.text);
     }
-    double us = e                 ? (e->n ? d->l->samples[e->first] : 0)
-                : d->l->synthetic ? synthetic_us(d, w, k, config)
-                                  : 0;
+    double us = e ? e->us : d->l->synthetic ? synthetic_us(d, w, k, config) : 0;
     pass(d, VERIFY_MS + 3 * us / 1e3);
     return 0;
+}
+
+/* What is not recorded would only fail: a search over a part of a space has that part to search. */
+static bool replay_knows(const struct device *base, const struct problem *p,
+                         const struct record *config)
+{
+    const struct landscape *l = ((const struct replay_device *)base)->l;
+    uint32_t problem;
+    struct error none;
+    return l->synthetic || landscape_problem(l, p, &problem, &none) != 0 ||
+           landscape_entry(l, problem, config);
 }
 
 static double replay_clock(struct device *base)
@@ -281,5 +281,6 @@ const struct device_ops replay_device_ops = {
     .release = replay_release,
     .verify = replay_verify,
     .time = replay_time,
+    .knows = replay_knows,
     .clock_ms = replay_clock,
 };

@@ -11,22 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/replay/replay.h"
+#include "kernels/devices/replay/reader.h"
 #include "proto/hash.h"
 
 enum { TEXT_MAX = 4096 };
 
-struct reader {
-    struct landscape *l;
-    struct wire_doc *doc; /* owned */
-    struct wire_buf buf;
-    const char *path;
-    unsigned line;
-    bool faults_only; /* an overlay */
-};
-
-/* Room for one more element. */
-static int grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err)
+int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err)
 {
     if (n < *room) {
         return 0;
@@ -63,8 +53,8 @@ static int read_header(struct reader *r, const struct wire_obj *line, struct err
 {
     struct landscape *l = r->l;
     int64_t version = 0;
-    if (!wire_get_int(wire_find(line, "gemmd_landscape"), &version) || version != 1) {
-        return error_set(err, ERROR_INVALID, "the first line must hold \"gemmd_landscape\": 1");
+    if (!wire_get_int(wire_find(line, "gemmd_landscape"), &version) || (version != 1 && version != 2)) {
+        return error_set(err, ERROR_INVALID, "the first line must hold \"gemmd_landscape\": 1 or 2");
     }
     int status =
         schema_decode(&device_info_schema, SCHEMA_STRICT, wire_find(line, "device"), &l->info, err);
@@ -80,13 +70,15 @@ static int read_header(struct reader *r, const struct wire_obj *line, struct err
     return 0;
 }
 
-static int read_problem(struct reader *r, const struct wire_obj *given, struct error *err)
+static int read_problem(struct reader *r, const struct wire_obj *line, struct error *err)
 {
     struct landscape *l = r->l;
+    const struct wire_obj *given = wire_find(line, "problem");
     uint32_t room = l->room_problems;
-    int status = grow(&l->problems, l->n_problems, &room, sizeof(*l->problems), err);
+    int status = table_end(r, err);
+    status = status ? status : reader_grow(&l->problems, l->n_problems, &room, sizeof(*l->problems), err);
     status = status ? status
-                    : grow(&l->problem, l->n_problems, &l->room_problems, sizeof(*l->problem), err);
+                    : reader_grow(&l->problem, l->n_problems, &l->room_problems, sizeof(*l->problem), err);
     char text[TEXT_MAX];
     struct problem *p = status ? NULL : &l->problem[l->n_problems];
     if (p && wire_type_of(given) == WIRE_STR) {
@@ -100,7 +92,7 @@ static int read_problem(struct reader *r, const struct wire_obj *given, struct e
         return status;
     }
     problem_format(p, l->problems[l->n_problems++], sizeof(*l->problems));
-    return 0;
+    return table_begin(r, line, err);
 }
 
 static int read_config(const struct wire_obj *given, struct record *config, struct error *err)
@@ -115,6 +107,15 @@ static int read_config(const struct wire_obj *given, struct record *config, stru
     return record_parse(config, text, err);
 }
 
+int reader_sample(struct landscape *l, double us, struct error *err)
+{
+    int r = reader_grow(&l->samples, l->n_samples, &l->room_samples, sizeof(*l->samples), err);
+    if (r == 0) {
+        l->samples[l->n_samples++] = us;
+    }
+    return r;
+}
+
 static int read_samples(struct landscape *l, struct landscape_entry *e,
                         const struct wire_obj *samples, struct error *err)
 {
@@ -122,21 +123,23 @@ static int read_samples(struct landscape *l, struct landscape_entry *e,
     e->n = (uint32_t)wire_count(samples);
     for (uint32_t i = 0; i < e->n; i++) {
         double us;
-        int r = grow(&l->samples, l->n_samples, &l->room_samples, sizeof(*l->samples), err);
-        if (r) {
-            return r;
-        }
         if (!wire_get_real(wire_at(samples, i), &us) || !(us > 0)) {
             return error_set(err, ERROR_INVALID, "samples_us: element %u is no time", i);
         }
-        l->samples[l->n_samples++] = us;
+        int r = reader_sample(l, us, err);
+        if (r) {
+            return r;
+        }
     }
-    return e->n ? 0 : error_set(err, ERROR_INVALID, "samples_us must hold at least one time");
+    if (e->n == 0) {
+        return error_set(err, ERROR_INVALID, "samples_us must hold at least one time");
+    }
+    e->us = l->samples[e->first];
+    return 0;
 }
 
-/* 0: this build has no kernels for the recorded device. */
-static uint64_t variant_of(const struct landscape *l, const struct problem *p,
-                           const struct record *config)
+uint64_t reader_variant(const struct landscape *l, const struct problem *p,
+                        const struct record *config)
 {
     const struct family *f = family_of_problem(p);
     const struct family_target *t = NULL;
@@ -151,12 +154,13 @@ static uint64_t variant_of(const struct landscape *l, const struct problem *p,
     return t && t->variant(p, config, l->info.arch, &v, NULL) == 0 ? replay_variant_hash(&v) : 0;
 }
 
-static int read_failure(struct reader *r, struct landscape_entry *e, const struct record *config,
-                        const char *status, const struct wire_obj *line, struct error *err)
+int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err)
 {
-    struct rejection *why = &e->why;
-    e->status = why->code = error_code_of(status);
-    if (strcmp(error_name(e->status), status) != 0 || e->status == ERROR_NOT_FOUND) {
+    char status[24] = "";
+    *why = (struct rejection){0};
+    wire_copy_str(wire_find(line, "status"), status, sizeof(status));
+    why->code = error_code_of(status);
+    if (strcmp(error_name(why->code), status) != 0 || why->code == ERROR_NOT_FOUND) {
         return error_set(err, ERROR_INVALID, "unknown status \"%s\"", status);
     }
     if (!wire_copy_str(wire_find(line, "reason"), why->text, sizeof(why->text))) {
@@ -166,31 +170,40 @@ static int read_failure(struct reader *r, struct landscape_entry *e, const struc
     snprintf(why->rule, sizeof(why->rule), "%s", why->resource[0] ? why->resource : status);
     wire_get_int(wire_find(line, "required"), &why->required);
     wire_get_int(wire_find(line, "limit"), &why->limit);
-    e->variant = variant_of(r->l, &r->l->problem[e->problem], config);
     return 0;
+}
+
+struct landscape_entry *reader_entry(struct landscape *l, const struct record *config,
+                                     struct error *err)
+{
+    if (reader_grow(&l->entries, l->n_entries, &l->room_entries, sizeof(*l->entries), err)) {
+        return NULL;
+    }
+    struct landscape_entry *e = &l->entries[l->n_entries++];
+    *e = (struct landscape_entry){.problem = l->n_problems - 1,
+                                  .config = replay_config_hash(config)};
+    return e;
 }
 
 static int read_entry(struct reader *r, const struct wire_obj *line, struct error *err)
 {
     struct landscape *l = r->l;
     struct record config;
-    char status[24] = "";
     if (l->n_problems == 0) {
         return error_set(err, ERROR_INVALID, "a config must stand below its problem");
     }
     int s = read_config(wire_find(line, "config"), &config, err);
-    s = s ? s : grow(&l->entries, l->n_entries, &l->room_entries, sizeof(*l->entries), err);
-    if (s) {
-        return s;
+    struct landscape_entry *e = s ? NULL : reader_entry(l, &config, err);
+    if (!e) {
+        return s ? s : ERROR_NO_MEMORY;
     }
-    struct landscape_entry *e = &l->entries[l->n_entries];
-    *e = (struct landscape_entry){.problem = l->n_problems - 1,
-                                  .config = replay_config_hash(&config)};
-    wire_copy_str(wire_find(line, "status"), status, sizeof(status));
-    bool measured = !status[0] || strcmp(status, "ok") == 0 || strcmp(status, "aborted") == 0;
-    s = measured ? read_samples(l, e, wire_find(line, "samples_us"), err)
-                 : read_failure(r, e, &config, status, line, err);
-    l->n_entries += s == 0;
+    const struct wire_obj *status = wire_find(line, "status");
+    if (!status || wire_is_str(status, "ok") || wire_is_str(status, "aborted")) {
+        return read_samples(l, e, wire_find(line, "samples_us"), err);
+    }
+    s = reader_failure(&e->why, line, err);
+    e->status = e->why.code;
+    e->variant = s ? 0 : reader_variant(l, &l->problem[e->problem], &config);
     return s;
 }
 
@@ -212,7 +225,7 @@ static int read_synthetic(struct landscape *l, const struct wire_obj *given, str
 
 static int read_fault(struct landscape *l, const struct wire_obj *line, struct error *err)
 {
-    int r = grow(&l->faults, l->n_faults, &l->room_faults, sizeof(*l->faults), err);
+    int r = reader_grow(&l->faults, l->n_faults, &l->room_faults, sizeof(*l->faults), err);
     r = r ? r : fault_read(&l->faults[l->n_faults], line, err);
     l->n_faults += r == 0;
     return r;
@@ -230,7 +243,11 @@ static int read_object(struct reader *r, const struct wire_obj *line, struct err
         return read_header(r, line, err);
     }
     if (wire_find(line, "problem")) {
-        return read_problem(r, wire_find(line, "problem"), err);
+        return read_problem(r, line, err);
+    }
+    int status = table_read(r, line, err);
+    if (status != TABLE_NONE) {
+        return status;
     }
     if (wire_find(line, "config")) {
         return read_entry(r, line, err);
@@ -282,6 +299,9 @@ static int read_file(struct landscape *l, const char *path, bool faults_only, st
                        : error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
         fclose(f);
     }
+    struct error ignored = ERROR_NULL;
+    int ended = table_end(&r, status ? &ignored : err);
+    status = status ? status : ended;
     if (status == 0 && !l->info.kind[0]) {
         status = error_set(err, ERROR_INVALID, "%s is empty: it is no landscape", path);
     }
@@ -315,18 +335,31 @@ static int compare(const void *a, const void *b)
     return (x->config > y->config) - (x->config < y->config);
 }
 
+static int compare_variants(const void *a, const void *b)
+{
+    const struct landscape_variant *x = a, *y = b;
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
 static int sort(struct landscape *l, struct error *err)
 {
     if (l->n_entries > 0) {
         qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
     }
+    if (l->n_variants > 0) {
+        qsort(l->variants, l->n_variants, sizeof(*l->variants), compare_variants);
+    }
     l->failed = malloc((l->n_entries + 1) * sizeof(*l->failed));
-    if (!l->failed) {
+    l->often = malloc((l->n_entries + 1) * sizeof(*l->often));
+    if (!l->failed || !l->often) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
     }
     for (uint32_t i = 0; i < l->n_entries; i++) {
         if (l->entries[i].variant) {
             l->failed[l->n_failed++] = i;
+        }
+        if (l->entries[i].each && l->entries[i].n) {
+            l->often[l->n_often++] = i;
         }
     }
     return 0;
@@ -370,7 +403,10 @@ struct landscape *landscape_free(struct landscape *l)
         free(l->problem);
         free(l->entries);
         free(l->failed);
+        free(l->often);
         free(l->samples);
+        free(l->variants);
+        free(l->turns);
         free(l->faults);
         free(l);
     }
@@ -418,4 +454,20 @@ const struct landscape_entry *landscape_failure(const struct landscape *l, uint6
         }
     }
     return NULL;
+}
+
+double landscape_compile_ms(const struct landscape *l, uint64_t variant)
+{
+    const struct landscape_variant key = {.hash = variant};
+    const struct landscape_variant *v =
+        l->n_variants ? bsearch(&key, l->variants, l->n_variants, sizeof(key), compare_variants)
+                      : NULL;
+    if (v || l->compile_ms > 0 || l->n_variants == 0) {
+        return v ? v->compile_ms : l->compile_ms;
+    }
+    double sum = 0; /* of one that was not recorded: as most */
+    for (uint32_t i = 0; i < l->n_variants; i++) {
+        sum += l->variants[i].compile_ms;
+    }
+    return sum / l->n_variants;
 }

@@ -4,11 +4,11 @@
  * seeded model, so that search quality, scheduling, budgets and faults can be tested on any
  * machine, the same way every time. Nothing is computed; only its clock moves.
  *
- * A landscape is a text file of JSON lines (tests/data/README.md shows how to record one):
+ * A landscape is a text file of JSON lines:
  *
- *   {"gemmd_landscape": 1, "device": {the fields of DEVICE_INFO_FIELDS}, "compile_ms": 300,
- *    "note": "recorded on ... | synthetic by ..."}                                first line
- *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0}    what follows is of it
+ *   {"gemmd_landscape": 2, "device": {the fields of DEVICE_INFO_FIELDS}, "compile_ms": 300,
+ *    "gemmd": "<build>", "note": "recorded on ... | synthetic by ..."}                first line
+ *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0, ...}  what follows is of it
  *   {"config": "BLOCK_SIZE_M=128 ...", "samples_us": [801.2, 799.9, ...]}
  *   {"config": "...", "status": "resource", "reason": "...", "resource": "shared_memory",
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
@@ -16,6 +16,19 @@
  *                             target: the analytic model times a lognormal factor of sigma
  *                             `spread`, samples with sigma `noise`
  *   {"config": "BLOCK_SIZE_M=64", "fault": "crash", "stage": "verify", "ms": 0, "once": "/a/path"}
+ *
+ * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
+ * problem's line holds {"params": [{"name", "run_time", "values"}, ...], "reference": config,
+ * "stamp", "space": points there are, "variants": of them}, a config is a list of indices into
+ * values, a time is in hundredths of a microsecond:
+ *
+ *   {"variant": [2, 0, ...], "compile_ms": 312, "at_ms": 1840, "times": [[25012, 25100], ...]}
+ *                             its samples by run-time setting (the last varies fastest); null: not
+ *                             recorded; or {"status", "reason", ...}. Without "times" the whole
+ *                             variant failed: "status", "reason" ... stand beside
+ *   {"reference": [25300, 25280, 25310], "at_ms": 2000}       its turn between the others
+ *   {"final": [2, 0, ..., 1], "blocks": [[25012, ...], ...]}  measured again, all tunables' indices
+ *   {"clocks": ...}, {"end": ...}                             for people, and passed over
  *
  * Problems and configs are one-line texts or maps. Empty lines and lines that begin with '#' are
  * passed over.
@@ -39,7 +52,8 @@
  * rules hold; its uuid is "replay-<file name without extension>", its class begins with "replay:",
  * its compiler with "replay ", so that nothing it says is ever taken for a real device's.
  *
- * Times are drawn from the recorded samples, seeded, in the order of the calls. The clock counts
+ * Times are drawn from the recorded samples, seeded, in the order of the calls (noise.c). A device
+ * that was recorded knows the recorded configs only: there is no other in its space. The clock counts
  * them, the gaps between them, and a little for everything else; nothing sleeps, unless
  * $GEMMD_REPLAY_SPEED says how many times faster than real time it should run (1: as long as it
  * really took).
@@ -53,9 +67,23 @@ struct landscape_entry {
     uint32_t problem;     /* index */
     uint64_t config;      /* hash of its text */
     int status;           /* 0: measured; ERROR_* */
-    uint32_t first, n;    /* into samples */
+    double us;            /* when measured */
+    double at_ms;         /* when, since its recording began */
+    uint32_t first, n;    /* into samples; n 0: it varies as others do */
+    uint32_t each;        /* samples of a block; 0: all are one */
     uint64_t variant;     /* of a failure: replay_variant_hash; 0: not known */
     struct rejection why; /* of a failure */
+};
+
+struct landscape_variant {
+    uint64_t hash; /* replay_variant_hash */
+    double compile_ms;
+};
+
+/* The reference kernel's turn between others: what clocks and temperature did. */
+struct landscape_turn {
+    uint32_t problem;
+    double at_ms, slow; /* slow: its time over the median of its times */
 };
 
 enum fault_kind {
@@ -81,7 +109,7 @@ struct fault {
 struct landscape {
     struct device_info info;
     char note[256];
-    double compile_ms;
+    double compile_ms; /* of variants that are not listed */
     uint32_t n_problems;
     char (*problems)[512];   /* owned; canonical text, cut */
     struct problem *problem; /* owned; n_problems of them */
@@ -89,15 +117,21 @@ struct landscape {
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_failed;
     uint32_t *failed; /* owned; the entries that have a variant */
+    uint32_t n_often;
+    uint32_t *often; /* owned; the entries that were measured in blocks */
     uint32_t n_samples;
     double *samples; /* owned */
+    uint32_t n_variants;
+    struct landscape_variant *variants; /* owned; by hash */
+    uint32_t n_turns;
+    struct landscape_turn *turns; /* owned; by problem, then time */
     bool synthetic;
     uint64_t seed;
     double noise, spread;
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */
-    uint32_t room_problems, room_entries, room_samples, room_faults;
+    uint32_t room_problems, room_entries, room_samples, room_faults, room_variants, room_turns;
 };
 
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */
@@ -113,8 +147,26 @@ const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_
 /* A recorded failure of this status for a variant, or NULL. */
 const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,
                                                 int status);
+/* Milliseconds that compiling a variant took. */
+double landscape_compile_ms(const struct landscape *l, uint64_t variant);
 uint64_t replay_config_hash(const struct record *config);
 uint64_t replay_variant_hash(const struct variant *v);
+
+/* noise.c */
+struct noise { /* of one call */
+    const struct landscape *landscape;
+    double scale;        /* times a sample of the block; or the time itself */
+    const double *block; /* borrowed */
+    uint32_t n;
+};
+/* How slow the n turns say that things were. */
+double landscape_slow(const struct landscape_turn *turns, uint32_t n, double at_ms);
+/* The same for the virtual clock of a run. */
+double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms);
+void noise_visit(const struct landscape *l, const struct landscape_entry *e, uint64_t *state,
+                 struct noise *out);
+double noise_draw(const struct noise *v, uint64_t *state); /* microseconds */
+double noise_gauss(uint64_t *state);
 
 /* faults.c */
 int fault_read(struct fault *f, const struct wire_obj *line, struct error *err);

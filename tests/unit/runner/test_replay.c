@@ -130,7 +130,7 @@ static void test_bad_files(void **state)
     } cases[] = {
         {"", "is empty"},
         {"{}\n", "\"gemmd_landscape\": 1"},
-        {"{\"gemmd_landscape\": 2}\n", "line 1: the first line"},
+        {"{\"gemmd_landscape\": 3}\n", "line 1: the first line"},
         {"{\"gemmd_landscape\": 1, \"device\": {\"kind\": \"abacus\"}}\n", "\"abacus\""},
         {"{\"gemmd_landscape\": 1, \"device\": {\"kindd\": \"cpu\"}}\n", "kindd"},
         {HEADER ENTRY_A, "line 2: a config must stand below its problem"},

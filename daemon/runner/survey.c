@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/runner/cache_dir.h"
+#include "daemon/runner/stats.h"
+#include "daemon/runner/survey.h"
+
+enum { SEED = 1, WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, PREPARE_S = 120, LOOKS = 3, SPARE_CORES = 2 };
+static const double LOOK_MS = 500, GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2;
+
+double survey_clock(const struct survey *s)
+{
+    return s->device->ops->clock_ms(s->device);
+}
+
+/* ---- compiling ------------------------------------------------------------------------------- */
+
+static int want(struct survey *s, const struct record *config, struct survey_item *out,
+                struct error *err)
+{
+    char hash[HASH_HEX];
+    int r = s->target->variant(&s->problem, config, s->device->info.arch, &out->variant, err);
+    if (r) {
+        return r;
+    }
+    variant_hash(&out->variant, s->compiler->ops->version(s->compiler), hash);
+    return builds_want(s->builds, &out->variant, hash, NULL, 0, &out->build, err);
+}
+
+int survey_want(struct survey *s, const struct survey_variant *v, struct survey_item *out,
+                struct error *err)
+{
+    struct record config;
+    *out = (struct survey_item){.of = v};
+    space_config(&s->space, v->first, &config);
+    return want(s, &config, out, err);
+}
+
+void survey_wait(struct survey *s)
+{
+    struct pollfd f = {.fd = builds_fd(s->builds), .events = POLLIN};
+    struct build *longest;
+    poll(&f, 1, WAIT_MS);
+    int64_t ms = builds_longest(s->builds, &longest);
+    if (ms > COMPILE_LIMIT_MS) {
+        builds_give_up(s->builds, longest, ms);
+    }
+}
+
+/* ---- timing ---------------------------------------------------------------------------------- */
+
+int survey_time(struct survey *s, struct kernel *k, const struct record *config, uint32_t warmup,
+                uint32_t wanted, double stop_us, double *us, uint32_t *n, struct error *err)
+{
+    const struct timing t = {.warmup = warmup,
+                             .samples = wanted,
+                             .stop_after_us = isfinite(stop_us) ? stop_us : 0,
+                             .gap_ms = s->gap_ms};
+    uint32_t got = 0;
+    int r = s->device->ops->time(s->device, s->prepared, k, config, &t, us + *n, &got, err);
+    *n += got;
+    return r ? r : got ? 0 : error_set(err, ERROR_INTERNAL, "the device gave no samples");
+}
+
+int survey_look(struct survey *s, struct error *err)
+{
+    double us[LOOKS];
+    uint32_t n = 0;
+    double now = survey_clock(s);
+    if (now - s->looked_ms < LOOK_MS) {
+        return 0;
+    }
+    s->looked_ms = now;
+    if (!s->order->quiet) {
+        fprintf(stderr, "\r%u of %u variants, %u points, best %.1f us, reference %.1f us, %.0f s ",
+                s->done, s->n_variants, s->points, s->best_us, s->reference_us,
+                (now - s->began_ms) / 1e3);
+    }
+    int r = survey_time(s, s->yardstick, &s->reference, 0, LOOKS, 0, us, &n, err);
+    return r ? r : survey_write_reference(s, us, n, err);
+}
+
+/* The reference kernel, loaded for good, and its time; the gap is as long as a launch, so that the
+ * device idles half of the time and its power is not what is measured. */
+static int open_yardstick(struct survey *s, struct error *err)
+{
+    struct survey_item it = {0};
+    struct rejection why = {0};
+    double us[SAMPLES_MAX];
+    uint32_t n = 0;
+    int r = want(s, &s->reference, &it, err);
+    if (r) {
+        return r;
+    }
+    while (builds_collect(s->builds), it.build->state == BUILD_PENDING) {
+        survey_wait(s);
+    }
+    r = it.build->state == BUILD_FAILED
+            ? error_set(err, it.build->error.code, "the reference: %s", it.build->error.text)
+            : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
+                                   err);
+    builds_release(s->builds, it.build);
+    r = r ? r : survey_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
+    s->reference_us = r ? NAN : stats_median(us, n);
+    if (strcmp(s->device->info.kind, "cuda") == 0) {
+        s->gap_ms = fmin(fmax(s->reference_us / 1e3, GAP_LEAST_MS), GAP_MOST_MS);
+    }
+    return r;
+}
+
+/* ---- the mode -------------------------------------------------------------------------------- */
+
+static int find_problem(struct survey *s, struct error *err)
+{
+    int r = problem_parse(&s->problem, s->order->problem, err);
+    s->family = r ? NULL : family_of_problem(&s->problem);
+    if (r == 0 && !s->family) {
+        r = error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s",
+                      s->problem.op_name);
+    }
+    return r ? r
+             : family_target_choose(s->family, &s->problem, &s->device->info, s->order->target,
+                                    &s->target, err);
+}
+
+static int open_all(struct survey *s, struct error *err)
+{
+    const struct survey_order *o = s->order;
+    int r = cache_dir_find(o->cache_dir, s->cache_dir, err);
+    r = r ? r : device_open(o->device, &s->device, err);
+    r = r ? r : compiler_open(o->device, &s->compiler, err);
+    if (r) {
+        return r;
+    }
+    unsigned threads = cache_dir_threads(o->threads);
+    bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
+    const struct builds_setup setup = {.compiler = s->compiler,
+                                       .cache_dir = s->cache_dir,
+                                       .threads = spare ? threads - SPARE_CORES : threads,
+                                       .note_fd = -1};
+    r = builds_new(&setup, &s->builds, err);
+    return r ? r : find_problem(s, err);
+}
+
+static int open_file(struct survey *s, const char *part, struct error *err)
+{
+    s->file = fopen(part, "we");
+    return s->file ? 0
+                   : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
+}
+
+static int close_file(struct survey *s, const char *part, struct error *err)
+{
+    bool bad = ferror(s->file), unflushed = fclose(s->file) != 0;
+    s->file = NULL;
+    if (bad || unflushed || rename(part, s->order->path) != 0) {
+        return error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
+    }
+    return 0;
+}
+
+/* All that is measured, into an open file. */
+static int measure_all(struct survey *s, struct error *err)
+{
+    int r = survey_write_header(s, err);
+    s->began_ms = survey_clock(s);
+    s->best_us = INFINITY;
+    r = r ? r : survey_walk(s, err);
+    r = r ? r : survey_finals(s, err);
+    return r ? r : survey_write_end(s, err);
+}
+
+static int survey_all(struct survey *s, struct error *err)
+{
+    char part[PATHS_MAX];
+    snprintf(part, sizeof(part), "%s.part", s->order->path);
+    int r = open_file(s, part, err);
+    r = r ? r : open_all(s, err);
+    r = r ? r : survey_plan(s, err);
+    alarm(PREPARE_S);
+    r = r ? r
+          : s->device->ops->prepare(s->device, s->family, &s->problem, SEED, &s->prepared, err);
+    r = r ? r : open_yardstick(s, err);
+    alarm(0);
+    r = r ? r : measure_all(s, err);
+    return r ? r : close_file(s, part, err);
+}
+
+int survey_run(const struct survey_order *o)
+{
+    static struct survey s; /* the process is one survey */
+    struct error err = ERROR_NULL;
+    s.order = o;
+    int r = survey_all(&s, &err);
+    if (!o->quiet) {
+        fputc('\n', stderr);
+    }
+    if (r) {
+        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+    } else {
+        printf("%s: %u points of %u in %u of %u variants, %u failed, best %.1f us, "
+               "reference %.1f us, %.1f s\n",
+               o->path, s.points, s.space.n, s.done, s.n_variants, s.failed, s.best_us,
+               s.reference_us, (survey_clock(&s) - s.began_ms) / 1e3);
+    }
+    fflush(NULL);
+    _exit(r ? 1 : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reading landscapes, inside: what file.c and table.c share. */
+#ifndef GEMMD_KERNELS_DEVICES_REPLAY_READER_H
+#define GEMMD_KERNELS_DEVICES_REPLAY_READER_H
+
+#include "kernels/devices/replay/replay.h"
+
+struct table; /* of a problem of format 2: tunables by index (table.c) */
+
+struct reader {
+    struct landscape *l;
+    struct table *table;  /* owned; of the last problem; NULL: it has none */
+    struct wire_doc *doc; /* owned */
+    struct wire_buf buf;
+    const char *path;
+    unsigned line;
+    bool faults_only; /* an overlay */
+};
+
+/* file.c: room for one more element of an array. */
+int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err);
+/* Status, reason, resource of a line: what a config or a variant failed with. */
+int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err);
+/* The hash of a config's variant; 0: this build has no kernels for the recorded device. */
+uint64_t reader_variant(const struct landscape *l, const struct problem *p,
+                        const struct record *config);
+/* A new entry of the last problem, which is returned; NULL: no memory. */
+struct landscape_entry *reader_entry(struct landscape *l, const struct record *config,
+                                     struct error *err);
+int reader_sample(struct landscape *l, double us, struct error *err);
+
+/* table.c: the lines of format 2 below a problem. */
+int table_begin(struct reader *r, const struct wire_obj *line, struct error *err);
+/* TABLE_NONE: it is none of these. */
+enum { TABLE_NONE = 1 };
+int table_read(struct reader *r, const struct wire_obj *line, struct error *err);
+/* After the last line of its problem: corrects times by what the reference did meanwhile. */
+int table_end(struct reader *r, struct error *err);
+
+#endif

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Records the exhaustive landscapes of a list of keys, for the replay device and for the evidence
+about searches (tests/data/README.md says what is in such a file).
+
+    record_landscapes.py --build build --out DIR [--device cuda:0] [--limit SECONDS]
+                         [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST]
+
+Rows of tests/data/shapes/moe.csv, with their layer's own permute; by default three models, gate_up,
+512 and 4096 tokens, three modes: 18 keys. Short ones go first. What is left of the time is shared
+out evenly over the keys that are left: one that has used up its share begins no more variants, once
+it has --variants of them. Kernels are compiled once for all keys (--cache-dir). A key that fails
+costs no other. Exit: 0 all recorded, 1 not all, 77 no GPU.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+SHAPES = ROOT / "tests" / "data" / "shapes" / "moe.csv"
+OVERHEAD_S = 5  # of a key: start, operands, the best measured again
+CLOCKS = ["clocks.sm", "clocks.mem", "temperature.gpu", "power.draw",
+          "clocks_throttle_reasons.active"]
+
+
+def problem_of(row):
+    own = {"gate_up": "permute_x=true", "down": "permute_y=true"}[row["layer"]]
+    sizes = " ".join(f"{k}={row[k]}" for k in ("M", "N", "K", "experts", "topk"))
+    return f"grouped_gemm mode={row['mode']} {sizes} {own}"
+
+
+def rows_of(options):
+    with SHAPES.open() as f:
+        rows = [r for r in csv.DictReader(f)
+                if r["model"] in options.models.split(",") and r["mode"] in options.modes.split(",")
+                and r["layer"] in options.layers.split(",")
+                and r["tokens"] in options.tokens.split(",")]
+    return sorted(rows, key=lambda r: float(r["floor_us"]))
+
+
+class Clocks:
+    """What the GPU's clocks do meanwhile, twice a second."""
+
+    def __init__(self, folder, index):
+        self.path = folder / "clocks"
+        self.began = time.monotonic()
+        self.file = self.path.open("w")
+        self.process = subprocess.Popen(
+            ["nvidia-smi", "-i", index, "-lms", "500", "--format=csv,noheader,nounits",
+             "--query-gpu=" + ",".join(CLOCKS)], stdout=self.file)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait()
+        self.file.close()
+        rows = [[w.strip() for w in line.split(",")] for line in self.path.read_text().splitlines()]
+        return {"every_ms": 500, "fields": CLOCKS, "rows": [r for r in rows if len(r) == len(CLOCKS)]}
+
+
+def record(options, row, cache, seconds, patience):
+    """The file, or None."""
+    name = "-".join(row[k] for k in ("model", "layer", "tokens", "mode"))
+    path = options.out / f"{name}.jsonl"
+    command = [options.build / "daemon" / "runner" / "gemmd-runner", "--landscape", path, "--device",
+               options.device, "--cache-dir", cache, "--seconds", str(max(int(seconds), 0)),
+               "--variants", str(options.variants), "--settings", str(options.settings),
+               "--finals", str(options.finals), "--note", options.note, "--quiet"]
+    if options.target:
+        command += ["--target", options.target]
+    clocks = None
+    if options.device.startswith("cuda"):
+        clocks = Clocks(cache, options.device.partition(":")[2] or "0")
+    began = time.monotonic()
+    try:
+        result = subprocess.run([*map(str, command), problem_of(row)], capture_output=True,
+                                text=True, timeout=patience)
+        words, code = (result.stdout + result.stderr).strip(), result.returncode
+    except subprocess.TimeoutExpired:
+        words, code = f"not done in {patience:.0f} s", 1
+    finally:
+        watched = clocks.end() if clocks else None
+    print(f"{name}: {words} ({time.monotonic() - began:.1f} s in all)", flush=True)
+    if code:
+        return None
+    if watched:
+        with path.open("a") as f:
+            f.write(json.dumps({"clocks": watched}, separators=(",", ":")) + "\n")
+    return path
+
+
+def record_all(options, rows, cache):
+    end = time.monotonic() + options.limit
+    done = []
+    for i, row in enumerate(rows):
+        left = end - time.monotonic()
+        if left < OVERHEAD_S:
+            print(f"the time is up: {len(rows) - i} keys are left out")
+            break
+        share = left / (len(rows) - i) - OVERHEAD_S
+        done.append(record(options, row, cache, share, left))
+    return [path for path in done if path]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--target", default="hopper", help="'': the device's own choice")
+    parser.add_argument("--models", default="qwen3-30b-a3b,mixtral-8x7b,llama4-scout")
+    parser.add_argument("--layers", default="gate_up")
+    parser.add_argument("--tokens", default="512,4096")
+    parser.add_argument("--modes", default="forward,dX,dW")
+    parser.add_argument("--limit", type=float, default=500, help="seconds, for all keys")
+    parser.add_argument("--variants", type=int, default=250, help="of a key, at least")
+    parser.add_argument("--settings", type=int, default=0, help="of a variant, at most; 0: all")
+    parser.add_argument("--finals", type=int, default=50)
+    parser.add_argument("--note", default="tests/gpu/record_landscapes.py")
+    parser.add_argument("--cache-dir", type=pathlib.Path, help="a temporary one by default")
+    options = parser.parse_args()
+    if options.device.startswith("cuda") and (
+            not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"]).returncode):
+        print("record_landscapes: SKIP, no GPU on this machine")
+        return 77
+    options.out.mkdir(parents=True, exist_ok=True)
+    rows = rows_of(options)
+    with tempfile.TemporaryDirectory(prefix="gemmd-modules-") as folder:
+        cache = options.cache_dir or pathlib.Path(folder)
+        cache.mkdir(parents=True, exist_ok=True)
+        done = record_all(options, rows, cache)
+    size = sum(path.stat().st_size for path in done)
+    print(f"{len(done)} of {len(rows)} keys, {size / 1024:.0f} KiB")
+    return 0 if len(done) == len(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
