@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "client/ask.h"
 #include "kernels/family.h"
+#include "proto/limits.h"
 
 /* Sizes of the first release: callers' structs are at least this large. */
 enum {
-    PROBLEM_SIZE_MIN = sizeof(struct gemmd_problem),
+    PROBLEM_SIZE_MIN = offsetof(struct gemmd_problem, rows_per_expert),
     QUERY_SIZE_MIN = offsetof(struct gemmd_query, target),
     OP_WORD_MAX = 128,
 };
@@ -49,6 +51,28 @@ static int read_struct(void *ours, size_t size, const void *theirs, size_t their
     return 0;
 }
 
+static int64_t count_experts(const struct gemmd_problem *p)
+{
+    return p->experts > 0 ? p->experts : 1;
+}
+
+static int check_rows(const struct gemmd_problem *p, struct error *err)
+{
+    if (!p->rows_per_expert || p->text) {
+        return 0;
+    }
+    if (p->routing) {
+        return error_set(err, ERROR_CONFLICT,
+                         "routing is \"%.40s\" and rows_per_expert is given: one of them says it",
+                         p->routing);
+    }
+    if (count_experts(p) > GEMM_EXPERTS_MAX) {
+        return error_set(err, ERROR_INVALID, "experts is %lld: at most %d are supported",
+                         (long long)p->experts, GEMM_EXPERTS_MAX);
+    }
+    return 0;
+}
+
 struct key_writer {
     uint8_t *out;
     size_t n, max;
@@ -71,6 +95,21 @@ static void put_text(struct key_writer *w, const char *text, const char *fallbac
     put_bytes(w, s, strlen(s) + 1);
 }
 
+/* "rows" is no profile's name, so rows and texts do not mix. */
+static void put_routing(struct key_writer *w, const struct gemmd_problem *p)
+{
+    if (!p->rows_per_expert) {
+        put_text(w, p->routing, "uniform");
+        return;
+    }
+    put_text(w, "rows", "");
+    for (int64_t e = 0; e < count_experts(p) && !w->full; e++) {
+        int32_t rows = (int32_t)p->rows_per_expert[e];
+        w->full = rows != p->rows_per_expert[e];
+        put_bytes(w, &rows, sizeof(rows));
+    }
+}
+
 /* The same for the same words of the caller: two spellings of one problem are two entries. A text's
  * only zero is its last byte, the numbers' first eight bytes hold one: the forms do not mix. */
 static void make_key(struct ask *a)
@@ -91,7 +130,7 @@ static void make_key(struct ask *a)
         put_text(&w, p->mode, "forward");
         put_text(&w, p->dtype_in, "bf16");
         put_text(&w, p->dtype_out, "");
-        put_text(&w, p->routing, "uniform");
+        put_routing(&w, p);
     }
     a->key_len = w.full ? 0 : w.n;
 }
@@ -104,6 +143,7 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
     int r =
         read_struct(&a->problem, sizeof(a->problem), p, p->size, PROBLEM_SIZE_MIN, "problem", err);
+    r = r ? r : check_rows(&a->problem, err);
     if (r) {
         return r;
     }
@@ -232,11 +272,26 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
     return 0;
 }
 
+/* "rows:5,0,3" */
+static void format_rows(const struct gemmd_problem *p, char out[RECORD_TEXT_MAX])
+{
+    size_t n = (size_t)snprintf(out, RECORD_TEXT_MAX, "rows:");
+    for (int64_t e = 0; e < count_experts(p) && n < RECORD_TEXT_MAX; e++) {
+        n += (size_t)snprintf(out + n, RECORD_TEXT_MAX - n, e ? ",%lld" : "%lld",
+                              (long long)p->rows_per_expert[e]);
+    }
+}
+
 enum { PROBLEM_FIELDS = 14 };
 
-/* Sizes are always sent: a missing one then has the same sentence as a bad one. */
-static void problem_fields(const struct gemmd_problem *p, struct field out[PROBLEM_FIELDS])
+/* Sizes are always sent: a missing one then has the same sentence as a bad one. `rows` is where the
+ * text of rows_per_expert goes. */
+static void problem_fields(const struct gemmd_problem *p, char rows[RECORD_TEXT_MAX],
+                           struct field out[PROBLEM_FIELDS])
 {
+    if (p->rows_per_expert) {
+        format_rows(p, rows);
+    }
     const struct field fields[PROBLEM_FIELDS] = {
         {"op", FIELD_TEXT, .text = "grouped_gemm"},
         {"mode", FIELD_TEXT, .text = p->mode ? p->mode : "forward"},
@@ -251,7 +306,7 @@ static void problem_fields(const struct gemmd_problem *p, struct field out[PROBL
         {"permute_y", FIELD_FLAG, .integer = p->permute_y},
         {"fuse_mul_post", FIELD_FLAG, .integer = p->fuse_mul_post},
         {"accumulate", FIELD_FLAG, .integer = p->accumulate},
-        {"routing", FIELD_TEXT, .text = p->routing},
+        {"routing", FIELD_TEXT, .text = p->rows_per_expert ? rows : p->routing},
     };
     memcpy(out, fields, sizeof(fields));
 }
@@ -262,7 +317,8 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
         return pack_text(b, p->text, err);
     }
     struct field fields[PROBLEM_FIELDS];
-    problem_fields(p, fields);
+    char rows[RECORD_TEXT_MAX];
+    problem_fields(p, rows, fields);
     wire_put_map(b, count_given(fields, PROBLEM_FIELDS));
     return put_given(b, fields, PROBLEM_FIELDS, err);
 }
@@ -308,7 +364,8 @@ static int read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], stru
         return split_text(p->text, op, out, err);
     }
     struct field fields[PROBLEM_FIELDS];
-    problem_fields(p, fields);
+    char rows[RECORD_TEXT_MAX];
+    problem_fields(p, rows, fields);
     strcpy(op, fields[0].text);
     record_init(out);
     int r = 0;

@@ -124,13 +124,16 @@ struct gemmd_problem {
     int64_t m, n, k;
     int64_t experts, topk; /* 0: 1 */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
-    const char *routing;   /* NULL: "uniform" */
+    const char *routing;   /* "uniform" (NULL) | "zipf:<s>": expert e is chosen with weight
+                              (e + 1)^-s | "rows:<a>,<b>,...": see rows_per_expert */
     const char *text;      /* when not NULL: the whole problem in text form ("grouped_gemm M=...",
-                              or "custom:<name> ..."), and the fields above are not read */
+                              or "custom:<name> ..."), and the other fields are not read */
+    const int64_t *rows_per_expert; /* [experts], m in all: routing as it was measured, instead of
+                              `routing`; NULL: that says it */
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
     {sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,      \
-     false, NULL, NULL}
+     false, NULL, NULL, NULL}
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@ _gemmctl() {
         export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
-        --fuse-mul-post --accumulate --dtype --out-dtype --routing --op --shapes --model --layer
+        --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --model --layer
         --permutes"
     local search="--budget --budget-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
     local space="--restrict --space"
@@ -32,7 +32,7 @@ _gemmctl() {
     --what)
         COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
         return ;;
-    --socket|--shapes|--space|--configs|--output|--to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
+    --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac
     if [ "$COMP_CWORD" -eq 1 ] || [ "${COMP_WORDS[1]}" = help ]; then
         COMPREPLY=($(compgen -W "$commands" -- "$cur"))

@@ -38,7 +38,7 @@ struct cache_entry {
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
     uint8_t id[16];        /* the key's id, binary */
     float atol, rtol;      /* verified with */
-    float dims[CACHE_DIMS];/* log2 of the integer fields in order; unused: 0 */
+    float dims[CACHE_DIMS];/* log2 of the integer fields, and op->place of texts, in order */
     uint32_t key_len, own_len;
     uint8_t rank;          /* enum cache_rank */
     bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
@@ -83,7 +83,7 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
                   struct problem *out, struct error *err);
 
 /* The buckets with an exact answer that are most like `bucket`, nearest first: equal in everything
- * but integer fields, at most max, never the key itself. Returns how many. */
+ * but integer fields and texts that have a place (op->place), at most max, never the key itself. Returns how many. */
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[]);
 /* Everything is durable now: flips `saved` where it was false. */

@@ -111,7 +111,12 @@ uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
         if (v.type == VALUE_INT && n < CACHE_DIMS) {
             dims[n++] = (float)log2((double)(v.integer > 0 ? v.integer : 0) + 1);
         } else if (v.type == VALUE_TEXT) {
-            part ^= hash64(v.text, strlen(v.text));
+            double place = bucket->op->place ? bucket->op->place(bucket, f->name) : NAN;
+            if (isfinite(place) && n < CACHE_DIMS) {
+                dims[n++] = (float)place;
+            } else {
+                part ^= hash64(v.text, strlen(v.text));
+            }
         } else if (v.type == VALUE_BOOL) {
             part += v.flag;
         } else {

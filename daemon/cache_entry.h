@@ -13,7 +13,7 @@ static inline const uint8_t *entry_key(const struct cache_entry *e)
 struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct problem *bucket,
                               const struct answer *a, struct error *err);
 void entry_free(struct cache *c, struct cache_entry *e);
-/* What must be equal for `near`, as a hash; and log2 of the integer fields. */
+/* What must be equal for `near`, as a hash; and where it stands otherwise. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
 
 #endif

@@ -50,7 +50,8 @@ static void unmeasured(const struct asked *q, struct answer *a, const char *tier
     a->floor_us = floor > 0 ? floor : NAN;
 }
 
-/* "M=4096 N=512": the integer fields in which two buckets differ, as the other has them. */
+/* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has them;
+ * long lists of rows are cut. */
 static void difference(const struct problem *mine, const struct problem *other, char *out,
                        size_t size)
 {
@@ -58,10 +59,11 @@ static void difference(const struct problem *mine, const struct problem *other, 
     out[0] = 0;
     for (size_t i = 0; i < other->fields.n; i++) {
         const char *name = other->fields.fields[i].name;
-        struct value v = record_at(&other->fields, i);
-        if (v.type == VALUE_INT && v.integer != record_int(&mine->fields, name, v.integer - 1) &&
-            n < size) {
-            n += (size_t)snprintf(out + n, size - n, " %s=%lld", name, (long long)v.integer);
+        struct value v = record_at(&other->fields, i), own;
+        char text[24];
+        if (record_get(&mine->fields, name, &own) && !value_equal(&own, &v) && n < size) {
+            value_format(&v, text, sizeof(text));
+            n += (size_t)snprintf(out + n, size - n, " %s=%s", name, text);
         }
     }
 }

@@ -45,6 +45,10 @@ struct op {
     int (*check)(struct problem *p, struct error *err);
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
+    /* Of a text field whose values can be more or less alike (a routing profile): its place on a
+     * line, on the scale of log2 of a size. NAN, or no such function: problems with another text are
+     * no neighbours. */
+    double (*place)(const struct problem *p, const char *field);
 };
 
 struct problem {

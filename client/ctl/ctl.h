@@ -4,7 +4,8 @@
  *
  *   main.c       the list of commands
  *   ctl.c        options of every command, connecting, exit codes
- *   problems.c   options that say which problems; shapes.c reads them from a table
+ *   problems.c   options that say which problems; shapes.c reads them from a table, routing.c the
+ *                rows of each expert
  *   search.c     options that say how to search
  *   text.c       the one-line text of problems and configs, to JSON and back
  *   table.c      rows for people, or the same rows as JSON
@@ -81,6 +82,9 @@ enum { PROBLEM_LISTS = 9 };
 struct problems {
     char *lists[PROBLEM_LISTS]; /* borrowed from argv: "16,32,64" */
     const char *op, *routing, *shapes, *model, *layer, *permutes;
+    const char *rows_per_expert;
+    char *profile;                  /* owned: "rows:..." of it */
+    char sum[24], experts[24];      /* what M and experts are by it */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     char *words; /* owned: the arguments that are no options */
     json_t *all; /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
@@ -106,6 +110,9 @@ struct shapes_filter {
     bool own_permutes;
 };
 json_t *shapes_read(const char *path, const struct shapes_filter *f);
+/* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
+ * USAGE after the sentence. */
+int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
 /* Whether a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
 

@@ -19,6 +19,7 @@ enum {
     KEY_FUSE,
     KEY_ACCUMULATE,
     KEY_ROUTING,
+    KEY_ROWS,
     KEY_SHAPES,
     KEY_MODEL,
     KEY_LAYER,
@@ -63,6 +64,10 @@ static const struct argp_option options[] = {
     {"dtype", KEY_LIST + DTYPE, "LIST", 0, "bf16 (default), fp16, fp32", 0},
     {"out-dtype", KEY_LIST + OUT_DTYPE, "LIST", 0, "default: as --dtype", 0},
     {"routing", KEY_ROUTING, "PROFILE", 0, "uniform (default), zipf:<s>, rows:<a>,<b>,...", 0},
+    {"rows-per-expert", KEY_ROWS, "LIST|FILE", 0,
+     "routing as it was measured: rows of each expert, 5,0,3 or a file of numbers; --m and --experts "
+     "follow from it",
+     0},
     {"op", KEY_OP, "OP", 0, "grouped_gemm (default), gemm, custom:<name>", 0},
     {"shapes", KEY_SHAPES, "FILE", 0,
      "a CSV file with columns model,layer,tokens,mode,experts,topk,M,N,K; --model, --layer, "
@@ -116,6 +121,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_ROUTING:
         p->routing = arg;
+        break;
+    case KEY_ROWS:
+        p->rows_per_expert = arg;
         break;
     case KEY_SHAPES:
         p->shapes = arg;
@@ -204,8 +212,8 @@ static json_t *common_fields(const struct problems *p)
             json_object_set_new(j, flags[i].name, json_true());
         }
     }
-    if (p->routing) {
-        json_object_set_new(j, "routing", json_string(p->routing));
+    if (p->routing || p->profile) {
+        json_object_set_new(j, "routing", json_string(p->profile ? p->profile : p->routing));
     }
     return j;
 }
@@ -326,10 +334,34 @@ static int add_shapes(struct problems *p)
     return DONE;
 }
 
+/* What --rows-per-expert says of the sizes, where no other option does. */
+static int take_rows(struct problems *p)
+{
+    long long experts, sum;
+    if (!p->rows_per_expert) {
+        return DONE;
+    }
+    if (p->routing) {
+        return ctl_usage("--routing and --rows-per-expert are both given: one of them says it");
+    }
+    int code = routing_of_rows(p->rows_per_expert, &p->profile, &experts, &sum);
+    if (code == DONE && !p->shapes && !p->words) {
+        snprintf(p->experts, sizeof(p->experts), "%lld", experts);
+        snprintf(p->sum, sizeof(p->sum), "%lld", sum);
+        p->lists[EXPERTS] = p->lists[EXPERTS] ? p->lists[EXPERTS] : p->experts;
+        p->lists[M] = p->lists[M] || p->lists[TOKENS] ? p->lists[M] : p->sum;
+    }
+    return code;
+}
+
 int problems_make(struct problems *p)
 {
     p->all = json_array();
-    bool lists = false;
+    int code = take_rows(p);
+    if (code) {
+        return code;
+    }
+    bool lists = p->rows_per_expert != NULL;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         lists = lists || p->lists[i];
     }
@@ -346,7 +378,7 @@ int problems_make(struct problems *p)
     if (p->shapes) {
         return add_shapes(p);
     }
-    int code = check_lists(p);
+    code = check_lists(p);
     return code ? code : add_combinations(p);
 }
 
@@ -384,7 +416,7 @@ void problems_set(struct problems *p, const char *option, char *list)
 
 const char *problems_only_modes(const struct problems *p)
 {
-    bool other = p->op || p->routing || p->shapes || p->model || p->layer || p->permutes ||
+    bool other = p->op || p->routing || p->rows_per_expert || p->shapes || p->model || p->layer || p->permutes ||
                  p->permute_x || p->permute_y || p->fuse_mul_post || p->accumulate || p->words;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         other = other || (i != MODE && p->lists[i]);
@@ -414,5 +446,6 @@ json_t *problems_key_or_one(struct problems *p, int *code)
 void problems_deinit(struct problems *p)
 {
     free(p->words);
+    free(p->profile);
     json_decref(p->all);
 }

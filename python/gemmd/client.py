@@ -9,7 +9,7 @@ import contextlib
 import os
 import threading
 import weakref
-from ctypes import byref, c_int, c_size_t, c_void_p, sizeof
+from ctypes import byref, c_int, c_int64, c_size_t, c_void_p, sizeof
 
 from gemmd import ffi
 from gemmd.errors import GemmdError, make_error
@@ -54,6 +54,11 @@ def make_problem(problem=None, **fields):
     out = ffi.Problem(size=sizeof(ffi.Problem))
     for name in problem.__dataclass_fields__:
         value = getattr(problem, name)
+        if name == "rows_per_expert" and value is not None:
+            if len(value) != problem.experts:
+                raise ValueError(f"rows_per_expert has {len(value)} numbers, and experts is "
+                                 f"{problem.experts}")
+            value = (c_int64 * len(value))(*value)
         setattr(out, name, to_bytes(value) if isinstance(value, str) else value)
     return out
 

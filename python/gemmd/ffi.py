@@ -42,7 +42,8 @@ class Problem(Structure):
                 ("dtype_out", c_char_p), ("m", c_int64), ("n", c_int64), ("k", c_int64),
                 ("experts", c_int64), ("topk", c_int64), ("permute_x", c_bool),
                 ("permute_y", c_bool), ("fuse_mul_post", c_bool), ("accumulate", c_bool),
-                ("routing", c_char_p), ("text", c_char_p)]
+                ("routing", c_char_p), ("text", c_char_p),
+                ("rows_per_expert", POINTER(c_int64))]
 
 
 class Progress(Structure):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gemmd answers, typed. Times are in microseconds; what is not known is None."""
 from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional, Union
+from typing import Dict, List, Optional, Sequence, Union
 
 Value = Union[bool, int, float, str]
 
@@ -23,8 +23,9 @@ class Problem:
     permute_y: bool = False
     fuse_mul_post: bool = False
     accumulate: bool = False
-    routing: Optional[str] = None  # "uniform"
+    routing: Optional[str] = None  # "uniform" | "zipf:<s>"
     text: Optional[str] = None
+    rows_per_expert: Optional[Sequence[int]] = None  # as measured: one each, m in all
 
     def to_dict(self) -> Dict[str, object]:
         return asdict(self)

@@ -131,7 +131,7 @@ def test_in_words(known):
                   "fits today's kernels", "synthetic 1", "nothing\n"):
         assert words in out, out
     out = known.ctl("why", *args, "--routing", "zipf:1").stdout
-    assert "differs: routing zipf:1.0, known is uniform" in out
+    assert "differs: routing zipf:1.0, known is uniform" in out and "tier         near" in out
     assert "gemmctl tune 'grouped_gemm K=256 M=500" in out and "not measured" in out
     out = known.ctl("why", *args, "--atol", 1e-4).stdout
     assert "gemmctl get 'grouped_gemm" in out and "--atol 0.0001" in out

@@ -92,6 +92,9 @@ size_t routing_format(const struct routing *r, int64_t experts, char *out, size_
 void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
 /* The same, spread around the expectation as draws are: some experts have more rows, some less. */
 void grouped_gemm_typical_rows(const struct grouped_gemm_problem *v, int64_t rows[]);
+/* log2 of how many times more rows the expert of an average row has than an average expert: 0 for
+ * uniform routing, log2(experts) when one has all. */
+double grouped_gemm_unevenness(const struct grouped_gemm_problem *v);
 
 /* ---- workload.c ------------------------------------------------------------------------------ */
 

@@ -4,6 +4,7 @@
  * rounded into buckets. Nothing here depends on a device: what a kernel cannot do is for the
  * target's check() to say.
  */
+#include <math.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -203,10 +204,24 @@ static void bucket(struct problem *p, enum bucket_scheme scheme)
     }
 }
 
+/* ---- neighbours ------------------------------------------------------------------------------ */
+
+/* Routings are alike when they are as uneven: kernels feel how full the experts' tiles are. */
+static double place(const struct problem *p, const char *field)
+{
+    struct grouped_gemm_problem v;
+    if (strcmp(field, "routing") != 0) {
+        return NAN;
+    }
+    grouped_gemm_view(p, &v);
+    return grouped_gemm_unevenness(&v);
+}
+
 const struct op grouped_gemm_op = {
     .name = "grouped_gemm",
     .fields = fields,
     .n_fields = sizeof(fields) / sizeof(fields[0]),
     .check = check,
     .bucket = bucket,
+    .place = place,
 };

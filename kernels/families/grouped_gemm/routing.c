@@ -169,6 +169,21 @@ void grouped_gemm_expected_rows(const struct grouped_gemm_problem *v, int64_t ro
     }
 }
 
+double grouped_gemm_unevenness(const struct grouped_gemm_problem *v)
+{
+    int64_t rows[GEMM_EXPERTS_MAX];
+    double squares = 0;
+    if (strcmp(v->routing, "uniform") == 0) {
+        return 0; /* nearly every problem */
+    }
+    grouped_gemm_expected_rows(v, rows);
+    for (int64_t e = 0; e < v->experts; e++) {
+        const double share = (double)rows[e] / (double)v->m;
+        squares += share * share;
+    }
+    return fmax(0, log2(squares * (double)v->experts));
+}
+
 /* The standard normal deviate below which a part u lies; within 5e-4 (Abramowitz and Stegun,
  * 26.2.23). */
 static double normal_quantile(double u)

@@ -196,6 +196,54 @@ static void test_full_query(void **state)
     fake_stop(f);
 }
 
+static void test_rows_per_expert(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    int64_t rows[3] = {60, 0, 4};
+    p.experts = 3;
+    p.rows_per_expert = rows;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    assert_non_null(strstr(script.seen, "\"experts\":3,\"topk\":1,\"routing\":\"rows:60,0,4\"}"));
+    int asked = f->requests;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    assert_true(a.local); /* the same rows: the table has it */
+    assert_int_equal(f->requests, asked);
+    rows[0] = 59;
+    rows[1] = 1;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    assert_false(a.local);
+    p.routing = "uniform";
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_CONFLICT);
+    assert_non_null(strstr(e.text, "rows_per_expert"));
+    p.routing = NULL;
+    p.experts = 100000;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* A caller compiled before there was rows_per_expert: its struct ends before it. */
+static void test_problem_of_the_first_release(void **state)
+{
+    struct fake *f = *state;
+    fake_start(f);
+    struct gemmd *g = open_to(f, false);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    p.size = offsetof(struct gemmd_problem, rows_per_expert);
+    p.rows_per_expert = (const int64_t *)1; /* not theirs: must not be read */
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    assert_null(strstr(script.seen, "routing"));
+    gemmd_close(g);
+    fake_stop(f);
+}
+
 static void test_text_problem(void **state)
 {
     struct fake *f = *state;
@@ -765,6 +813,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_plain_problem),
         TEST(test_full_query),
+        TEST(test_rows_per_expert),
+        TEST(test_problem_of_the_first_release),
         TEST(test_text_problem),
         TEST(test_deadline_is_handed_on),
         TEST(test_put),

@@ -223,6 +223,22 @@ static void near_is_nearest_of_the_same_kind(void **state)
     assert_int_equal(near[0]->generation, 2);
 }
 
+/* Another routing is as far as it is more or less even; another type is no neighbour at all. */
+static void near_of_another_routing(void **state)
+{
+    struct fixture *f = *state;
+    struct cache_entry *near[4];
+    put(f, GEMM "M=256", 1, CACHE_SERVES);
+    put(f, GEMM "M=256 routing=zipf:2", 2, CACHE_SERVES);
+    put(f, GEMM "M=256 routing=zipf:1.2 dtype_in=fp16", 3, CACHE_SERVES);
+    assert_null(find(f, GEMM "M=256 routing=zipf:1.9"));
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 2);
+    assert_int_equal(near[0]->generation, 2);
+    assert_null(find(f, GEMM "M=256 routing=\"rows:32,32,32,32,32,32,31,33\""));
+    assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 2);
+    assert_int_equal(near[0]->generation, 1);
+}
+
 static void tolerances(void **state)
 {
     struct fixture *f = *state;
@@ -387,6 +403,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(many_keys_come_and_go, setup, teardown),
         cmocka_unit_test_setup_teardown(by_the_beginning_of_an_id, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
+        cmocka_unit_test_setup_teardown(near_of_another_routing, setup, teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The op grouped_gemm: what is accepted, what is refused with which sentence, and buckets. */
+#include <math.h>
+
 #include "tests/unit/kernels/common.h"
 
 #define BASE "grouped_gemm mode=forward M=1024 N=768 K=2048 experts=128 topk=8 "
@@ -112,6 +114,90 @@ static void test_routing(void **state)
            "rows of expert 1");
 }
 
+/* Keys are found by their bytes on other machines and in later releases; made with another MessagePack
+ * and another xxHash (Python's). The first is what it was before routing could be said. */
+static void test_routing_in_keys(void **state)
+{
+    (void)state;
+    static const char class[] = "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700";
+    static const struct {
+        const char *problem, *id;
+        size_t bytes;
+    } golden[] = {
+        {"topk=8 mode=forward M=32768 N=1536 K=2048 experts=128 permute_x=true",
+         "a2ab90a87686bb08d7bad5c51c8e4b0d", 274},
+        {"topk=8 mode=forward M=32768 N=1536 K=2048 experts=128 permute_x=true routing=uniform",
+         "a2ab90a87686bb08d7bad5c51c8e4b0d", 274},
+        {"mode=dX M=512 N=64 K=128 experts=4 topk=2 routing=zipf:1.20",
+         "f459ef41200ebbbaf1333d03f9217b14", 266},
+        {"mode=dX M=512 N=64 K=128 experts=4 topk=2 routing=zipf:1",
+         "7a059f039a44426d1a3e506cf6b2fcb0", 266},
+        {"mode=dW M=10 N=64 K=128 experts=4 topk=2 routing=\"rows:7,00,+3,0\"",
+         "74a734e9aa2a7124c6d6ca980f8668da", 268},
+    };
+    for (size_t i = 0; i < sizeof(golden) / sizeof(golden[0]); i++) {
+        struct problem p;
+        struct key k;
+        char text[256];
+        snprintf(text, sizeof(text), "grouped_gemm %s", golden[i].problem);
+        problem_of(&p, text);
+        assert_int_equal(key_make(&k, &p, class, NULL), 0);
+        key_id(&k);
+        assert_string_equal(k.id, golden[i].id);
+        assert_int_equal(k.len, golden[i].bytes);
+    }
+}
+
+static void test_long_lists_in_keys(void **state)
+{
+    (void)state;
+    char text[2048] = "grouped_gemm mode=forward M=12300 N=64 K=128 experts=300 routing=\"rows:41";
+    struct problem p;
+    struct key k;
+    for (int e = 1; e < 300; e++) {
+        strcat(text, ",41");
+    }
+    problem_of(&p, strcat(text, "\""));
+    assert_int_equal(key_make(&k, &p, "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", NULL),
+                     0);
+    key_id(&k);
+    assert_string_equal(k.id, "c617ce10dbc0625cc89d02cc92c3f2e9");
+    assert_int_equal(k.len, 1171);
+}
+
+/* Where a profile stands among others: even ones at 0, one expert with all at log2(experts). */
+static void test_places(void **state)
+{
+    (void)state;
+#define ROUTED "grouped_gemm mode=dW M=64 N=8 K=8 experts=4 routing="
+    static const struct {
+        const char *problem;
+        double place;
+    } cases[] = {
+        {ROUTED "uniform", 0},
+        {ROUTED "zipf:0", 0},
+        {ROUTED "\"rows:16,16,16,16\"", 0},
+        {ROUTED "\"rows:0,64,0,0\"", 2},
+        {ROUTED "\"rows:32,32,0,0\"", 1},
+    };
+    struct problem p;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        problem_of(&p, cases[i].problem);
+        assert_true(fabs(p.op->place(&p, "routing") - cases[i].place) < 1e-9);
+        assert_true(isnan(p.op->place(&p, "mode")));
+    }
+    double before = 0;
+    for (int tenths = 5; tenths <= 80; tenths += 5) { /* steeper is more uneven */
+        char text[128];
+        snprintf(text, sizeof(text), ROUTED "zipf:%d.%d", tenths / 10, tenths % 10);
+        problem_of(&p, text);
+        double place = p.op->place(&p, "routing");
+        assert_true(place >= before && place <= 2);
+        before = place;
+    }
+    assert_true(before > 1.9);
+}
+
 static void expect_bucket(const char *text, enum bucket_scheme scheme, const char *expected)
 {
     struct problem p, q, e;
@@ -182,7 +268,8 @@ int main(void)
         cmocka_unit_test(test_defaults),       cmocka_unit_test(test_ranges),
         cmocka_unit_test(test_contradictions), cmocka_unit_test(test_permutes_everywhere),
         cmocka_unit_test(test_routing),        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_alias),
+        cmocka_unit_test(test_alias),          cmocka_unit_test(test_routing_in_keys),
+        cmocka_unit_test(test_long_lists_in_keys), cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }
