@@ -41,7 +41,7 @@ const struct cache_entry *closest_find(const struct cache *c, const struct key *
         if (!e || e->rank < CACHE_SERVES || e->hash == k->hash) {
             continue;
         }
-        struct nearness its = {key_differences(k->bytes, k->len, e->bytes, e->key_len),
+        struct nearness its = {key_differences(k->bytes, k->len, entry_key(e), e->key_len),
                                size_distance(dims, e->dims), e->hash};
         if (its.fields >= 0 && (!found || is_closer(&its, &best))) {
             best = its;

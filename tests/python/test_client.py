@@ -59,12 +59,12 @@ def test_many_at_once(cpu):
 def test_measured_rows_per_expert(cpu):
     base = dict(m=24, n=16, k=32, experts=4, dtype_in="fp32")
     with client(cpu) as g:
-        keys = [g.get(wait="cached", table=False, **base, **routing).key for routing in (
+        keys = [g.get({**base, **routing}, wait="cached", table=False).key for routing in (
             {"rows_per_expert": [20, 0, 1, 3]}, {"routing": "rows:20,0,1,3"},
             {"rows_per_expert": [0, 20, 1, 3]}, {})]
         many = g.get_many([{**base, "rows_per_expert": [20, 0, 1, 3]}] * 2, wait="cached")
         with pytest.raises(ValueError, match="3 numbers, and experts is 4"):
-            g.get(**base, rows_per_expert=[20, 0, 4])
+            g.get({**base, "rows_per_expert": [20, 0, 4]})
     assert keys[0] == keys[1] == many[0].key == many[1].key and len(set(keys)) == 3
 
 
