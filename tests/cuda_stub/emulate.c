@@ -148,19 +148,45 @@ static void count_poison(const void *params)
     }
 }
 
-static void collect(const void *params, uint32_t checks)
+struct row_error {
+    double max_error, difference, norm, excess;
+    int64_t worst;
+    double got, expected;
+};
+
+static double not_nan(double v)
+{
+    return isnan(v) ? (double)INFINITY : v;
+}
+
+static void compare_rows(const void *params, uint32_t checks)
 {
     const struct {
         const void *data;
         const int64_t *at;
-        float *out;
+        const double *expected;
+        struct row_error *out;
         uint64_t length;
+        double atol, rtol, grain;
         int dtype, reserved;
     } *p = params;
     for (uint32_t i = 0; i < checks; i++) {
+        struct row_error e = {.worst = (int64_t)p->length};
         for (uint64_t j = 0; j < p->length; j++) {
-            p->out[i * p->length + j] = decode(p->dtype, p->data, (uint64_t)p->at[i] + j);
+            double got = (double)decode(p->dtype, p->data, (uint64_t)p->at[i] + j);
+            double expected = p->expected[i * p->length + j], x = not_nan(fabs(got - expected));
+            double over = not_nan(x - (p->atol + p->rtol * fabs(expected)));
+            if (over > e.excess) {
+                e.excess = over;
+                e.worst = (int64_t)j;
+                e.got = got;
+                e.expected = expected;
+            }
+            e.max_error = fmax(e.max_error, x);
+            e.difference += fmax(x - p->grain, 0) * fmax(x - p->grain, 0);
+            e.norm += expected * expected;
         }
+        p->out[i] = e;
     }
 }
 
@@ -184,8 +210,8 @@ int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3
         fill(params);
     } else if (strcmp(entry, "cuda_count_poison") == 0) {
         count_poison(params);
-    } else if (strcmp(entry, "cuda_collect") == 0) {
-        collect(params, grid[0]);
+    } else if (strcmp(entry, "cuda_compare") == 0) {
+        compare_rows(params, grid[0]);
     } else if (strcmp(entry, "compare") == 0) {
         compare(params);
     }

@@ -76,21 +76,28 @@ int cuda_fill(struct cuda_device *d, const struct buffer *b, uint64_t seed, void
     return launch(d, "cuda_fill", blocks_for(d, b->count), &p, sizeof(p), err);
 }
 
-int cuda_collect(struct cuda_device *d, const struct prepared *w, struct error *err)
+int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
+                 struct error *err)
 {
     const struct workload *load = &w->workload;
+    const enum dtype type = load->buffers[load->output].dtype;
     const struct {
         const void *data;
-        CUdeviceptr at, out;
+        CUdeviceptr at, expected, out;
         uint64_t length;
+        double atol, rtol, grain;
         int32_t dtype, reserved;
     } p = {w->buffers[0][load->output],
            w->check_at,
-           w->results,
+           w->expected,
+           w->row_errors,
            (uint64_t)load->check_length,
-           load->buffers[load->output].dtype,
+           tol->atol,
+           tol->rtol,
+           dtype_grain(type),
+           type,
            0};
-    return load->n_checks ? launch(d, "cuda_collect", load->n_checks, &p, sizeof(p), err) : 0;
+    return launch(d, "cuda_compare", load->n_checks, &p, sizeof(p), err);
 }
 
 int cuda_spin(struct cuda_device *d, double us, struct error *err)
@@ -112,27 +119,32 @@ int cuda_sweep_l2(struct cuda_device *d, struct error *err)
         CUdeviceptr data;
         uint64_t count;
         CUdeviceptr out;
-    } p = {d->sweep, (uint64_t)bytes / 16, d->count};
+    } p = {d->sweep, (uint64_t)bytes / 16, d->counters};
     return launch(d, "cuda_sweep", blocks_for(d, bytes / 16), &p, sizeof(p), err);
 }
 
 int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, size_t size,
-                      int64_t *out, struct error *err)
+                      uint32_t counter, struct error *err)
 {
     const struct {
         const void *data;
         uint64_t count;
         CUdeviceptr out;
         int32_t size, reserved;
-    } p = {data, (uint64_t)count, d->count, (int32_t)size, 0};
-    uint64_t n = 0;
-    int r = cuda_check(d->cu, d->cu->memory_set(d->count, 0, sizeof(n), d->stream), err,
-                       "clearing a counter");
-    r = r ? r : launch(d, "cuda_count_poison", blocks_for(d, count), &p, sizeof(p), err);
-    r = r ? r : cuda_wait(d, "counting what was not written", err);
-    r = r ? r
-          : cuda_check(d->cu, d->cu->memory_download(&n, d->count, sizeof(n)), err,
-                       "reading a counter");
-    *out = (int64_t)n;
-    return r;
+    } p = {data, (uint64_t)count, d->counters + counter * sizeof(uint64_t), (int32_t)size, 0};
+    return launch(d, "cuda_count_poison", blocks_for(d, count), &p, sizeof(p), err);
+}
+
+int cuda_clear_counters(struct cuda_device *d, struct error *err)
+{
+    return cuda_check(
+        d->cu, d->cu->memory_set(d->counters, 0, CUDA_COUNTERS * sizeof(uint64_t), d->stream), err,
+        "clearing the counters");
+}
+
+int cuda_read_counters(struct cuda_device *d, uint64_t out[CUDA_COUNTERS], struct error *err)
+{
+    return cuda_check(d->cu,
+                      d->cu->memory_download(out, d->counters, CUDA_COUNTERS * sizeof(uint64_t)),
+                      err, "reading the counters");
 }

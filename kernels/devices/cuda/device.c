@@ -36,7 +36,7 @@ static int create_context(struct cuda_device *d, struct error *err)
     r = r ? r
           : cuda_check(cu, cu->event_create(&d->end, CU_EVENT_BLOCKING_SYNC), err,
                        "creating an event");
-    return r ? r : cuda_allocate(d, sizeof(uint64_t), &d->count, err);
+    return r ? r : cuda_allocate(d, CUDA_COUNTERS * sizeof(uint64_t), &d->counters, err);
 }
 
 static void destroy_context(struct cuda_device *d)
@@ -47,7 +47,7 @@ static void destroy_context(struct cuda_device *d)
     cuda_module_unload(&d->reference);
     cuda_module_unload(&d->tools);
     cuda_release(d, &d->sweep);
-    cuda_release(d, &d->count);
+    cuda_release(d, &d->counters);
     if (d->end) {
         d->cu->event_destroy(d->end);
     }

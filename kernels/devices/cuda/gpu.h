@@ -28,7 +28,7 @@
 
 extern const char cuda_tools_source[]; /* tools.cu */
 
-enum { CUDA_COPIES_MAX = 8, CUDA_GUARD_BYTES = 4096 };
+enum { CUDA_COPIES_MAX = 8, CUDA_GUARD_BYTES = 4096, CUDA_COUNTERS = 3 };
 
 struct cuda_device {
     struct device base;             /* first */
@@ -41,7 +41,7 @@ struct cuda_device {
     struct cuda_module tools;     /* owned; loaded by the first prepare */
     struct cuda_module reference; /* owned: of reference_source, when one is loaded */
     const char *reference_source; /* borrowed, static */
-    CUdeviceptr count;            /* owned: one 64-bit counter */
+    CUdeviceptr counters;         /* owned: CUDA_COUNTERS of 64 bits */
     CUdeviceptr sweep;            /* owned: what is read to empty L2; 0 until it is needed */
 };
 
@@ -60,10 +60,15 @@ struct prepared {
     bool covers_l2;        /* the rotating copies together push one another out of L2 */
     CUdeviceptr workspace; /* owned */
     int64_t workspace_bytes;
-    CUdeviceptr check_at; /* owned: the workload's, on the GPU */
-    CUdeviceptr results;  /* owned: what was computed there, fp32 */
-    float *got;           /* owned: the same, here */
-    double *expected;     /* owned: the reference's */
+    CUdeviceptr check_at;   /* owned: the workload's, on the GPU */
+    CUdeviceptr expected;   /* owned: the reference's result over the check rows, doubles */
+    CUdeviceptr row_errors; /* owned: struct cuda_row_error of each, of the last verification */
+};
+
+struct cuda_row_error { /* as in tools.cu, which says what they are */
+    double max_error, difference, norm, excess;
+    int64_t worst;
+    double got, expected;
 };
 
 /* ---- device.c, helpers.c -------------------------------------------------------------------- */
@@ -88,12 +93,16 @@ int cuda_wait(struct cuda_device *d, const char *what, struct error *err);
 /* Launches of tools.cu, asynchronous. */
 int cuda_fill(struct cuda_device *d, const struct buffer *b, uint64_t seed, void *to,
               struct error *err);
-int cuda_collect(struct cuda_device *d, const struct prepared *w, struct error *err);
+int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
+                 struct error *err);
 int cuda_spin(struct cuda_device *d, double us, struct error *err);
 int cuda_sweep_l2(struct cuda_device *d, struct error *err);
-/* Waits. How many of `count` elements of `size` bytes are all ones. */
+/* Adds to a counter how many of `count` elements of `size` bytes are all ones. */
 int cuda_count_poison(struct cuda_device *d, const void *data, int64_t count, size_t size,
-                      int64_t *out, struct error *err);
+                      uint32_t counter, struct error *err);
+int cuda_clear_counters(struct cuda_device *d, struct error *err);
+/* Waits for nothing: what counts must be done. */
+int cuda_read_counters(struct cuda_device *d, uint64_t out[CUDA_COUNTERS], struct error *err);
 
 /* ---- prepare.c, verify.c, time.c ------------------------------------------------------------ */
 

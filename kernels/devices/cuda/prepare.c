@@ -25,7 +25,8 @@ static int64_t guard_of(const struct buffer *b)
 static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
-    int64_t fixed = (int64_t)load->n_checks * (8 + load->check_length * 12), rotating = 0, limit;
+    int64_t check = 8 + (int64_t)sizeof(struct cuda_row_error) + load->check_length * 8;
+    int64_t fixed = (int64_t)load->n_checks * check, rotating = 0, limit;
     for (uint32_t i = 0; i < load->n_buffers; i++) {
         const struct buffer *b = &load->buffers[i];
         *(b->rotate ? &rotating : &fixed) += buffer_bytes(b) + 2 * guard_of(b);
@@ -119,8 +120,7 @@ static int make_buffers(struct cuda_device *d, struct prepared *w, struct error 
 
 /* ---- the reference -------------------------------------------------------------------------- */
 
-static int launch_reference(struct cuda_device *d, struct prepared *w, CUdeviceptr out,
-                            size_t bytes, struct error *err)
+static int launch_reference(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
     const struct family_target *t;
@@ -133,40 +133,29 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, CUdevicep
         return error_set(err, ERROR_NO_MEMORY, "no memory for a launch");
     }
     r = t->reference(load, w->buffers[0], (const int64_t *)(uintptr_t)w->check_at,
-                     (double *)(uintptr_t)out, l, err);
+                     (double *)(uintptr_t)w->expected, l, err);
     r = r ? r : cuda_load_reference(d, t, err);
     r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
     free(l);
-    r = r ? r : cuda_wait(d, "computing the reference", err);
-    return r ? r
-             : cuda_check(d->cu, d->cu->memory_download(w->expected, out, bytes), err,
-                          "reading the reference's result");
+    return r ? r : cuda_wait(d, "computing the reference", err);
 }
 
 static int run_reference(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
-    size_t n = (size_t)load->n_checks * (size_t)load->check_length;
+    int64_t rows = load->n_checks, n = rows * load->check_length;
     if (n == 0) {
         return 0;
     }
-    w->expected = calloc(n, sizeof(*w->expected));
-    w->got = calloc(n, sizeof(*w->got));
-    if (!w->expected || !w->got) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the reference's result");
-    }
-    CUdeviceptr out = 0;
-    int r = cuda_allocate(d, (int64_t)load->n_checks * 8, &w->check_at, err);
-    r = r ? r : cuda_allocate(d, (int64_t)(n * sizeof(float)), &w->results, err);
-    r = r ? r : cuda_allocate(d, (int64_t)(n * sizeof(double)), &out, err);
+    int r = cuda_allocate(d, rows * 8, &w->check_at, err);
+    r = r ? r : cuda_allocate(d, n * (int64_t)sizeof(double), &w->expected, err);
+    r = r ? r : cuda_allocate(d, rows * (int64_t)sizeof(struct cuda_row_error), &w->row_errors, err);
     r = r ? r
           : cuda_check(d->cu,
-                       d->cu->memory_upload(w->check_at, load->check_at, (size_t)load->n_checks * 8,
+                       d->cu->memory_upload(w->check_at, load->check_at, (size_t)rows * 8,
                                             d->stream),
                        err, "uploading the check rows");
-    r = r ? r : launch_reference(d, w, out, n * sizeof(double), err);
-    cuda_release(d, &out);
-    return r;
+    return r ? r : launch_reference(d, w, err);
 }
 
 /* ---- the ops --------------------------------------------------------------------------------- */
@@ -219,9 +208,8 @@ void cuda_release_prepared(struct device *base, struct prepared *w)
     }
     cuda_release(d, &w->workspace);
     cuda_release(d, &w->check_at);
-    cuda_release(d, &w->results);
-    free(w->got);
-    free(w->expected);
+    cuda_release(d, &w->expected);
+    cuda_release(d, &w->row_errors);
     w->workload.family->workload_deinit(&w->workload);
     free(w);
 }

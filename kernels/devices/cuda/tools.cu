@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the cuda device needs beside the kernels that it measures: filling operands, counting what
- * was not written, collecting check rows, keeping the GPU busy while a launch is queued, and
+ * was not written, comparing check rows, keeping the GPU busy while a launch is queued, and
  * sweeping L2. No headers (NVRTC).
  */
 typedef unsigned long long u64;
@@ -85,29 +85,89 @@ GLOBAL cuda_count_poison(const struct count_params p)
         atomicAdd(p.out, (u64)n);
 }
 
-/* The checks, `length` elements from at[check] on, as fp32 one after the other. */
-struct collect_params {
+/* How far a check row, `length` elements from at[check] on, is from the reference: one block each. */
+struct row_error {
+    double max_error;
+    double difference, norm; /* sums of squares; what rounding may do to tiny values is no difference */
+    double excess;           /* by how much the worst element is over its tolerance; 0: none is */
+    long long worst;         /* that element's index, the first of equals */
+    double got, expected;    /* there */
+};
+
+struct compare_params {
     const void *data;
     const long long *at;
-    float *out;
+    const double *expected;
+    struct row_error *out;
     u64 length;
+    double atol, rtol, grain;
     int dtype, reserved;
 };
 
-GLOBAL cuda_collect(const struct collect_params p)
+static __device__ __forceinline__ double element(const void *data, u64 i, int dtype)
 {
-    const u64 check = blockIdx.x;
-    for (u64 j = threadIdx.x; j < p.length; j += blockDim.x) {
-        const u64 i = (u64)p.at[check] + j;
-        float v;
-        if (p.dtype == FP32)
-            v = ((const float *)p.data)[i];
-        else if (p.dtype == BF16)
-            v = __uint_as_float((u32)((const u16 *)p.data)[i] << 16);
-        else
-            asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(((const u16 *)p.data)[i]));
-        p.out[check * p.length + j] = v;
+    float v;
+    if (dtype == FP32)
+        v = ((const float *)data)[i];
+    else if (dtype == BF16)
+        v = __uint_as_float((u32)((const u16 *)data)[i] << 16);
+    else
+        asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(((const u16 *)data)[i]));
+    return v;
+}
+
+static __device__ __forceinline__ double not_nan(double v)
+{
+    return v == v ? v : __longlong_as_double(0x7ff0000000000000ll);
+}
+
+static __device__ void add_element(struct row_error *e, const struct compare_params *p, u64 j,
+                                   double got, double expected)
+{
+    const double size = expected < 0 ? -expected : expected;
+    const double by = got - expected, x = not_nan(by < 0 ? -by : by);
+    const double over = not_nan(x - (p->atol + p->rtol * size));
+    const double beyond = x > p->grain ? x - p->grain : 0;
+    if (over > e->excess) {
+        e->excess = over;
+        e->worst = (long long)j;
+        e->got = got;
+        e->expected = expected;
     }
+    e->max_error = x > e->max_error ? x : e->max_error;
+    e->difference += beyond * beyond;
+    e->norm += expected * expected;
+}
+
+static __device__ void merge(struct row_error *to, const struct row_error *e)
+{
+    if (e->excess > to->excess || (e->excess == to->excess && e->worst < to->worst)) {
+        to->excess = e->excess;
+        to->worst = e->worst;
+        to->got = e->got;
+        to->expected = e->expected;
+    }
+    to->max_error = e->max_error > to->max_error ? e->max_error : to->max_error;
+    to->difference += e->difference;
+    to->norm += e->norm;
+}
+
+GLOBAL cuda_compare(const struct compare_params p)
+{
+    __shared__ struct row_error part[256];
+    const u64 check = blockIdx.x;
+    struct row_error e = {0, 0, 0, 0, (long long)p.length, 0, 0};
+    for (u64 j = threadIdx.x; j < p.length; j += blockDim.x)
+        add_element(&e, &p, j, element(p.data, (u64)p.at[check] + j, p.dtype),
+                    p.expected[check * p.length + j]);
+    part[threadIdx.x] = e;
+    for (u32 by = 128; by > 0; by >>= 1) {
+        __syncthreads();
+        if (threadIdx.x < by)
+            merge(&part[threadIdx.x], &part[threadIdx.x + by]);
+    }
+    if (threadIdx.x == 0)
+        p.out[check] = part[0];
 }
 
 /* Busy for some cycles: while it runs, what is to be timed is queued behind it, so that the host's

@@ -8,7 +8,7 @@
  */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
@@ -68,8 +68,27 @@ static int poison(struct cuda_device *d, const struct prepared *w, struct error 
     return r;
 }
 
+enum { UNWRITTEN, GUARD_BEFORE, GUARD_BEHIND };
+
+/* Elements not written, and bytes of the guards that were not: into the counters. */
+static int count(struct cuda_device *d, const struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct buffer *b = &load->buffers[load->output];
+    const char *at = w->buffers[0][load->output];
+    size_t size = dtype_size(b->dtype);
+    int r = cuda_clear_counters(d, err);
+    r = r || b->accumulate ? r : cuda_count_poison(d, at, b->count, size, UNWRITTEN, err);
+    r = r ? r
+          : cuda_count_poison(d, at - CUDA_GUARD_BYTES, CUDA_GUARD_BYTES, 1, GUARD_BEFORE, err);
+    return r ? r
+             : cuda_count_poison(d, at + (size_t)b->count * size, CUDA_GUARD_BYTES, 1, GUARD_BEHIND,
+                                 err);
+}
+
+/* Everything is queued behind the candidate: one wait. */
 static int run(struct cuda_device *d, struct prepared *w, struct kernel *k,
-               const struct record *config, struct error *err)
+               const struct record *config, const struct tolerance *tol, struct error *err)
 {
     struct launch_plan plan;
     int r = cuda_plan(d, w, k, config, 0, &plan, err);
@@ -77,75 +96,42 @@ static int run(struct cuda_device *d, struct prepared *w, struct kernel *k,
     for (uint32_t i = 0; i < plan.n && r == 0; i++) {
         r = cuda_module_launch(&k->module, &plan.steps[i], d->stream, err);
     }
+    r = r ? r : count(d, w, err);
+    r = r || w->workload.n_checks == 0 ? r : cuda_compare(d, w, tol, err);
     return r ? r : cuda_wait(d, "running the candidate", err);
 }
 
-/* Elements not written, and bytes of the guards that were. */
-static int count(struct cuda_device *d, const struct prepared *w, int64_t *unwritten,
-                 int64_t *outside, struct error *err)
+static int read_counts(struct cuda_device *d, int64_t *unwritten, int64_t *outside,
+                       struct error *err)
 {
-    const struct workload *load = &w->workload;
-    const struct buffer *b = &load->buffers[load->output];
-    const char *at = w->buffers[0][load->output];
-    int64_t bytes = b->count * (int64_t)dtype_size(b->dtype), before = 0, behind = 0;
-    *unwritten = 0;
-    int r = b->accumulate
-                ? 0
-                : cuda_count_poison(d, at, b->count, dtype_size(b->dtype), unwritten, err);
-    r = r ? r : cuda_count_poison(d, at - CUDA_GUARD_BYTES, CUDA_GUARD_BYTES, 1, &before, err);
-    r = r ? r : cuda_count_poison(d, at + bytes, CUDA_GUARD_BYTES, 1, &behind, err);
-    *outside = 2 * CUDA_GUARD_BYTES - before - behind;
+    uint64_t n[CUDA_COUNTERS] = {0};
+    int r = cuda_read_counters(d, n, err);
+    *unwritten = (int64_t)n[UNWRITTEN];
+    *outside = 2 * CUDA_GUARD_BYTES - (int64_t)(n[GUARD_BEFORE] + n[GUARD_BEHIND]);
     return r;
 }
 
-static int collect(struct cuda_device *d, const struct prepared *w, struct error *err)
+static int read_rows(struct cuda_device *d, const struct prepared *w, struct cuda_row_error **out,
+                     struct error *err)
 {
-    const struct workload *load = &w->workload;
-    size_t bytes = (size_t)load->n_checks * (size_t)load->check_length * sizeof(float);
-    if (bytes == 0) {
-        return 0;
+    size_t bytes = w->workload.n_checks * sizeof(**out);
+    *out = malloc(bytes ? bytes : 1);
+    if (!*out) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %zu bytes of results", bytes);
     }
-    int r = cuda_collect(d, w, err);
-    r = r ? r : cuda_wait(d, "collecting the check rows", err);
-    return r ? r
-             : cuda_check(d->cu, d->cu->memory_download(w->got, w->results, bytes), err,
-                          "reading the check rows");
+    return bytes ? cuda_check(d->cu, d->cu->memory_download(*out, w->row_errors, bytes), err,
+                              "reading how the check rows compare")
+                 : 0;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------ */
+/* ---- judging -------------------------------------------------------------------------------- */
 
-struct row_error {
-    double max_error, rel_norm;
-    double excess; /* by how much the worst element is over its tolerance; <= 0: none is */
-    int64_t worst;
-};
-
-static double not_nan(double v)
+static double relative(const struct cuda_row_error *e)
 {
-    return isnan(v) ? (double)INFINITY : v;
-}
-
-static struct row_error compare_row(const float *got, const double *expected, int64_t n,
-                                    double grain, const struct tolerance *tol)
-{
-    struct row_error e = {0};
-    double difference = 0, norm = 0;
-    for (int64_t i = 0; i < n; i++) {
-        double x = not_nan(fabs((double)got[i] - expected[i]));
-        double over = not_nan(x - (tol->atol + tol->rtol * fabs(expected[i])));
-        if (over > e.excess) {
-            e.excess = over;
-            e.worst = i;
-        }
-        e.max_error = fmax(e.max_error, x);
-        double beyond = fmax(x - grain, 0);
-        difference += beyond * beyond;
-        norm += expected[i] * expected[i];
-    }
-    e.rel_norm = not_nan(norm > 0         ? sqrt(difference / norm)
-                         : difference > 0 ? (double)INFINITY
-                                          : 0);
-    return e;
+    double ratio = e->norm > 0         ? sqrt(e->difference / e->norm)
+                   : e->difference > 0 ? (double)INFINITY
+                                       : 0;
+    return isnan(ratio) ? (double)INFINITY : ratio;
 }
 
 /* Rounding to bf16 makes at most 3.9e-3 of a row's norm, to fp16 4.9e-4. fp32 sums of tensor cores
@@ -167,35 +153,32 @@ static void name_row(const struct workload *w, uint32_t check, char *out, size_t
 }
 
 static void say_element(const struct prepared *w, const struct tolerance *tol, uint32_t check,
-                        int64_t column, struct verdict *out)
+                        const struct cuda_row_error *e, struct verdict *out)
 {
-    int64_t at = check * w->workload.check_length + column;
     char row[160];
     name_row(&w->workload, check, row, sizeof(row));
     snprintf(out->text, sizeof(out->text),
-             "%s, column %lld is %g, the reference %g (atol %g, rtol %g)", row, (long long)column,
-             (double)w->got[at], w->expected[at], tol->atol, tol->rtol);
+             "%s, column %lld is %g, the reference %g (atol %g, rtol %g)", row, (long long)e->worst,
+             e->got, e->expected, tol->atol, tol->rtol);
 }
 
 /* Names the worst element of all check rows; where all are within tolerance, the worst row. */
-static void judge_rows(const struct prepared *w, const struct tolerance *tol, struct verdict *out)
+static void judge_rows(const struct prepared *w, const struct tolerance *tol,
+                       const struct cuda_row_error *rows, struct verdict *out)
 {
     const struct workload *load = &w->workload;
     enum dtype type = load->buffers[load->output].dtype;
-    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type);
-    double worst = 0;
+    double limit = tol->rel_norm > 0 ? tol->rel_norm : default_rel_norm(type), worst = 0;
     uint32_t worst_row = 0;
     for (uint32_t i = 0; i < load->n_checks; i++) {
-        int64_t n = load->check_length;
-        struct row_error e =
-            compare_row(w->got + i * n, w->expected + i * n, n, dtype_grain(type), tol);
-        worst_row = e.rel_norm > out->rel_norm ? i : worst_row;
-        out->max_error = fmax(out->max_error, e.max_error);
-        out->rel_norm = fmax(out->rel_norm, e.rel_norm);
-        if (e.excess > worst) {
-            worst = e.excess;
+        const struct cuda_row_error *e = &rows[i];
+        worst_row = relative(e) > out->rel_norm ? i : worst_row;
+        out->max_error = fmax(out->max_error, e->max_error);
+        out->rel_norm = fmax(out->rel_norm, relative(e));
+        if (e->excess > worst) {
+            worst = e->excess;
             out->right = false;
-            say_element(w, tol, i, e.worst, out);
+            say_element(w, tol, i, e, out);
         }
     }
     if (worst <= 0 && out->rel_norm > limit) {
@@ -208,12 +191,12 @@ static void judge_rows(const struct prepared *w, const struct tolerance *tol, st
     }
 }
 
-static void judge(const struct prepared *w, const struct tolerance *tol, int64_t outside,
-                  struct verdict *out)
+static void judge(const struct prepared *w, const struct tolerance *tol,
+                  const struct cuda_row_error *rows, int64_t outside, struct verdict *out)
 {
     const struct workload *load = &w->workload;
     out->right = true;
-    judge_rows(w, tol, out);
+    judge_rows(w, tol, rows, out);
     if (out->unwritten > 0) {
         out->right = false;
         snprintf(out->text, sizeof(out->text),
@@ -232,13 +215,15 @@ int cuda_verify(struct device *base, struct prepared *w, struct kernel *k,
                 struct error *err)
 {
     struct cuda_device *d = (struct cuda_device *)base;
+    struct cuda_row_error *rows = NULL;
     int64_t outside = 0;
     *out = (struct verdict){0};
-    int r = run(d, w, k, config, err);
-    r = r ? r : count(d, w, &out->unwritten, &outside, err);
-    r = r ? r : collect(d, w, err);
+    int r = run(d, w, k, config, tol, err);
+    r = r ? r : read_counts(d, &out->unwritten, &outside, err);
+    r = r ? r : read_rows(d, w, &rows, err);
     if (r == 0) {
-        judge(w, tol, outside, out);
+        judge(w, tol, rows, outside, out);
     }
+    free(rows);
     return r;
 }

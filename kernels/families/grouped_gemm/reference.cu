@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The independent reference of grouped_gemm: one thread per element, sums in double, nothing shared
- * with portable.cu but the definition of the op (grouped_gemm.h). It need not be fast: it computes
- * the check rows of a workload, once per problem.
+ * with portable.cu but the definition of the op (grouped_gemm.h). It computes the check rows of a
+ * workload, once per problem; a tuning waits for it, so it reads what lies together at once.
  *
  * A block of threads has one check (blockIdx.x), a run of `length` elements within one row of the
  * output, and COLUMNS of its columns (blockIdx.y). Block-wide it finds which row of the problem
@@ -11,7 +11,7 @@
  * No headers (NVRTC); common to C and C++ but for the section "hardware", so that a test can run it
  * on the CPU.
  */
-#define COLUMNS 1024
+#define COLUMNS 256 /* as in cuda_launch.c */
 #define THREADS 256
 
 enum { FORWARD, DX, DW };
@@ -71,6 +71,41 @@ DEVICE double element(const void *data, long long at, int dtype)
     return dtype == BF16 ? bits_to_float((unsigned)v << 16) : half_to_float(v);
 }
 
+struct eight {
+    unsigned short v[8];
+} __attribute__((aligned(16)));
+
+/* Whether eight elements from any multiple of eight on can be read at once. */
+DEVICE int in_eights(const void *data, long long offset, long long length)
+{
+    return ((unsigned long long)data % 16 == 0) && offset % 8 == 0 && length % 8 == 0;
+}
+
+DEVICE double sum_of_eights(const struct eight *a, const struct eight *b, long long n, int dtype)
+{
+    double sum = 0;
+    for (long long i = 0; i < n; i++) {
+        const struct eight x = a[i], y = b[i];
+        for (int j = 0; j < 8; j++)
+            sum += element(x.v, j, dtype) * element(y.v, j, dtype);
+    }
+    return sum;
+}
+
+/* The sum of x[i] * w[i], each contiguous from its offset on. */
+DEVICE double dot(const struct reference_params *p, long long x, long long w)
+{
+    const unsigned short *xs = (const unsigned short *)p->x + x;
+    const unsigned short *ws = (const unsigned short *)p->w + w;
+    if (in_eights(p->x, x, p->k) && in_eights(p->w, w, p->k))
+        return sum_of_eights((const struct eight *)xs, (const struct eight *)ws, p->k / 8,
+                             p->dtype_in);
+    double sum = 0;
+    for (long long k = 0; k < p->k; k++)
+        sum += element(xs, k, p->dtype_in) * element(ws, k, p->dtype_in);
+    return sum;
+}
+
 /* To the input type and back, to nearest, ties to even. */
 DEVICE double rounded(double value, int dtype)
 {
@@ -110,9 +145,7 @@ DEVICE double forward(const struct reference_params *p, long long i, long long e
 {
     const long long x = x_row(p, i) * p->x_stride;
     const long long w = expert * p->w_stride_expert + n * p->w_stride;
-    double sum = 0;
-    for (long long k = 0; k < p->k; k++)
-        sum += element(p->x, x + k, p->dtype_in) * element(p->w, w + k, p->dtype_in);
+    const double sum = dot(p, x, w);
     if (!p->fuse_mul_post)
         return sum;
     const double weight = p->weights_fp32
