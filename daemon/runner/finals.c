@@ -18,8 +18,9 @@
 #include "daemon/runner/job.h"
 #include "daemon/runner/stats.h"
 
-enum { FINALISTS_MAX = 3, ROUNDS = 4, BLOCK_MIN = 3, BLOCK_MAX = SAMPLES_MAX / ROUNDS };
-static const double FINAL_BAND = 1.03, TIE_BAND = 1.005, BLOCK_US = 250e3;
+enum { FINALISTS_MAX = 3, ROUNDS = 4, BLOCK_MIN = 2, BLOCK_MIN_ASKED = 3, BLOCK_MAX = SAMPLES_MAX / ROUNDS };
+static const double FINAL_BAND = 1.03, TIE_BAND = 1.005;
+static const double BLOCK_US = 12e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
 
 struct finalist {
     struct candidate c;
@@ -151,20 +152,24 @@ static void leave(struct finals *s, int status)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static uint32_t block_samples(const struct job *j, double time_us)
+static uint32_t block_samples(const struct job *j, double time_us, double gap_ms)
 {
     int64_t iters = j->order->request.query.iters;
-    double wanted = iters > 0 ? ceil((double)iters / ROUNDS) : BLOCK_MAX / 2;
-    double n = fmax(fmin(wanted, BLOCK_US / time_us), BLOCK_MIN);
+    double n;
+    if (iters > 0) {
+        n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
+    } else {
+        n = fmax(BLOCK_US / (time_us + gap_ms * 1e3), BLOCK_MIN);
+    }
     return (uint32_t)fmin(n, BLOCK_MAX);
 }
 
 static int block(struct finals *s, struct finalist *f, uint32_t round, struct error *err)
 {
     struct job *j = s->job;
-    double time_us = j->outcomes[f->c.id].time_us;
+    double time_us = j->outcomes[f->c.id].time_us, gap_ms = GAP_FACTOR * measure_gap_ms(j, time_us);
     struct timing t = {
-        .warmup = 1, .samples = block_samples(j, time_us), .gap_ms = j->final_gap_ms};
+        .warmup = 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
     uint32_t before = f->n;
     int r = measure_time(j, &f->c, f->kernel, &t, fmax(time_us, f->c.predicted_us), f->samples,
                          &f->n, &f->trial, err);

@@ -15,8 +15,6 @@
 #include "daemon/runner/job.h"
 
 enum { PREPARE_LIMIT_MS = 120000, COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
-static const double GAP_MS = 2, FINAL_GAP_MS = 8; /* cuda: idle before a launch, so that each finds
-                                                     the same clock */
 
 int64_t job_clock_ms(void)
 {
@@ -433,10 +431,7 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
         j->began_ms = job_clock_ms();
         j->reference_us = j->best_us = NAN;
         j->given = strcmp(o->request.query.strategy, "given") == 0;
-        if (strcmp(r->device->info.kind, "cuda") == 0) {
-            j->gap_ms = GAP_MS;
-            j->final_gap_ms = FINAL_GAP_MS;
-        }
+        j->idles = strcmp(r->device->info.kind, "cuda") == 0;
     }
     return j;
 }

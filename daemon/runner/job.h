@@ -25,7 +25,7 @@
 #include "daemon/runner/runner.h"
 #include "daemon/runner/strategy.h"
 
-enum { BUDGET_DEFAULT = 48, ITERS_DEFAULT = 20, WARMUP_DEFAULT = 3 };
+enum { BUDGET_DEFAULT = 48, ITERS_DEFAULT = 20, WARMUP_DEFAULT = 1 };
 
 /* What is known of a config after its trial, in this run or before. */
 struct outcome {
@@ -74,7 +74,7 @@ struct job {
     bool reference_again;     /* an earlier run has measured it */
     double reference_us;      /* NaN: not known */
     double best_us;           /* of this run, eligible and right; NaN: none */
-    double gap_ms, final_gap_ms;
+    bool idles; /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */
     double device_ms, compile_ms;
     int64_t began_ms;
@@ -125,9 +125,11 @@ void trial_fail(struct trial *t, const struct error *e);
 void trial_reject(struct trial *t, const struct rejection *why);
 void trial_samples(struct trial *t, const struct job *j, const double *samples, uint32_t n);
 /* One candidate whose build is done, through to a trial. 0 (the trial says how it went), or
- * ERROR_DEVICE_LOST. stop_after_us: 0 never. */
-int measure(struct job *j, struct candidate *c, const char *stage, double stop_after_us,
-            struct trial *t, struct error *err);
+ * ERROR_DEVICE_LOST. best_us: what is much slower is stopped early; 0: nothing is. */
+int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
+            struct error *err);
+/* How long the device idles before a launch that takes so long (NaN: not known). */
+double measure_gap_ms(const struct job *j, double expected_us);
 /* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST. */
 enum { MEASURE_FAILED = 1 };
 int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,

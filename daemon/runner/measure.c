@@ -3,10 +3,14 @@
  * One candidate on the device, from image to trial:
  *
  *   load     the image, once
- *   probe    one warm launch, then a few samples; the first one above 1.5 x best ends it: `aborted`
+ *   look     warm-up, then two samples; the first one above 1.25 x best, or both above 1.1 x best, end
+ *            it: `aborted`. Single launches scatter by a per cent or two
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  warm-up, then single launches; at most --iters, fewer when a launch takes long: a slow
- *            kernel costs about a second (never fewer than five)
+ *   samples  more single launches: 8 ms of them in all (three at least, at most 20), or --iters of them,
+ *            fewer when a launch takes long: about a second's (never fewer than five)
+ *
+ * On a GPU a launch comes after an idle time as long as itself (half to 4 ms), so that each finds the
+ * same clocks and none is charged for its neighbours; finals take twice that.
  *
  * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
  * is expected of all their launches when that is more (predicted by the model, or seen in the
@@ -22,13 +26,16 @@
 #include "daemon/runner/stats.h"
 
 enum {
-    PROBE_SAMPLES = 3,
-    SAMPLES_MIN = 5,
+    LOOK_SAMPLES = 2,
+    SAMPLES_MIN = 3,
+    SAMPLES_MIN_ASKED = 5,
     LOAD_LIMIT_MS = 20000,
     STEP_LIMIT_MS = 10000,
     STEP_LIMIT_MAX_MS = 600000
 };
-static const double SAMPLING_US = 1e6, HANG_FACTOR = 50;
+static const double SAMPLING_US = 8e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
+static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.1;
+static const double GAP_LEAST_MS = 0.5, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3;
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
@@ -169,12 +176,25 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
     return 0;
 }
 
-static uint32_t sample_count(const struct job *j, double expected_us)
+double measure_gap_ms(const struct job *j, double expected_us)
+{
+    double us = isfinite(expected_us) ? expected_us : GAP_UNKNOWN_US;
+    return j->idles ? fmin(fmax(us / 1e3, GAP_LEAST_MS), GAP_MOST_MS) : 0;
+}
+
+/* How many samples in all of a launch of `us`. Events of a GPU are sharper than a host's clock. */
+static uint32_t sample_count(const struct job *j, double us)
 {
     const int64_t iters = j->order->request.query.iters;
-    double wanted = iters > 0 ? (double)iters : ITERS_DEFAULT;
-    double affordable = fmax(SAMPLES_MIN, SAMPLING_US / expected_us);
-    return (uint32_t)fmin(fmin(wanted, affordable), SAMPLES_MAX);
+    double n;
+    if (iters > 0) {
+        n = fmin((double)iters, fmax(SAMPLES_MIN_ASKED, SAMPLING_ASKED_US / us));
+    } else {
+        double each = us + measure_gap_ms(j, us) * 1e3;
+        n = (j->idles ? SAMPLING_US : SAMPLING_HOST_US) / each;
+        n = fmin(fmax(n, SAMPLES_MIN), ITERS_DEFAULT);
+    }
+    return (uint32_t)fmin(n, SAMPLES_MAX);
 }
 
 static uint32_t warmup_count(const struct job *j)
@@ -183,35 +203,51 @@ static uint32_t warmup_count(const struct job *j)
     return (uint32_t)(warmup > 0 ? warmup : WARMUP_DEFAULT);
 }
 
-/* Probe, verify, samples, on a loaded kernel. */
-static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
-                          double stop_after_us, struct trial *t, struct error *err)
+static bool is_slow(const double samples[], uint32_t n, double best_us)
+{
+    double least = INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        least = fmin(least, samples[i]);
+    }
+    return best_us > 0 && n > 0 &&
+           (samples[0] > HOPELESS * best_us || least > BEHIND * best_us);
+}
+
+static void abort_slow(struct trial *t, const struct job *j, const double samples[], uint32_t n,
+                       double best_us)
+{
+    trial_samples(t, j, samples, n);
+    snprintf(t->status, sizeof(t->status), "aborted");
+    snprintf(t->reason, sizeof(t->reason),
+             "its first %s took %.1f us; the best takes %.1f us", n > 1 ? "samples" : "sample",
+             t->time_us, best_us);
+}
+
+/* Look, verify, samples, on a loaded kernel. */
+static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, double best_us,
+                          struct trial *t, struct error *err)
 {
     double samples[SAMPLES_MAX];
     uint32_t n = 0;
-    struct timing probe = {
-        .warmup = 1, .samples = PROBE_SAMPLES, .gap_ms = j->gap_ms, .stop_after_us = stop_after_us};
-    int r = measure_time(j, c, k, &probe, c->predicted_us, samples, &n, t, err);
+    struct timing look = {.warmup = warmup_count(j),
+                          .samples = LOOK_SAMPLES,
+                          .gap_ms = measure_gap_ms(j, c->predicted_us),
+                          .stop_after_us = HOPELESS * best_us};
+    int r = measure_time(j, c, k, &look, c->predicted_us, samples, &n, t, err);
     if (r) {
         return r;
     }
-    if (stop_after_us > 0 && n > 0 && samples[0] > stop_after_us) {
-        trial_samples(t, j, samples, n);
-        snprintf(t->status, sizeof(t->status), "aborted");
-        snprintf(t->reason, sizeof(t->reason),
-                 "its first sample took %.1f us, more than 1.5 x the best (%.1f us)", samples[0],
-                 stop_after_us);
+    if (is_slow(samples, n, best_us)) {
+        abort_slow(t, j, samples, n, best_us);
         return 0;
     }
     double seen_us = stats_median(samples, n);
     r = measure_verify(j, c, k, t, err);
-    if (r) {
-        return r;
+    uint32_t wanted = sample_count(j, seen_us);
+    if (r == 0 && wanted > n) {
+        struct timing more = {.samples = wanted - n, .gap_ms = measure_gap_ms(j, seen_us)};
+        r = measure_time(j, c, k, &more, fmax(seen_us, c->predicted_us), samples, &n, t, err);
     }
-    n = 0;
-    struct timing full = {
-        .warmup = warmup_count(j), .samples = sample_count(j, seen_us), .gap_ms = j->gap_ms};
-    r = measure_time(j, c, k, &full, fmax(seen_us, c->predicted_us), samples, &n, t, err);
     if (r == 0) {
         trial_samples(t, j, samples, n);
         snprintf(t->status, sizeof(t->status), "ok");
@@ -219,8 +255,8 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k,
     return r;
 }
 
-int measure(struct job *j, struct candidate *c, const char *stage, double stop_after_us,
-            struct trial *t, struct error *err)
+int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
+            struct error *err)
 {
     assert(c->build && c->build->state != BUILD_PENDING);
     trial_begin(t, j, c, stage);
@@ -231,7 +267,7 @@ int measure(struct job *j, struct candidate *c, const char *stage, double stop_a
     struct kernel *k;
     int r = measure_load(j, c, &k, t, err);
     if (r == 0) {
-        r = measure_loaded(j, c, k, stop_after_us, t, err);
+        r = measure_loaded(j, c, k, best_us, t, err);
         if (r != ERROR_DEVICE_LOST) {
             measure_unload(j, k);
         }

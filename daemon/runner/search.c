@@ -23,7 +23,6 @@
 #include "daemon/runner/job.h"
 
 enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
-static const double ABORT_FACTOR = 1.5;
 
 struct search {
     struct job *job; /* borrowed */
@@ -185,10 +184,11 @@ static double best_known(const struct job *j)
     return best;
 }
 
-static double stop_after(const struct job *j, const struct candidate *c)
+/* What a candidate is stopped early against; 0: it is measured whatever it takes. */
+static double best_to_beat(const struct job *j, const struct candidate *c)
 {
     double best = j->given || c->reference ? NAN : best_known(j);
-    return isnan(best) ? 0 : ABORT_FACTOR * best;
+    return isnan(best) ? 0 : best;
 }
 
 static int measure_one(struct search *s, struct candidate *c, struct error *err)
@@ -200,7 +200,7 @@ static int measure_one(struct search *s, struct candidate *c, struct error *err)
     }
     const char *stage = c->reference && j->reference_again ? "reference" : "measure";
     job_module(j, c);
-    int r = measure(j, c, stage, stop_after(j, c), t, err);
+    int r = measure(j, c, stage, best_to_beat(j, c), t, err);
     job_record(j, c, t);
     observe(j, c->id);
     free(t);

@@ -282,11 +282,11 @@ static void test_budget_ms(void **state)
     (void)state;
     struct child c;
     struct tune_order *o = order_new(LARGE);
-    o->request.query.budget_ms = 500;
+    o->request.query.budget_ms = 200;
     run_order(&c, SYNTHETIC, o);
     must_work(&c);
     uint32_t n = count_trials(&c, "measure", NULL);
-    assert_true(n > 2 && n < 12); /* about 65 ms each */
+    assert_true(n > 2 && n < 12); /* 50 ms to prepare, about 40 ms each */
     child_end(&c);
 }
 
@@ -308,7 +308,7 @@ static void test_the_best_of_a_recorded_landscape(void **state)
         }
         if (strcmp(t->status, "aborted") == 0) {
             aborted++;
-            assert_true(t->samples_us.n == 1 && t->ratio > 1);
+            assert_true(t->samples_us.n <= 2 && t->time_us > c.result.time_us);
         }
     }
     assert_true(aborted > 0);
@@ -745,7 +745,28 @@ static void test_usage(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* The second candidate of LARGE faults; what the runner said is in c. */
+/* The fastest of LARGE's first candidates but the reference: it comes to every stage. */
+static void find_contender(struct record *out)
+{
+    struct child c;
+    struct tune_order *o = order_new(LARGE);
+    const struct trial *best = NULL;
+    o->request.query.budget = 6;
+    run_order(&c, SYNTHETIC, o);
+    must_work(&c);
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        const struct trial *t = &c.trials[i];
+        if (strcmp(t->stage, "measure") == 0 && strcmp(t->status, "ok") == 0 && !t->reference &&
+            (!best || t->time_us < best->time_us)) {
+            best = t;
+        }
+    }
+    assert_non_null(best);
+    record_copy(out, &best->config);
+    child_end(&c);
+}
+
+/* A candidate of LARGE faults; what the runner said is in c. */
 static void run_faulty(struct child *c, char **folder, const char *fault, const char *stage,
                        const struct record *config, const char *const args[])
 {
@@ -766,22 +787,22 @@ static void run_faulty(struct child *c, char **folder, const char *fault, const 
 static void test_crashes_name_their_candidate(void **state)
 {
     (void)state;
-    struct record configs[3];
+    struct record contender;
     const char *const stages[] = {"compile", "load", "verify", "time"};
-    ranked_configs(configs, 3);
+    find_contender(&contender);
     for (int i = 0; i < 4; i++) {
         struct child c;
         char *folder;
-        run_faulty(&c, &folder, "crash", stages[i], &configs[1], NULL);
+        run_faulty(&c, &folder, "crash", stages[i], &contender, NULL);
         child_wait(&c);
         assert_false(c.answered);
         assert_string_equal(c.last.stage, stages[i]);
         /* compile and load know no run-time parameters: another config of the variant may be first
          */
         assert_int_equal(record_int(&c.last.config, "BLOCK_SIZE_N", 0),
-                         record_int(&configs[1], "BLOCK_SIZE_N", 1));
+                         record_int(&contender, "BLOCK_SIZE_N", 1));
         assert_int_equal(strlen(c.last.variant), HASH_HEX - 1);
-        assert_true(i < 2 || record_equal(&c.last.config, &configs[1]));
+        assert_true(i < 2 || record_equal(&c.last.config, &contender));
         int status = child_ended(&c);
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
         folder_remove(folder);
@@ -791,13 +812,13 @@ static void test_crashes_name_their_candidate(void **state)
 static void test_hang_is_announced_with_its_limit(void **state)
 {
     (void)state;
-    struct record configs[3];
+    struct record contender;
     struct child c;
     char *folder;
-    ranked_configs(configs, 3);
-    run_faulty(&c, &folder, "hang", "verify", &configs[1],
+    find_contender(&contender);
+    run_faulty(&c, &folder, "hang", "verify", &contender,
                (const char *const[]){"--hang-limit-ms", "321", NULL});
-    while (strcmp(c.last.stage, "verify") != 0 || !record_equal(&c.last.config, &configs[1])) {
+    while (strcmp(c.last.stage, "verify") != 0 || !record_equal(&c.last.config, &contender)) {
         assert_true(child_read(&c));
     }
     assert_int_equal(c.last.limit_ms, 321);
@@ -812,11 +833,11 @@ static void test_hang_is_announced_with_its_limit(void **state)
 static void test_hung_compiler_costs_a_thread_only(void **state)
 {
     (void)state;
-    struct record configs[3];
+    struct record contender;
     struct child c;
     char *folder;
-    ranked_configs(configs, 3);
-    run_faulty(&c, &folder, "hang", "compile", &configs[1],
+    find_contender(&contender);
+    run_faulty(&c, &folder, "hang", "compile", &contender,
                (const char *const[]){"--hang-limit-ms", "300", "--compile-threads", "2", NULL});
     child_wait(&c);
     must_work(&c);
@@ -833,14 +854,14 @@ static void test_hung_compiler_costs_a_thread_only(void **state)
 static void test_lost_device_ends_the_process(void **state)
 {
     (void)state;
-    struct record configs[3];
+    struct record contender;
     struct child c;
     char *folder;
-    ranked_configs(configs, 3);
-    run_faulty(&c, &folder, "device_lost", "time", &configs[1], NULL);
+    find_contender(&contender);
+    run_faulty(&c, &folder, "device_lost", "time", &contender, NULL);
     child_wait(&c);
     must_fail(&c, ERROR_DEVICE_LOST, "lost");
-    const struct trial *t = find_trial(&c, &configs[1], "measure");
+    const struct trial *t = find_trial(&c, &contender, "measure");
     assert_non_null(t);
     assert_string_equal(t->status, "device_lost");
     while (child_read(&c)) {
@@ -859,19 +880,19 @@ static void test_bad_candidates_lose(void **state)
         {"resource", "load", "resource"},    {"no_memory", "time", "no_memory"},
         {"no_memory", "load", "no_memory"},
     };
-    struct record configs[3];
-    ranked_configs(configs, 3);
+    struct record contender;
+    find_contender(&contender);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct child c;
         char *folder;
-        run_faulty(&c, &folder, cases[i].fault, cases[i].stage, &configs[1], NULL);
+        run_faulty(&c, &folder, cases[i].fault, cases[i].stage, &contender, NULL);
         child_wait(&c);
         must_work(&c);
-        const struct trial *t = find_trial(&c, &configs[1], "measure");
+        const struct trial *t = find_trial(&c, &contender, "measure");
         assert_non_null(t);
         assert_string_equal(t->status, cases[i].status);
         assert_true(t->reason[0]);
-        assert_false(record_equal(&c.result.config, &configs[1]));
+        assert_false(record_equal(&c.result.config, &contender));
         assert_int_equal(count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"),
                          6); /* the failure was made up for */
         child_end(&c);
