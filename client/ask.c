@@ -7,9 +7,8 @@
 #include "kernels/family.h"
 #include "proto/limits.h"
 
-/* Sizes of the first release: callers' structs are at least this large. */
+/* Of the first release: callers' structs are at least this large. */
 enum {
-    PROBLEM_SIZE_MIN = offsetof(struct gemmd_problem, rows_per_expert),
     QUERY_SIZE_MIN = offsetof(struct gemmd_query, target),
     OP_WORD_MAX = 128,
 };
@@ -73,68 +72,6 @@ static int check_rows(const struct gemmd_problem *p, struct error *err)
     return 0;
 }
 
-struct key_writer {
-    uint8_t *out;
-    size_t n, max;
-    bool full;
-};
-
-static void put_bytes(struct key_writer *w, const void *data, size_t n)
-{
-    if (w->full || n > w->max - w->n) {
-        w->full = true;
-        return;
-    }
-    memcpy(w->out + w->n, data, n);
-    w->n += n;
-}
-
-static void put_text(struct key_writer *w, const char *text, const char *fallback)
-{
-    const char *s = text ? text : fallback;
-    put_bytes(w, s, strlen(s) + 1);
-}
-
-/* "rows" is no profile's name, so rows and texts do not mix. */
-static void put_routing(struct key_writer *w, const struct gemmd_problem *p)
-{
-    if (!p->rows_per_expert) {
-        put_text(w, p->routing, "uniform");
-        return;
-    }
-    put_text(w, "rows", "");
-    for (int64_t e = 0; e < count_experts(p) && !w->full; e++) {
-        int32_t rows = (int32_t)p->rows_per_expert[e];
-        w->full = rows != p->rows_per_expert[e];
-        put_bytes(w, &rows, sizeof(rows));
-    }
-}
-
-/* The same for the same words of the caller: two spellings of one problem are two entries. A text's
- * only zero is its last byte, the numbers' first eight bytes hold one: the forms do not mix. */
-static void make_key(struct ask *a)
-{
-    const struct gemmd_problem *p = &a->problem;
-    struct key_writer w = {.out = a->key, .max = sizeof(a->key)};
-    if (p->text) {
-        put_text(&w, p->text, "");
-    } else {
-        int64_t head[] = {p->m,
-                          p->n,
-                          p->k,
-                          p->experts ? p->experts : 1,
-                          p->topk ? p->topk : 1,
-                          p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
-                              p->accumulate << 3};
-        put_bytes(&w, head, sizeof(head));
-        put_text(&w, p->mode, "forward");
-        put_text(&w, p->dtype_in, "bf16");
-        put_text(&w, p->dtype_out, "");
-        put_routing(&w, p);
-    }
-    a->key_len = w.full ? 0 : w.n;
-}
-
 int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
 {
     if (!p) {
@@ -142,13 +79,8 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
     }
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
     int r =
-        read_struct(&a->problem, sizeof(a->problem), p, p->size, PROBLEM_SIZE_MIN, "problem", err);
-    r = r ? r : check_rows(&a->problem, err);
-    if (r) {
-        return r;
-    }
-    make_key(a);
-    return 0;
+        read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
+    return r ? r : check_rows(&a->problem, err);
 }
 
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
@@ -170,10 +102,9 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
     return 0;
 }
 
-bool ask_is_plain(const struct ask *a)
+bool ask_is_plain(const struct gemmd_query *q)
 {
-    const struct gemmd_query *q = &a->query;
-    return a->key_len > 0 && !q->restrict_json && !q->configs_json && !q->target &&
+    return !q->restrict_json && !q->configs_json && !q->target &&
            (q->atol == 0 || q->atol >= TOLERANCE) && (q->rtol == 0 || q->rtol >= TOLERANCE);
 }
 

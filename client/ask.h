@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a caller asks: gemmd_problem and gemmd_query, read from structs of any release's size,
- * checked for what only this library can know, and put into their three other forms: the key of the
- * answer table, the wire's map, and a struct problem. Everything else is the daemon's to check,
- * which may know more ops than we do.
+ * checked for what only this library can know, and put into their other forms: the wire's map, and
+ * a struct problem (question.h has that of the answer table). Everything else is the daemon's to
+ * check, which may know more ops than we do.
  */
 #ifndef GEMMD_CLIENT_ASK_H
 #define GEMMD_CLIENT_ASK_H
@@ -11,13 +11,12 @@
 #include "client/gemmd.h"
 #include "proto/problem.h"
 
-enum { ASK_KEY_MAX = 1024 };
+/* The struct as it was in the first release: callers' structs are at least this large. */
+enum { ASK_PROBLEM_SIZE_MIN = offsetof(struct gemmd_problem, rows_per_expert) };
 
 struct ask {
     struct gemmd_problem problem; /* texts are the caller's */
     struct gemmd_query query;
-    size_t key_len; /* 0: not to be kept in the table */
-    uint8_t key[ASK_KEY_MAX];
 };
 
 /* ERROR_INVALID. query may be NULL. */
@@ -25,7 +24,7 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 
 /* Whether an answer to the bare problem is an answer to this query too, and may be kept as one. */
-bool ask_is_plain(const struct ask *a);
+bool ask_is_plain(const struct gemmd_query *q);
 
 /* {"op": ..., fields} */
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err);

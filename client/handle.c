@@ -170,7 +170,7 @@ int gemmd_connect(struct gemmd **out, const struct gemmd_options *options, struc
 {
     struct error e = {.code = 0};
     *out = NULL;
-    struct gemmd *g;
+    struct gemmd *g = NULL;
     int r = handle_new(&g, options, &e);
     if (r == 0) {
         r = session_connect(&g->session, handle_deadline(g, 0, false), &e);
@@ -229,7 +229,11 @@ int handle_result(int r, const struct error *e, struct gemmd_error *err)
 {
     if (err) {
         err->code = r;
-        memcpy(err->text, r ? e->text : "", r ? sizeof(err->text) : 1);
+        if (r) {
+            memcpy(err->text, e->text, sizeof(err->text));
+        } else {
+            err->text[0] = 0;
+        }
     }
     return r;
 }

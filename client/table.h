@@ -1,42 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Answers already received, in this process. A hit makes no syscall and no allocation. What is in
- * here never changes under a job: two asks for the same problem give the same answer for as long as
- * the process lives, whatever gemmd learns meanwhile (ranks must not diverge), unless the caller
- * tunes or passes GEMMD_NO_TABLE.
+ * Answers already received, in this process. A hit makes no syscall, no allocation, and takes no
+ * lock. What is in here never changes under a job: two asks for the same problem give the same
+ * answer for as long as the process lives, whatever gemmd learns meanwhile (ranks must not diverge),
+ * unless the caller tunes or passes GEMMD_NO_TABLE.
  *
- * Bounded: sets of a few ways, the oldest of a set makes room. Keys are the caller's own bytes
- * (client/ask.h), kept whole and compared. Thread-safe with a lock of its own, so that hits go on
- * while another thread waits for a tuning.
+ * Bounded: beyond TABLE_MAX the oldest makes room.
+ *
+ * Threads. Whoever changes the table holds the lock and makes `sequence` odd meanwhile; a reader
+ * without the lock looks at it before and after, and when it was odd or has changed, or nothing was
+ * found, looks again with the lock. So what it reads may be changing under it: entries are arrays of
+ * atomic words, and their memory is used again but not freed before the table is. After a fork the
+ * child finds the table whole, since handle.c holds the lock over it.
  */
 #ifndef GEMMD_CLIENT_TABLE_H
 #define GEMMD_CLIENT_TABLE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
-#include "client/gemmd.h"
+#include "client/question.h"
 
-enum { TABLE_SETS = 1024, TABLE_WAYS = 4 };
+enum { TABLE_MAX = 4096, TABLE_SLOTS = 4 * TABLE_MAX, TABLE_SIZES = 3 };
 
 struct table_entry;
 
-struct table_set {
-    uint64_t hash[TABLE_WAYS]; /* beside each other, so that a miss looks at one cache line */
-    struct table_entry *entry[TABLE_WAYS]; /* owned */
-    uint32_t next;                         /* the way that is replaced next */
+struct table_slot {
+    _Atomic uint64_t hash;
+    struct table_entry *_Atomic entry; /* NULL: free */
 };
 
 struct table {
-    pthread_mutex_t lock;
-    struct table_set *sets; /* owned; NULL until the first answer */
+    pthread_mutex_t lock; /* of changes */
+    atomic_uint sequence;
+    struct table_slot *_Atomic slots; /* owned, TABLE_SLOTS, linear probing; NULL: no answer yet */
+    uint32_t n;
+    struct table_entry *oldest, *newest;    /* all that are in it, owned */
+    struct table_entry *spare[TABLE_SIZES]; /* owned: entries that were, by size */
 };
 
 void table_init(struct table *t);
 void table_deinit(struct table *t);
 
 /* True: *out is filled in, at most out->size bytes of it. */
-bool table_get(struct table *t, const void *key, size_t n, struct gemmd_answer *out);
-/* Puts, or replaces. No memory: nothing is kept. */
-void table_put(struct table *t, const void *key, size_t n, const struct gemmd_answer *a);
+bool table_get(struct table *t, const struct question *q, struct gemmd_answer *out);
+/* Puts, or replaces. No memory, or a question of kilobytes: nothing is kept. */
+void table_put(struct table *t, const struct question *q, const struct gemmd_answer *a);
 
 #endif

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "client/gemmd.h"
+#include "client/answer.h"
 #include "client/table.h"
 #include "tests/unit/client/fake.h"
 
@@ -560,27 +561,119 @@ static void test_when_the_table_is_not_asked(void **state)
     fake_stop(f);
 }
 
+static struct question question(int64_t i)
+{
+    struct gemmd_problem p = small_problem();
+    p.m = i;
+    return question_of(&p);
+}
+
 static void test_table_is_bounded(void **state)
 {
     (void)state;
     struct table t;
     struct gemmd_answer a = GEMMD_ANSWER_INIT, out = GEMMD_ANSWER_INIT;
-    enum { PUT = 4 * TABLE_SETS * TABLE_WAYS };
+    enum { PUT = 3 * TABLE_MAX };
     table_init(&t);
     for (int64_t i = 0; i < PUT; i++) {
         a.generation = i;
-        table_put(&t, &i, sizeof(i), &a);
+        memset(a.config, 'c', sizeof(a.config) - 1); /* of all lengths: memory is used again */
+        a.config[i % (int64_t)sizeof(a.config)] = 0;
+        const struct question q = question(i);
+        table_put(&t, &q, &a);
     }
-    int found = 0;
     for (int64_t i = 0; i < PUT; i++) {
-        if (table_get(&t, &i, sizeof(i), &out)) {
+        const struct question q = question(i);
+        assert_int_equal(table_get(&t, &q, &out), i >= PUT - TABLE_MAX);
+        if (i >= PUT - TABLE_MAX) {
             assert_int_equal(out.generation, i);
-            found++;
+            assert_int_equal(strlen(out.config), i % (int64_t)sizeof(a.config));
+            assert_true(out.local);
         }
     }
-    assert_true(found > TABLE_SETS * TABLE_WAYS / 2 && found <= TABLE_SETS * TABLE_WAYS);
-    int64_t last = PUT - 1;
-    assert_true(table_get(&t, &last, sizeof(last), &out));
+    table_deinit(&t);
+}
+
+static void test_a_word_more_is_another_question(void **state)
+{
+    (void)state;
+    struct table t;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT, out = GEMMD_ANSWER_INIT;
+    struct gemmd_problem p[24];
+    int64_t rows[3][2] = {{3, 5}, {5, 3}, {INT64_C(1) << 40, 3}}, all[GEMM_EXPERTS_MAX] = {0};
+    char buffer[] = "forward", long_text[8192];
+    memset(long_text, 'x', sizeof(long_text));
+    long_text[sizeof(long_text) - 1] = 0;
+    for (int i = 0; i < 24; i++) {
+        p[i] = small_problem();
+    }
+    p[1].mode = "dX", p[2].mode = "dW", p[3].dtype_in = "fp16", p[4].dtype_in = "fp32";
+    p[5].dtype_out = "fp32", p[6].routing = "rows:1,2", p[7].routing = "rows:1,3";
+    p[8].permute_x = p[9].permute_y = p[10].fuse_mul_post = p[11].accumulate = true;
+    p[12].experts = 2, p[13].topk = 2, p[14].n++, p[15].k++, p[16].text = "a";
+    p[17].text = "forward", p[18].text = "", p[19].mode = "forwards";
+    for (int i = 20; i < 23; i++) {
+        p[i].experts = 2;
+        p[i].rows_per_expert = rows[i - 20];
+    }
+    p[23].experts = 300;
+    p[23].rows_per_expert = all;
+    table_init(&t);
+    for (int i = 0; i < 24; i++) {
+        const struct question q = question_of(&p[i]);
+        a.generation = i;
+        assert_false(table_get(&t, &q, &out));
+        table_put(&t, &q, &a);
+    }
+    p[0].mode = buffer; /* the text counts, not where it stands */
+    for (int i = 0; i < 24; i++) {
+        const struct question q = question_of(&p[i]);
+        assert_true(table_get(&t, &q, &out));
+        assert_int_equal(out.generation, i);
+    }
+    strcpy(buffer, "dX");
+    struct question q = question_of(&p[0]);
+    assert_true(table_get(&t, &q, &out) && out.generation == 1);
+    p[23].experts = GEMM_EXPERTS_MAX; /* neither are many experts' rows */
+    q = question_of(&p[23]);
+    table_put(&t, &q, &a);
+    assert_false(table_get(&t, &q, &out));
+    p[0].text = long_text; /* is not kept, and does no harm */
+    q = question_of(&p[0]);
+    table_put(&t, &q, &a);
+    assert_false(table_get(&t, &q, &out));
+    table_deinit(&t);
+}
+
+static void test_table_fills_structs_of_any_release(void **state)
+{
+    (void)state;
+    struct {
+        struct gemmd_answer answer;
+        char more[24];
+    } out;
+    struct table t;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    const struct question q = question(7);
+    strcpy(a.config, "A=1");
+    strcpy(a.note, "a note");
+    strcpy(a.target, "portable");
+    table_init(&t);
+    table_put(&t, &q, &a);
+    for (size_t size = ANSWER_SIZE_MIN; size <= sizeof(out); size += 8) {
+        memset(&out, 0x55, sizeof(out));
+        out.answer.size = size;
+        assert_true(table_get(&t, &q, &out.answer));
+        assert_int_equal(out.answer.size, size);
+        assert_string_equal(out.answer.config, "A=1");
+        assert_string_equal(out.answer.note, "a note");
+        if (size >= sizeof(a)) {
+            assert_string_equal(out.answer.target, "portable");
+        }
+        for (size_t i = size; i < sizeof(out); i++) {
+            assert_int_equal(((const char *)&out)[i], 0x55);
+        }
+    }
     table_deinit(&t);
 }
 
@@ -827,6 +920,8 @@ int main(void)
         TEST(test_what_the_table_keeps),
         TEST(test_when_the_table_is_not_asked),
         TEST(test_table_is_bounded),
+        TEST(test_a_word_more_is_another_question),
+        TEST(test_table_fills_structs_of_any_release),
         TEST(test_fallback_when_nobody_listens),
         TEST(test_fallback_within_the_deadline),
         TEST(test_what_is_a_reason_to_fall_back),

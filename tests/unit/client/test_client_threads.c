@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include <cmocka.h>
 
 #include "client/gemmd.h"
+#include "client/table.h"
 #include "tests/unit/client/fake.h"
 
 enum { THREADS = 8, ASKS = 200, TUNING_MS = 400 };
@@ -101,6 +103,74 @@ static void test_threads_share_a_handle(void **state)
     }
     assert_int_equal(f->connections, 1);
     gemmd_close(g);
+}
+
+/* ---- the table, while it changes ------------------------------------------------------------ */
+
+enum { CHANGES = 20000, CHANGING = 16 };
+
+struct readers {
+    struct table table;
+    atomic_bool over;
+    atomic_int wrong, found;
+};
+
+/* Every word of an answer says whose it is. */
+static struct gemmd_answer answer_of(int i, int version)
+{
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    a.generation = a.measured = a.created_s = 1000 * i + version;
+    memset(a.config, 'a' + version % 26, (size_t)(8 + version % 400));
+    memset(a.note, 'a' + version % 26, (size_t)(version % 150));
+    return a;
+}
+
+static bool is_whole(const struct gemmd_answer *a, int i)
+{
+    int version = (int)(a->generation - 1000 * i);
+    struct gemmd_answer whole = answer_of(i, version);
+    return version >= 0 && version < 1000 && a->created_s == a->generation &&
+           a->measured == a->generation && strcmp(a->config, whole.config) == 0 &&
+           strcmp(a->note, whole.note) == 0;
+}
+
+static void *read_often(void *arg)
+{
+    struct readers *r = arg;
+    for (int i = 0; !atomic_load(&r->over); i = (i + 1) % CHANGING) {
+        struct gemmd_problem p = problem(i);
+        const struct question q = question_of(&p);
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        if (table_get(&r->table, &q, &a)) {
+            atomic_fetch_add(&r->found, 1);
+            atomic_fetch_add(&r->wrong, !is_whole(&a, i));
+        }
+    }
+    return NULL;
+}
+
+static void test_answers_are_whole_while_they_change(void **state)
+{
+    struct readers r = {.over = false};
+    pthread_t threads[2];
+    (void)state;
+    table_init(&r.table);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, read_often, &r), 0);
+    }
+    for (int n = 0; n < CHANGES || (atomic_load(&r.found) < 1000 && n < 100 * CHANGES); n++) {
+        struct gemmd_problem p = problem(n % CHANGING);
+        const struct question q = question_of(&p);
+        struct gemmd_answer a = answer_of(n % CHANGING, n % 1000);
+        table_put(&r.table, &q, &a);
+    }
+    atomic_store(&r.over, true);
+    for (int i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+    }
+    assert_int_equal(atomic_load(&r.wrong), 0);
+    assert_true(atomic_load(&r.found) > 0);
+    table_deinit(&r.table);
 }
 
 static void *tune_once(void *arg)
@@ -199,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_threads_share_a_handle),
+        cmocka_unit_test(test_answers_are_whole_while_they_change),
         TEST(test_others_while_one_tunes),
         TEST(test_fork),
         TEST(test_fork_in_the_middle_of_a_call),
