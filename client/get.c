@@ -140,7 +140,7 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
                         struct gemmd_answer *out)
 {
     if (!g || !p || !out || p->size < ASK_PROBLEM_SIZE_MIN || p->size > sizeof(*p) ||
-        out->size < ANSWER_SIZE_MIN) {
+        out->size < ANSWER_SIZE_MIN || p->experts > GEMM_EXPERTS_MAX) {
         return false;
     }
     if (q && (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED ||
