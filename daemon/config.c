@@ -31,9 +31,14 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "error, warning, notice, info or debug"},
     {"linger-ms", CONFIG_INT, AT(linger_ms), "5000", 0, 3600000, "MS",
      "How long an idle runner keeps the device before it leaves"},
+    {"runner-nice", CONFIG_INT, AT(runner_nice), "5", 0, 19, "N",
+     "Niceness of the runner, so that its work keeps no client waiting; its compilers are at 10 or more"},
     {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
      "A candidate silent for longer is killed, also when it was given more time (0: each step's own "
      "limit)"},
+    {"retry-ms", CONFIG_INT, AT(retry_ms), "60000", 0, 3600000, "MS",
+     "When the device made tuning fail, it is off for this long, and twice as long each time that it "
+     "fails again, an hour at most (0: until a restart)"},
     {"budget", CONFIG_INT, AT(budget), "0", 0, 1000000, "N",
      "Configs measured for one key when the query does not say (0: by kind of device)"},
     {"budget-ms", CONFIG_INT, AT(budget_ms), "0", 0, 86400000, "MS",

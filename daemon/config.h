@@ -27,7 +27,9 @@ struct config {
     char bucket[16];
     char log_level[16];
     int64_t linger_ms;
+    int64_t runner_nice;
     int64_t hang_limit_ms;
+    int64_t retry_ms;
     int64_t budget;
     int64_t budget_ms;
     int64_t max_connections;
@@ -55,7 +57,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 23 };
+enum { CONFIG_KEYS = 25 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -119,7 +119,7 @@ void job_tell(struct job *j)
 {
     LIST_EACH(node, &j->waiters) {
         struct waiter *w = LIST_OF(node, struct waiter, link);
-        if (w->progress) {
+        if (w->progress && !session_is_behind(w->ticket.session)) {
             struct wire_buf *out = ticket_out(&w->ticket);
             j->progress.request = w->ticket.id;
             rpc_put_notify(out, "progress");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The conversation with the runner (daemon/runner/runner.h). What it sends is scanned and decoded
- * like a client's bytes: a kernel may have written over the runner's memory.
+ * like a client's bytes: a kernel may have written over the runner's memory. And it gets a turn like a
+ * client's: READ_BYTES of it, then the others, so that a runner that floods keeps nobody waiting.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 #include "proto/build.h"
 #include "proto/rpc.h"
 
-enum { READ_BYTES = 64 * 1024, WATCHDOG_SLACK_MS = 250 };
+enum { READ_BYTES = 16 * 1024, WATCHDOG_SLACK_MS = 250 };
 
 /* ---- writing ------------------------------------------------------------------------------------- */
 
@@ -291,7 +292,15 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
             return;
         }
         take_messages(s);
+        uv_read_stop(stream);
+        server_chore(&s->daemon->server, &s->resume);
     }
+}
+
+void runner_link_resume(struct chore *resume)
+{
+    struct supervisor *s = LIST_OF(resume, struct supervisor, resume);
+    uv_read_start((uv_stream_t *)&s->pipe, give_buffer, read_some);
 }
 
 void runner_link_open(struct supervisor *s)

@@ -6,6 +6,7 @@
 #include "daemon/supervisor.h"
 
 void runner_link_open(struct supervisor *s); /* begins to read */
+void runner_link_resume(struct chore *resume);
 /* Sends the order when the runner is ready for it. */
 void runner_link_order(struct supervisor *s);
 void runner_link_cancel(struct supervisor *s, int64_t job);

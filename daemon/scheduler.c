@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/daemon.h"
 #include "daemon/log.h"
@@ -13,6 +14,7 @@
 
 static void on_deadline(uv_timer_t *timer);
 static void on_next(uv_timer_t *timer);
+static void on_retry(uv_timer_t *timer);
 
 void scheduler_init(struct scheduler *s, struct daemon *d)
 {
@@ -20,7 +22,8 @@ void scheduler_init(struct scheduler *s, struct daemon *d)
     list_init(&s->queue);
     uv_timer_init(&d->loop, &s->deadlines);
     uv_timer_init(&d->loop, &s->next);
-    s->deadlines.data = s->next.data = s;
+    uv_timer_init(&d->loop, &s->retry);
+    s->deadlines.data = s->next.data = s->retry.data = s;
 }
 
 static void start_soon(struct scheduler *s)
@@ -294,6 +297,32 @@ static void on_deadline(uv_timer_t *timer)
 
 /* ---- ends ---------------------------------------------------------------------------------------- */
 
+static void retry_later(struct scheduler *s)
+{
+    uint64_t first = (uint64_t)s->daemon->config->retry_ms;
+    uint64_t twice = s->retry_ms > RETRY_MS_MAX / 2 ? RETRY_MS_MAX : 2 * s->retry_ms;
+    s->retry_ms = s->retry_ms && first ? twice : first;
+    if (s->retry_ms && !s->stopping) {
+        uv_timer_start(&s->retry, on_retry, s->retry_ms, 0);
+    }
+}
+
+/* One job may show that the device is well again. */
+static void on_retry(uv_timer_t *timer)
+{
+    struct scheduler *s = timer->data;
+    struct daemon *d = s->daemon;
+    if (d->supervisor.state != RUNNER_NONE) { /* one that does not end still has the device */
+        uv_timer_start(timer, on_retry, s->retry_ms, 0);
+        return;
+    }
+    log_notice("tuning is tried again after %llu s", (unsigned long long)s->retry_ms / 1000);
+    daemon_event(d, "tuning_on", (int64_t)geteuid(), "tried again after %llu s",
+                 (unsigned long long)s->retry_ms / 1000);
+    s->off = ERROR_NULL;
+    s->failing = FAILING_JOBS_MAX - 1;
+}
+
 void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
 {
     va_list args;
@@ -301,7 +330,8 @@ void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...
     error_vset(&s->off, code, format, args);
     va_end(args);
     log_error("tuning is off: %s", s->off.text);
-    daemon_event(s->daemon, "tuning_off", 0, "%s", s->off.text);
+    daemon_event(s->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
+    retry_later(s);
     while (!list_empty(&s->queue)) {
         struct job *j = LIST_OF(s->queue.next, struct job, link);
         unqueue(s, j);
@@ -318,12 +348,13 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     s->failed += how == JOB_FAILED || how == JOB_DIED;
     s->cancelled += how == JOB_CANCELLED;
     s->failing = how == JOB_DIED ? s->failing + 1 : how == JOB_CANCELLED ? s->failing : 0;
+    s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;
     job_free(j);
     if (s->failing >= FAILING_JOBS_MAX && !s->off.code) {
         scheduler_switch_off(s, ERROR_DEVICE_LOST,
                              "device unhealthy: %u jobs in a row ended by the death of their "
-                             "runner; answers that are known are served on; see gemmctl quarantine, "
-                             "check the device, and restart gemmd",
+                             "runner; answers that are known are served on; see gemmctl quarantine "
+                             "and check the device; tuning is tried again after a while",
                              s->failing);
     }
     start_soon(s);
@@ -348,4 +379,5 @@ void scheduler_stop(struct scheduler *s)
     }
     uv_close((uv_handle_t *)&s->deadlines, NULL);
     uv_close((uv_handle_t *)&s->next, NULL);
+    uv_close((uv_handle_t *)&s->retry, NULL);
 }

@@ -5,7 +5,8 @@
  * a waiting client does not interrupt a running job. A job that nobody waits for any more and that
  * nobody asked for in the background is cancelled.
  *
- * When the device kills job after job, tuning is switched off and hits are served on.
+ * When the device kills job after job, tuning is switched off and hits are served on. After a while it
+ * is tried again: the next job's death switches it off for twice as long, its success is the end of it.
  */
 #ifndef GEMMD_DAEMON_SCHEDULER_H
 #define GEMMD_DAEMON_SCHEDULER_H
@@ -17,6 +18,7 @@
 enum {
     QUEUE_MAX = 4096,       /* jobs */
     FAILING_JOBS_MAX = 3,   /* jobs in a row that died of the device */
+    RETRY_MS_MAX = 3600 * 1000,
     TELL_EVERY_MS = 100,    /* progress, per request */
 };
 
@@ -29,6 +31,8 @@ struct scheduler {
     struct job *running;   /* owned; NULL: none */
     uv_timer_t deadlines;  /* the earliest of all waiters */
     uv_timer_t next;       /* starts the next job, never from within a callback of the last */
+    uv_timer_t retry;      /* while `off` may end */
+    uint64_t retry_ms;     /* how long the last `off` is; 0: all was well since */
     int64_t last_id;
     uint64_t done, failed, cancelled;
     unsigned failing;      /* jobs in a row that died of the device */
@@ -61,6 +65,8 @@ void scheduler_drop(struct scheduler *s, struct waiter *w, const struct error *e
 /* The running job has ended (tuning.c): counts it, frees it, starts the next. */
 enum job_end { JOB_DONE, JOB_FAILED, JOB_DIED, JOB_CANCELLED };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
+/* Fails what is queued. Tuning is tried again after --retry-ms and twice as long each time, but not
+ * before the runner that was there is gone. */
 void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

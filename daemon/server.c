@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +12,30 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-enum { SWEEP_MS = 1000 };
+enum { SWEEP_MS = 1000, HOLDER_LOOKS = 10 };
 
 /* ---- locks --------------------------------------------------------------------------------------- */
+
+/* Who holds the lock, 0: it does not say. It may have taken it just now and not have written yet. */
+static long holder(int fd)
+{
+    for (int i = 0; i < HOLDER_LOOKS; i++) {
+        char text[16] = "";
+        long pid = pread(fd, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
+        if (pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM)) {
+            return pid;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+    }
+    return 0;
+}
 
 static int lock_file(const char *socket_path, int *out, struct error *err)
 {
@@ -31,12 +47,10 @@ static int lock_file(const char *socket_path, int *out, struct error *err)
                          strerror(errno));
     }
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        char pid[16] = "?";
-        ssize_t n = read(fd, pid, sizeof(pid) - 1);
-        pid[n > 0 ? strcspn(pid, "\n") : 1] = 0;
+        long pid = holder(fd);
         close(fd);
         return error_set(err, ERROR_BUSY,
-                         "another gemmd (pid %s) serves %s; use it, stop it with `gemmctl stop`, "
+                         "another gemmd (pid %ld) serves %s; use it, stop it with `gemmctl stop`, "
                          "or give this one another --socket",
                          pid, socket_path);
     }

@@ -79,10 +79,15 @@ static void break_off(struct session *s, uint32_t id, const struct error *e)
     s->ending = true;
 }
 
+bool session_is_behind(const struct session *s)
+{
+    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
+}
+
 /* It has enough to do: answers that the client does not take, or questions at the ledger. */
 static bool is_full(const struct session *s)
 {
-    return s->out.len + s->sending.len >= OUT_PAUSE_BYTES || s->n_pending >= PENDING_MAX ||
+    return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
            s->account->over[ACCOUNT_OUT];
 }
 

@@ -110,6 +110,8 @@ bool session_sweep(struct session *s, uint64_t now_ms);
 void session_flush(struct session *s);
 /* `out` leaves in a turn of its own, soon. Safe anywhere: nothing is closed before then. */
 void session_poke(struct session *s);
+/* It does not take what it was sent: no news on top of that, only answers. */
+bool session_is_behind(const struct session *s);
 /* Its user is over the limit, or no longer: every session of the user gets a turn. */
 void sessions_poke_all(struct server *server, const struct account *account);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */

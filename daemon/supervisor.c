@@ -36,6 +36,7 @@ static void on_watchdog(uv_timer_t *timer);
 void supervisor_init(struct supervisor *s, struct daemon *d)
 {
     *s = (struct supervisor){.daemon = d};
+    server_chore_init(&s->resume, runner_link_resume);
     uv_timer_init(&d->loop, &s->watchdog);
     s->watchdog.data = s;
     s->timer_open = true;
@@ -167,6 +168,7 @@ void supervisor_gone(struct supervisor *s)
         return;
     }
     s->closing = true;
+    server_chore_cancel(&s->resume);
     uv_close((uv_handle_t *)&s->process, handle_closed);
     uv_close((uv_handle_t *)&s->pipe, handle_closed);
 }
@@ -195,8 +197,8 @@ static void give_up(struct supervisor *s)
     }
     scheduler_switch_off(&d->scheduler, ERROR_DEVICE_LOST,
                          "runner %d was killed %d s ago and does not end: the device or its driver "
-                         "hangs; answers that are known are served on; see dmesg, reset the device, "
-                         "and restart gemmd",
+                         "hangs; answers that are known are served on; see dmesg and reset the device; "
+                         "tuning is tried again when the runner has ended",
                          (int)s->process.pid, KILL_LIMIT_MS / 1000);
     if (s->job && j && j->id == s->job) {
         s->job = 0;
@@ -233,12 +235,13 @@ static void on_watchdog(uv_timer_t *timer)
 static int spawn(struct supervisor *s, struct error *err)
 {
     struct daemon *d = s->daemon;
-    char linger[24], hang[24];
+    char linger[24], hang[24], nice[24];
     snprintf(linger, sizeof(linger), "%lld", (long long)d->config->linger_ms);
     snprintf(hang, sizeof(hang), "%lld", (long long)d->config->hang_limit_ms);
+    snprintf(nice, sizeof(nice), "%lld", (long long)d->config->runner_nice);
     const char *args[] = {d->runner, "--fd", "3", "--device", d->device_spec,
                           "--cache-dir", d->cache_dir, "--linger-ms", linger,
-                          "--hang-limit-ms", hang, NULL};
+                          "--hang-limit-ms", hang, "--nice", nice, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},

@@ -15,6 +15,7 @@
 
 #include <uv.h>
 
+#include "daemon/server.h"
 #include "proto/message.h"
 #include "proto/scan.h"
 #include "proto/wire.h"
@@ -55,6 +56,7 @@ struct supervisor {
     size_t scanned;
     struct wire_doc *doc;    /* owned */
     uint8_t *buffer;         /* owned: what reads go into, while there is a runner */
+    struct chore resume;     /* reads on in a later turn */
 
     uint64_t deaths, starts;
     void (*stopped)(struct daemon *d);

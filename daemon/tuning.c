@@ -161,6 +161,9 @@ static void remember(struct job *j, const struct trial *t)
 {
     struct wire_buf *b = &j->done;
     size_t before = b->len;
+    if (before > RUNNER_MESSAGE_BYTES_MAX) {
+        return; /* no order has room for more */
+    }
     schema_encode(b, &trial_schema, t);
     if (b->failed) { /* measured again after a death: no harm */
         b->failed = false;

@@ -214,7 +214,9 @@ int runner_serve(const struct runner_options *opt)
     static struct runner r; /* the process is one runner */
     struct error err = ERROR_NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (opt->nice && setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {
+    /* Never a higher priority than it was started with: that takes a right, and somebody's wish. */
+    if (opt->nice > getpriority(PRIO_PROCESS, 0) &&
+        setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {
         fprintf(stderr, "gemmd-runner: cannot set nice %lld: %s\n", (long long)opt->nice,
                 strerror(errno));
     }

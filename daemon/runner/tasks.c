@@ -77,7 +77,9 @@ static void *worker_main(void *arg)
 {
     struct worker *w = arg;
     struct tasks *p = w->pool;
-    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->niceness);
+    if (getpriority(PRIO_PROCESS, 0) < p->niceness) {
+        setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), p->niceness);
+    }
     pthread_mutex_lock(&p->lock);
     while (!w->abandoned && (w->task = next_task(p))) {
         struct task *t = w->task;

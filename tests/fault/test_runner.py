@@ -82,6 +82,44 @@ def test_a_runner_that_dies_of_every_candidate(fake):
         assert c.call("status")["runner"]["starts"] == starts
 
 
+HEALS = """
+hello()
+r, o = order()
+if os.path.exists(os.path.join(os.path.dirname(sys.argv[0]), "healed")):
+    say(2, "trial", {"job": o["job"], "config": {"BLOCK_SIZE_M": 32}, "status": "ok", "time_us": 5.0})
+    say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+    order()
+os.kill(os.getpid(), signal.SIGABRT)
+"""
+
+
+def test_tuning_is_tried_again_after_a_while_and_twice_as_long(fake, folder):
+    d = fake(HEALS, ["--retry-ms", "400"])
+
+    def is_on():
+        return d.status()["tuning"] == "on"
+
+    def fails(c, n):
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(n=n), budget=4)
+        return e.value.name
+
+    with d.connect(20) as c:
+        assert [fails(c, n) for n in (64, 128, 192, 256)] == ["crashed"] * 3 + ["device_lost"]
+        assert "unhealthy" in c.call("status")["tuning"]
+        assert c.call("get", problem=gemm(n=1024)) == d.known
+        eventually(is_on)
+        assert fails(c, 64) == "crashed" and not is_on(), "one more is enough"
+        began = time.monotonic()
+        (folder / "healed").touch()
+        eventually(is_on)
+        assert time.monotonic() - began > 0.7, "twice as long"
+        for n in (64, 128):
+            assert c.call("get", problem=gemm(n=n), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        kinds = [e["kind"] for e in c.list("events", sort="id") if e["kind"].startswith("tuning_")]
+        assert kinds == ["tuning_off", "tuning_on"] * 2
+
+
 HANGS_ONCE = """
 hello()
 r, o = order()
