@@ -5,6 +5,7 @@ import importlib.util
 import os
 import pathlib
 import sys
+import tempfile
 
 import pytest
 
@@ -16,6 +17,9 @@ SANITIZED = "sanitize" in os.environ.get("GEMMD_BUILD_KIND", "")
 
 sys.path[:0] = [str(PYTHON), str(ROOT / "tests" / "bench")]
 os.environ["GEMMD_LIBRARY"] = LIB
+# What is compiled in this process goes into a cache of its own.
+_cache = tempfile.TemporaryDirectory(prefix="gemmd-cache-")
+os.environ.update(GEMMD_SYSTEM="0", XDG_CACHE_HOME=_cache.name)
 
 _spec = importlib.util.spec_from_file_location("gemmd_integration",
                                                ROOT / "tests" / "integration" / "conftest.py")

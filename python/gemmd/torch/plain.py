@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The three modes in plain PyTorch: what a job goes on with when no kernel of gemmd can be had.
+
+On a GPU torch._grouped_mm where it takes the operands (no host synchronisation, CUDA graphs can
+capture it), else expert by expert, which reads m_sizes on the host. The maths and the two roundings
+are those of docs/using-libgemmd.md.
+"""
+import torch
+
+from gemmd.torch.shapes import Flags
+
+
+def _ends(m_sizes):
+    return m_sizes.cumsum(0).to(torch.int32)
+
+
+def _sizes(m_sizes):
+    return [int(m) for m in m_sizes.tolist()]
+
+
+def _can_group(*operands):
+    """torch._grouped_mm wants bf16 rows of a multiple of 16 bytes, and a GPU."""
+    return hasattr(torch, "_grouped_mm") and all(
+        t.is_cuda and t.dtype == torch.bfloat16 and t.shape[-1] % 8 == 0 for t in operands)
+
+
+def _rows_by_expert(rows, w, m_sizes):
+    """rows[i] @ w[e], w [E, K, N]; rows in expert order."""
+    if _can_group(rows, w) and rows.shape[0]:
+        return torch._grouped_mm(rows, w, offs=_ends(m_sizes))
+    parts = [part @ w[e] for e, part in enumerate(rows.split(_sizes(m_sizes)))]
+    return torch.cat(parts) if parts else rows.new_empty((0, w.shape[-1]))
+
+
+def _scatter(rows, gather):
+    return torch.empty_like(rows).index_copy_(0, gather.long(), rows)
+
+
+def forward(x, w, m_sizes, gather, flags: Flags):
+    """x [T or tokens, K], w [E, N, K] -> [T, N]"""
+    rows = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
+    y = _rows_by_expert(rows, w.transpose(1, 2), m_sizes)
+    return _scatter(y, gather) if flags.permute_y else y
+
+
+def multiply(y, topk_weights):
+    """Rows by their routing weights, rounded a second time."""
+    return y * topk_weights.reshape(-1, 1).to(y.dtype)
+
+
+def dx(dy, w, m_sizes, gather, flags: Flags):
+    """dy [T, N], w [E, N, K] -> [T, K], in token order with permute_x (topk not yet summed)"""
+    rows = dy.index_select(0, gather.long()) if flags.permute_y else dy
+    d = _rows_by_expert(rows, w, m_sizes)
+    return _scatter(d, gather) if flags.permute_x else d
+
+
+def dw(dy, x, m_sizes, gather, flags: Flags):
+    """dy [T, N], x [T or tokens, K] -> [E, N, K]; experts without rows get zeros"""
+    dy = dy.index_select(0, gather.long()) if flags.permute_y else dy
+    x = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
+    if _can_group(dy, x) and x.shape[0]:
+        out = torch._grouped_mm(dy.t(), x, offs=_ends(m_sizes))
+        return torch.where((m_sizes == 0).reshape(-1, 1, 1), out.new_zeros(()), out)
+    sizes = _sizes(m_sizes)
+    parts = [d.t() @ part for d, part in zip(dy.split(sizes), x.split(sizes))]
+    return torch.stack(parts)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which kernel a call gets, decided once per call's sizes, and never in the way of the job.
+
+In this order: gemmd's answer with the kernel that it measured; the answer's config, or the analytic
+default, compiled in this process; none, and the call goes on in plain PyTorch. The first step has a
+deadline; a daemon that does not answer is left alone for a while, so that not every call waits for
+it. One warning says what is missing; status() says everything.
+
+Nothing is decided while a CUDA graph is being captured: a call that was not made before (a warm-up
+step) is plain then.
+"""
+import os
+import threading
+import time
+import warnings
+
+import torch
+
+from gemmd import ffi
+from gemmd.client import Client, compile_kernel
+from gemmd.errors import GemmdError
+from gemmd.results import Rows
+
+
+class Settings:
+    """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
+    best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
+    key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
+    daemon that did not answer is left alone; None: for ever, so that results do not change within a
+    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's, as
+    in gemmd.Client. `enabled`: False: always plain PyTorch."""
+
+    def __init__(self):
+        env = os.environ.get
+        self.wait = env("GEMMD_WAIT", "tuned")
+        self.deadline_ms = int(env("GEMMD_DEADLINE_MS", "60000"))
+        self.retry_s = 30.0
+        self.budget = 0
+        self.socket = None
+        self.library = None
+        self.enabled = env("GEMMD_DISABLE", "") in ("", "0")
+
+
+class Plan:
+    """What a call runs. `kernel` None: plain PyTorch, for `reason`."""
+
+    def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
+        self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
+        self.reason, self.launches, self.workspace_bytes = reason, 0, None
+        self.made_at = time.monotonic()
+        self.final = bool(answer and answer.final and kernel)
+
+    def row(self):
+        c, a = self.call, self.answer
+        return {"mode": c.mode, "device": str(c.device), "dtype": str(c.dtype)[6:], "M": c.m,
+                "N": c.n, "K": c.k, "experts": c.experts, **c.flags._asdict(), "how": self.how,
+                "tier": a.tier if a else "", "source": a.source if a else "",
+                "time_us": a.time_us if a else None, "config": a.config_text if a else "",
+                "launches": self.launches, "reason": self.reason}
+
+
+def _device_name(device):
+    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+def _is_capturing(device):
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+
+
+def _fits(answer, device):
+    """$GEMMD_SOCKET may name the daemon of another kind of device."""
+    return (answer.target == "cpu") == (device.type == "cpu")
+
+
+class Plans:
+    """All plans of the process."""
+
+    def __init__(self):
+        self.settings = Settings()
+        self._forget()
+
+    def _forget(self):
+        self._lock = threading.RLock()
+        self._plans, self._clients, self._kernels = {}, {}, {}
+        self._quiet_until, self._warned = 0.0, False
+
+    def reset(self, **settings):
+        """Forgets everything and takes new settings."""
+        for name, value in settings.items():
+            if not hasattr(self.settings, name):
+                raise TypeError(f'there is no setting "{name}": there are '
+                                f'{", ".join(vars(self.settings))}')
+            setattr(self.settings, name, value)
+        self._forget()
+
+    def rows(self):
+        return Rows(p.row() for p in list(self._plans.values()))
+
+    # ---- choosing
+
+    def find(self, call):
+        """The plan of a call; quick when there is one. During a capture there may be none."""
+        plan = self._plans.get(call)
+        if plan is not None and (plan.final or not self._is_stale(plan)):
+            return plan
+        if _is_capturing(call.device):
+            return plan or self._unplanned(call)
+        with self._lock:
+            plan = self._plans.get(call)
+            if plan is None or self._is_stale(plan):
+                plan = self._plans[call] = self._renew(call, plan)
+            return plan
+
+    def _is_stale(self, plan):
+        s = self.settings
+        return (not plan.final and s.enabled and s.retry_s is not None
+                and time.monotonic() - plan.made_at > s.retry_s)
+
+    def _unplanned(self, call):
+        return Plan(call, reason="it was first called while a CUDA graph was captured: run a step "
+                                 "before capturing")
+
+    def _renew(self, call, old):
+        if old is None:
+            return self._make(call)
+        answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
+                              deadline_ms=min(self.settings.deadline_ms, 100))
+        old.made_at = time.monotonic()
+        if answer is None or not answer.final:
+            return old
+        new = self._make(call, answer)
+        new.launches = old.launches
+        return new if new.kernel else old
+
+    def _make(self, call, answer=None):
+        if not self.settings.enabled:
+            return Plan(call, reason="gemmd is switched off (enabled=False, GEMMD_DISABLE)")
+        reason = ""
+        try:
+            if answer is None:
+                answer, reason = self._ask(call, self.settings.wait, self.settings.deadline_ms)
+            plan = self._with_kernel(call, answer, reason)
+        except (GemmdError, OSError) as e:  # OSError: no libgemmd
+            plan = Plan(call, answer=answer, reason=str(e))
+        if plan.how != "gemmd":
+            self._warn(plan)
+        return plan
+
+    def _ask(self, call, wait, deadline_ms):
+        """(answer or None, why it is not gemmd's). GemmdError: nobody has a config for this."""
+        client, problem = self._client(call.device), call.problem()
+        if time.monotonic() < self._quiet_until:
+            return client.get(problem, offline=True), "gemmd did not answer a moment ago"
+        try:
+            answer = client.get(problem, wait=wait, deadline_ms=max(1, deadline_ms),
+                                budget=self.settings.budget)
+        except GemmdError as e:  # a daemon that does not know what this library does, say
+            return client.get(problem, offline=True), str(e)
+        if answer.local and answer.tier == "default":
+            self._quiet_until = time.monotonic() + (self.settings.retry_s or float("inf"))
+        if not _fits(answer, call.device):
+            return None, f"the daemon that was asked serves another device ({answer.target})"
+        return answer, answer.note
+
+    def _with_kernel(self, call, answer, reason):
+        if answer is not None and answer.module:
+            try:
+                return Plan(call, self._load(call, answer), "gemmd", answer)
+            except GemmdError as e:
+                reason = str(e)
+        kernel = self._compile(call, answer)
+        return Plan(call, kernel, "compiled here", answer, reason or "no kernel was measured yet")
+
+    # ---- clients and kernels
+
+    def _client(self, device):
+        name = _device_name(device)
+        if name not in self._clients:
+            s = self.settings
+            self._clients[name] = Client(socket=s.socket, device=name, lazy=True,
+                                         library=s.library)
+        return self._clients[name]
+
+    def _shared(self, call, which, make):
+        """One loaded kernel for all row counts that run it."""
+        key = (call._replace(m=0), which)
+        if key not in self._kernels:
+            self._kernels[key] = make()
+        return self._kernels[key]
+
+    def _load(self, call, answer):
+        return self._shared(call, (answer.module, answer.config_text), lambda: self._client(
+            call.device).kernel(call.problem(), answer))
+
+    def _compile(self, call, answer):
+        device = "cpu" if call.device.type == "cpu" else None
+        config = answer.config_text if answer else ""  # "": its own default, which M decides
+        key = config or call.m
+        return self._shared(call, key, lambda: compile_kernel(call.problem(), config, device,
+                                                              self._library()))
+
+    def _library(self):
+        return self.settings.library or ffi.shared_library()
+
+    def _warn(self, plan):
+        if not self._warned:
+            self._warned = True
+            instead = ("with a config that was not measured" if plan.kernel
+                       else "in plain PyTorch")
+            warnings.warn(f"gemmd: {plan.reason}; the job goes on {instead} "
+                          "(gemmd.torch.status() lists what runs; this is said once)",
+                          RuntimeWarning, stacklevel=2)
+
+
+plans = Plans()
+
+
+def configure(**settings):
+    """Sets `wait`, `deadline_ms`, `retry_s`, `budget`, `socket`, `library`, `enabled` (Settings), and
+    forgets what was decided before. Call it before the first step."""
+    plans.reset(**settings)
+
+
+def status():
+    """What runs, as Rows of dicts: mode, sizes, `how` ("gemmd": as measured; "compiled here";
+    "plain"), tier, time_us, config, launches, reason."""
+    return plans.rows()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: setattr(plans, "_lock", threading.RLock()))

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a call computes: its flags, and the problem that gemmd is asked about."""
+from typing import NamedTuple
+
+import torch
+
+from gemmd.results import Problem
+
+DTYPES = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+
+
+class Flags(NamedTuple):
+    topk: int
+    permute_x: bool
+    permute_y: bool
+
+
+class Call(NamedTuple):
+    """One mode, one device, one set of sizes: what a plan is made for."""
+    mode: str  # forward | dX | dW
+    device: torch.device
+    dtype: torch.dtype
+    m: int  # routed rows
+    n: int
+    k: int
+    experts: int
+    flags: Flags
+    mul: bool = False  # forward: by the routing weights
+
+    def problem(self):
+        f = self.flags
+        return Problem(m=self.m, n=self.n, k=self.k, mode=self.mode, dtype_in=DTYPES[self.dtype],
+                       experts=self.experts, topk=f.topk, permute_x=f.permute_x,
+                       permute_y=f.permute_y, fuse_mul_post=self.mul)
+
+
+def routed_rows(x, flags):
+    """T, of the operand that is in token order with permute_x."""
+    return x.shape[0] * flags.topk if flags.permute_x else x.shape[0]

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
+torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU are the same code in all of them.
+
+torch._grouped_mm wants rows in expert order, so its forms permute. `torch_index` does it as one
+writes it first, with x[token]; its gradient is a scattered sum. `torch_gather` is what somebody
+writes who has measured that: both permutes and their gradients are gathers, by the permutation and
+its inverse, and the sum over a token's experts is a plain sum. Nothing here waits for the device but
+the loop, which reads the rows of each expert.
+"""
+import torch
+
+from gemmd.torch.moe import route, sort_by_expert, swiglu
+
+
+class Gather(torch.autograd.Function):
+    """rows[index], whose gradient is gathered by the inverse permutation."""
+
+    @staticmethod
+    def forward(ctx, rows, index, inverse):
+        ctx.save_for_backward(inverse)
+        return rows.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.index_select(0, ctx.saved_tensors[0]), None, None
+
+
+def weigh(y, weights):
+    """[tokens * topk, hidden] in token order to [tokens, hidden]"""
+    y = y.view(*weights.shape, y.shape[-1]) * weights.to(y.dtype).unsqueeze(-1)
+    return y.sum(1)
+
+
+def inverse_of(index):
+    order = torch.arange(index.numel(), device=index.device, dtype=index.dtype)
+    return torch.empty_like(index).index_copy_(0, index, order)
+
+
+def grouped(rows, w, m_sizes):
+    return torch._grouped_mm(rows, w.transpose(1, 2), offs=m_sizes.cumsum(0).to(torch.int32))
+
+
+def torch_index(layer, x):
+    weights, ids = route(layer.router(x), layer.topk)
+    m_sizes, gather = sort_by_expert(ids, layer.experts)
+    index = gather.long()
+    h = grouped(x[index // layer.topk], layer.gate_up, m_sizes)
+    y = grouped(swiglu(h), layer.down, m_sizes)
+    return weigh(torch.empty_like(y).index_copy(0, index, y), weights)
+
+
+def torch_gather(layer, x):
+    weights, ids = route(layer.router(x), layer.topk)
+    m_sizes, gather = sort_by_expert(ids, layer.experts)
+    index = gather.long()
+    inverse = inverse_of(index)
+    copies = x.unsqueeze(1).expand(-1, layer.topk, -1).reshape(-1, x.shape[-1])
+    h = grouped(Gather.apply(copies, index, inverse), layer.gate_up, m_sizes)
+    y = grouped(swiglu(h), layer.down, m_sizes)
+    return weigh(Gather.apply(y, inverse, index), weights)
+
+
+def loop(layer, x, dtype=None):
+    """Expert by expert. `dtype`: of everything behind the router, for a more exact yardstick."""
+    weights, ids = route(layer.router(x), layer.topk)
+    rows = x if dtype is None else x.to(dtype)
+    out = torch.zeros_like(rows)
+    # unbind: the gradient of w[e] would be a whole tensor of zeros around it
+    for e, (gate_up, down) in enumerate(zip(layer.gate_up.unbind(), layer.down.unbind())):
+        token, slot = torch.where(ids == e)
+        y = swiglu(rows[token] @ gate_up.to(rows.dtype).t()) @ down.to(rows.dtype).t()
+        out = out.index_add(0, token, y * weights[token, slot, None].to(y.dtype))
+    return out
+
+
+def exact(layer, x):
+    return loop(layer, x, torch.float32)
+
+
+def gemmd_form(layer, x):
+    return layer(x)
+
+
+FORMS = {"gemmd": gemmd_form, "torch_gather": torch_gather, "torch_index": torch_index,
+         "loop": loop}
+GRADS = ("x", "router", "gate_up", "down")
+
+
+def step(form, layer, x, upstream):
+    """(y, gradients of x and the parameters); nothing is accumulated."""
+    y = form(layer, x)
+    wanted = [x, layer.router.weight, layer.gate_up, layer.down]
+    return y, torch.autograd.grad(y, wanted, upstream.to(y.dtype))
+
+
+def errors(got, right):
+    """||got - right|| / ||right|| of the output and of each gradient."""
+    out = {}
+    for name, a, b in zip(("y", *GRADS), (got[0], *got[1]), (right[0], *right[1])):
+        a, b = a.detach().float(), b.detach().float()
+        out[name] = float((a - b).norm() / b.norm())
+    return out

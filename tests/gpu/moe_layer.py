@@ -1,0 +1,353 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A whole MoE MLP, forward and backward, through gemmd.torch, beside what PyTorch users write.
+
+    moe_layer.py --build build [--lib libgemmd.so] [--json FILE] [--tokens 4096,16384]
+                 [--stages layer,graph,compile,cold] [--processes 8]
+
+layer    gradients of every form against an fp32 loop, then step times (forward and backward, permutes
+         counted) in alternating blocks, compiled and eager; moe_forms.py says what is compared
+graph    a step captured once and replayed on other inputs: bit-identical to the same step run
+compile  torch.compile of the layer has no graph break, and a step waits for nothing
+cold     processes that start together with an empty gemmd: each key tuned once; seconds to first step
+
+gemmd is started in a temporary folder; while times are taken it is stopped. --device cpu rehearses on
+a machine without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a wrong
+result or a promise that does not hold, 77 no PyTorch, CUDA or GPU.
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench")]
+
+import gemmd_ffi  # noqa: E402
+import measure  # noqa: E402
+import moe_cold  # noqa: E402
+import ours  # noqa: E402
+from service import Service  # noqa: E402
+
+STAGES = ("layer", "graph", "compile", "cold")
+QWEN3 = {"experts": 128, "topk": 8, "hidden": 2048, "inter": 768}
+SMALL = {"experts": 8, "topk": 2, "hidden": 64, "inter": 32}
+PROMISED = 1.2       # of the best torch form's step time
+WORSE_THAN_TORCH = 1.5  # an error may be that much above the torch form's own
+
+
+def parse():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", type=pathlib.Path, default=ours.ROOT / "build")
+    p.add_argument("--gemmd", type=pathlib.Path, help="the gemmd program instead")
+    p.add_argument("--lib", type=pathlib.Path, help="libgemmd.so instead")
+    p.add_argument("--device", default="cuda:0")
+    p.add_argument("--tokens", help="4096,16384")
+    p.add_argument("--stages", default=",".join(STAGES))
+    p.add_argument("--processes", type=int, default=8)
+    p.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float16"])
+    p.add_argument("--budget-s", type=float, default=60, help="waiting for one key, at most")
+    p.add_argument("--rounds", type=int, default=12, help="blocks of steps for each form")
+    p.add_argument("--block", type=int, default=5, help="steps of a block")
+    p.add_argument("--backend", default=None, help="of torch.compile")
+    p.add_argument("--store", type=pathlib.Path, help="begin with what --out-store wrote before")
+    p.add_argument("--out-store", type=pathlib.Path, help="write what is known after tuning")
+    p.add_argument("--log", type=pathlib.Path)
+    p.add_argument("--json", type=pathlib.Path)
+    for name in QWEN3:
+        p.add_argument(f"--{name}", type=int)
+    o = p.parse_args()
+    cpu = o.device == "cpu"
+    for name, value in (SMALL if cpu else QWEN3).items():
+        setattr(o, name, getattr(o, name) or value)
+    o.tokens = [int(t) for t in (o.tokens or ("64,96" if cpu else "4096,16384")).split(",")]
+    o.stages = o.stages.split(",")
+    o.backend = o.backend or ("aot_eager" if cpu else "inductor")
+    if set(o.stages) - set(STAGES):
+        p.error(f"--stages: there are {', '.join(STAGES)}")
+    return o
+
+
+# ---- inputs and clocks ---------------------------------------------------------------------------
+
+class Bench:
+    """Everything that the stages share."""
+
+    def __init__(self, torch, options, device):
+        import gemmd.torch
+        import moe_forms
+        self.torch, self.options, self.device = torch, options, device
+        self.gemmd, self.forms = gemmd.torch, moe_forms
+        self.dtype, self.failures = getattr(torch, options.dtype), []
+        o = options
+        torch.manual_seed(0)
+        self.layer = gemmd.torch.MoEMLP(o.hidden, o.inter, o.experts, o.topk, device=device,
+                                        dtype=self.dtype)
+        self.layer.reset_parameters()
+
+    def inputs(self, tokens, seed):
+        generator = self.torch.Generator(self.device).manual_seed(seed)
+        x, upstream = (self.torch.randn(tokens, self.options.hidden, device=self.device,
+                                        dtype=self.dtype, generator=generator) for _ in range(2))
+        return x.requires_grad_(), upstream
+
+    def sync(self):
+        if self.device.type == "cuda":
+            self.torch.cuda.synchronize()
+
+    def compiled(self, form):
+        return self.torch.compile(form, fullgraph=True, dynamic=False,
+                                  backend=self.options.backend)
+
+    def check(self, what, holds):
+        print(f"{'ok   ' if holds else 'WRONG'} {what}", flush=True)
+        if not holds:
+            self.failures.append(what)
+        return holds
+
+    def block_ms(self, run):
+        """Milliseconds of a step, over a block of them."""
+        n = self.options.block
+        if self.device.type == "cpu":
+            began = time.perf_counter()
+            for _ in range(n):
+                run()
+            return (time.perf_counter() - began) * 1e3 / n
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(n):
+            run()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / n
+
+    def times(self, runs):
+        """{name: milliseconds}, in alternating blocks; each has run before."""
+        out = {name: [] for name in runs}
+        for order in measure.rounds(list(runs), self.options.rounds):
+            for name in order:
+                out[name].append(self.block_ms(runs[name]))
+        return out
+
+
+def warm_up(b):
+    """Asks gemmd for every key: gemmd may be gone afterwards."""
+    for tokens in b.options.tokens:
+        x, upstream = b.inputs(tokens, 1)
+        began = time.monotonic()
+        b.forms.step(b.forms.gemmd_form, b.layer, x, upstream)
+        b.sync()
+        print(f"{tokens} tokens: first step after {time.monotonic() - began:.1f} s", flush=True)
+    plans = b.gemmd.status()
+    for p in plans:
+        flags = "x" if p["permute_x"] else "y"
+        us = f"{p['time_us']:.1f} us" if p["time_us"] else ""
+        print(f"  {p['mode']:8} permute_{flags} M={p['M']} {p['how']} {p['tier']} {us} "
+              f"{p['config']} {p['reason']}")
+    b.check("every product runs the kernel that gemmd measured",
+            all(p["how"] == "gemmd" and p["tier"] == "exact" for p in plans))
+    return plans.to_dicts()
+
+
+# ---- stage: layer --------------------------------------------------------------------------------
+
+def gradients(b, tokens):
+    """Errors of each form against the fp32 loop."""
+    x, upstream = b.inputs(tokens, 2)
+    right = b.forms.step(b.forms.exact, b.layer, x, upstream)
+    out = {name: b.forms.errors(b.forms.step(form, b.layer, x, upstream), right)
+           for name, form in b.forms.FORMS.items()}
+    for name, e in out.items():
+        print(f"{tokens} tokens, {name:12} relative errors: "
+              + " ".join(f"{k} {v:.1e}" for k, v in e.items()), flush=True)
+    allowed = {k: max(WORSE_THAN_TORCH * v, 1e-3) for k, v in out["torch_gather"].items()}
+    b.check(f"{tokens} tokens: output and gradients are right",
+            all(v <= allowed[k] and v < 0.03 for k, v in out["gemmd"].items()))
+    return out
+
+
+def ready(b, name, run):
+    """Whether a form runs; one of torch's that this PyTorch cannot compile is left out, and said."""
+    began = time.monotonic()
+    try:
+        for _ in range(3):
+            run()
+        b.sync()
+    except Exception as e:  # whatever a compiler raises
+        if name.startswith("gemmd"):
+            raise
+        print(f"  {name}: LEFT OUT: {type(e).__name__}: {str(e)[:300]}", flush=True)
+        return False
+    print(f"  {name}: ready after {time.monotonic() - began:.1f} s", flush=True)
+    return True
+
+
+def runnable(b, tokens):
+    """{name: a step}, each compiled and warmed up; the loop cannot be compiled."""
+    x, upstream = b.inputs(tokens, 3)
+    runs = {}
+    for name, form in b.forms.FORMS.items():
+        if name != "loop":
+            fast = b.compiled(form)
+            runs[name] = lambda f=fast: b.forms.step(f, b.layer, x, upstream)
+        runs[f"{name}_eager"] = lambda f=form: b.forms.step(f, b.layer, x, upstream)
+    return {name: run for name, run in runs.items() if ready(b, name, run)}
+
+
+def stage_layer(b, record):
+    for tokens in b.options.tokens:
+        row = record.setdefault("layer", {}).setdefault(str(tokens), {})
+        row["errors"] = gradients(b, tokens)
+        row["samples_ms"] = b.times(runnable(b, tokens))
+        ms = row["ms"] = {name: statistics.median(t) for name, t in row["samples_ms"].items()}
+        best = min(t for name, t in ms.items() if name.startswith("torch"))
+        row["ratio"], row["loop_ratio"] = best / ms["gemmd"], ms["loop_eager"] / ms["gemmd"]
+        print(f"{tokens} tokens, ms a step: " + " ".join(f"{k} {v:.3f}" for k, v in ms.items()))
+        print(f"{tokens} tokens: torch / gemmd {row['ratio']:.3f} (promised {PROMISED}: "
+              f"{'holds' if row['ratio'] >= PROMISED else 'SHORT'}), loop / gemmd "
+              f"{row['loop_ratio']:.2f}", flush=True)
+
+
+# ---- stage: graph --------------------------------------------------------------------------------
+
+def capture(b, form, x, upstream):
+    """(graph, its outputs)"""
+    torch = b.torch
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            b.forms.step(form, b.layer, x, upstream)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = b.forms.step(form, b.layer, x, upstream)
+    return graph, out
+
+
+def same_bits(b, got, right):
+    pairs = zip((got[0], *got[1]), (right[0], *right[1]))
+    return all(b.torch.equal(p, q) for p, q in pairs)
+
+
+def stage_graph(b, record):
+    if b.device.type == "cpu":
+        print("graph: left out, the CPU has no graphs")
+        return
+    for tokens in b.options.tokens:
+        x, upstream = b.inputs(tokens, 4)
+        graphs = {name: capture(b, b.forms.FORMS[name], x, upstream)
+                  for name in ("gemmd", "torch_gather")}
+        for seed in (5, 6):  # other tokens, so another routing
+            new, new_upstream = b.inputs(tokens, seed)
+            with b.torch.no_grad():
+                x.copy_(new)
+                upstream.copy_(new_upstream)
+            graphs["gemmd"][0].replay()
+            right = b.forms.step(b.forms.gemmd_form, b.layer, x, upstream)
+            b.check(f"{tokens} tokens: a replayed graph gives what the step gives (inputs {seed})",
+                    same_bits(b, graphs["gemmd"][1], right))
+        ms = {k: statistics.median(v) for k, v in b.times(
+            {name: graph.replay for name, (graph, _) in graphs.items()}).items()}
+        record.setdefault("graph", {})[str(tokens)] = ms
+        print(f"{tokens} tokens, replayed, ms a step: gemmd {ms['gemmd']:.3f} torch_gather "
+              f"{ms['torch_gather']:.3f}, ratio {ms['torch_gather'] / ms['gemmd']:.3f}", flush=True)
+
+
+# ---- stage: compile ------------------------------------------------------------------------------
+
+def stage_compile(b, record):
+    torch = b.torch
+    x, upstream = b.inputs(b.options.tokens[0], 7)
+    torch._dynamo.reset()
+    explained = torch._dynamo.explain(b.forms.gemmd_form)(b.layer, x)
+    b.check(f"torch.compile: {explained.graph_count} graph, {explained.graph_break_count} breaks",
+            explained.graph_count == 1 and explained.graph_break_count == 0)
+    fast = b.compiled(b.forms.gemmd_form)
+    errors = b.forms.errors(b.forms.step(fast, b.layer, x, upstream),
+                            b.forms.step(b.forms.gemmd_form, b.layer, x, upstream))
+    b.check("compiled and not, the same within rounding: "
+            + " ".join(f"{k} {v:.1e}" for k, v in errors.items()), max(errors.values()) < 1e-2)
+    record["compile"] = {"breaks": explained.graph_break_count, "errors": errors}
+    if b.device.type == "cuda":
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            b.forms.step(b.forms.gemmd_form, b.layer, x, upstream)
+            waits = ""
+        except RuntimeError as e:
+            waits = str(e)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        b.check(f"a step waits for nothing {waits}", not waits)
+
+
+# ---- the program ---------------------------------------------------------------------------------
+
+def new_service(options, library, store=None):
+    program = (options.gemmd or options.build / "daemon" / "gemmd").resolve()
+    service = Service(library, program, options.device, store,
+                      ["--linger-ms", ours.LINGER_MS] + ([] if store else ["--bucket", "exact"]),
+                      options.log).start()
+    build = service.hello()["build"]
+    if not library.has_build(build):
+        service.stop()
+        raise SystemExit(f"{library.path} was not built of the sources of this gemmd ({build})")
+    return service
+
+
+def with_layer(torch, options, library, record):
+    service = new_service(options, library, options.store)
+    try:
+        device = measure.torch_device(torch, options.device)
+        import gemmd.torch
+        gemmd.torch.configure(socket=service.folder / "gemmd.sock", library=library, retry_s=None,
+                              deadline_ms=int(options.budget_s * 1000))
+        b = Bench(torch, options, device)
+        record["plans"] = warm_up(b)
+        if options.out_store:
+            service.save(options.out_store)
+    finally:
+        service.stop()
+    for name, stage in (("compile", stage_compile), ("graph", stage_graph), ("layer", stage_layer)):
+        if name in options.stages:
+            print(f"\n## {name}\n", flush=True)
+            stage(b, record)
+    return b.failures
+
+
+def cold(options, library, record):
+    service = new_service(options, library)
+    try:
+        record["cold"] = moe_cold.measure(options, service)
+    finally:
+        service.stop()
+    moe_cold.say(record["cold"])
+    return [sentence for sentence, holds in record["cold"]["checks"].items() if not holds]
+
+
+def main():
+    options = parse()
+    torch = measure.torch_or_skip(options.device)
+    lib = options.lib or options.build / "client" / "libgemmd.so"
+    library = gemmd_ffi.Library(lib)
+    record = {"options": {k: str(v) for k, v in vars(options).items()},
+              "torch": torch.__version__, "failures": []}
+    if options.device != "cpu":
+        record["gpu"] = torch.cuda.get_device_name(options.device)
+    try:
+        if "cold" in options.stages:
+            record["failures"] += cold(options, library, record)
+        if set(options.stages) - {"cold"}:
+            record["failures"] += with_layer(torch, options, library, record)
+    finally:
+        ours.write_json(options.json, record)
+    print(f"\n{len(record['failures'])} failures" + "".join(f"\n  {f}" for f in
+                                                            record["failures"]))
+    return 1 if record["failures"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

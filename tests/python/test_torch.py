@@ -1,0 +1,423 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and a
+job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
+import os
+import signal
+import socket
+import threading
+import time
+import warnings
+
+import msgpack
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+if not hasattr(torch.library, "register_autograd"):
+    pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
+
+import gemmd  # noqa: E402
+import gemmd.torch as gt  # noqa: E402
+from conftest import LIB  # noqa: E402
+from gemmd.torch import launch, plans  # noqa: E402
+
+E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
+T = TOKENS * TOPK
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch.manual_seed(0)
+    yield
+    gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, budget=0, socket=None, library=None,
+                 enabled=True)
+
+
+@pytest.fixture
+def tuned(cpu):
+    """gemmd.torch over a daemon that tunes one config a key."""
+    gt.configure(socket=cpu.socket, budget=1)
+    return cpu
+
+
+def routing(index=torch.int32):
+    """Expert 1 is never chosen."""
+    scores = torch.rand(TOKENS, E)
+    scores[:, 1] = -1
+    m_sizes, gather = gt.sort_by_expert(scores.topk(TOPK).indices, E)
+    return m_sizes.to(index), gather.to(index)
+
+
+def right(x, w, m_sizes, gather, permute_x=False, permute_y=False):
+    """In double precision, row by row."""
+    x, w, out = x.double(), w.double(), torch.zeros(T, N, dtype=torch.double)
+    rows = []
+    for e, m in enumerate(m_sizes.tolist()):
+        rows += [e] * m
+    out = []
+    for i, e in enumerate(rows):
+        source = int(gather[i]) // TOPK if permute_x else i
+        out.append(w[e] @ x[source])
+    out = torch.stack(out)
+    return out[torch.argsort(gather.long())] if permute_y else out
+
+
+def error(got, expected):
+    got, expected = got.detach().double(), expected.detach().double()
+    return float((got - expected).norm() / expected.norm())
+
+
+def operands(dtype=torch.float32, rows=T):
+    x = torch.randn(rows, K, dtype=dtype, requires_grad=True)
+    w = torch.randn(E, N, K, dtype=dtype, requires_grad=True)
+    return x, w
+
+
+def hows():
+    return {p["how"] for p in gt.status()}
+
+
+# ---- results and gradients -----------------------------------------------------------------------
+
+@pytest.mark.parametrize("flags", [{}, {"permute_x": True}, {"permute_y": True}],
+                         ids=["plain", "permute_x", "permute_y"])
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_all_modes_against_double_precision(tuned, dtype, flags):
+    m_sizes, gather = routing(torch.int64 if flags else torch.int32)
+    x, w = operands(dtype, TOKENS if "permute_x" in flags else T)
+    y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, **flags)
+    expected = right(x, w, m_sizes, gather, **flags)
+    g = torch.randn_like(y)
+    got = torch.autograd.grad(y, [x, w], g)
+    exact = torch.autograd.grad(expected, [x, w], g.double())
+    assert error(y, expected) < LIMITS[dtype]
+    assert all(error(a, b) < LIMITS[dtype] for a, b in zip(got, exact))
+    assert (got[1][1] == 0).all()  # the expert without rows
+    assert hows() == {"gemmd"} and [p["mode"] for p in gt.status()] == ["forward", "dX", "dW"]
+    assert all(p["launches"] == 1 and p["time_us"] > 0 for p in gt.status())
+
+
+def test_the_fused_multiply_and_its_gradient(tuned):
+    m_sizes, gather = routing()
+    x, w = operands(torch.bfloat16)
+    weights = torch.rand(TOKENS, TOPK, requires_grad=True)
+    call = {"topk": TOPK, "permute_y": True, "topk_weights": weights, "fuse_mul_post": True}
+    with torch.no_grad():
+        fused = gt.grouped_gemm(x, w, m_sizes, gather, **call)
+    apart = gt.grouped_gemm(x, w, m_sizes, gather, **call)
+    assert torch.equal(fused, apart)  # the same two roundings
+    y = right(x, w, m_sizes, gather, permute_y=True)
+    assert error(fused, y * weights.reshape(-1, 1).double()) < 2e-2
+    g = torch.randn_like(apart)
+    dweights, = torch.autograd.grad(apart, [weights], g)
+    assert error(dweights.reshape(-1), (y * g.double()).sum(1)) < 2e-2
+    with pytest.raises(ValueError, match="fuse_mul_post needs permute_y"):
+        gt.grouped_gemm(x, w, m_sizes, gather, topk_weights=weights, fuse_mul_post=True)
+
+
+def loop(layer, x):
+    rows = x.reshape(-1, x.shape[-1])
+    weights, ids = gt.route(layer.router(rows), layer.topk)
+    out = torch.zeros_like(rows)
+    for e in range(layer.experts):
+        token, slot = torch.where(ids == e)
+        gate, up = (rows[token] @ layer.gate_up[e].t()).chunk(2, -1)
+        y = (torch.nn.functional.silu(gate) * up) @ layer.down[e].t()
+        out = out.index_add(0, token, y * weights[token, slot, None].to(y.dtype))
+    return out.view(x.shape)
+
+
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_a_layer_against_a_loop_over_its_experts(tuned, dtype):
+    layer = gt.MoEMLP(K, N, E, TOPK, dtype=dtype)
+    x = torch.randn(3, 4, K, dtype=dtype, requires_grad=True)
+    g = torch.randn_like(x)
+    wanted = [x, *layer.parameters()]
+    mine, theirs = ((f(x), torch.autograd.grad(f(x), wanted, g))
+                    for f in (layer, lambda x: loop(layer, x)))
+    assert error(mine[0], theirs[0]) < LIMITS[dtype]
+    assert all(error(a, b) < LIMITS[dtype] for a, b in zip(mine[1], theirs[1]))
+    assert hows() == {"gemmd"} and len(gt.status()) == 6
+
+
+def test_operands_as_they_lie(tuned):
+    """Rows of a larger tensor are read in place; an expanded gradient and turned weights are
+    copied."""
+    m_sizes, gather = routing()
+    big, w = torch.randn(T, 2 * K), torch.randn(E, K, N).transpose(1, 2).requires_grad_()
+    x = big[:, K:].requires_grad_()
+    y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK)
+    assert error(y, right(x, w, m_sizes, gather)) < 1e-5
+    dx, dw = torch.autograd.grad(y.sum(), [x, w])
+    exact = torch.autograd.grad(right(x, w, m_sizes, gather).sum(), [x, w])
+    assert error(dx, exact[0]) < 1e-5 and error(dw, exact[1]) < 1e-5
+    assert launch._dense_rows(x) is x and launch._dense_rows(w) is not w
+
+
+def test_no_rows_at_all(tuned):
+    x, w = operands(rows=0)
+    y = gt.grouped_gemm(x, w, torch.zeros(E, dtype=torch.int32))
+    dx, dw = torch.autograd.grad(y.sum(), [x, w])
+    assert y.shape == (0, N) and dx.shape == (0, K) and (dw == 0).all() and dw.shape == w.shape
+
+
+def test_row_counts_share_a_kernel(tuned):
+    w = torch.randn(E, N, K)
+    for rows in (4, 8, 12):
+        gt.grouped_gemm(torch.randn(rows, K), w, torch.tensor([rows, 0, 0, 0]))
+    assert len(gt.status()) == 3 and len(plans.plans._kernels) <= 3
+    assert len(plans.plans._kernels) == len({p["config"] for p in gt.status()})
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+
+def test_calls_written_for_unsloth(tuned):
+    m_sizes, gather = routing()
+    x, w = operands(rows=TOKENS)
+    mine = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)
+    theirs = gt.grouped_gemm(X=x.view(3, 4, K), W=w, m_sizes=m_sizes, topk=TOPK,
+                             gather_indices=gather, permute_x=True, autotune=True,
+                             is_first_gemm=True, kernel_config_fwd=None)
+    assert torch.equal(mine, theirs)
+    assert torch.equal(mine, gt.grouped_gemm(x, w, m_sizes, TOPK, gather, permute_x=True))
+    dx, dw = torch.autograd.grad(gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True,
+                                                 dX_only=True).sum(), [x, w], allow_unused=True)
+    assert dx is not None and dw is None
+
+
+def test_calls_that_cannot_be_meant():
+    m_sizes, gather = routing()
+    x, w = operands()
+    for change, sentence in (
+            ({"w": w[0]}, r"w is \[experts, N, K\]"), ({"x": x.double()}, "float16"),
+            ({"x": x.bfloat16()}, "for both"), ({"m_sizes": m_sizes[:2]}, "4 experts"),
+            ({"permute_x": True, "permute_y": True}, "none both"),
+            ({"permute_y": True, "gather_indices": None}, "need gather_indices")):
+        call = {"x": x, "w": w, "m_sizes": m_sizes, "gather_indices": gather, "topk": TOPK}
+        with pytest.raises(ValueError, match=sentence):
+            gt.grouped_gemm(**{**call, **change})
+    with pytest.raises(TypeError, match="atuotune"):
+        gt.grouped_gemm(x, w, m_sizes, atuotune=True)
+    with pytest.raises(TypeError, match="deadline_ms"):
+        gt.configure(deadline=3)
+
+
+# ---- torch.compile -------------------------------------------------------------------------------
+
+def test_the_ops_keep_what_they_declare(tuned):
+    m_sizes, gather = routing()
+    x, w = operands(rows=TOKENS)
+    dy = torch.randn(T, N)
+    ops, rest = torch.ops.gemmd, (m_sizes, gather, TOPK, True, False)
+    torch.library.opcheck(ops.grouped_gemm.default, (x, w, *rest))
+    torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w.detach(), *rest))
+    torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x.detach(), *rest))
+    torch.library.opcheck(ops.grouped_gemm_mul.default, (
+        torch.randn(T, K), w.detach(), torch.rand(T), m_sizes, gather, TOPK, False, True))
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_the_layer_compiles_without_a_break(tuned, dynamic):
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    torch._dynamo.reset()
+    compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for tokens in (12, 20) if dynamic else (12,):
+        x = torch.randn(tokens, K, requires_grad=True)
+        mine, theirs = (torch.autograd.grad(f(x).square().sum(), [x, *layer.parameters()])
+                        for f in (compiled, layer))
+        assert all(error(a, b) < 1e-5 for a, b in zip(mine, theirs))
+    assert hows() == {"gemmd"}
+
+
+# ---- never break the job -------------------------------------------------------------------------
+
+def steps(n=2):
+    """Forward and backward of a small layer, checked; the warnings that came up."""
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    x = torch.randn(TOKENS, K, requires_grad=True)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        for _ in range(n):
+            y = layer(x)
+            torch.autograd.grad(y.sum(), [x, *layer.parameters()])
+    assert error(y, loop(layer, x)) < 1e-5
+    return [str(w.message) for w in seen if "gemmd" in str(w.message)]
+
+
+def test_no_daemon(tmp_path):
+    gt.configure(socket=tmp_path / "nobody.sock")
+    said = steps()
+    assert len(said) == 1 and "nobody.sock" in said[0] and "not measured" in said[0]
+    assert hows() == {"compiled here"} and len(gt.status()) == 6
+    assert all(p["tier"] == "default" and p["config"] for p in gt.status())
+
+
+def test_a_daemon_that_hangs(cpu):
+    gt.configure(socket=cpu.socket, deadline_ms=400)
+    os.kill(cpu.process.pid, signal.SIGSTOP)
+    try:
+        began = time.monotonic()
+        said = steps()
+        took = time.monotonic() - began
+    finally:
+        os.kill(cpu.process.pid, signal.SIGCONT)
+    compiling = 6 * 3  # this test is about waiting: one deadline, not six
+    assert len(said) == 1 and "400 ms" in said[0] and took < 0.4 + compiling
+    waited = [p for p in gt.status() if "within" in p["reason"]]
+    assert len(waited) == 1 and hows() == {"compiled here"}
+
+
+def test_a_daemon_that_dies_while_it_tunes(cpu):
+    gt.configure(socket=cpu.socket, budget=40)
+
+    def kill_when_busy():
+        until = time.monotonic() + 20
+        while time.monotonic() < until and cpu.status()["runner"]["state"] != "busy":
+            time.sleep(0.01)
+        cpu.kill()
+
+    killer = threading.Thread(target=kill_when_busy)
+    killer.start()
+    said = steps()
+    killer.join()
+    assert len(said) == 1 and "compiled here" in hows() and len(gt.status()) == 6
+
+
+def strange_daemon(path, result):
+    """Answers every request with this result."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            unpacker = msgpack.Unpacker()
+            while data := connection.recv(65536):
+                unpacker.feed(data)
+                for _, request, method, _ in unpacker:
+                    connection.sendall(msgpack.packb([1, request, None, result(method)]))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
+
+
+@pytest.mark.parametrize("kind", ["newer", "nonsense"])
+def test_a_daemon_of_another_version(folder, kind):
+    path = folder / "other.sock"
+    listener = strange_daemon(path, lambda _: {"version": 2, "build": "2.0"} if kind == "newer"
+                              else {"what": [1, 2, 3]})
+    gt.configure(socket=path, deadline_ms=2000)
+    said = steps()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    assert len(said) == 1 and hows() == {"compiled here"}
+    assert kind == "nonsense" or "version 2" in said[0]
+
+
+def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
+    real = gemmd.Client.get
+
+    def of_other_sources(self, *args, **query):
+        a = real(self, *args, **query)
+        return gemmd.Answer(**{**a.__dict__, "stamp": a.stamp.replace("src=", "src=f")})
+
+    monkeypatch.setattr(gemmd.Client, "get", of_other_sources)
+    said = steps()
+    assert len(said) == 1 and "other sources" in said[0] and hows() == {"compiled here"}
+    assert {p["source"] for p in gt.status()} == {"tuned"}  # the measured config all the same
+
+
+def test_no_library(monkeypatch, tmp_path):
+    monkeypatch.setattr(gemmd.ffi, "_shared", None)
+    monkeypatch.setenv("GEMMD_LIBRARY", str(tmp_path / "libgemmd.so"))
+    gt.configure()
+    said = steps()
+    assert len(said) == 1 and "libgemmd.so" in said[0] and "plain PyTorch" in said[0]
+    assert hows() == {"plain"}
+
+
+def test_no_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("GEMMD_CC", "/nonexistent/cc")
+    gt.configure(socket=tmp_path / "nobody.sock")
+    said = steps()
+    assert len(said) == 1 and hows() == {"plain"}
+
+
+def test_switched_off(cpu):
+    gt.configure(socket=cpu.socket, enabled=False)
+    assert steps() == []
+    assert hows() == {"plain"} and cpu.status()["jobs"]["done"] == 0
+
+
+def test_a_refused_launch_is_plain_from_then_on(tuned, monkeypatch):
+    real = gemmd.Kernel.launch
+    refused = []
+
+    def refuse(self, args):
+        refused.append(self)
+        raise gemmd.GemmdError("kernel_launch", -2, "invalid", "not these arguments")
+
+    monkeypatch.setattr(gemmd.Kernel, "launch", refuse)
+    said = steps()
+    monkeypatch.setattr(gemmd.Kernel, "launch", real)
+    assert len(said) == 1 and "not these arguments" in said[0]
+    assert hows() == {"plain"} and len(refused) == 6
+
+
+def test_a_better_answer_is_taken_up_later(cpu, monkeypatch):
+    gt.configure(socket=cpu.socket, wait="cached", retry_s=0.0)
+    m_sizes, gather = routing()
+    x, w = operands()
+
+    def run():
+        return gt.grouped_gemm(x.detach(), w.detach(), m_sizes, gather, TOPK)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = run()
+    assert hows() == {"compiled here"}
+    with gemmd.Client(cpu.socket) as g:
+        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, topk=TOPK, dtype_in="fp32"), budget=1)
+    assert error(run(), first) < 1e-5 and hows() == {"gemmd"}
+    assert gt.status()[0]["launches"] == 2
+
+
+def test_nothing_is_asked_while_a_graph_is_captured(tuned, monkeypatch):
+    m_sizes, gather = routing()
+    x, w = operands()
+    known = gt.grouped_gemm(x, w, m_sizes, gather, TOPK)
+    monkeypatch.setattr(plans, "_is_capturing", lambda device: True)
+    before = tuned.status()["requests"]
+    assert torch.equal(gt.grouped_gemm(x, w, m_sizes, gather, TOPK), known)
+    other = gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_y=True)  # not seen before
+    assert error(other, right(x, w, m_sizes, gather, permute_y=True)) < 1e-5
+    assert tuned.status()["requests"] == before + 1 and len(gt.status()) == 1
+
+
+def test_the_daemon_of_another_kind_of_device_is_not_believed(tuned, monkeypatch):
+    monkeypatch.setattr(plans, "_fits", lambda answer, device: False)
+    said = steps()
+    assert len(said) == 1 and "another device" in said[0] and hows() == {"compiled here"}
+
+
+def test_threads_make_each_plan_once(tuned):
+    m_sizes, gather = routing()
+    x, w = operands()
+    wrong, expected = [], right(x, w, m_sizes, gather)
+
+    def run():
+        for _ in range(5):
+            if error(gt.grouped_gemm(x, w, m_sizes, gather, TOPK), expected) > 1e-5:
+                wrong.append(1)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong and tuned.status()["jobs"]["done"] == 1 and len(gt.status()) == 1
+    assert gemmd.ffi.find_library() == LIB
