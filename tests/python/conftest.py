@@ -50,3 +50,9 @@ def environment(**more):
 def cpu(daemon):
     """A daemon of the CPU."""
     return daemon("cpu")
+
+
+def pytest_sessionfinish(session, exitstatus):
+    """A file that is skipped as a whole (no PyTorch) is a skipped test for meson, not a failed one."""
+    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        session.exitstatus = 77
