@@ -205,6 +205,14 @@ int modules_read_file(const char *path, struct image *out, struct error *err)
     return r;
 }
 
+void modules_damaged(const char *path)
+{
+    fprintf(stderr,
+            "%s is damaged: its content has not the hash it was written with; it is removed, and "
+            "made again when it is wanted\n",
+            path);
+}
+
 /* Reads `path`, whose name says `id`. A damaged file is removed, and counts as not there. */
 static int read_checked(const char *path, const char *id, struct image *out, struct error *err)
 {
@@ -216,6 +224,7 @@ static int read_checked(const char *path, const char *id, struct image *out, str
     }
     hash128_hex(out->data, out->size, out->meta.id);
     if (strcmp(out->meta.id, id) != 0) {
+        modules_damaged(path);
         unlink(path);
         image_deinit(out);
         return MODULES_MISS;

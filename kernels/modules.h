@@ -11,8 +11,8 @@
  *   <cache>/compiling                 locks: one byte for each variant that is being compiled
  *
  * All but the last are written aside, fsynced, renamed: losing a race is normal. What is read back is
- * believed only when it still has the hash that it was written with; a damaged file is removed, and
- * counts as not there: the next compile writes it again. An image's mtime is when it was last used.
+ * believed only when it still has the hash that it was written with; a damaged file is removed (stderr
+ * says so), and counts as not there: the next compile writes it again. An image's mtime is when it was last used.
  */
 #ifndef GEMMD_KERNELS_MODULES_H
 #define GEMMD_KERNELS_MODULES_H

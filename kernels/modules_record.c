@@ -122,7 +122,11 @@ int record_read(const char *cache_dir, const char *variant, struct image *out, c
         return r;
     }
     struct about *a = calloc(1, sizeof(*a));
-    r = a && decode(&file, variant, a, &out->meta) ? judge(a, err) : MODULES_MISS;
+    bool good = a && decode(&file, variant, a, &out->meta);
+    r = good ? judge(a, err) : MODULES_MISS;
+    if (a && !good) {
+        modules_damaged(path);
+    }
     if (r == MODULES_MISS && a) {
         modules_forget(cache_dir, variant);
     } else if (a) {

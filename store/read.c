@@ -1,26 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the daemon reads: all current bests at its start, and what is known of one key. */
+/* What the daemon reads of one key; all current bests at its start: load.c. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "store/inner.h"
-
-int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
-                    struct error *err)
-{
-    ROWS_AUTO rows = {0};
-    struct best *b = malloc(sizeof(*b));
-    int r = b ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to read %s", s->path);
-    r = r ? r : rows_begin(&rows, s, TABLE_BEST, err, "current_best", "ORDER BY key", "");
-    while (r == 0 && (r = rows_next(&rows, b, err)) == DB_ROW) {
-        r = 0;
-        if (row(ctx, b)) {
-            break;
-        }
-    }
-    free(b);
-    return r;
-}
 
 /* Memory for one more element. */
 static int grow(void **array, uint32_t n, size_t size, struct error *err)

@@ -36,6 +36,7 @@ struct salvage {
     struct db from;
     int64_t kept, lost; /* rows taken over; rows with a wrong checksum */
     int64_t generation; /* highest seen */
+    int64_t outdated;   /* bests not taken over: a newer one of their key is lost */
     bool holes;         /* some pages could not be read */
     bool unknown;       /* a table is not in the file's description of itself */
     uint8_t *pristine;  /* owned: pages of a new file; the roots of tables marked */
@@ -248,6 +249,37 @@ static int take_tables(struct salvage *v, struct error *err)
     return r;
 }
 
+/* A key whose newest row is lost is a miss: the row before it may be one that somebody has replaced.
+ * What was the newest, the index of the damaged file says, if it can be read; numbers that were never
+ * given are its damage. */
+static int drop_outdated(struct salvage *v, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    struct error met = ERROR_NULL;
+    int64_t gone = 0, last = INT64_MAX;
+    db_int(&v->from, "SELECT seq FROM sqlite_sequence WHERE name = 'best'", &last, &met);
+    int r = db_query(&v->from, &st, &met,
+                     "SELECT key, max(generation) FROM best INDEXED BY best_key GROUP BY key", "");
+    while (r == 0 && (r = db_step(&v->from, st, &met)) == DB_ROW) {
+        int64_t newest = sqlite3_column_int64(st, 1);
+        r = 0;
+        if (last > 0 && newest > last) {
+            continue;
+        }
+        r = db_run(&v->to.db, &gone, err,
+                   "DELETE FROM best WHERE key = ?1 AND NOT EXISTS"
+                   " (SELECT 1 FROM best WHERE key = ?1 AND generation >= ?2)",
+                   "ti", (const char *)sqlite3_column_text(st, 0), newest);
+        if (r) {
+            return r;
+        }
+        v->kept -= gone;
+        v->outdated += gone;
+    }
+    r = unreadable(r, &met, err);
+    return r < 0 ? r : 0;
+}
+
 /* writable_schema: tables whose description can be parsed are read although others cannot. */
 static int open_damaged(struct db *db, const char *path, struct error *err)
 {
@@ -372,6 +404,7 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
     if (r == 0) {
         r = open_damaged(&v->from, mended, &met);
         r = r ? unreadable(r, &met, err) : take_tables(v, err);
+        r = r ? r : drop_outdated(v, err);
     }
     db_close(&v->from);
     remove_mended(mended);
@@ -419,6 +452,7 @@ static int fill_new(struct salvage *v, const char *damaged, const char *path, st
     struct error met = ERROR_NULL;
     r = open_damaged(&v->from, damaged, &met);
     r = r ? unreadable(r, &met, err) : take_tables(v, err);
+    r = r ? r : drop_outdated(v, err);
     db_close(&v->from);
     r = r < 0 ? r : 0;
     if (r == 0 && (v->unknown || v->kept == 0)) {
@@ -447,8 +481,9 @@ int salvage(struct store *s, const char *why, struct error *err)
     if (r == 0) {
         store_notice(s, "corrupt_file",
                      "%s. It was set aside as %s; the new one has the %" PRId64
-                     " rows that could be read (%" PRId64 " rows had wrong checksums%s)",
-                     reason, aside, v.kept, v.lost, v.holes ? ", some pages were unreadable" : "");
+                     " rows that could be read (%" PRId64 " rows had wrong checksums, %" PRId64
+                     " were older than a lost one of their key%s)",
+                     reason, aside, v.kept, v.lost, v.outdated, v.holes ? ", some pages were unreadable" : "");
     } else {
         unlink(building);
         error_prefix(err, "rebuilding damaged database %s", s->path);

@@ -251,7 +251,7 @@ struct store *store_close(struct store *s)
     return NULL;
 }
 
-/* ---- groups, checks, copies ------------------------------------------------------------------ */
+/* ---- groups, copies ------------------------------------------------------------------ */
 
 int store_begin(struct store *s, struct error *err)
 {
@@ -277,47 +277,6 @@ void store_interrupt(struct store *s)
     if (s->db.h) {
         sqlite3_interrupt(s->db.h);
     }
-}
-
-static int check_pages(struct store *s, struct error *err)
-{
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "PRAGMA quick_check(1)", "");
-    r = r ? r : db_step(&s->db, st, err);
-    if (r != DB_ROW) {
-        return r;
-    }
-    const char *verdict = (const char *)sqlite3_column_text(st, 0);
-    if (verdict && strcmp(verdict, "ok") == 0) {
-        return 0;
-    }
-    s->db.damaged = true;
-    return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path,
-                     verdict ? verdict : "quick_check found no words");
-}
-
-static int check_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
-{
-    ROWS_AUTO rows = {0};
-    int r = rows_begin(&rows, s, table, err, NULL, "", "");
-    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
-        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
-        if (r == ROW_BAD) {
-            ++*bad;
-            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
-        }
-    }
-    return r;
-}
-
-int store_check(struct store *s, int64_t *bad_rows, struct error *err)
-{
-    *bad_rows = 0;
-    int r = check_pages(s, err);
-    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
-        r = check_rows(s, i, bad_rows, err);
-    }
-    return r;
 }
 
 int store_backup(struct store *s, const char *path, struct error *err)

@@ -50,7 +50,7 @@ int store_begin(struct store *s, struct error *err);
 int store_commit(struct store *s, struct error *err); /* on a fault all is undone */
 void store_rollback(struct store *s);
 
-/* Thorough check, for the background: PRAGMA quick_check and every row checksum. Damaged pages are
+/* Thorough check, for the background: pages, indexes, schema and every row checksum. A damaged file is
  * ERROR_STORE, and store_damaged is true from then on. ERROR_CANCELLED: store_interrupt. */
 int store_check(struct store *s, int64_t *bad_rows, struct error *err);
 /* From any thread, while a call runs: it ends soon, with ERROR_CANCELLED. */
@@ -62,7 +62,8 @@ int store_repair(struct store *s, struct error *err);
 /* When idle: moves a WAL that has grown back into the file. */
 int store_tidy(struct store *s, struct error *err);
 
-/* Each current best, in key order; the callback's return != 0 stops. Corrupt rows are skipped. */
+/* Each current best, newest first; the callback's return != 0 stops. A key whose newest row is corrupt
+ * is skipped. ERROR_STORE with store_damaged: rows and index disagree; what was given is good. */
 int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
                     struct error *err);
 

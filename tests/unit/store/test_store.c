@@ -12,15 +12,17 @@ struct seen {
     struct best last;
     char key[HASH_HEX]; /* the one to keep in `last`; "" the last of all */
     bool sorted;
+    int64_t before;
 };
 
 static int see(void *ctx, const struct best *b)
 {
     struct seen *seen = ctx;
-    seen->sorted = seen->n == 0 || (seen->sorted && strcmp(seen->last.key, b->key) < 0);
+    seen->sorted = seen->n == 0 || (seen->sorted && seen->before > b->generation);
     if (!seen->key[0] || strcmp(seen->key, b->key) == 0) {
         seen->last = *b;
     }
+    seen->before = b->generation;
     seen->n++;
     return 0;
 }

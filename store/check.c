@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thorough look at a file: its pages, whether each index fits its table, the text of its
+ * schema, and every row's checksum. It takes as long as reading the whole file, so it is done when
+ * nothing else is.
+ */
+#include <string.h>
+
+#include "store/inner.h"
+#include "store/version.h"
+
+static int damaged(struct store *s, struct error *err, const char *what)
+{
+    s->db.damaged = true;
+    return error_set(err, ERROR_STORE, "database %s is damaged: %s", s->path, what);
+}
+
+/* quick_check would not compare indexes with their tables, and what they say decides what is
+ * found. */
+static int check_pages(struct store *s, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "PRAGMA integrity_check(1)", "");
+    r = r ? r : db_step(&s->db, st, err);
+    if (r != DB_ROW) {
+        return r;
+    }
+    const char *verdict = (const char *)sqlite3_column_text(st, 0);
+    if (verdict && strcmp(verdict, "ok") == 0) {
+        return 0;
+    }
+    return damaged(s, err, verdict ? verdict : "integrity_check found no words");
+}
+
+static bool same_text(sqlite3_stmt *a, sqlite3_stmt *b, int column)
+{
+    const char *x = (const char *)sqlite3_column_text(a, column);
+    const char *y = (const char *)sqlite3_column_text(b, column);
+    return x && y ? strcmp(x, y) == 0 : x == y;
+}
+
+/* Steps through both at once: they must give the same rows. */
+static int compare_schemas(struct store *s, struct db *fresh, struct error *err)
+{
+    static const char sql[] = "SELECT type, name, tbl_name, sql FROM main.sqlite_schema"
+                              " WHERE name NOT LIKE 'sqlite_stat%' ORDER BY type, name";
+    DB_STMT_AUTO *ours = NULL;
+    DB_ONCE_AUTO *theirs = NULL;
+    int r = db_query(&s->db, &ours, err, sql, "");
+    if (r == 0 && sqlite3_prepare_v2(fresh->h, sql, -1, &theirs, NULL) != SQLITE_OK) {
+        r = db_fail(fresh, SQLITE_NOMEM, err);
+    }
+    while (r == 0 && (r = db_step(&s->db, ours, err)) >= 0) {
+        int wanted = db_step(fresh, theirs, err);
+        bool same = r == wanted;
+        for (int i = 0; i < 4 && same && r == DB_ROW; i++) {
+            same = same_text(ours, theirs, i);
+        }
+        if (wanted < 0 || !same) {
+            return wanted < 0 ? wanted : damaged(s, err, "the text of its schema is not gemmd's");
+        }
+        if (r == 0) {
+            return 0;
+        }
+        r = 0;
+    }
+    return r;
+}
+
+/* A view whose text has changed shows wrong figures to whoever reads it. Every file has come
+ * through the same steps, so that a new one has the same texts. */
+static int check_schema(struct store *s, struct error *err)
+{
+    struct db fresh = {0};
+    int r = db_open(&fresh, ":memory:", SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
+    r = r ? r : version_migrate(&fresh, 0, true, err);
+    r = r ? r : compare_schemas(s, &fresh, err);
+    db_close(&fresh);
+    return r;
+}
+
+static int check_rows(struct store *s, enum table_id table, int64_t *bad, struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    int r = rows_begin(&rows, s, table, err, NULL, "", "");
+    while (r == 0 && (r = db_step(&s->db, rows.st, err)) == DB_ROW) {
+        r = row_check(&s->db, rows.st, rows.t, &s->scratch, err);
+        if (r == ROW_BAD) {
+            ++*bad;
+            r = rows_bad(s, rows.t, sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1), err);
+        }
+    }
+    return r;
+}
+
+int store_check(struct store *s, int64_t *bad_rows, struct error *err)
+{
+    *bad_rows = 0;
+    int r = check_schema(s, err);
+    r = r ? r : check_pages(s, err);
+    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
+        r = check_rows(s, i, bad_rows, err);
+    }
+    return r;
+}
