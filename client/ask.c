@@ -104,7 +104,7 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
 
 bool ask_is_plain(const struct gemmd_query *q)
 {
-    return !q->restrict_json && !q->configs_json && !q->target &&
+    return !q->restrict_json && !q->configs_json && !q->target && !q->bucket &&
            (q->atol == 0 || q->atol >= TOLERANCE) && (q->rtol == 0 || q->rtol >= TOLERANCE);
 }
 
@@ -276,6 +276,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
         {"rtol", FIELD_REAL, .real = q->rtol},
         {"seed", FIELD_INT, .integer = q->seed},
         {"target", FIELD_TEXT, .text = q->target},
+        {"bucket", FIELD_TEXT, .text = q->bucket},
         {"restrict", FIELD_JSON, .text = q->restrict_json},
         {"configs", FIELD_JSON, .text = q->configs_json},
     };

@@ -178,10 +178,13 @@ struct gemmd_query {
                                them; NULL: the device's own choice, by architecture and problem. A
                                target that is not the device's own choice restricts the search, as
                                restrict_json does: its winner is "partial" */
+    const char *bucket;     /* "exact" | "pow2" | "sqrt2": round the problem so, to compare; NULL: as
+                               the daemon's database does. The answer is of that bucket, and answers
+                               no query that does not round to it */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
-     NULL, 0, NULL}
+     NULL, 0, NULL, NULL}
 
 struct gemmd_answer {
     size_t size;

@@ -3,7 +3,7 @@
 
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="get tune bench pin unpin promote list show why trials modules quarantine evict space warm check
+    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm check
         export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
@@ -20,6 +20,7 @@ _gemmctl() {
     --dtype|--out-dtype) COMPREPLY=($(compgen -W "bf16 fp16 fp32" -- "$cur")); return ;;
     --wait) COMPREPLY=($(compgen -W "tuned now cached" -- "$cur")); return ;;
     --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random given" -- "$cur")); return ;;
+    --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
     --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
     --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;
@@ -42,6 +43,7 @@ _gemmctl() {
     get|tune|bench) options="$problem $search $space $given $common" ;;
     pin|check) options="$problem $given $common" ;;
     unpin|promote|evict|show) options="$problem $common" ;;
+    verify) options="--exact --bucket --samples $problem $search --atol --rtol --target $common" ;;
     why) options="$problem --atol --rtol --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin promote list show why trials modules quarantine evict space warm check \
+set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm check \
     export import backup status devices start stop version help
-set -l asking get tune bench
-set -l problems get tune bench pin unpin promote evict show why space warm check trials
+set -l asking get tune bench verify
+set -l problems get tune bench verify pin unpin promote evict show why space warm check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f
@@ -88,4 +88,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "
 complete -c gemmctl -n "__fish_seen_subcommand_from export" -l to -l output -r -F -d "not stdout"
 complete -c gemmctl -n "__fish_seen_subcommand_from export import" -l format -x \
     -a "gemmd unsloth aiter" -d "whose format"
+complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l exact -d "what rounding costs"
+complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l bucket -x -a "sqrt2 pow2 exact" -d "schemes"
+complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l samples -x -d "shapes inside a bucket"
 complete -c gemmctl -n "__fish_seen_subcommand_from import" -l dry-run -d "only show the hints"

@@ -24,7 +24,13 @@ enum { EXIT_BUSY = 75, CHORES_MS = 1000 };
 int daemon_key(struct daemon *d, struct error *err)
 {
     struct scratch *x = d->scratch;
-    problem_bucket(&x->request.problem, d->scheme, &x->bucket);
+    enum bucket_scheme scheme = d->scheme;
+    const char *asked = x->request.query.bucket;
+    int status = asked[0] ? bucket_scheme_parse(asked, &scheme, err) : 0;
+    if (status < 0) {
+        return status;
+    }
+    problem_bucket(&x->request.problem, scheme, &x->bucket);
     return key_make(&x->key, &x->bucket, d->device.class, err);
 }
 

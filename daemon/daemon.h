@@ -99,7 +99,7 @@ bool daemon_on_target(const struct answer *a, const char *label);
  * for. r->problem may be the true problem; e: the key's entry, or NULL. */
 int daemon_settle_target(struct daemon *d, struct request *r, const struct cache_entry *e,
                          struct error *err);
-/* scratch->bucket and key (without id) of scratch->request.problem. */
+/* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */
 int daemon_key(struct daemon *d, struct error *err);
 /* An event for the ledger. */
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)

@@ -132,6 +132,7 @@ void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
                          .tail = split ? data + split : NULL, .tail_len = n - split};
         status = call(&c, m.method, &err);
         request_deinit(&d->scratch->request);
+        d->scratch->request.query = (struct query){0}; /* says nothing about the next problem */
     }
     if (status < 0) {
         answer_error(s, m.id, &err);

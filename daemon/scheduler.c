@@ -247,7 +247,9 @@ static void give_lower_tier(struct scheduler *s, struct waiter *w)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
+        x->request.query = j->request->query; /* rounded as it was asked for */
         status = daemon_key(d, &err);
+        x->request.query = (struct query){0};
     }
     if (status == 0) {
         key_id(&x->key);

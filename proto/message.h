@@ -29,7 +29,8 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16
     X(T, REAL, atol, 0)         /* 0: 1e-2 */                                                      \
     X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \
     X(T, INT, seed, 0)          /* inputs, routing, random strategy */                             \
-    X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */
+    X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */   \
+    X(T, TEXT, bucket, 8)       /* exact | pow2 | sqrt2: round so; "": as the database does */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \

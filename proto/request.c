@@ -84,6 +84,12 @@ static int check_numbers(const struct query *q, struct error *err)
     return 0;
 }
 
+static int check_bucket(const struct query *q, struct error *err)
+{
+    enum bucket_scheme scheme;
+    return q->bucket[0] ? bucket_scheme_parse(q->bucket, &scheme, err) : 0;
+}
+
 static int check_strategy(struct request *r, struct error *err)
 {
     struct query *q = &r->query;
@@ -113,6 +119,7 @@ static int check_query(struct request *r, struct error *err)
     struct query *q = &r->query;
     int done = check_word("wait", q->wait, waits, err);
     done = done < 0 ? done : check_strategy(r, err);
+    done = done < 0 ? done : check_bucket(&r->query, err);
     done = done < 0 ? done : check_numbers(q, err);
     done = done < 0 ? done : check_tolerance("atol", &q->atol, err);
     done = done < 0 ? done : check_tolerance("rtol", &q->rtol, err);

@@ -13,7 +13,7 @@
  *   progress.c   the line on stderr
  *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
  *   formats.h    files and spaces of other tuners, by files of their own
- *   ask.c pin.c listing.c evidence.c space.c transfer.c warm.c why.c daemon.c   the commands, by theme
+ *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c warm.c why.c daemon.c   the commands, by theme
  *
  * Every command makes JSON first; a table is a view of it. Results go to stdout, everything else to
  * stderr. What fails ends in one sentence, "gemmctl: ...".
@@ -191,6 +191,7 @@ int cmd_evict(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 int cmd_why(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 int cmd_trials(int argc, char **argv);
 int cmd_modules(int argc, char **argv);
 int cmd_quarantine(int argc, char **argv);

@@ -21,6 +21,7 @@ static const struct command {
     {"show", cmd_show, "all about one problem's answer"},
     {"why", cmd_why, "why an answer is what it is, and what to do for a better one"},
     {"trials", cmd_trials, "what was measured, and what failed and why"},
+    {"verify", cmd_verify, "what rounding into buckets costs shapes"},
     {"modules", cmd_modules, "the compiled kernels"},
     {"quarantine", cmd_quarantine, "variants that may not run again, and why"},
     {"evict", cmd_evict, "forget a problem's answer and its trials"},

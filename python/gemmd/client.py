@@ -97,7 +97,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
 
 
 _QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "iters", "warmup", "atol", "rtol",
-                 "seed", "target"}
+                 "seed", "target", "bucket"}
 
 
 def read_answer(a):

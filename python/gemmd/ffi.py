@@ -62,7 +62,8 @@ class Query(Structure):
                 ("strategy", c_char_p), ("budget", c_int64), ("budget_ms", c_int64),
                 ("iters", c_int64), ("warmup", c_int64), ("atol", c_double), ("rtol", c_double),
                 ("restrict_json", c_char_p), ("configs_json", c_char_p), ("progress", ON_PROGRESS),
-                ("ctx", c_void_p), ("seed", c_int64), ("target", c_char_p)]
+                ("ctx", c_void_p), ("seed", c_int64), ("target", c_char_p),
+                ("bucket", c_char_p)]
 
 
 class Answer(Structure):

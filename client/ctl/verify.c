@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * verify --exact: what rounding sizes into buckets costs. Each shape is answered as its bucket is,
+ * under each scheme that is asked for, and tuned as it is; then all these configs are measured on the
+ * shape itself, in one run, against each other. The loss of a scheme is how much longer its answer
+ * takes than the best of them. The shape's own tuning is in the list as scheme exact: what it loses is
+ * what a short search and noise cost, so a scheme's loss means something only beyond that.
+ *
+ * Everything goes through the daemon's ordinary keys (a shape as it is, is a bucket of scheme exact),
+ * so a run that is interrupted goes on where it was.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES };
+enum { SCHEMES_MAX = 3, SAMPLES_MOST = 64 };
+
+struct verifying {
+    struct ctl ctl;
+    struct problems problems;
+    struct search search;
+    bool exact;
+    char *schemes; /* borrowed: "pow2,sqrt2"; NULL: the database's own */
+    int samples;
+    json_t *rows; /* owned */
+    size_t done;
+    int code; /* of the first failure */
+};
+
+/* ---- asking --------------------------------------------------------------------------------- */
+
+static void begin_line(const struct verifying *v, const json_t *problem, const char *what,
+                       struct progress_line *line)
+{
+    char label[96];
+    snprintf(label, sizeof(label), "[%zu/%zu] M=%lld %s", v->done + 1,
+             json_array_size(v->problems.all),
+             (long long)json_integer_value(json_object_get(problem, "M")), what);
+    progress_begin(line, v->ctl.quiet, label);
+}
+
+/* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
+static int ask(struct verifying *v, const json_t *problem, const char *scheme,
+               const char *configs_json, struct gemmd_answer *out)
+{
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_query q = v->search.query;
+    struct progress_line line;
+    struct gemmd_error e;
+    char *text = text_of_json(problem);
+    begin_line(v, problem, configs_json ? "compare" : scheme, &line);
+    *out = (struct gemmd_answer)GEMMD_ANSWER_INIT;
+    p.text = text;
+    q.flags |= GEMMD_NO_TABLE;
+    q.bucket = scheme;
+    q.configs_json = configs_json;
+    q.progress = progress_show;
+    q.ctx = &line;
+    int r = (configs_json ? gemmd_tune : gemmd_get)(v->ctl.g, &p, &q, out, &e);
+    progress_end(&line);
+    free(text);
+    return r ? ctl_fail(&e) : DONE;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------ */
+
+static bool is_of(const json_t *trial, const json_t *config, const char *stage)
+{
+    const char *its = json_string_value(json_object_get(trial, "stage"));
+    return json_equal(json_object_get(trial, "config"), config) && its && strcmp(its, stage) == 0;
+}
+
+/* The newest good trials of two configs in one run and stage: how much longer the first takes. NAN:
+ * there are none. Trials come newest first. */
+static double paired(const json_t *trials, const json_t *a, const json_t *b, const char *stage)
+{
+    size_t i, k;
+    json_t *x, *y;
+    json_array_foreach ((json_t *)(uintptr_t)trials, i, x) {
+        if (!is_of(x, a, stage)) {
+            continue;
+        }
+        json_array_foreach ((json_t *)(uintptr_t)trials, k, y) {
+            if (is_of(y, b, stage) &&
+                json_equal(json_object_get(x, "run"), json_object_get(y, "run"))) {
+                return json_number_value(json_object_get(x, "time_us")) /
+                       json_number_value(json_object_get(y, "time_us"));
+            }
+        }
+    }
+    return NAN;
+}
+
+static double ratio_of(const json_t *trials, const json_t *config)
+{
+    size_t i;
+    json_t *t;
+    json_array_foreach ((json_t *)(uintptr_t)trials, i, t) {
+        const json_t *ratio = json_object_get(t, "ratio");
+        if (json_is_number(ratio) && json_equal(json_object_get(t, "config"), config)) {
+            return json_number_value(ratio);
+        }
+    }
+    return NAN;
+}
+
+/* How much longer config a takes than b: in alternating blocks, else one after the other, else each
+ * against its own run's reference. */
+static double longer(const json_t *trials, const json_t *a, const json_t *b)
+{
+    double r = json_equal(a, b) ? 1 : paired(trials, a, b, "final");
+    r = isnan(r) ? paired(trials, a, b, "measure") : r;
+    return isnan(r) ? ratio_of(trials, a) / ratio_of(trials, b) : r;
+}
+
+/* ---- one shape ------------------------------------------------------------------------------ */
+
+static json_t *answer_of(struct verifying *v, const json_t *problem, const char *scheme, int *code)
+{
+    struct gemmd_answer a;
+    struct gemmd_error e;
+    *code = ask(v, problem, scheme, NULL, &a);
+    if (*code) {
+        return NULL;
+    }
+    json_t *shown = ctl_call(&v->ctl, "show", json_pack("{ss}", "key", a.key), code);
+    const json_t *bucket = table_value(shown, "best.problem");
+    json_t *config = text_to_json(a.config, &e);
+    json_t *out = json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
+                            "bucket", bucket);
+    json_decref(shown);
+    return out;
+}
+
+static void add_distinct(json_t *configs, json_t *config)
+{
+    size_t i;
+    json_t *c;
+    json_array_foreach (configs, i, c) {
+        if (json_equal(c, config)) {
+            return;
+        }
+    }
+    json_array_append(configs, config);
+}
+
+/* The trials of the shape's own key after all configs were measured there, newest first. */
+static json_t *measure_all(struct verifying *v, const json_t *problem, const json_t *own,
+                           const json_t *answers, int *code)
+{
+    json_t *configs = json_array(), *answer;
+    struct gemmd_answer a;
+    size_t i;
+    add_distinct(configs, json_object_get(own, "config"));
+    json_array_foreach ((json_t *)(uintptr_t)answers, i, answer) {
+        add_distinct(configs, json_object_get(answer, "config"));
+    }
+    char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
+    *code = json_array_size(configs) > 1 ? ask(v, problem, "exact", text, &a) : DONE;
+    free(text);
+    json_decref(configs);
+    if (*code) {
+        return NULL;
+    }
+    json_t *filter = json_pack("{ss, ss, ss}", "key",
+                               json_string_value(json_object_get(own, "key")), "status", "ok",
+                               "sort", "-id");
+    return ctl_list(&v->ctl, "trials", filter, code);
+}
+
+/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config", "loss_percent"}. */
+static void add_rows(struct verifying *v, const json_t *problem, const json_t *own, json_t *answers,
+                     const json_t *trials)
+{
+    const json_t *best = json_object_get(own, "config");
+    size_t i;
+    json_t *a;
+    json_array_foreach (answers, i, a) { /* the best of all may be another one's */
+        const json_t *config = json_object_get(a, "config");
+        best = longer(trials, config, best) < 1 ? config : best;
+    }
+    json_array_foreach (answers, i, a) {
+        double r = longer(trials, json_object_get(a, "config"), best);
+        json_object_set(a, "problem", (json_t *)(uintptr_t)problem);
+        json_object_set(a, "own_config", json_object_get(own, "config"));
+        json_object_set_new(a, "same",
+                            json_boolean(json_equal(json_object_get(a, "config"), best)));
+        json_object_set_new(a, "loss_percent",
+                            isfinite(r) ? json_real(100 * fmax(0, r - 1)) : json_null());
+        json_array_append(v->rows, a);
+    }
+}
+
+/* The last scheme is exact. */
+static int verify_one(struct verifying *v, const json_t *problem, char **schemes, size_t n)
+{
+    int code = DONE;
+    json_t *answers = json_array(), *trials = NULL;
+    for (size_t i = 0; i < n && code == DONE; i++) {
+        json_t *answer = answer_of(v, problem, schemes[i], &code);
+        if (answer) {
+            json_array_append_new(answers, answer);
+        }
+    }
+    const json_t *own = code ? NULL : json_array_get(answers, n - 1);
+    trials = own ? measure_all(v, problem, own, answers, &code) : NULL;
+    if (trials) {
+        add_rows(v, problem, own, answers, trials);
+    }
+    json_decref(trials);
+    json_decref(answers);
+    return code;
+}
+
+/* ---- the outcome ---------------------------------------------------------------------------- */
+
+static int compare_numbers(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static json_t *summary_of(const struct verifying *v, const char *scheme)
+{
+    size_t n = 0, i;
+    double *losses = calloc(json_array_size(v->rows) + 1, sizeof(*losses));
+    json_t *keys = json_object(), *row;
+    json_array_foreach (v->rows, i, row) {
+        const json_t *loss = json_object_get(row, "loss_percent");
+        if (strcmp(json_string_value(json_object_get(row, "scheme")), scheme) == 0) {
+            json_object_set_new(keys, json_string_value(json_object_get(row, "key")), json_true());
+            if (losses && json_is_number(loss)) {
+                losses[n++] = json_number_value(loss);
+            }
+        }
+    }
+    if (losses) {
+        qsort(losses, n, sizeof(*losses), compare_numbers);
+    }
+    json_t *out = json_pack("{ss, sI, sI}", "scheme", scheme, "shapes", (json_int_t)n, "buckets",
+                            (json_int_t)json_object_size(keys));
+    if (losses && n > 0) {
+        double median = (losses[(n - 1) / 2] + losses[n / 2]) / 2;
+        json_object_set_new(out, "median_percent", json_real(median));
+        json_object_set_new(out, "max_percent", json_real(losses[n - 1]));
+    }
+    json_decref(keys);
+    free(losses);
+    return out;
+}
+
+static char *show_loss(const json_t *v)
+{
+    char *text;
+    if (!json_is_number(v)) {
+        return strdup("-");
+    }
+    return asprintf(&text, "%.2f", json_number_value(v)) < 0 ? NULL : text;
+}
+
+static void print_outcome(const struct verifying *v, const json_t *summary)
+{
+    static const struct column columns[] = {
+        {"MODE", "bucket.mode", NULL, false}, {"M", "problem.M", NULL, true},
+        {"SCHEME", "scheme", NULL, false},    {"BUCKET M", "bucket.M", NULL, true},
+        {"N", "bucket.N", NULL, true},        {"K", "bucket.K", NULL, true},
+        {"E", "bucket.experts", NULL, true},  {"LOSS %", "loss_percent", show_loss, true},
+        {"CONFIG", "config", show_config, false},
+    };
+    static const struct column totals[] = {
+        {"SCHEME", "scheme", NULL, false},
+        {"SHAPES", "shapes", NULL, true},
+        {"BUCKETS", "buckets", NULL, true},
+        {"MEDIAN %", "median_percent", show_loss, true},
+        {"MAX %", "max_percent", show_loss, true},
+    };
+    table_print(columns, sizeof(columns) / sizeof(columns[0]), v->rows);
+    putchar('\n');
+    table_print(totals, sizeof(totals) / sizeof(totals[0]), summary);
+}
+
+static int show(struct verifying *v, char **schemes, size_t n)
+{
+    json_t *summary = json_array();
+    for (size_t i = 0; i < n; i++) {
+        json_array_append_new(summary, summary_of(v, schemes[i]));
+    }
+    int r = DONE;
+    if (v->ctl.json) {
+        r = ctl_print_json(json_pack("{sO, sO}", "rows", v->rows, "summary", summary));
+    } else if (json_array_size(v->rows) > 0) {
+        print_outcome(v, summary);
+    }
+    json_decref(summary);
+    return v->code ? v->code : r;
+}
+
+/* ---- the command ---------------------------------------------------------------------------- */
+
+/* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
+static void spread(struct verifying *v)
+{
+    json_t *all = json_array(), *item;
+    size_t i;
+    json_array_foreach (v->problems.all, i, item) {
+        const json_t *problem = json_object_get(item, "problem");
+        json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
+        topk = topk > 0 ? topk : 1;
+        json_int_t tokens = json_integer_value(json_object_get(problem, "M")) / topk, last = 0;
+        for (int k = 0; k < v->samples; k++) {
+            json_int_t some = llround((double)tokens * exp2((k + 1.0) / v->samples - 1));
+            if (some > last) {
+                json_t *one = json_deep_copy(item);
+                json_object_set_new(json_object_get(one, "problem"), "M",
+                                    json_integer(some * topk));
+                json_array_append_new(all, one);
+            }
+            last = some;
+        }
+    }
+    json_decref(v->problems.all);
+    v->problems.all = all;
+}
+
+/* The words of --bucket, or the daemon's own scheme; then exact. */
+static int find_schemes(struct verifying *v, char own[16], char *schemes[SCHEMES_MAX], size_t *n)
+{
+    static char exact[] = "exact";
+    int code = DONE;
+    if (!v->schemes) {
+        json_t *status = ctl_call(&v->ctl, "status", NULL, &code);
+        const char *name = json_string_value(json_object_get(status, "bucket_scheme"));
+        snprintf(own, 16, "%s", name ? name : exact);
+        v->schemes = own;
+        json_decref(status);
+    }
+    for (char *word, *at = v->schemes; code == DONE && (word = strsep(&at, ","));) {
+        if (strcmp(word, "pow2") != 0 && strcmp(word, "sqrt2") != 0 && strcmp(word, exact) != 0) {
+            return ctl_usage("--bucket takes a list of exact, pow2 and sqrt2, not \"%s\"", word);
+        }
+        bool again = strcmp(word, exact) == 0;
+        for (size_t i = 0; i < *n; i++) {
+            again = again || strcmp(schemes[i], word) == 0;
+        }
+        if (!again) {
+            schemes[(*n)++] = word;
+        }
+    }
+    schemes[(*n)++] = exact;
+    return code;
+}
+
+static int verify_all(struct verifying *v)
+{
+    char *schemes[SCHEMES_MAX], own[16];
+    size_t n = 0, i;
+    json_t *item;
+    int code = find_schemes(v, own, schemes, &n);
+    v->rows = json_array();
+    json_array_foreach (v->problems.all, i, item) {
+        if (code == DONE && v->code != UNREACHABLE) {
+            int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
+            v->code = v->code ? v->code : r;
+            v->done++;
+        }
+    }
+    return code ? code : show(v, schemes, n);
+}
+
+static int run(struct verifying *v)
+{
+    if (!v->exact) {
+        return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
+                         "of the shapes inside");
+    }
+    int code = problems_make(&v->problems);
+    code = code ? code : ctl_connect(&v->ctl);
+    if (code) {
+        return code;
+    }
+    if (v->samples > 0) {
+        spread(v);
+    }
+    search_finish(&v->search);
+    return verify_all(v);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct verifying *v = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &v->problems;
+        state->child_inputs[1] = &v->search;
+        state->child_inputs[2] = &v->search;
+        state->child_inputs[3] = &v->search;
+        state->child_inputs[4] = &v->ctl;
+        return 0;
+    case KEY_EXACT:
+        v->exact = true;
+        return 0;
+    case KEY_BUCKET:
+        v->schemes = arg;
+        return 0;
+    case KEY_SAMPLES:
+        v->samples = atoi(arg);
+        if (v->samples < 1 || v->samples > SAMPLES_MOST) {
+            argp_error(state, "--samples takes a number from 1 to %d, not \"%s\"", SAMPLES_MOST,
+                       arg);
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_verify(int argc, char **argv)
+{
+    static const struct argp_option options[] = {
+        {"exact", KEY_EXACT, 0, 0, "what rounding into buckets costs these shapes", 1},
+        {"bucket", KEY_BUCKET, "LIST", 0,
+         "schemes to compare: pow2, sqrt2 (default: the database's own)", 1},
+        {"samples", KEY_SAMPLES, "N", 0,
+         "instead of each problem N with fewer tokens, from half of its own up to them", 1},
+        {0}};
+    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                                 {&search_argp, 0, NULL, 0},
+                                                 {&tolerance_argp, 0, NULL, 0},
+                                                 {&target_argp, 0, NULL, 0},
+                                                 {&ctl_argp, 0, NULL, 0},
+                                                 {0}};
+    static const struct argp argp = {
+        .options = options,
+        .parser = parse,
+        .args_doc = "--exact [PROBLEM]",
+        .children = children,
+        .doc = "Measures the answer of each shape's bucket on the shape itself, against the best of "
+               "a tuning of just that shape, and shows how much longer it takes."};
+    struct verifying v = {0};
+    search_init(&v.search);
+    argp_parse(&argp, argc, argv, 0, NULL, &v);
+    int code = run(&v);
+    json_decref(v.rows);
+    search_deinit(&v.search);
+    problems_deinit(&v.problems);
+    ctl_deinit(&v.ctl);
+    return code;
+}
