@@ -96,6 +96,17 @@ def measured(row, seconds, answer, phases):
             "config": answer["config"], "phases": phases.get(answer["key"], {})}
 
 
+def add_kernels(source, target):
+    """Files and links of a cache directory that another does not have: copytree cannot replace links."""
+    for path in source.rglob("*"):
+        to = target / path.relative_to(source)
+        if path.is_dir() and not path.is_symlink():
+            to.mkdir(parents=True, exist_ok=True)
+        elif not to.is_symlink() and not to.exists():
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, to, follow_symlinks=False)
+
+
 def cold(options, rows, kernels, clock):
     results = []
     for row in rows:
@@ -104,8 +115,7 @@ def cold(options, rows, kernels, clock):
         with Store(options) as store:
             seconds, answer = store.tune(row)
             results.append(measured(row, seconds, answer, store.phases()))
-            shutil.copytree(store.path / "cache", kernels / "cache", symlinks=True,
-                            dirs_exist_ok=True)
+            add_kernels(store.path / "cache", kernels / "cache")
     return results
 
 
