@@ -69,11 +69,11 @@ int account_add_job(struct account *a, struct error *err)
 
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
 {
-    size_t *bytes = &a->bytes[side];
-    size_t limit = a->over[side] ? a->limits->bytes / 2 : a->limits->bytes;
+    size_t *held = &a->held[side];
+    size_t most = a->limits->most[side];
     bool before = a->over[side];
-    *bytes = *bytes - *charged + now;
+    *held = *held - *charged + now;
     *charged = now;
-    a->over[side] = *bytes > limit;
+    a->over[side] = *held > (before ? most / 2 : most);
     return a->over[side] != before;
 }

@@ -13,6 +13,8 @@
  *   out                 bytes of answers not taken yet. Above the limit no connection of the user is
  *                       read from and no request handled; who takes nothing is hung up on by the
  *                       deadline for that, so this ends by itself, too
+ *   asked               requests that wait for the ledger, which answers one after the other. Above
+ *                       the limit no request of the user is handled
  *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
@@ -29,11 +31,11 @@
 #include "daemon/list.h"
 #include "proto/error.h"
 
-enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_SIDES };
+enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
 struct account_limits {
     unsigned connections, jobs;
-    size_t bytes; /* of each side */
+    size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests */
 };
 
 struct accounts {
@@ -47,7 +49,7 @@ struct account {
     uid_t uid;
     unsigned holders;
     unsigned connections, jobs;
-    size_t bytes[ACCOUNT_SIDES];
+    size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
 };
 
@@ -60,7 +62,7 @@ struct account *account_drop(struct account *a); /* one less; takes NULL and ret
 /* One more connection or job. ERROR_BUSY: the user has its share already; nothing is charged. */
 int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
-/* `*charged` bytes become `now`. True: `over` of that side has changed. */
+/* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 
 #endif

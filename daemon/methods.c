@@ -268,6 +268,13 @@ int call_target(struct call *c, char out[TARGET_MAX], struct error *err)
                      "'target' must be the name of one; the `targets` of `space` has them");
 }
 
+static void charge(struct pending *p, size_t now)
+{
+    if (account_charge(p->account, ACCOUNT_ASKED, &p->charged, now)) {
+        sessions_poke_all(&p->d->server, p->account);
+    }
+}
+
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
 {
     struct pending *p = calloc(1, size);
@@ -282,6 +289,8 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
         return status;
     }
     c->s->n_pending++;
+    p->account = account_hold(c->s->account);
+    charge(p, 1);
     *out = p;
     return 0;
 }
@@ -291,6 +300,14 @@ static void no_longer(struct pending *p)
     if (p->ticket.session) {
         p->ticket.session->n_pending--;
     }
+    charge(p, 0);
+    p->account = account_drop(p->account);
+}
+
+void pending_free(struct pending *p)
+{
+    no_longer(p);
+    free(p);
 }
 
 void pending_drop(struct pending *p)

@@ -71,12 +71,15 @@ struct pending {
     struct ticket ticket;
     struct daemon *d; /* borrowed */
     int64_t uid;      /* who asks: the client may have gone when it is written down */
+    struct account *account; /* a holder: charged with this request, also when the client has gone */
+    size_t charged;
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);
 /* The response's beginning is put; the result goes next, then pending_drop. NULL: nobody waits. */
 struct wire_buf *pending_result(struct pending *p);
 void pending_drop(struct pending *p); /* ends and frees it */
+void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
 void pending_fail(struct pending *p, const struct error *e);
 
 #endif

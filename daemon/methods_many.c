@@ -153,7 +153,7 @@ static void client_gone(struct ticket *t)
     struct many *x = LIST_OF(t, struct many, pending.ticket);
     server_chore_cancel(&x->chore);
     wire_buf_deinit(&x->answers);
-    free(x);
+    pending_free(&x->pending);
 }
 
 static int read_wait(struct call *c, bool *now, struct error *err)

@@ -66,7 +66,7 @@ static void client_gone(struct ticket *t)
 {
     struct counting *x = LIST_OF(t, struct counting, pending.ticket);
     release(x);
-    free(x);
+    pending_free(&x->pending);
 }
 
 /* Takes over the request of the scratch: its lists outlive this turn. */

@@ -88,7 +88,7 @@ bool session_is_behind(const struct session *s)
 static bool is_full(const struct session *s)
 {
     return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
-           s->account->over[ACCOUNT_OUT];
+           s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED];
 }
 
 static bool may_take(const struct session *s)
@@ -278,7 +278,7 @@ bool session_is_owner(const struct session *s)
 static void release(struct session *s)
 {
     bool changed = false;
-    for (enum account_side side = 0; side < ACCOUNT_SIDES; side++) {
+    for (enum account_side side = ACCOUNT_IN; side <= ACCOUNT_OUT; side++) {
         changed = account_charge(s->account, side, &s->charged[side], 0) || changed;
     }
     if (changed) {

@@ -77,7 +77,7 @@ struct session {
     gid_t gid;
     pid_t pid;             /* for people: it may be another process by now */
     struct account *account; /* a holder; NULL: no memory for it */
-    size_t charged[ACCOUNT_SIDES];
+    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (methods.h) */
     char client[64]; /* as `hello` said */
     uv_shutdown_t shutdown;
     uint64_t hung_up_ms; /* since when; 0: not */

@@ -136,6 +136,8 @@ static unsigned raise_files(unsigned connections)
     return room;
 }
 
+enum { ASKED_MAX = 1024 }; /* a user's requests at the ledger: some tenths of a second of its work */
+
 static unsigned share(int64_t given, unsigned whole)
 {
     return given && given < whole ? (unsigned)given : given ? whole : whole - whole / 4;
@@ -149,7 +151,8 @@ void start_limits(const struct daemon *d, struct server_limits *out)
     out->answer_ms = (uint64_t)c->answer_ms;
     out->user.connections = share(c->user_connections, out->sessions);
     out->user.jobs = share(c->user_jobs, QUEUE_MAX);
-    out->user.bytes = (size_t)c->user_mib << 20;
+    out->user.most[ACCOUNT_IN] = out->user.most[ACCOUNT_OUT] = (size_t)c->user_mib << 20;
+    out->user.most[ACCOUNT_ASKED] = ASKED_MAX;
 }
 
 int start_prepare(struct daemon *d, struct error *err)

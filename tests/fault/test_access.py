@@ -79,12 +79,15 @@ def test_no_text_of_a_client_reaches_a_compiler(daemon_of_module, text):
     d = daemon_of_module
     with d.connect() as c:
         config = c.call("get", problem=gemm(), wait="cached")["config"]
-        for name in config:
+        for name in [*config, "permute_x", "use_tma_store", "OPTIONS"]:
             asked = {**config, name: text}
             assert c.call("check", problem=gemm(), config=asked)["valid"] is False, name
             with pytest.raises(RpcError) as e:
                 c.call("tune", problem=gemm(), configs=[asked])
             assert e.value.survives and "root:" not in e.value.message
+        with pytest.raises(RpcError) as e:
+            c.call("check", problem=gemm(), config={**config, text: 1})
+        assert "is no field name" in e.value.message
         for field in ("dtype_in", "dtype_out", "mode", "routing"):
             with pytest.raises(RpcError):
                 c.call("tune", problem=gemm(**{field: text}))

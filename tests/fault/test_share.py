@@ -2,6 +2,7 @@
 """One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -184,3 +185,22 @@ def test_bytes_of_half_messages_are_bounded(daemon):
     eventually(lambda: held() < 2**20)
     [c.close() for c in begun]
     eventually(lambda: held() == 0)
+
+
+@ROOT_ONLY
+def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
+    """The ledger answers one after the other: whoever asks next waits for what is before."""
+    d = daemon()
+    page = b"".join(msgpack.packb([0, i, "list", {"what": "trials"}]) for i in range(64))
+    askers = [d.connect() for _ in range(60)]
+    d.process.send_signal(signal.SIGSTOP)
+    for c in askers:
+        c.socket.sendall(page)
+    d.process.send_signal(signal.SIGCONT)
+    most = 0
+    with d.connect() as c:
+        while not most or user(c.call("status"))["asked"] > 1:
+            most = max(most, user(c.call("status"))["asked"])
+    for c in askers:
+        assert c.wait(63)["rows"] == []
+    assert 0 < most < 1200

@@ -3,7 +3,7 @@
 #include "common.h"
 #include "daemon/account.h"
 
-static const struct account_limits limits = {.connections = 2, .jobs = 1, .bytes = 1000};
+static const struct account_limits limits = {.connections = 2, .jobs = 1, .most = {1000, 1000, 1000}};
 
 static void one_account_per_user_while_somebody_holds_it(void **state)
 {
@@ -61,7 +61,7 @@ static void over_begins_above_the_limit_and_ends_at_half(void **state)
     assert_false(a->over[ACCOUNT_OUT]);
     account_charge(a, ACCOUNT_OUT, &one, 0);
     account_charge(a, ACCOUNT_OUT, &two, 0);
-    assert_int_equal(a->bytes[ACCOUNT_OUT], 0);
+    assert_int_equal(a->held[ACCOUNT_OUT], 0);
     account_drop(a);
 }
 
