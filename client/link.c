@@ -146,7 +146,9 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
                 return error_set(err, ERROR_DEADLINE, "gemmd did not take the request in time");
             }
         } else if (errno != EINTR) {
-            return lost(l, " before the request was sent", err);
+            /* not closed yet: it may have said why */
+            return error_set(err, ERROR_DISCONNECTED,
+                             "gemmd closed the connection before the request was sent");
         }
     }
     *sent = true;

@@ -15,6 +15,7 @@
 #include "proto/build.h"
 
 enum {
+    BUSY_PAUSE_MS = 4, BUSY_PAUSE_MAX_MS = 256, /* between tries of a daemon that has no room */
     DEFAULT_DEADLINE_MS = 5000,
     COLD_MS = 1000,   /* between attempts to reach a daemon that does not answer */
     SILENCE_MS = 100, /* a daemon that let this pass without a byte is taken as hanging */
@@ -188,6 +189,20 @@ static int wait_answer(struct session *s, const struct session_request *q, uint3
     }
 }
 
+/* The request could not be sent, since gemmd has hung up: with a reason, perhaps. */
+static int last_words(struct session *s, const struct session_request *q, uint32_t id,
+                      struct error *err)
+{
+    const struct wire_obj *none;
+    struct error said = ERROR_NULL;
+    int r = wait_answer(s, q, id, &none, &said);
+    link_close(&s->link);
+    if (r < 0 && r != ERROR_DISCONNECTED) {
+        *err = said;
+    }
+    return err->code;
+}
+
 static int exchange(struct session *s, const struct session_request *q, bool *sent,
                     const struct wire_obj **result, struct error *err)
 {
@@ -195,6 +210,9 @@ static int exchange(struct session *s, const struct session_request *q, bool *se
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
     int r = send_request(s, id, q->method, q->params,
                          clock_earlier(q->deadline, clock_after_ms(s->default_ms)), sent, err);
+    if (r == ERROR_DISCONNECTED) {
+        return last_words(s, q, id, err);
+    }
     return r ? r : wait_answer(s, q, id, result, err);
 }
 
@@ -281,16 +299,30 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
     return 0;
 }
 
+/* `busy` is the answer to a connection for which there is no room: it comes again. */
+static int connect_until(struct session *s, int64_t deadline, struct error *err)
+{
+    for (int64_t pause = BUSY_PAUSE_MS;; pause = pause < BUSY_PAUSE_MAX_MS ? 2 * pause : pause) {
+        int r = reach(s, deadline, err);
+        r = r ? r : greet(s, deadline, err);
+        if (r) {
+            link_close(&s->link);
+        }
+        if (r != ERROR_BUSY || clock_after_ms(pause) >= deadline) {
+            return r;
+        }
+        struct timespec t = {.tv_nsec = pause * CLOCK_MS};
+        nanosleep(&t, NULL);
+    }
+}
+
 int session_connect(struct session *s, int64_t deadline, struct error *err)
 {
     if (s->link.fd >= 0) {
         return 0;
     }
-    deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
-    int r = reach(s, deadline, err);
-    r = r ? r : greet(s, deadline, err);
+    int r = connect_until(s, clock_earlier(deadline, clock_after_ms(s->default_ms)), err);
     if (r) {
-        link_close(&s->link);
         s->retry_at = clock_after_ms(COLD_MS);
         /* Nobody yet where the current device says: there may be another one next time. Once a
          * daemon has been found, it stays that one. */

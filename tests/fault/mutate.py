@@ -135,8 +135,13 @@ class Tree:
                 new.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(old, new) # not its time: ninja must see that it is new
 
+    def program(self, patch):
+        """Of a C test: where its target is in the build."""
+        targets = (self.build / "build.ninja").read_text()
+        return re.search(rf"^build (tests/unit/(?:\w+/)?test_{patch.file}):", targets, re.M).group(1)
+
     def make(self, patch):
-        target = PROGRAMS if patch.in_python() else [f"tests/unit/test_{patch.file}"]
+        target = PROGRAMS if patch.in_python() else [self.program(patch)]
         if "with_daemon" in patch.file:
             target = [*target, "tests/unit/client_job"]
         run(["ninja", "-C", self.build, *target])
@@ -147,7 +152,7 @@ class Tree:
             command = [PYTHON, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider",
                        self.source / self.file_of(patch)]
         else:
-            command = [self.build / "tests" / "unit" / f"test_{patch.file}"]
+            command = [self.build / self.program(patch)]
         try:
             done = subprocess.run(list(map(str, command)), env=self.env, capture_output=True, text=True,
                                   timeout=TEST_LIMIT_S, cwd=self.build)

@@ -216,13 +216,15 @@ def nice_values(pid):
 
 
 def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
+    mine = os.nice(0)
+    if mine >= 5:
+        pytest.skip("this test runs at a low priority itself")
     d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
     with d.connect() as c:
         c.send("get", problem=gemm(), budget=400, iters=100)
         eventually(lambda: d.status()["runner"]["state"] == "busy")
-        mine = os.nice(0)
         runner = eventually(lambda: (lambda n: len(n) > 1 and n)(nice_values(d.runner_pid())))
-        assert min(runner) >= max(5, mine), runner
+        assert min(runner) >= 5, runner
         assert max(runner) >= 10, "its compilers even lower"
         assert nice_values(d.process.pid) == [mine] * 2, "the loop and the ledger: no pool of threads"
 

@@ -10,7 +10,7 @@ import time
 import msgpack
 import pytest
 
-from conftest import RpcError, eventually, gemm
+from conftest import GEMMCTL, RpcError, eventually, gemm
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
@@ -204,3 +204,22 @@ def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
     for c in askers:
         assert c.wait(63)["rows"] == []
     assert 0 < most < 1200
+
+
+def test_a_client_that_finds_no_room_comes_again_until_its_deadline(daemon):
+    d = daemon(options=["--max-connections", "2"])
+    held = [d.connect()]
+    eventually(lambda: held[0].call("status")["connections"] == 1)
+    held.append(d.connect())
+    command, env = [GEMMCTL, "status"], {**d.env, "GEMMD_SOCKET": str(d.socket)}
+    waits = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+    time.sleep(0.5)
+    assert waits.poll() is None
+    held.pop().close()
+    assert waits.wait(20) == 0 and "connections" in waits.stdout.read()
+    waits.stdout.close()
+    eventually(lambda: held[0].call("status")["connections"] == 1)
+    held.append(d.connect())
+    late = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
+    assert late.returncode == 75 and "all 2 connections are in use" in late.stderr
+    [c.close() for c in held]
