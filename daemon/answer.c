@@ -46,6 +46,7 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     a->saved = saved;
     COPY_TEXT(a->stamp, b->stamp);
     a->created_s = b->created_s;
+    answer_note(a, "%s", b->doubt);
 }
 
 void best_work(struct best *b, const struct family *f, const struct problem *bucket,

@@ -35,6 +35,9 @@ static void judge_best(struct confidence *c, const struct evidence *e)
         doubt(c, "in its own run the analytic default was faster: %.4g us against %.4g us",
               b->reference_us, b->time_us);
     }
+    if (b->doubt[0]) {
+        doubt(c, "%s", b->doubt);
+    }
     if (b->created_s > 0 && days > OLD_DAYS) {
         doubt(c, "it is %lld days old", (long long)days);
     }

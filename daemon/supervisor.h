@@ -59,6 +59,7 @@ struct supervisor {
     struct chore resume;     /* reads on in a later turn */
 
     uint64_t deaths, starts;
+    char disturbed[160]; /* what disturbed the last tuning; "": nothing known */
     void (*stopped)(struct daemon *d);
 };
 

@@ -98,6 +98,7 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     memcpy(b->stamp, j->stamp, sizeof(b->stamp));
     b->uid = j->uid;
     b->created_s = time(NULL);
+    memcpy(b->doubt, r->doubt, sizeof(b->doubt));
 }
 
 /* Why this winner does not become the key's answer; NULL: it does. */
@@ -129,7 +130,9 @@ static void answer_all(struct daemon *d, struct job *j, const struct best *b, bo
     struct answer *a = &d->scratch->answer;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     answer_of_best(a, b, saved);
-    answer_note(a, "%s", note);
+    if (note[0]) {
+        answer_note(a, "%s", note);
+    }
     schema_encode(&packed, &answer_schema, a);
     job_answer(j, packed.data, packed.len);
     tuning_ended(d, j, JOB_DONE);
@@ -177,6 +180,11 @@ void tuning_result(struct daemon *d, const struct tune_result *r)
     fill_best(d, j, r, j->best);
     daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
                  (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
+    memcpy(d->supervisor.disturbed, r->doubt, sizeof(d->supervisor.disturbed));
+    if (r->doubt[0]) {
+        log_warning("job %lld: %s", (long long)j->id, r->doubt);
+        daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, r->doubt);
+    }
     const char *apart = kept_apart(d, j);
     if (apart) {
         answer_all(d, j, j->best, false, apart);

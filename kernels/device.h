@@ -65,6 +65,8 @@ struct device_ops {
      * can begin earlier. Returns how many. NULL: nothing. */
     uint32_t (*helpers)(const struct device *d, const struct family_target *t,
                         struct variant out[DEVICE_HELPERS_MAX]);
+    /* How it is, and who else uses it. NULL: nothing can be known. */
+    void (*health)(struct device *d, struct device_health *out);
     /* Loads an image and looks up the variant's entry. ERROR_RESOURCE: launch would not fit (too
      * many registers or too much shared memory), with rejection-like text. */
     int (*load)(struct device *d, const struct image *image, const struct variant *v,

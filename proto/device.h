@@ -34,6 +34,20 @@
 
 SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
 
+/* What NVML says of a GPU now; 0, "" and -1: not known. */
+#define DEVICE_HEALTH_FIELDS(X, T)                                                                 \
+    X(T, INT, sm_mhz, 0)                                                                           \
+    X(T, INT, memory_mhz, 0)                                                                       \
+    X(T, INT, temperature_c, 0)                                                                    \
+    X(T, INT, power_w, 0)                                                                          \
+    X(T, TEXT, throttle, 48)     /* "power thermal ...": why the clocks are below what was asked */\
+    X(T, INT, busy_percent, 0)   /* of the time, by others; -1: not known */                       \
+    X(T, INT, processes, 0)      /* others that have a context on it; -1: not known */             \
+    X(T, INT, free_mib, 0)                                                                         \
+    X(T, INT, total_mib, 0)
+
+SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
+
 /* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in GiB,
  * MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);

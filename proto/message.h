@@ -24,7 +24,7 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16
     X(T, TEXT, strategy, 16)    /* ranked (default) | exhaustive | random | given */               \
     X(T, INT, budget, 0)        /* configs to measure at most; 0: the daemon's default */          \
     X(T, INT, budget_ms, 0)     /* device time at most; 0: the daemon's default */                 \
-    X(T, INT, iters, 0)         /* timed launches per config at most (0: 3 to 20, 8 ms in all) */  \
+    X(T, INT, iters, 0)         /* timed launches per config at most (0: 5 to 20, 8 ms in all) */  \
     X(T, INT, warmup, 0)        /* untimed launches per config (0: 1) */                           \
     X(T, REAL, atol, 0)         /* 0: 1e-2 */                                                      \
     X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \
@@ -106,7 +106,11 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, FLAG, reference, 0)    /* the run's reference kernel */                                   \
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
-    X(T, INT, created_s, 0)
+    X(T, INT, created_s, 0)                                                                        \
+    X(T, INT, sm_mhz, 0)        /* of the GPU while it was measured; 0: not known */               \
+    X(T, INT, temperature_c, 0)                                                                    \
+    X(T, INT, power_w, 0)                                                                          \
+    X(T, TEXT, throttle, 48)    /* device_health.throttle */
 SCHEMA_STRUCT(trial, TRIAL_FIELDS);
 
 #define MODULE_FIELDS(X, T)                                                                        \
@@ -149,7 +153,8 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, INT, measured, 0)      /* configs measured for the key when it was chosen */              \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, uid, 0)           /* who asked for it, or pinned it */                               \
-    X(T, INT, created_s, 0)
+    X(T, INT, created_s, 0)                                                                        \
+    X(T, TEXT, doubt, 160)      /* sentence: what disturbed its measurement; "": nothing known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
@@ -212,7 +217,8 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, device_ms, 0)                                                                       \
     X(T, REAL, compile_ms, 0)   /* core time */                                                    \
     X(T, REAL, wall_ms, 0)      /* from the order on */                                            \
-    X(T, TEXT, timeline, 240)   /* for people: milliseconds of each phase of these */
+    X(T, TEXT, timeline, 240)   /* for people: milliseconds of each phase of these */              \
+    X(T, TEXT, doubt, 160)      /* what disturbed the measurement */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 
 #endif

@@ -156,15 +156,14 @@ static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, 
 {
     const struct table *t = &tables[table];
     struct error met = ERROR_NULL;
-    char sql[256];
+    char sql[2 * ROW_SQL_MAX];
     DB_STMT_AUTO *st = NULL;
-    snprintf(sql, sizeof(sql), "SELECT *, %s FROM %s WHERE %s > ?1 AND %s < ?2 ORDER BY %s%s",
-             t->rowid, t->name, t->rowid, t->rowid, t->rowid, down ? " DESC" : "");
+    row_select_sql(t, NULL, sql); /* fails where a column is not known, also of an older version */
+    size_t n = strlen(sql);
+    snprintf(sql + n, sizeof(sql) - n, "WHERE %s > ?1 AND %s < ?2 ORDER BY %s%s", t->rowid, t->rowid,
+             t->rowid, down ? " DESC" : "");
     *reached = down ? high : low;
     int r = db_query(&v->from, &st, &met, sql, "ii", low, high);
-    if (r == 0 && sqlite3_column_count(st) != (int)t->schema->n + 2) {
-        r = ERROR_STORE;
-    }
     if (r) {
         r = unreadable(r, &met, err);
         return r < 0 ? r : WALK_NO_TABLE;

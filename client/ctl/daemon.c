@@ -84,6 +84,7 @@ static void print_status(const json_t *status)
         {"runner", "runner.state", NULL, false},
         {"runner pid", "runner.pid", NULL, false},
         {"runner deaths", "runner.deaths", NULL, false},
+        {"disturbed", "runner.disturbed", NULL, false},
         {"jobs", "jobs", show_counts, false},
         {"running", "job.problem", show_config, false},
         {"running phase", "job.phase", NULL, false},

@@ -61,6 +61,7 @@ static int print_show(struct listing *l, json_t *result)
         {"config", "answer.config", show_config, false},
         {"time us", "best.time_us", show_time, false},
         {"spread", "best.spread", NULL, false},
+        {"disturbed", "best.doubt", NULL, false},
         {"reference us", "best.reference_us", show_time, false},
         {"vs reference", "best.speedup", show_ratio, false},
         {"TFLOP/s", "best.tflops", show_rate, false},

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "daemon/runner/conditions.h"
 #include "daemon/runner/job.h"
 
 enum { PREPARE_LIMIT_MS = 120000, COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
@@ -190,6 +191,8 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
         t->ratio = 1;
         j->reference_us = t->time_us;
     }
+    conditions_note(j->runner->device, t);
+    conditions_after(t, j->doubt);
     book(j, c->id, t, true);
     struct outcome *o = &j->outcomes[c->id];
     if (!o->out_of_race && !(j->best_us <= o->time_us)) {
@@ -340,6 +343,7 @@ int job_prepare(struct job *j, struct error *err)
     struct timeline *t = &j->runner->timeline;
     enum phase before = timeline_enter(t, PHASE_PREPARE);
     notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
+    conditions_before(d, j->doubt);
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
     int r = d->ops->prepare(d, j->family, &q->problem, (uint64_t)q->query.seed, &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
@@ -395,6 +399,7 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .compile_ms = j->compile_ms,
         .wall_ms = timeline_ms(&j->runner->timeline),
     };
+    snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
     plan_config(&j->plan, winner, &out->config);
     snprintf(out->module, sizeof(out->module), "%s", o->module);

@@ -6,8 +6,8 @@
  *   look     warm-up, then two samples; the first one above 1.25 x best, or both above 1.1 x best, end
  *            it: `aborted`. Single launches scatter by a per cent or two
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 8 ms of them in all (three at least, at most 20), or --iters of them,
- *            fewer when a launch takes long: about a second's (never fewer than five)
+ *   samples  more single launches: 8 ms of them in all, at most 20; or --iters of them, fewer when a
+ *            launch takes long: about a second's. Never fewer than five
  *
  * On a GPU a launch comes after an idle time as long as itself (half to 4 ms), so that each finds the
  * same clocks and none is charged for its neighbours; finals take twice that.
@@ -27,8 +27,7 @@
 
 enum {
     LOOK_SAMPLES = 2,
-    SAMPLES_MIN = 3,
-    SAMPLES_MIN_ASKED = 5,
+    SAMPLES_MIN = 5,
     LOAD_LIMIT_MS = 20000,
     STEP_LIMIT_MS = 10000,
     STEP_LIMIT_MAX_MS = 600000
@@ -188,7 +187,7 @@ static uint32_t sample_count(const struct job *j, double us)
     const int64_t iters = j->order->request.query.iters;
     double n;
     if (iters > 0) {
-        n = fmin((double)iters, fmax(SAMPLES_MIN_ASKED, SAMPLING_ASKED_US / us));
+        n = fmin((double)iters, fmax(SAMPLES_MIN, SAMPLING_ASKED_US / us));
     } else {
         double each = us + measure_gap_ms(j, us) * 1e3;
         n = (j->idles ? SAMPLING_US : SAMPLING_HOST_US) / each;

@@ -78,3 +78,30 @@ def test_where_the_time_went_is_an_event(stubbed):
     assert ms["helpers"] > 0 and "time" in ms
     assert abs(sum(ms.values()) - int(inside)) <= len(ms) + 1
     assert int(inside) <= int(total) + 1
+
+
+def test_trials_keep_the_conditions_they_were_measured_under(stubbed):
+    d = stubbed(GEMMD_STUB_MHZ="1410", GEMMD_STUB_THROTTLE="4")
+    answer = d.tune(M=96, N=64, K=64)
+    assert answer["note"] == "" and d.status()["runner"]["disturbed"] == ""
+    with d.connect() as c:
+        (trial,) = c.list("trials", key=answer["key"])
+    assert (trial["sm_mhz"], trial["temperature_c"], trial["power_w"], trial["throttle"]) == (
+        1410, 61, 412, "power")
+
+
+@pytest.mark.parametrize("env, words", [
+    ({"GEMMD_STUB_BUSY": "87", "GEMMD_STUB_PROCESSES": "2"},
+     "other processes (2) kept the GPU busy for 87 %"),
+    ({"GEMMD_STUB_FREE_MIB": "900"}, "only 900 of 81920 MiB of the GPU's memory were free"),
+    ({"GEMMD_STUB_THROTTLE": "0x40"}, "throttled (thermal) at 61 C and 1575 MHz"),
+])
+def test_a_disturbed_measurement_says_so(stubbed, env, words):
+    d = stubbed(**env)
+    answer = d.tune(M=96, N=64, K=64)
+    assert words in answer["note"]
+    assert words in d.status()["runner"]["disturbed"]
+    with d.connect() as c:
+        (best,) = c.list("best")
+        (event,) = c.list("events", kind="disturbed")
+    assert words in best["doubt"] and words in event["text"]

@@ -76,7 +76,9 @@ static void device_close_cuda(struct device *base)
 {
     struct cuda_device *d = (struct cuda_device *)base;
     if (d) {
+        cuda_watch_end(d);
         destroy_context(d);
+        nvml_close(d->nvml);
         free(d);
     }
 }
@@ -91,7 +93,8 @@ static int device_open_cuda(const char *spec, struct device **out, struct error 
     d->base.ops = &cuda_device_ops;
     int r = cuda_driver_init(&d->cu, err);
     r = r ? r : cuda_find(d->cu, spec, &d->device, err);
-    r = r ? r : cuda_describe(d->cu, d->device, &d->base.info, err);
+    d->nvml = r ? NULL : cuda_nvml(d->cu, d->device);
+    r = r ? r : cuda_describe(d->cu, d->device, d->nvml, &d->base.info, err);
     r = r ? r : cuda_nvrtc_open(d->cu->version, &d->nvrtc, err);
     if (r) {
         device_close_cuda(&d->base);
@@ -154,6 +157,7 @@ const struct device_ops cuda_device_ops = {
     .helpers = cuda_helpers,
     .load = device_load_cuda,
     .unload = device_unload_cuda,
+    .health = cuda_health,
     .prepare = cuda_prepare,
     .release = cuda_release_prepared,
     .verify = cuda_verify,

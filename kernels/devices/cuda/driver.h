@@ -95,12 +95,12 @@ int cuda_driver_version(void);
 int cuda_check(const struct cuda_driver *cu, CUresult r, struct error *err, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* NVML, opened for this call: power limit and driver version, where they can be known. */
-void cuda_nvml_read(const char *pci_bus_id, struct device_info *info);
-
 /* Everything that is known about a device without a context on it (probe.c). */
-int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_info *out,
-                  struct error *err);
+struct nvml;
+int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nvml *nvml,
+                  struct device_info *out, struct error *err);
+/* NULL: NVML is not there, or does not know the GPU. */
+struct nvml *cuda_nvml(const struct cuda_driver *cu, CUdevice device);
 /* The device that a spec names: "cuda", "cuda:<index>", "cuda:GPU-<uuid>", "cuda:MIG-<uuid>". */
 int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, struct error *err);
 

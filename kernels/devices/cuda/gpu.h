@@ -3,7 +3,8 @@
  * The cuda device inside: what its files share.
  *
  *   driver.c   libcuda as function pointers; CUDA's errors as ours
- *   nvml.c     power limit and driver version
+ *   nvml.c     what only NVML knows
+ *   health.c   how the GPU is, and who else uses it
  *   nvrtc.c    libnvrtc; the compiler of this device
  *   probe.c    what a GPU is, without a context on it
  *   module.c   a loaded cubin and its launches
@@ -24,6 +25,7 @@
 #include "kernels/device.h"
 #include "kernels/devices/cuda/driver.h"
 #include "kernels/devices/cuda/module.h"
+#include "kernels/devices/cuda/nvml.h"
 #include "kernels/devices/cuda/nvrtc.h"
 
 extern const char cuda_tools_source[]; /* tools.cu */
@@ -35,6 +37,9 @@ struct cuda_device {
     const struct cuda_driver *cu;   /* borrowed */
     const struct cuda_nvrtc *nvrtc; /* borrowed */
     CUdevice device;
+    struct nvml *nvml;        /* owned; NULL: there is none */
+    struct cuda_watch *watch; /* owned; while a problem is prepared */
+    double left_ms;           /* when the last one was released */
     CUcontext context;            /* owned; NULL until the first load or prepare */
     CUstream stream;              /* owned: everything runs in it */
     CUevent begin, end;           /* owned */
@@ -80,6 +85,12 @@ uint32_t cuda_helpers(const struct device *d, const struct family_target *t,
 /* Into the context, unless they are there. */
 int cuda_load_tools(struct cuda_device *d, struct error *err);
 int cuda_load_reference(struct cuda_device *d, const struct family_target *t, struct error *err);
+
+/* ---- health.c ------------------------------------------------------------------------------- */
+
+void cuda_health(struct device *d, struct device_health *out);
+void cuda_watch_begin(struct cuda_device *d);
+void cuda_watch_end(struct cuda_device *d);
 
 /* ---- buffers.c ------------------------------------------------------------------------------ */
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "kernels/devices/cuda/module.h"
+#include "kernels/devices/cuda/nvml.h"
 #include "kernels/launcher.h"
 
 static int current(const struct cuda_driver **cu, struct error *err)
@@ -28,7 +29,13 @@ static int info(struct device_info *out, struct error *err)
     CUdevice device;
     int r = current(&cu, err);
     r = r ? r : cuda_check(cu, cu->context_device(&device), err, "asking for the current GPU");
-    return r ? r : cuda_describe(cu, device, out, err);
+    if (r) {
+        return r;
+    }
+    struct nvml *nvml = cuda_nvml(cu, device);
+    r = cuda_describe(cu, device, nvml, out, err);
+    nvml_close(nvml);
+    return r;
 }
 
 static int load(const void *image, size_t size, void **handle, struct error *err)

@@ -1,59 +1,209 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * What only NVML knows: the power limit, which decides what a GPU reaches, and the driver's
- * version. Its absence is fine. The few prototypes are written out, so that nvml.h is not needed to
- * build. $GEMMD_LIBNVML names another file.
- */
+/* The few prototypes are written out, so that nvml.h is not needed to build. $GEMMD_LIBNVML names
+ * another file. */
+#include "kernels/devices/cuda/nvml.h"
+
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#include "kernels/devices/cuda/driver.h"
+#include <string.h>
 
 typedef struct nvml_device *nvml_device;
+enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, NOT_PERMITTED = 4, INSUFFICIENT_SIZE = 7 };
 
-struct nvml {
-    int (*init)(void);
-    int (*shutdown)(void);
-    int (*driver_version)(char *text, unsigned size);
-    int (*device_of_pci)(const char *bus_id, nvml_device *device);
-    int (*power_limit)(nvml_device device, unsigned *milliwatts);
+struct memory {
+    unsigned long long total, free, used;
+};
+struct utilization {
+    unsigned gpu, memory; /* percent of the last sampling period */
 };
 
-static void *open_library(void)
+/* X(member, "symbol", parameters): without them NVML is of no use; the rest may be missing. */
+#define NEEDED(X)                                                                                  \
+    X(init, "nvmlInit_v2", (void))                                                                 \
+    X(shutdown, "nvmlShutdown", (void))                                                            \
+    X(device_of_pci, "nvmlDeviceGetHandleByPciBusId_v2", (const char *id, nvml_device *device))
+#define OPTIONAL(X)                                                                                \
+    X(device_of_uuid, "nvmlDeviceGetHandleByUUID", (const char *uuid, nvml_device *device))        \
+    X(driver_version, "nvmlSystemGetDriverVersion", (char *text, unsigned size))                   \
+    X(power_limit, "nvmlDeviceGetPowerManagementLimit", (nvml_device d, unsigned *milliwatts))     \
+    X(clock, "nvmlDeviceGetClockInfo", (nvml_device d, int which, unsigned *mhz))                  \
+    X(temperature, "nvmlDeviceGetTemperature", (nvml_device d, int sensor, unsigned *celsius))     \
+    X(power, "nvmlDeviceGetPowerUsage", (nvml_device d, unsigned *milliwatts))                     \
+    X(throttling, "nvmlDeviceGetCurrentClocksThrottleReasons",                                     \
+      (nvml_device d, unsigned long long *reasons))                                                \
+    X(utilization, "nvmlDeviceGetUtilizationRates", (nvml_device d, struct utilization *out))      \
+    X(memory, "nvmlDeviceGetMemoryInfo", (nvml_device d, struct memory *out))                      \
+    X(processes, "nvmlDeviceGetComputeRunningProcesses_v3",                                        \
+      (nvml_device d, unsigned *count, void *infos))                                               \
+    X(lock, "nvmlDeviceSetGpuLockedClocks", (nvml_device d, unsigned least, unsigned most))        \
+    X(unlock, "nvmlDeviceResetGpuLockedClocks", (nvml_device d))
+
+struct nvml {
+    void *library; /* owned */
+    nvml_device device;
+#define X(member, symbol, parameters) int(*member) parameters;
+    NEEDED(X)
+    OPTIONAL(X)
+#undef X
+};
+
+/* ---- opening -------------------------------------------------------------------------------- */
+
+static bool load_symbols(struct nvml *n)
+{
+    bool all = true;
+#define X(member, symbol, parameters) *(void **)&n->member = dlsym(n->library, symbol);
+    OPTIONAL(X)
+#undef X
+#define X(member, symbol, parameters)                                                              \
+    *(void **)&n->member = dlsym(n->library, symbol);                                              \
+    all = all && n->member;
+    NEEDED(X)
+#undef X
+    return all;
+}
+
+static bool find_device(struct nvml *n, const char *gpu)
+{
+    if (strncmp(gpu, "GPU-", 4) == 0) {
+        return n->device_of_uuid && n->device_of_uuid(gpu, &n->device) == 0;
+    }
+    return n->device_of_pci(gpu, &n->device) == 0;
+}
+
+struct nvml *nvml_open(const char *gpu)
 {
     const char *named = getenv("GEMMD_LIBNVML");
-    return dlopen(named && *named ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    struct nvml *n = calloc(1, sizeof(*n));
+    if (!n) {
+        return NULL;
+    }
+    n->library = dlopen(named && *named ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (n->library && load_symbols(n) && n->init() == 0) {
+        if (find_device(n, gpu)) {
+            return n;
+        }
+        n->shutdown();
+    }
+    if (n->library) {
+        dlclose(n->library);
+    }
+    free(n);
+    return NULL;
 }
 
-static bool load_symbols(void *library, struct nvml *n)
+void nvml_close(struct nvml *n)
 {
-    *(void **)&n->init = dlsym(library, "nvmlInit_v2");
-    *(void **)&n->shutdown = dlsym(library, "nvmlShutdown");
-    *(void **)&n->driver_version = dlsym(library, "nvmlSystemGetDriverVersion");
-    *(void **)&n->device_of_pci = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    *(void **)&n->power_limit = dlsym(library, "nvmlDeviceGetPowerManagementLimit");
-    return n->init && n->shutdown && n->driver_version && n->device_of_pci && n->power_limit;
+    if (n) {
+        n->shutdown();
+        dlclose(n->library);
+        free(n);
+    }
 }
 
-void cuda_nvml_read(const char *pci_bus_id, struct device_info *info)
+/* ---- reading -------------------------------------------------------------------------------- */
+
+void nvml_describe(const struct nvml *n, struct device_info *info)
 {
-    struct nvml n;
-    void *library = open_library();
-    if (!library) {
-        return;
+    char version[32];
+    unsigned milliwatts;
+    if (n->driver_version && n->driver_version(version, sizeof(version)) == 0) {
+        snprintf(info->driver, sizeof(info->driver), "%s", version);
     }
-    if (load_symbols(library, &n) && n.init() == 0) {
-        char version[32];
-        nvml_device device;
-        unsigned milliwatts;
-        if (n.driver_version(version, sizeof(version)) == 0) {
-            snprintf(info->driver, sizeof(info->driver), "%s", version);
-        }
-        if (n.device_of_pci(pci_bus_id, &device) == 0 && n.power_limit(device, &milliwatts) == 0) {
-            info->power_limit_w = (milliwatts + 500) / 1000;
-        }
-        n.shutdown();
+    if (n->power_limit && n->power_limit(n->device, &milliwatts) == 0) {
+        info->power_limit_w = (milliwatts + 500) / 1000;
     }
-    dlclose(library);
+}
+
+/* Bits of NVML's clock event reasons. Idle (1) and clocks that somebody set (2, 256) slow nothing
+ * down that was not meant to be. */
+static void name_throttling(unsigned long long reasons, char *out, size_t size)
+{
+    static const struct {
+        unsigned long long bits;
+        const char *name;
+    } names[] = {{0x4, "power"}, {0x20 | 0x40, "thermal"}, {0x80 | 0x8, "hardware"}, {0x10, "sync"}};
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (reasons & names[i].bits) {
+            at += (size_t)snprintf(out + at, size - at, "%s%s", at ? " " : "", names[i].name);
+        }
+    }
+}
+
+static void sample_clocks(const struct nvml *n, struct device_health *out)
+{
+    unsigned value;
+    unsigned long long reasons;
+    if (n->clock && n->clock(n->device, CLOCK_SM, &value) == 0) {
+        out->sm_mhz = value;
+    }
+    if (n->clock && n->clock(n->device, CLOCK_MEMORY, &value) == 0) {
+        out->memory_mhz = value;
+    }
+    if (n->temperature && n->temperature(n->device, 0, &value) == 0) {
+        out->temperature_c = value;
+    }
+    if (n->power && n->power(n->device, &value) == 0) {
+        out->power_w = (value + 500) / 1000;
+    }
+    if (n->throttling && n->throttling(n->device, &reasons) == 0) {
+        name_throttling(reasons, out->throttle, sizeof(out->throttle));
+    }
+}
+
+static void sample_users(const struct nvml *n, struct device_health *out)
+{
+    struct utilization busy;
+    struct memory memory;
+    unsigned count = 0;
+    out->busy_percent = out->processes = -1;
+    if (n->utilization && n->utilization(n->device, &busy) == 0) {
+        out->busy_percent = busy.gpu;
+    }
+    if (n->memory && n->memory(n->device, &memory) == 0) {
+        out->free_mib = (int64_t)(memory.free >> 20);
+        out->total_mib = (int64_t)(memory.total >> 20);
+    }
+    if (n->processes) { /* no room for any: it says how many there are */
+        int r = n->processes(n->device, &count, NULL);
+        out->processes = r == 0 || r == INSUFFICIENT_SIZE ? (int64_t)count : -1;
+    }
+}
+
+void nvml_sample(const struct nvml *n, struct device_health *out)
+{
+    *out = (struct device_health){.busy_percent = -1, .processes = -1};
+    sample_clocks(n, out);
+    sample_users(n, out);
+}
+
+/* ---- clocks --------------------------------------------------------------------------------- */
+
+static int explain(int code, const char *what, struct error *err)
+{
+    if (code == NOT_PERMITTED) {
+        return error_set(err, ERROR_DENIED, "%s: the driver allows it to root only", what);
+    }
+    return error_set(err, ERROR_NO_DEVICE, "%s: NVML error %d", what, code);
+}
+
+int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
+{
+    if (!n->lock || !n->unlock) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "locking the clocks: the driver's NVML is too old: update it, or do not ask "
+                         "for locked clocks");
+    }
+    int r = n->lock(n->device, (unsigned)mhz, (unsigned)mhz);
+    return r ? explain(r, "locking the clocks", err) : 0;
+}
+
+int nvml_unlock_clocks(const struct nvml *n, struct error *err)
+{
+    int r = n->unlock ? n->unlock(n->device) : 0;
+    return r ? explain(r, "unlocking the clocks", err) : 0;
 }

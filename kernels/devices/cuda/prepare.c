@@ -186,6 +186,7 @@ int cuda_prepare(struct device *base, const struct family *f, const struct probl
         cuda_release_prepared(base, w);
         return r;
     }
+    cuda_watch_begin(d);
     *out = w;
     return 0;
 }
@@ -196,6 +197,7 @@ void cuda_release_prepared(struct device *base, struct prepared *w)
     if (!w) {
         return;
     }
+    cuda_watch_end(d);
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {
         for (uint32_t i = 0; i < w->workload.n_buffers; i++) {
             const struct buffer *b = &w->workload.buffers[i];

@@ -12,6 +12,7 @@
 
 #include "kernels/device.h"
 #include "kernels/devices/cuda/driver.h"
+#include "kernels/devices/cuda/nvml.h"
 #include "kernels/devices/cuda/nvrtc.h"
 
 /* ---- which one ------------------------------------------------------------------------------ */
@@ -180,13 +181,18 @@ static void set_peaks(const struct cuda_driver *cu, CUdevice device, struct devi
     estimate_peaks(cu, device, info);
 }
 
-int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_info *out,
-                  struct error *err)
+struct nvml *cuda_nvml(const struct cuda_driver *cu, CUdevice device)
+{
+    char pci[32] = "";
+    return cu->device_pci(pci, sizeof(pci), device) == CUDA_SUCCESS ? nvml_open(pci) : NULL;
+}
+
+int cuda_describe(const struct cuda_driver *cu, CUdevice device, const struct nvml *nvml,
+                  struct device_info *out, struct error *err)
 {
     *out = (struct device_info){.kind = "cuda", .index = device};
     CUuuid uuid;
     size_t bytes;
-    char pci[32] = "";
     int r = read_attributes(cu, device, out, err);
     r = r ? r
           : cuda_check(cu, cu->device_name(out->name, sizeof(out->name), device), err,
@@ -203,8 +209,8 @@ int cuda_describe(const struct cuda_driver *cu, CUdevice device, struct device_i
     set_peaks(cu, device, out);
     snprintf(out->driver, sizeof(out->driver), "CUDA %d.%d", cu->version / 1000,
              cu->version % 1000 / 10);
-    if (cu->device_pci(pci, sizeof(pci), device) == CUDA_SUCCESS) {
-        cuda_nvml_read(pci, out);
+    if (nvml) {
+        nvml_describe(nvml, out);
     }
     cuda_nvrtc_version(cu->version, out->compiler, sizeof(out->compiler));
     device_class_format(out);
@@ -225,5 +231,11 @@ int cuda_probe(const char *spec, struct device_info *out, struct error *err)
     }
     int r = cuda_driver_init(&cu, err);
     r = r ? r : cuda_find(cu, spec, &device, err);
-    return r ? r : cuda_describe(cu, device, out, err);
+    if (r) {
+        return r;
+    }
+    struct nvml *nvml = cuda_nvml(cu, device);
+    r = cuda_describe(cu, device, nvml, out, err);
+    nvml_close(nvml);
+    return r;
 }

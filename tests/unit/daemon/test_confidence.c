@@ -70,6 +70,9 @@ static void one_doubt_each(void **state)
     best.created_s = NOW - 181 * (int64_t)DAY;
     expect("medium", "181 days old");
     setup(state);
+    strcpy(best.doubt, "the GPU was throttled (thermal) at 90 C and 900 MHz");
+    expect("medium", "throttled (thermal)");
+    setup(state);
     trial.samples_us.n = 4;
     expect("medium", "timed 4 times");
     setup(state);

@@ -46,7 +46,9 @@ static void columns_are_the_fields(void **state)
     for (int t = 0; t < TABLES; t++) {
         const struct schema *schema = tables[t].schema;
         char sql[128];
-        snprintf(sql, sizeof(sql), "SELECT name FROM pragma_table_info('%s')", tables[t].name);
+        snprintf(sql, sizeof(sql),
+                 "SELECT name FROM pragma_table_info('%s') ORDER BY name = 'checksum', cid",
+                 tables[t].name);
         sqlite3_stmt *st = NULL;
         assert_ok(db_query(&s->db, &st, &err, sql, ""));
         for (size_t i = 0; i <= schema->n; i++) {

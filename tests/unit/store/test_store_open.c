@@ -211,11 +211,11 @@ static void newer_versions_are_refused(void **state)
     store_close(s);
     sql(f->path, "PRAGMA user_version = 9");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
-    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 1): upgrade gemmd or "
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 2): upgrade gemmd or "
                      "use another --database");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
     assert_int_equal(f->notices, 0);
-    sql(f->path, "PRAGMA user_version = 1");
+    sql(f->path, "PRAGMA user_version = 2");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     store_close(s);
 }
@@ -242,13 +242,13 @@ static void old_versions_are_migrated(void **state)
     sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
                  "INSERT INTO note VALUES ('kept')");
     assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
-    assert_says(err, "has schema 0, this gemmd reads 1: start gemmd on it once");
+    assert_says(err, "has schema 0, this gemmd reads 2: start gemmd on it once");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
     assert_non_null(strstr(f->text, ".v0.bak"));
     fixture_fill(s);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 1);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM note"), 1);
     assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
     assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
@@ -256,6 +256,36 @@ static void old_versions_are_migrated(void **state)
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0); /* and only once */
     assert_int_equal(f->notices, 0);
     store_close(s);
+}
+
+/* A file as version 1 wrote it: without what version 2 added. Its rows' checksums still hold. */
+static void version_1_is_migrated(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err;
+    fixture_fill(s);
+    store_close(s);
+    sql(f->path, "ALTER TABLE trial DROP COLUMN sm_mhz; ALTER TABLE trial DROP COLUMN power_w;"
+                 "ALTER TABLE trial DROP COLUMN temperature_c;"
+                 "ALTER TABLE trial DROP COLUMN throttle; ALTER TABLE best DROP COLUMN doubt;"
+                 "PRAGMA user_version = 1");
+    int64_t trials = sql_int(f->path, "SELECT count(*) FROM trial");
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    assert_string_equal(f->kind, "migrated");
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), trials);
+    int64_t bad = -1;
+    assert_int_equal(store_check(s, &bad, &err), 0);
+    assert_int_equal(bad, 0);
+    struct trial *t = calloc(1, sizeof(*t));
+    fixture_trial(t, 0, 1, 1);
+    t->sm_mhz = 1575;
+    assert_int_equal(store_add_trial(s, t, &err), 0);
+    free(t);
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);
+    assert_int_equal(sql_int(f->path, "SELECT max(sm_mhz) FROM trial"), 1575);
+    assert_int_equal(sql_int(f->path, "SELECT min(sm_mhz) FROM trial"), 0);
 }
 
 static void a_failed_migration_changes_nothing(void **state)
@@ -398,6 +428,7 @@ int main(void)
         T(newer_versions_are_refused),
         T(other_programs_files_are_refused),
         T(old_versions_are_migrated),
+        T(version_1_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_full_disk),
         T(a_full_database),

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How the GPU is. While a problem is on it, a thread asks NVML, which may take milliseconds, so that
+ * measuring never waits for it.
+ *
+ * Who else uses the GPU is seen before we have a context on it; after that, other processes are all
+ * but one, and how busy they keep it is known only when we have left it alone for longer than
+ * NVML's own sampling takes.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "kernels/devices/cuda/gpu.h"
+
+enum { EVERY_MS = 20, QUIET_MS = 1500 };
+
+struct cuda_watch {
+    const struct nvml *nvml; /* borrowed */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of the rest */
+    pthread_cond_t wake;
+    bool stop, sampled;
+    struct device_health last;
+};
+
+/* Sleeps, unless it is to stop; the lock is held. */
+static void nap(struct cuda_watch *w)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += EVERY_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    if (!w->stop) {
+        pthread_cond_timedwait(&w->wake, &w->lock, &until);
+    }
+}
+
+static void *run(void *arg)
+{
+    struct cuda_watch *w = arg;
+    struct device_health seen;
+    pthread_mutex_lock(&w->lock);
+    while (!w->stop) {
+        pthread_mutex_unlock(&w->lock);
+        nvml_sample(w->nvml, &seen);
+        pthread_mutex_lock(&w->lock);
+        w->last = seen;
+        w->sampled = true;
+        nap(w);
+    }
+    pthread_mutex_unlock(&w->lock);
+    return NULL;
+}
+
+void cuda_watch_begin(struct cuda_device *d)
+{
+    struct cuda_watch *w = d->nvml && !d->watch ? calloc(1, sizeof(*w)) : NULL;
+    if (!w) {
+        return; /* nothing is known then: no reason not to measure */
+    }
+    w->nvml = d->nvml;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    if (pthread_create(&w->thread, NULL, run, w)) {
+        free(w);
+        return;
+    }
+    d->watch = w;
+}
+
+void cuda_watch_end(struct cuda_device *d)
+{
+    struct cuda_watch *w = d->watch;
+    d->left_ms = d->base.ops->clock_ms(&d->base);
+    if (!w) {
+        return;
+    }
+    pthread_mutex_lock(&w->lock);
+    w->stop = true;
+    pthread_cond_signal(&w->wake);
+    pthread_mutex_unlock(&w->lock);
+    pthread_join(w->thread, NULL);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+    d->watch = NULL;
+}
+
+/* The thread's last sample, while it runs and has one; else one of our own. */
+static void sample(struct cuda_device *d, struct device_health *out)
+{
+    bool sampled = false;
+    if (d->watch) {
+        pthread_mutex_lock(&d->watch->lock);
+        sampled = d->watch->sampled;
+        *out = d->watch->last;
+        pthread_mutex_unlock(&d->watch->lock);
+    }
+    if (!sampled) {
+        nvml_sample(d->nvml, out);
+    }
+}
+
+void cuda_health(struct device *base, struct device_health *out)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    *out = (struct device_health){.busy_percent = -1, .processes = -1};
+    if (!d->nvml) {
+        return;
+    }
+    sample(d, out);
+    bool quiet = !d->context || (!d->watch && base->ops->clock_ms(base) - d->left_ms > QUIET_MS);
+    if (!quiet) {
+        out->busy_percent = -1;
+    }
+    if (d->context && out->processes > 0) {
+        out->processes--;
+    }
+}
