@@ -19,7 +19,7 @@ _gemmctl() {
     --mode) COMPREPLY=($(compgen -W "forward dX dW" -- "$cur")); return ;;
     --dtype|--out-dtype) COMPREPLY=($(compgen -W "bf16 fp16 fp32" -- "$cur")); return ;;
     --wait) COMPREPLY=($(compgen -W "tuned now cached" -- "$cur")); return ;;
-    --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random given" -- "$cur")); return ;;
+    --strategy) COMPREPLY=($(compgen -W "ranked exhaustive random genetic given" -- "$cur")); return ;;
     --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
     --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;

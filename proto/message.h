@@ -21,7 +21,7 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16
     X(T, INT, deadline_ms, 0)   /* 0: none. Past it: the best lower tier, or ERROR_DEADLINE */     \
     X(T, FLAG, progress, 0)     /* send `progress` notifications for this request */               \
     X(T, FLAG, again, 0)        /* tune even when an answer is known */                            \
-    X(T, TEXT, strategy, 16)    /* ranked (default) | exhaustive | random | given */               \
+    X(T, TEXT, strategy, 16)    /* ranked (default) | exhaustive | random | genetic | given */     \
     X(T, INT, budget, 0)        /* configs to measure at most; 0: the daemon's default */          \
     X(T, INT, budget_ms, 0)     /* device time at most; 0: the daemon's default */                 \
     X(T, INT, iters, 0)         /* timed launches per config at most (0: 5 to 20, 8 ms in all) */  \

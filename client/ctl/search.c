@@ -30,7 +30,7 @@ static const struct argp_option search_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
     {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 0},
     {"budget-ms", KEY_BUDGET_MS, "MS", 0, "use the device for at most MS milliseconds", 0},
-    {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, given", 0},
+    {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, genetic, given", 0},
     {"iters", KEY_ITERS, "N", 0, "timed launches of a config at most", 0},
     {"warmup", KEY_WARMUP, "N", 0, "untimed launches of a config", 0},
     {"seed", KEY_SEED, "N", 0, "of inputs, routing and the random strategy", 0},

@@ -30,6 +30,19 @@ static void drop_unknown(struct plan *p)
     p->space.n = d->ops->knows ? n : p->space.n;
 }
 
+/* Points of a variant stand together, parameters at run time are the last. */
+static uint32_t count_variants(const struct space *s)
+{
+    uint32_t n = 0, size = 0;
+    while (size < s->n_params && !s->params[size].run_time) {
+        size++;
+    }
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += i == 0 || memcmp(s->points[i - 1].at, s->points[i].at, size) != 0;
+    }
+    return n;
+}
+
 /* ---- why a space is empty -------------------------------------------------------------------- */
 
 static const struct param *find_param(const struct space *s, const char *name)
@@ -198,6 +211,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     bool any = p->space.n > 0;
     drop_unknown(p);
     p->legal = p->space.n;
+    p->variants = count_variants(&p->space);
     r = check_names(p, err);
     if (r == 0 && any && p->space.n == 0) {
         r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");

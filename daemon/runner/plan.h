@@ -25,6 +25,7 @@ struct plan {
     struct space space; /* owned; not built for a given list */
     uint32_t legal;     /* legal configs of what was asked for, quarantined ones included */
     uint32_t avoided;   /* of these, quarantined */
+    uint32_t variants;  /* compile-time parts of the legal ones */
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */

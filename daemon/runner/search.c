@@ -23,6 +23,8 @@
 #include "daemon/runner/job.h"
 
 enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
+enum { VARIANTS_LEAST = 8 };
+static const double VARIANT_SHARE = 0.05;
 
 struct search {
     struct job *job; /* borrowed */
@@ -96,7 +98,7 @@ static void observe(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];
     /* One that was stopped early has told the strategy what it costs, too. */
-    struct observation seen = {.ok = o->measured, .time_us = o->time_us, .ratio = o->ratio};
+    struct observation seen = {.ok = o->measured, .score = job_score(j, o)};
     if (j->strategy && id < j->plan.n_ranked) {
         j->strategy->ops->observe(j->strategy, id, &seen);
     }
@@ -242,6 +244,15 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
 }
 
+/* Without a budget that was asked for: a twentieth of what there is to compile. */
+static uint32_t variants_wanted(const struct job *j)
+{
+    uint32_t share = (uint32_t)(VARIANT_SHARE * j->plan.variants);
+    return j->order->request.query.budget > 0 ? 0
+           : share > VARIANTS_LEAST           ? share
+                                              : VARIANTS_LEAST;
+}
+
 /* Hints and the reference are counted before the strategy gets its budget, none of which must go on
  * proposing them again. */
 static int open_strategy(struct search *s, uint32_t budget, struct error *err)
@@ -250,14 +261,17 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     const char *name = j->order->request.query.strategy;
     const struct strategy_ops *ops = strategy_find(name[0] ? name : "ranked");
     if (!ops) {
-        return error_set(err, ERROR_INVALID,
-                         "unknown strategy \"%s\": use ranked, exhaustive, random or given", name);
+        return error_set(err, ERROR_INVALID, "unknown strategy \"%s\": use %s", name,
+                         strategy_names());
     }
     s->hints[s->n_hints] = j->reference; /* PLAN_NONE is no candidate either */
     struct strategy_setup setup = {
         .n = j->plan.n_ranked,
         .predicted_us = j->plan.predicted,
+        .space = j->plan.point ? &j->plan.space : NULL,
+        .point = j->plan.point,
         .budget = budget == UINT32_MAX ? 0 : budget,
+        .variants = variants_wanted(j),
         .seed = (uint64_t)j->order->request.query.seed,
         .coming = s->hints,
         .n_coming = s->n_hints + 1,

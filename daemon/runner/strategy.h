@@ -1,8 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A search strategy: proposes which config to measure next, and observes what came of it. It knows
- * candidates only by number, in the order of the plan (0 is predicted fastest; points alike do not
- * all come first), so it is deterministic given its seed, needs no device, and can be replaced.
+ * candidates by number, in the order of the plan (0 is predicted fastest; points alike do not all
+ * come first), and as points of the space. It needs no device, is deterministic given its seed and
+ * what it observes, and takes what earlier runs observed for its own, so a search that was cut off
+ * goes on where it was.
+ *
+ *   ranked      the model's best variants, then from the best of these to better ones
+ *               (strategy_ranked.c)
+ *   genetic     generations bred from the best so far (strategy_genetic.c)
+ *   exhaustive  the order of the plan; budget 0 means all
+ *   random      a seeded shuffle, up to the budget
+ *   given       the order of the list, all of it
  *
  * Several proposals may be out at once (they are being compiled); observations come in any order.
  */
@@ -19,13 +28,18 @@ enum {
     STRATEGY_DONE = 2, /* nothing any more */
 };
 
+struct space;
 struct strategy;
 
 struct strategy_setup {
     uint32_t n;                 /* candidates */
     const double *predicted_us; /* borrowed until close; in the order of the candidates */
+    const struct space *space;  /* borrowed until close; NULL: they are just a list */
+    const uint32_t *point;      /* the same: of each candidate */
     uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
                         each; 0: all (exhaustive); given: the whole list */
+    uint32_t variants; /* to compile at most, and to stop when nothing gets better; 0: the budget is
+                          to be used up */
     uint64_t seed;
     /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
      * What is not below n is no candidate. */
@@ -34,13 +48,12 @@ struct strategy_setup {
 };
 
 struct observation {
-    bool ok;        /* it has a time, also when it was stopped early because it was slow */
-    double time_us; /* when ok */
-    double ratio;   /* to the reference kernel of the run */
+    bool ok;      /* it has a time, also when it was stopped early because it was slow */
+    double score; /* when ok: lower is better; comparable in one search */
 };
 
 struct strategy_ops {
-    const char *name; /* ranked | exhaustive | random | given */
+    const char *name;
     int (*open)(const struct strategy_setup *s, struct strategy **out, struct error *err);
     void (*close)(struct strategy *s);
     /* 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
@@ -53,5 +66,9 @@ struct strategy { /* embedded first */
 };
 
 const struct strategy_ops *strategy_find(const char *name); /* NULL: unknown */
+/* "ranked, exhaustive, ... or given", for sentences. */
+const char *strategy_names(void);
+
+extern const struct strategy_ops ranked_strategy, genetic_strategy;
 
 #endif

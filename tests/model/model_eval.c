@@ -6,8 +6,9 @@
  *   model_eval [--rows] [--most MEDIAN,P95,MOST] FILE...
  *       regret of following the model, in per cent of the best measured time. --rows: of each
  *       problem. --most: fails when its first choice costs more than that.
- *   model_eval --leave-out FILE...
- *       the same with constants fitted without the problems of the model (of weights) judged
+ *   model_eval --leave-out [--write OUT] FILE...
+ *       the same with constants fitted without the problems of the model (of weights) judged.
+ *       --write: a line of each such model's constants, for searches over its landscapes
  *   model_eval --fit OUT FILE...
  *       fits the constants, writes OUT (hopper_constants.h)
  *   model_eval --dump OUT FILE...
@@ -116,17 +117,35 @@ static uint32_t list_models(const char *models[MODELS_MAX])
     return n;
 }
 
-static int leave_out(void)
+static void write_constants(FILE *f, const char *model, const struct hopper_constants *c)
+{
+    fputs(model, f);
+    for (int i = 0; i < FIT_CONSTANTS; i++) {
+        fprintf(f, " %s=%.5g", fit_constants[i].name, ((const double *)c)[i]);
+    }
+    fputc('\n', f);
+    fflush(f);
+}
+
+static int leave_out(const char *path)
 {
     const char *models[MODELS_MAX];
     const uint32_t n_models = list_models(models);
     struct summary s;
     uint32_t n = 0;
+    FILE *f = path ? fopen(path, "w") : NULL;
+    if (path && !f) {
+        perror(path);
+        return 1;
+    }
     for (uint32_t k = 0; k < n_models; k++) {
         struct hopper_constants c = hopper_h200;
         const uint32_t begin = n;
         fit_start(&c);
         fit(sets, n_sets, models[k], &c);
+        if (f) {
+            write_constants(f, models[k], &c);
+        }
         n = judge_all(models[k], &c, false, n);
         judge_sum(verdicts + begin, n - begin, &s);
         printf("fitted without %s, on it: first choice median %.2f %%, most %.2f %%\n", models[k],
@@ -135,7 +154,7 @@ static int leave_out(void)
     }
     judge_sum(verdicts, n, &s);
     show_summary(&s, JUDGE_CHOICE); /* choose() has but the constants that are compiled in */
-    return 0;
+    return f && fclose(f) ? 1 : 0;
 }
 
 /* ---- fitting --------------------------------------------------------------------------------- */
@@ -198,12 +217,13 @@ static int dump_to(const char *path)
 
 static int run(int argc, char **argv)
 {
-    const char *fit_path = NULL, *dump_path = NULL, *most = NULL;
+    const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL;
     bool rows = false, leave = false;
     for (int i = 1; i < argc; i++) {
         const char **value = strcmp(argv[i], "--fit") == 0    ? &fit_path
                              : strcmp(argv[i], "--dump") == 0 ? &dump_path
                              : strcmp(argv[i], "--most") == 0 ? &most
+                             : strcmp(argv[i], "--write") == 0 ? &write
                                                               : NULL;
         if (value && i + 1 < argc) {
             *value = argv[++i];
@@ -226,7 +246,7 @@ static int run(int argc, char **argv)
     }
     return fit_path    ? fit_to(fit_path)
            : dump_path ? dump_to(dump_path)
-           : leave     ? leave_out()
+           : leave     ? leave_out(write)
                        : evaluate(rows, most);
 }
 

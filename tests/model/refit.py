@@ -8,7 +8,8 @@ FILEs are what hopper_bench measured (collect.py says which); they replace tests
 Without any the committed measurements are fitted again. Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
 When hopper_model.h has other constants than that file, they begin with their start values.
---leave-out also fits without each model in turn and judges on that one, which takes minutes.
+--leave-out also fits without each model in turn and judges on that one, which takes minutes; those
+constants go to tests/model/h200_left_out.txt.
 """
 import argparse
 import pathlib
@@ -19,6 +20,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
+LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper_model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
 
@@ -53,7 +55,7 @@ def main():
     run(*make)
     run(program, MEASURED)
     if args.leave_out:
-        run(program, "--leave-out", MEASURED)
+        run(program, "--leave-out", "--write", LEFT_OUT, MEASURED)
 
 
 if __name__ == "__main__":

@@ -153,6 +153,28 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
+/* What the model does not know of values and of pairs of them: the same wherever they stand, so that
+ * configs near one another err alike, as they do when a real model errs. Standard normal. */
+static double value_effects(uint64_t seed, const struct record *config)
+{
+    double sum = 0, weight = 0;
+    uint64_t hash[RECORD_FIELDS_MAX];
+    for (uint32_t i = 0; i < config->n; i++) {
+        struct record one;
+        record_init(&one);
+        record_set(&one, config->fields[i].name, record_at(config, i), NULL);
+        hash[i] = replay_config_hash(&one);
+        for (uint32_t k = 0; k <= i; k++) {
+            uint64_t state = seed ^ (hash[i] * 31 + hash[k]);
+            double part = k == i ? 1 : 0.25;
+            random_next(&state);
+            sum += part * noise_gauss(&state);
+            weight += part * part;
+        }
+    }
+    return weight > 0 ? sum / sqrt(weight) : 0;
+}
+
 /* The true time of a config in a synthetic landscape: the model of its target, times what the model
  * does not know. */
 static double synthetic_us(const struct replay_device *d, const struct prepared *w,
@@ -164,7 +186,8 @@ static double synthetic_us(const struct replay_device *d, const struct prepared 
     uint64_t state = d->l->seed ^ hash64(text, strlen(text)) ^ replay_config_hash(config);
     random_next(&state);
     double us = t->predict(&w->problem, config, &d->base.info, NULL);
-    return us * exp(d->l->spread * noise_gauss(&state));
+    double effects = d->l->effects > 0 ? value_effects(d->l->seed, config) : 0;
+    return us * exp(d->l->spread * noise_gauss(&state) + d->l->effects * effects);
 }
 
 /* 0 and where times come from: an entry, or NULL for synthetic ones. */

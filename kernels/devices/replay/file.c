@@ -216,9 +216,12 @@ static int read_synthetic(struct landscape *l, const struct wire_obj *given, str
     wire_get_int(wire_find(given, "seed"), &seed);
     wire_get_real(wire_find(given, "noise"), &l->noise);
     wire_get_real(wire_find(given, "spread"), &l->spread);
+    wire_get_real(wire_find(given, "effects"), &l->effects);
     l->seed = (uint64_t)seed;
-    if (!(l->noise >= 0 && l->noise < 1 && l->spread >= 0 && l->spread < 2)) {
-        return error_set(err, ERROR_INVALID, "synthetic: noise from 0 to 1, spread from 0 to 2");
+    if (!(l->noise >= 0 && l->noise < 1 && l->spread >= 0 && l->spread < 2 && l->effects >= 0 &&
+          l->effects < 2)) {
+        return error_set(err, ERROR_INVALID,
+                         "synthetic: noise from 0 to 1, spread and effects from 0 to 2");
     }
     return 0;
 }

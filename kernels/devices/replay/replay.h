@@ -14,7 +14,8 @@
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
  *   {"synthetic": {"seed": 7, "noise": 0.01, "spread": 0.15}}     any problem and config of the
  *                             target: the analytic model times a lognormal factor of sigma
- *                             `spread`, samples with sigma `noise`
+ *                             `spread`, samples with sigma `noise`. "effects": the sigma of another
+ *                             factor, which configs that have values in common have in common
  *   {"config": "BLOCK_SIZE_M=64", "fault": "crash", "stage": "verify", "ms": 0, "once": "/a/path"}
  *
  * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
@@ -68,6 +69,8 @@ struct landscape_entry {
     uint64_t config;      /* hash of its text */
     int status;           /* 0: measured; ERROR_* */
     double us;            /* when measured */
+    double walked_us;     /* before it was measured again */
+    bool sure;            /* measured often: its time can be relied on */
     double at_ms;         /* when, since its recording began */
     uint32_t first, n;    /* into samples; n 0: it varies as others do */
     uint32_t each;        /* samples of a block; 0: all are one */
@@ -127,7 +130,7 @@ struct landscape {
     struct landscape_turn *turns; /* owned; by problem, then time */
     bool synthetic;
     uint64_t seed;
-    double noise, spread;
+    double noise, spread, effects;
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */

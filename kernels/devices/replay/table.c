@@ -6,7 +6,9 @@
  *
  * Clocks and temperature change while a space is measured, so every time is divided by how slow the
  * reference kernel was then, between its turn before and its turn after. How a point varies is known
- * for those that were measured often; the others vary as these do (noise.c).
+ * for those that were measured often; the others vary as these do (noise.c). And since the least of
+ * many times of two samples is too small by luck, the others' times are made longer by what measuring
+ * again showed of the best.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -325,6 +327,7 @@ static int read_block(struct reader *r, const struct wire_obj *list, struct land
     }
     e->each = n;
     e->n += n;
+    e->sure = true;
     return status;
 }
 
@@ -379,8 +382,8 @@ int table_read(struct reader *r, const struct wire_obj *line, struct error *err)
 
 /* ---- drift ----------------------------------------------------------------------------------- */
 
-/* Turns become ratios to their median. */
-static int normalise(struct landscape_turn *turns, uint32_t n, struct error *err)
+/* Turns become ratios to their median, which is said. */
+static int normalise(struct landscape_turn *turns, uint32_t n, double *median, struct error *err)
 {
     double *sorted = calloc(n + 1, sizeof(*sorted));
     if (!sorted) {
@@ -389,9 +392,9 @@ static int normalise(struct landscape_turn *turns, uint32_t n, struct error *err
     for (uint32_t i = 0; i < n; i++) {
         sorted[i] = turns[i].slow;
     }
-    double median = n ? median_of(sorted, n) : 1;
+    *median = n ? median_of(sorted, n) : 0;
     for (uint32_t i = 0; i < n; i++) {
-        turns[i].slow /= median;
+        turns[i].slow /= *median;
     }
     free(sorted);
     return 0;
@@ -413,7 +416,9 @@ static void correct(struct landscape *l, const struct table *t, struct landscape
 {
     const struct landscape_turn *turns = l->turns + t->first_turn;
     uint32_t n = l->n_turns - t->first_turn;
-    double slow = e->n ? finals_slow(t, turns, n) : landscape_slow(turns, n, e->at_ms);
+    double then = landscape_slow(turns, n, e->at_ms);
+    double slow = e->n ? finals_slow(t, turns, n) : then;
+    e->walked_us = e->us / then;
     e->us /= slow;
     for (uint32_t i = 0; i < e->n; i++) {
         l->samples[e->first + i] /= slow;
@@ -426,19 +431,52 @@ static void correct(struct landscape *l, const struct table *t, struct landscape
     }
 }
 
-/* Also where the reference is not in the space, or not among what was recorded of it. */
-static int add_reference(struct reader *r, struct error *err)
+/* The reference's own time is that of its turns: many, and spread over all of the recording. It is
+ * known also where it is not in the space, or not among what was recorded of that. */
+static int settle_reference(struct reader *r, double turns_us, struct error *err)
 {
     const struct table *t = r->table;
-    if (t->reference.n == 0 || !(t->reference_us > 0) || find_entry(r, &t->reference)) {
+    if (t->reference.n == 0 || !(t->reference_us > 0)) {
         return 0;
     }
-    struct landscape_entry *e = reader_entry(r->l, &t->reference, err);
+    struct landscape_entry *e = find_entry(r, &t->reference);
+    e = e ? e : reader_entry(r->l, &t->reference, err);
     if (!e) {
         return ERROR_NO_MEMORY;
     }
-    e->us = t->reference_us;
+    if (e->n == 0) {
+        e->us = turns_us > 0 ? turns_us : t->reference_us;
+        e->sure = true;
+    }
     return 0;
+}
+
+/* What two samples call fast is often just lucky: those measured again say by how much. */
+static double luck_of(const struct landscape *l, const struct table *t)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        const struct landscape_entry *e = &l->entries[i];
+        if (e->n > 0) {
+            sum += log(e->us / e->walked_us);
+            n++;
+        }
+    }
+    return n ? fmax(exp(sum / n), 1) : 1;
+}
+
+static void correct_all(struct reader *r)
+{
+    struct landscape *l = r->l;
+    const struct table *t = r->table;
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        correct(l, t, &l->entries[i]);
+    }
+    double luck = luck_of(l, t);
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        l->entries[i].us *= l->entries[i].n == 0 ? luck : 1;
+    }
 }
 
 int table_end(struct reader *r, struct error *err)
@@ -447,10 +485,11 @@ int table_end(struct reader *r, struct error *err)
     struct table *t = r->table;
     int status = 0;
     if (t) {
-        status = add_reference(r, err);
-        status = status ? status : normalise(l->turns + t->first_turn, l->n_turns - t->first_turn, err);
-        for (uint32_t i = t->first_entry; i < l->n_entries && status == 0; i++) {
-            correct(l, t, &l->entries[i]);
+        double turns_us = 0;
+        status = normalise(l->turns + t->first_turn, l->n_turns - t->first_turn, &turns_us, err);
+        if (status == 0) {
+            correct_all(r);
+            status = settle_reference(r, turns_us, err);
         }
     }
     r->table = table_free(t);

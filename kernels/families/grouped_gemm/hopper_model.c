@@ -89,6 +89,8 @@ void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
     fill_bins(f, rows);
 }
 
+const struct hopper_constants *hopper_fitted = &hopper_h200;
+
 double hopper_predict(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w)
 {
@@ -100,5 +102,5 @@ double hopper_predict(const struct problem *p, const struct record *config,
         t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */
     }
-    return hopper_time(&f, &t, &hopper_h200);
+    return hopper_time(&f, &t, hopper_fitted);
 }

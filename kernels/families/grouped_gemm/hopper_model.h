@@ -60,6 +60,8 @@ struct hopper_constants {
 #undef X
 };
 extern const struct hopper_constants hopper_h200; /* hopper_constants.h */
+/* Those that predictions are made with: hopper_h200, but for tests of other fits. */
+extern const struct hopper_constants *hopper_fitted;
 
 enum { HOPPER_BINS = 8, HOPPER_HEIGHTS = 4 /* 64, 128, 192, 256 rows */ };
 

@@ -88,12 +88,12 @@ static double best_run_time(const struct hopper_facts *f, struct hopper_tile *t)
 {
     const bool sorts = f->v.mode == GEMM_DW && f->v.experts <= HOPPER_SORT_MAX;
     struct hopper_tile one = *t;
-    double best = hopper_time(f, t, &hopper_h200);
+    double best = hopper_time(f, t, hopper_fitted);
     for (int i = 0; i < 8 * (1 + sorts); i++) {
         one.group = groups[i % 4];
         one.raster_columns = i & 4;
         one.sort_experts = i & 8;
-        const double us = hopper_time(f, &one, &hopper_h200);
+        const double us = hopper_time(f, &one, hopper_fitted);
         if (us < best) {
             best = us;
             *t = one;
@@ -136,7 +136,7 @@ static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS])
         struct hopper_tile t;
         out[i] = (struct candidate){.winner = &winners[i % WINNERS], .copy = i >= WINNERS};
         make_tile(f, &out[i], &config, &t);
-        out[i].us = hopper_time(f, &t, &hopper_h200);
+        out[i].us = hopper_time(f, &t, hopper_fitted);
     }
     qsort(out, (size_t)n, sizeof(*out), by_time);
     return n;

@@ -60,6 +60,6 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
             hopper_tile_make(&f.v, &config, &t);
         }
         set(s, &settings, at, &t);
-        us[i] = hopper_time(&f, &t, &hopper_h200);
+        us[i] = hopper_time(&f, &t, hopper_fitted);
     }
 }

@@ -108,7 +108,8 @@ static void test_query_errors(void **state)
         const char *part;
     } bad[] = {
         {"\"wait\":\"later\"", ERROR_INVALID, "wait is 'later', but takes tuned, now or cached"},
-        {"\"strategy\":\"genetic\"", ERROR_INVALID, "takes ranked, exhaustive, random or given"},
+        {"\"strategy\":\"annealing\"", ERROR_INVALID,
+         "takes ranked, exhaustive, random, genetic or given"},
         {"\"strategy\":\"given\"", ERROR_INVALID, "strategy 'given' needs configs"},
         {"\"strategy\":\"exhaustive\",\"configs\":[\"a=1\"]", ERROR_CONFLICT,
          "use strategy 'given'"},

@@ -116,6 +116,7 @@ static void decode(const struct schema *s, const struct wire_obj *map, void *out
 
 static void on_trial(struct child *c, const struct wire_obj *params)
 {
+    c->n_trials = c->last_trial_only ? 0 : c->n_trials;
     assert_true(c->n_trials < SEEN_MAX);
     struct trial *t = &c->trials[c->n_trials++];
     decode(&trial_schema, params, t);

@@ -264,14 +264,14 @@ static void test_budget_and_default_budget(void **state)
     struct tune_order *o = order_new(LARGE);
     start(&c, SYNTHETIC);
     const int budgets[] = {1, 2, 0};
-    const uint32_t expected[] = {1, 2, 48};
+    const uint32_t least[] = {1, 2, 8}, most[] = {1, 2, 48}; /* by itself it stops when it can */
     for (int i = 0; i < 3; i++) {
         child_forget(&c);
         o->request.query.budget = budgets[i];
         child_tune(&c, o);
         must_work(&c);
-        assert_int_equal(count_trials(&c, "measure", NULL), expected[i]);
-        assert_int_equal(c.result.measured, expected[i]);
+        assert_in_range(c.result.measured, least[i], most[i]);
+        assert_int_equal(count_trials(&c, "measure", NULL), c.result.measured);
     }
     order_free(o);
     child_end(&c);
@@ -745,13 +745,21 @@ static void test_usage(void **state)
 
 /* ---- faults ---------------------------------------------------------------------------------- */
 
-/* The fastest of LARGE's first candidates but the reference: it comes to every stage. */
+/* LARGE's first candidates, whatever comes of them. */
+static struct tune_order *order_first(void)
+{
+    struct tune_order *o = order_new(LARGE);
+    o->request.query.budget = 6;
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "exhaustive");
+    return o;
+}
+
+/* The fastest of them but the reference: it comes to every stage. */
 static void find_contender(struct record *out)
 {
     struct child c;
-    struct tune_order *o = order_new(LARGE);
+    struct tune_order *o = order_first();
     const struct trial *best = NULL;
-    o->request.query.budget = 6;
     run_order(&c, SYNTHETIC, o);
     must_work(&c);
     for (uint32_t i = 0; i < c.n_trials; i++) {
@@ -778,8 +786,7 @@ static void run_faulty(struct child *c, char **folder, const char *fault, const 
     faults(*folder, line);
     child_start(c, SYNTHETIC, cache, args);
     unsetenv("GEMMD_REPLAY_FAULTS");
-    struct tune_order *o = order_new(LARGE);
-    o->request.query.budget = 6;
+    struct tune_order *o = order_first();
     child_send_order(c, o);
     order_free(o);
 }

@@ -26,7 +26,7 @@ static struct strategy *open_strategy(const char *name, uint32_t n, uint32_t bud
 
 static void observe(struct strategy *s, uint32_t c, bool ok)
 {
-    s->ops->observe(s, c, &(struct observation){.ok = ok, .time_us = 10, .ratio = 1});
+    s->ops->observe(s, c, &(struct observation){.ok = ok, .score = 1});
 }
 
 /* Proposals until it stops; each observed at once. Returns how many. */
@@ -54,7 +54,7 @@ static void test_never_twice_and_budget(void **state)
         const char *name;
         uint32_t budget, expected;
     } cases[] = {
-        {"ranked", 7, 7},     {"ranked", 100, N},   {"random", 7, 7},
+        {"ranked", 7, 7},     {"ranked", 100, N},   {"random", 7, 7},   {"genetic", 9, 9},
         {"exhaustive", 0, N}, {"exhaustive", 5, 5}, {"given", 3, N},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -148,8 +148,8 @@ static void test_what_was_not_proposed_is_passed_over_for_free(void **state)
 static void test_what_is_coming_is_not_proposed(void **state)
 {
     (void)state;
-    const char *names[] = {"ranked", "random", "exhaustive", "given"};
-    const uint32_t coming[] = {4, 0, UINT32_MAX}, expected[] = {5, 5, 5, 6};
+    const char *names[] = {"ranked", "random", "genetic", "exhaustive", "given"};
+    const uint32_t coming[] = {4, 0, UINT32_MAX}, expected[] = {5, 5, 5, 5, 6};
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         struct strategy *s;
         struct strategy_setup setup = {.n = 8, .budget = 5, .coming = coming, .n_coming = 3};
@@ -168,8 +168,8 @@ static void test_what_is_coming_is_not_proposed(void **state)
 static void test_nothing(void **state)
 {
     (void)state;
-    const char *const names[] = {"ranked", "exhaustive", "random", "given"};
-    for (int i = 0; i < 4; i++) {
+    const char *const names[] = {"ranked", "exhaustive", "random", "genetic", "given"};
+    for (int i = 0; i < 5; i++) {
         uint32_t c;
         struct strategy *s = open_strategy(names[i], 0, 5, 1);
         assert_int_equal(s->ops->propose(s, &c), STRATEGY_DONE);

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper_model.h"
+#include "tests/search/keys.h"
+
+const char *const strategies[STRATEGIES] = {"ranked", "random", "genetic", "exhaustive"};
+
+/* ---- what is true ---------------------------------------------------------------------------- */
+
+double key_truth(const struct landscape *l, const struct record *config)
+{
+    const struct landscape_entry *e = landscape_entry(l, 0, config);
+    return e && e->status == 0 ? e->us : NAN;
+}
+
+static void look_at_space(struct mapped_key *k, const struct landscape *l, const struct space *s)
+{
+    uint32_t last = UINT32_MAX;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct record config;
+        space_config(s, i, &config);
+        if (!landscape_entry(l, 0, &config)) {
+            continue;
+        }
+        k->points++;
+        bool same = last != UINT32_MAX;
+        for (uint32_t p = 0; same && p < s->n_params && !s->params[p].run_time; p++) {
+            same = s->points[i].at[p] == s->points[last].at[p];
+        }
+        k->variants += !same;
+        last = i;
+    }
+}
+
+/* The reference is among them, in the space or not: every search measures it. */
+static double best_of(const struct landscape *l)
+{
+    double sure = INFINITY, any = INFINITY;
+    for (uint32_t i = 0; i < l->n_entries; i++) {
+        const struct landscape_entry *e = &l->entries[i];
+        sure = e->status == 0 && e->sure ? fmin(sure, e->us) : sure;
+        any = e->status == 0 ? fmin(any, e->us) : any;
+    }
+    return isfinite(sure) ? sure : any;
+}
+
+static bool find_best(struct mapped_key *k, const struct landscape *l, struct error *err)
+{
+    const struct problem *p = &l->problem[0];
+    const struct family *f = family_of_problem(p);
+    const struct family_target *t = NULL;
+    struct space s;
+    if (!f || family_target_choose(f, p, &l->info, NULL, &t, err) ||
+        space_build(&s, t, p, &l->info, NULL, NULL, err)) {
+        return false;
+    }
+    look_at_space(k, l, &s);
+    k->best_us = best_of(l);
+    space_deinit(&s);
+    return k->points > 0 ||
+           (error_set(err, ERROR_NOT_FOUND, "nothing recorded is in today's space"), false);
+}
+
+bool key_open(struct mapped_key *k, const char *path)
+{
+    struct error err = ERROR_NULL;
+    struct landscape *l;
+    char spec[600];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    *k = (struct mapped_key){.points = 0};
+    snprintf(k->path, sizeof(k->path), "%s", path);
+    snprintf(k->name, sizeof(k->name), "%.*s", (int)strcspn(name, "."), name);
+    snprintf(spec, sizeof(spec), "replay:%s", path);
+    if (landscape_load(spec, &l, &err)) {
+        fprintf(stderr, "%s\n", err.text);
+        return false;
+    }
+    bool found = l->n_problems > 0 && find_best(k, l, &err);
+    if (found) {
+        problem_format(&l->problem[0], k->problem, sizeof(k->problem));
+    } else {
+        fprintf(stderr, "%s: %s\n", path, err.text);
+    }
+    landscape_free(l);
+    return found;
+}
+
+/* ---- the model ------------------------------------------------------------------------------- */
+
+static const char *const names[] = {
+#define X(name, least, start, most, what) #name,
+    HOPPER_CONSTANTS(X)
+#undef X
+};
+
+static bool read_constants(const char *line, struct hopper_constants *out)
+{
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        char word[64];
+        snprintf(word, sizeof(word), " %s=", names[i]);
+        const char *at = strstr(line, word);
+        if (!at) {
+            return false;
+        }
+        ((double *)out)[i] = strtod(at + strlen(word), NULL);
+    }
+    return true;
+}
+
+bool key_use_constants(const struct mapped_key *k, const char *path)
+{
+    static struct hopper_constants c;
+    char line[8192];
+    bool found = false;
+    FILE *f = fopen(path, "r");
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        size_t n = strcspn(line, " ");
+        found = strncmp(line, k->name, n) == 0 && read_constants(line, &c);
+    }
+    if (f) {
+        fclose(f);
+    }
+    hopper_fitted = found ? &c : &hopper_h200;
+    return found;
+}
+
+/* ---- searching ------------------------------------------------------------------------------- */
+
+static void take_result(struct search_run *r, const struct mapped_key *k, const struct landscape *l,
+                        const struct child *c)
+{
+    if (c->error.code) {
+        fail_msg("%s: %s", k->name, c->error.text);
+    }
+    *r = (struct search_run){.done = true,
+                      .us = key_truth(l, &c->result.config),
+                      .config = replay_config_hash(&c->result.config),
+                      .device_ms = c->result.device_ms,
+                      .measured = (uint32_t)c->result.measured,
+                      .variants = c->n_modules};
+    r->regret = r->us / k->best_us - 1;
+    for (uint32_t i = 0; i < c->n_modules; i++) {
+        r->compile_ms += c->modules[i].compile_ms; /* also when the cache had it */
+    }
+}
+
+void key_search(struct mapped_key *k, int strategy, uint32_t seeds)
+{
+    struct error err = ERROR_NULL;
+    struct landscape *l;
+    struct child c;
+    char spec[600], *folder = folder_make();
+    snprintf(spec, sizeof(spec), "replay:%s", k->path);
+    if (landscape_load(spec, &l, &err)) {
+        fail_msg("%s", err.text);
+    }
+    child_start(&c, spec, folder, NULL);
+    c.last_trial_only = true;
+    for (uint32_t seed = 1; seed <= (strategy == EXHAUSTIVE ? 1 : seeds); seed++) {
+        struct tune_order *o = order_new(k->problem);
+        struct query *q = &o->request.query;
+        snprintf(q->strategy, sizeof(q->strategy), "%s", strategies[strategy]);
+        q->seed = seed;
+        child_forget(&c);
+        child_tune(&c, o);
+        take_result(&k->runs[strategy][seed - 1], k, l, &c);
+        order_free(o);
+    }
+    child_end(&c);
+    landscape_free(l);
+    folder_remove(folder);
+}

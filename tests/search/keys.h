@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of them. */
+#ifndef GEMMD_TESTS_SEARCH_KEYS_H
+#define GEMMD_TESTS_SEARCH_KEYS_H
+
+#include "kernels/devices/replay/replay.h"
+
+enum { KEYS_MAX = 128, SEEDS_MAX = 10, STRATEGIES = 4 };
+enum { RANKED, RANDOM, GENETIC, EXHAUSTIVE };
+extern const char *const strategies[STRATEGIES];
+
+struct search_run {
+    bool done;
+    double us, regret; /* the true time of the winner; 0.01: one per cent above the best */
+    uint64_t config;
+    double device_ms, compile_ms;
+    uint32_t measured, variants;
+};
+
+/* In memory that the processes of a test share. */
+struct mapped_key {
+    char path[512], name[96], problem[1024];
+    double best_us;
+    uint32_t points, variants; /* recorded, of today's space */
+    struct search_run runs[STRATEGIES][SEEDS_MAX];
+};
+
+/* Reads a file, and finds the best of all that was recorded: among those measured often, where there
+ * are any. False: it cannot be read, said on stderr. */
+bool key_open(struct mapped_key *k, const char *path);
+/* The true time of a config; NAN: not recorded. */
+double key_truth(const struct landscape *l, const struct record *config);
+
+/* The model's constants, fitted without the weights that a key is of: from a file of model_eval
+ * --leave-out --write. False: there are none for it. */
+bool key_use_constants(const struct mapped_key *k, const char *path);
+
+/* Searches a key by one strategy, once for each seed; exhaustive once. */
+void key_search(struct mapped_key *k, int strategy, uint32_t seeds);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What searching costs, and what it misses: every strategy over recorded landscapes, against the
+ * exhaustive one on the same landscapes.
+ *
+ *   regret [--seeds N] [--only STRATEGY] [--constants FILE] [--jobs N]
+ *          [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
+ *
+ * Each key is tuned N times (10) by each strategy, with other noise each time. Printed are, of each
+ * key and strategy: regret in per cent (how much slower than the best recorded config the winner
+ * truly is), median and most; device time and compile time in per cent of the exhaustive search's;
+ * how many of the winners are the most frequent one, and by how much their true times differ.
+ * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
+ * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
+ * each key's cost is at most COST, and winners of a key differ by at most SPREAD, all in per cent.
+ */
+#include "harness.h"
+
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/search/keys.h"
+
+struct options {
+    uint32_t seeds, jobs;
+    const char *only, *constants, *check;
+};
+
+static struct mapped_key *keys; /* KEYS_MAX, shared */
+static uint32_t n_keys;
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static bool wanted(const struct options *o, int strategy)
+{
+    return strategy == EXHAUSTIVE || !o->only || strcmp(o->only, strategies[strategy]) == 0;
+}
+
+static void search_key(const struct options *o, struct mapped_key *k)
+{
+    if (o->constants && !key_use_constants(k, o->constants)) {
+        fprintf(stderr, "%s: %s has no constants fitted without it\n", k->name, o->constants);
+        _exit(1);
+    }
+    for (int s = 0; s < STRATEGIES; s++) {
+        if (wanted(o, s)) {
+            key_search(k, s, o->seeds);
+        }
+    }
+}
+
+/* Each key in a process of its own, `jobs` at a time. False: one of them failed. */
+static bool search_all(const struct options *o)
+{
+    bool good = true;
+    for (uint32_t i = 0, running = 0; i < n_keys || running > 0;) {
+        if (i < n_keys && running < o->jobs) {
+            pid_t pid = fork();
+            if (pid == 0) {
+                search_key(o, &keys[i]);
+                _exit(0);
+            }
+            good = good && pid > 0;
+            running++;
+            i++;
+        } else {
+            int status = 1;
+            wait(&status);
+            good = good && status == 0;
+            running--;
+        }
+    }
+    return good;
+}
+
+/* ---- reporting ------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Of values, which are sorted by this; part: 0.5 the median. */
+static double quantile(double *v, uint32_t n, double part)
+{
+    qsort(v, n, sizeof(*v), by_value);
+    double at = part * (n - 1);
+    uint32_t low = (uint32_t)at, high = low + 1 < n ? low + 1 : low;
+    return v[low] + (at - low) * (v[high] - v[low]);
+}
+
+struct judgement {
+    double median, most, device, compile, same, spread;
+};
+
+static void judge(const struct mapped_key *k, int strategy, uint32_t seeds, struct judgement *out)
+{
+    const struct search_run *all = &k->runs[EXHAUSTIVE][0], *runs = k->runs[strategy];
+    double regret[SEEDS_MAX], device[SEEDS_MAX], compile[SEEDS_MAX], us[SEEDS_MAX];
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < seeds; i++) {
+        uint32_t same = 0;
+        for (uint32_t j = 0; j < seeds; j++) {
+            same += runs[j].config == runs[i].config;
+        }
+        most = same > most ? same : most;
+        regret[i] = 100 * runs[i].regret;
+        device[i] = 100 * runs[i].device_ms / all->device_ms;
+        compile[i] = 100 * runs[i].compile_ms / all->compile_ms;
+        us[i] = runs[i].us;
+    }
+    *out = (struct judgement){.median = quantile(regret, seeds, 0.5),
+                            .most = quantile(regret, seeds, 1),
+                            .device = quantile(device, seeds, 0.5),
+                            .compile = quantile(compile, seeds, 0.5),
+                            .same = 100.0 * most / seeds,
+                            .spread = 100 * (quantile(us, seeds, 1) / us[0] - 1)};
+}
+
+static void report_key(const struct options *o, const struct mapped_key *k)
+{
+    const struct search_run *all = &k->runs[EXHAUSTIVE][0];
+    printf("%s: %u points of %u variants, best %.1f us; exhaustive %+.2f %%, %.1f s on the device, "
+           "%.0f core-s\n",
+           k->name, k->points, k->variants, k->best_us, 100 * all->regret, all->device_ms / 1e3,
+           all->compile_ms / 1e3);
+    for (int s = 0; s < EXHAUSTIVE; s++) {
+        struct judgement v;
+        if (wanted(o, s)) {
+            judge(k, s, o->seeds, &v);
+            printf("  %-8s %6.2f %% median %6.2f %% most; device %5.2f %%, compiling %5.2f %%; "
+                   "%2u configs of %2u variants; same winner %3.0f %%, apart %5.2f %%\n",
+                   strategies[s], v.median, v.most, v.device, v.compile, k->runs[s][0].measured,
+                   k->runs[s][0].variants, v.same, v.spread);
+        }
+    }
+}
+
+struct summary {
+    double median, p95, device, compile, spread; /* the last three: of the worst key */
+    double same;                                 /* of the median key */
+};
+
+static void summarise(const struct options *o, int strategy, struct summary *out)
+{
+    double *regret = calloc((size_t)n_keys * o->seeds, sizeof(*regret));
+    double *same = calloc(n_keys, sizeof(*same));
+    uint32_t n = 0;
+    assert_true(regret && same);
+    *out = (struct summary){.median = 0};
+    for (uint32_t i = 0; i < n_keys; i++) {
+        struct judgement v;
+        judge(&keys[i], strategy, o->seeds, &v);
+        out->device = fmax(out->device, v.device);
+        out->compile = fmax(out->compile, v.compile);
+        out->spread = fmax(out->spread, v.spread);
+        same[i] = v.same;
+        for (uint32_t s = 0; s < o->seeds; s++) {
+            regret[n++] = 100 * keys[i].runs[strategy][s].regret;
+        }
+    }
+    out->median = quantile(regret, n, 0.5);
+    out->p95 = quantile(regret, n, 0.95);
+    out->same = quantile(same, n_keys, 0.5);
+    free(regret);
+    free(same);
+}
+
+static void report(const struct options *o)
+{
+    for (uint32_t i = 0; i < n_keys; i++) {
+        report_key(o, &keys[i]);
+    }
+    for (int s = 0; s < EXHAUSTIVE; s++) {
+        struct summary all;
+        if (wanted(o, s)) {
+            summarise(o, s, &all);
+            printf("%-8s %u keys x %u: regret median %.2f %%, 95th percentile %.2f %%; of the worst "
+                   "key: device %.2f %%, compiling %.2f %%, winners apart %.2f %%; same winner "
+                   "%.0f %% (median key)\n",
+                   strategies[s], n_keys, o->seeds, all.median, all.p95, all.device, all.compile,
+                   all.spread, all.same);
+        }
+    }
+}
+
+static bool check(const struct options *o)
+{
+    double median, p95, cost, spread;
+    struct summary s;
+    if (sscanf(o->check, "%lf,%lf,%lf,%lf", &median, &p95, &cost, &spread) != 4) {
+        fprintf(stderr, "--check %s: four numbers with commas between\n", o->check);
+        return false;
+    }
+    summarise(o, RANKED, &s);
+    bool good = s.median <= median && s.p95 <= p95 && s.device <= cost && s.compile <= cost &&
+                s.spread <= spread;
+    printf("%s: at most %s\n", good ? "within bounds" : "OUT OF BOUNDS", o->check);
+    return good;
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static bool parse(int argc, char **argv, struct options *o)
+{
+    static const struct option table[] = {{"seeds", required_argument, NULL, 's'},
+                                          {"only", required_argument, NULL, 'o'},
+                                          {"constants", required_argument, NULL, 'c'},
+                                          {"jobs", required_argument, NULL, 'j'},
+                                          {"check", required_argument, NULL, 'k'},
+                                          {0}};
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    *o = (struct options){.seeds = SEEDS_MAX, .jobs = cores > 0 ? (uint32_t)cores : 1};
+    for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
+        switch (c) {
+        case 's':
+            o->seeds = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'j':
+            o->jobs = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'o':
+            o->only = optarg;
+            break;
+        case 'c':
+            o->constants = optarg;
+            break;
+        case 'k':
+            o->check = optarg;
+            break;
+        default:
+            return false;
+        }
+    }
+    return o->seeds > 0 && o->seeds <= SEEDS_MAX && o->jobs > 0 && optind < argc &&
+           argc - optind <= KEYS_MAX;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o;
+    families_register();
+    if (!parse(argc, argv, &o)) {
+        fprintf(stderr, "usage: see the head of tests/search/regret.c\n");
+        return 2;
+    }
+    keys = mmap(NULL, KEYS_MAX * sizeof(*keys), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                -1, 0);
+    if (keys == MAP_FAILED) {
+        perror("mmap");
+        return 1;
+    }
+    for (; optind < argc; optind++) {
+        if (!key_open(&keys[n_keys++], argv[optind])) {
+            return 1;
+        }
+    }
+    if (!search_all(&o)) {
+        fprintf(stderr, "a search failed\n");
+        return 1;
+    }
+    report(&o);
+    return o.check && !check(&o) ? 1 : 0;
+}
