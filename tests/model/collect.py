@@ -6,8 +6,8 @@
 
 A FILE holds what `hopper_bench --stages time` wrote: its `time` lines (--out), or its records
 (--json: one object per line with model, layer, tokens, mode, kind, M, N, K, experts, topk, config,
-us, least). Give one of the two, records where there are any. Everything else in a FILE is passed
-over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
+us, least). Give one of the two, records where there are any. Or what was collected before, to which the
+others are added. Everything else in a FILE is passed over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
 
 OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
 the file is committed. A config that was measured twice gets the mean of its medians. Order depends
@@ -106,9 +106,22 @@ def read_record(r):
             without_defaults(r["config"]), r["us"], r["least"])
 
 
+def read_collected(path):
+    with open(path, encoding="utf-8") as f:
+        old = json.load(f)
+    for entry in old["problems"]:
+        key = (entry["model"], entry["layer"], entry["tokens"], entry["problem"])
+        for config, us, least in entry["times"]:
+            yield key, old["configs"][config], us, least
+
+
 def read_times(path, shapes):
     """(model, layer, tokens, problem), config, us, least"""
     with open(path, encoding="utf-8") as f:
+        if f.readline().startswith('{"configs"'):
+            yield from read_collected(path)
+            return
+        f.seek(0)
         for line in f:
             match = TIME.match(line)
             if match:

@@ -51,14 +51,14 @@ static double best_of(const struct measured_problem *p, const struct ranked *all
     return us / p->best - 1;
 }
 
-/* The same but for what a launch sets. */
+/* The same but for the order of tiles. */
 static bool same_kernel(const struct hopper_tile *a, const struct hopper_tile *b)
 {
     return a->r == b->r && a->c == b->c && a->consumers == b->consumers &&
            a->pingpong == b->pingpong && a->stages == b->stages && a->staging == b->staging &&
            a->in_flight == b->in_flight && a->tma_store == b->tma_store &&
            a->skip_rows == b->skip_rows && a->dynamic == b->dynamic &&
-           a->permute_copy == b->permute_copy;
+           a->ksplit == b->ksplit && a->permute_copy == b->permute_copy;
 }
 
 /* How unlike the settings of two launches are; 0: not at all. */

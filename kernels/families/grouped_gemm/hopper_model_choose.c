@@ -15,6 +15,7 @@ static const struct winner {
     const char *schedule;
     int stages, staging, in_flight;
     enum { NO = 0, SKIP = 1, DYNAMIC = 2, BOTH = SKIP | DYNAMIC } tails; /* skip_rows, dynamic */
+    int split; /* NUM_KSPLIT; 0: 1 */
 } winners[] = {
     {128, 256, 12, "cooperative", 4, 2, 1, NO},      {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
     {128, 256, 12, "cooperative", 4, 2, 1, DYNAMIC}, {128, 256, 12, "cooperative", 4, 2, 1, BOTH},
@@ -31,7 +32,8 @@ static const struct winner {
     {128, 128, 12, "cooperative", 6, 2, 1, NO},      {64, 256, 12, "pingpong", 4, 2, 1, NO},
     {64, 256, 12, "pingpong", 4, 2, 1, DYNAMIC},     {64, 192, 12, "pingpong", 5, 2, 1, NO},
     {64, 256, 8, "cooperative", 5, 1, 1, NO},        {64, 128, 8, "cooperative", 8, 2, 1, NO},
-    {64, 64, 8, "cooperative", 8, 1, 1, NO},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO, 2},      {64, 64, 8, "cooperative", 8, 1, 1, NO, 4},
+    {64, 128, 8, "cooperative", 6, 1, 1, NO, 4},     {64, 64, 8, "cooperative", 8, 1, 1, NO},
     /* the last is the smallest: it always fits */
 };
 enum { WINNERS = sizeof(winners) / sizeof(winners[0]) };
@@ -56,10 +58,10 @@ static void put_tile(const struct grouped_gemm_problem *v, const struct winner *
     record_put_bool(config, "skip_rows", w->tails & SKIP);
     if (v->mode != GEMM_DW) {
         record_put_text(config, "tile_scheduler", w->tails & DYNAMIC ? "dynamic" : "static");
-        record_put_int(config, "NUM_KSPLIT", 1);
+        record_put_int(config, "NUM_KSPLIT", w->split ? w->split : 1);
     }
     record_put_text(config, "cluster_shape_mn", "1x1");
-    record_put_bool(config, "use_tma_store", !v->scatter);
+    record_put_bool(config, "use_tma_store", !v->scatter && !w->split);
     if (v->mode != GEMM_DX) {
         record_put_bool(config, "use_tma_load_x", !v->gather_x);
     }

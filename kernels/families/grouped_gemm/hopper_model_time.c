@@ -324,6 +324,14 @@ static double copy_us(const struct timing *x)
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
 }
 
+/* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks, and 16
+ * of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
+static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    const double whole = t->ksplit > 2 ? 0.9 : 1;
+    return fmax(1, floor(f->sms * whole / t->ksplit));
+}
+
 /* SMs and memory work at the same time; when both have much to do, each waits for the other. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c)
@@ -336,7 +344,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
             t->gather && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy) ? 1 : 0,
         .gather_b = t->gather && f->v.mode == GEMM_DW && f->v.gather_x ? 1 : 0,
         .flops = flops_rate(f, t, c),
-        .slots = fmax(1, floor(f->sms / t->ksplit)),
+        .slots = slots(f, t),
     };
     struct load l = {0};
     if (f->v.mode == GEMM_DW) {
