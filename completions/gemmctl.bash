@@ -7,7 +7,7 @@ _gemmctl() {
         export import backup status devices start stop version help"
     local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
-        --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --model --layer
+        --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
     local search="--budget --budget-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
     local space="--restrict --space"
@@ -23,6 +23,7 @@ _gemmctl() {
     --bucket) COMPREPLY=($(compgen -W "sqrt2 pow2 exact" -- "$cur")); return ;;
     --op) COMPREPLY=($(compgen -W "grouped_gemm gemm custom:" -- "$cur")); return ;;
     --routing) COMPREPLY=($(compgen -W "uniform zipf: rows:" -- "$cur")); return ;;
+    --moe) COMPREPLY=($(compgen -W "experts=" -- "$cur")); return ;;
     --layer) COMPREPLY=($(compgen -W "gate_up down" -- "$cur")); return ;;
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
     --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;

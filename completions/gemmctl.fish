@@ -36,6 +36,7 @@ complete -c gemmctl -n $p -l routing -x -a "uniform zipf: rows:" -d "routing pro
 complete -c gemmctl -n $p -l rows-per-expert -r -F -d "rows of each expert"
 complete -c gemmctl -n $p -l op -x -a "grouped_gemm gemm custom:" -d "op"
 complete -c gemmctl -n $p -l shapes -r -F -d "table of layers"
+complete -c gemmctl -n $p -l moe -x -d "all products of a layer"
 complete -c gemmctl -n $p -l model -x -d "of --shapes"
 complete -c gemmctl -n $p -l layer -x -a "gate_up down" -d "of --shapes"
 complete -c gemmctl -n $p -l permutes -x -a "own none" -d "of --shapes"

@@ -35,6 +35,7 @@ struct job {
     bool background;        /* goes on when nobody waits */
     bool restricted;        /* its winner is `partial` */
     char target[TARGET_MAX]; /* forced; "": none */
+    char bucket[8];           /* how the key was rounded, as in query.bucket */
     bool cancelled;
     int64_t uid;            /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */

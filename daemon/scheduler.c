@@ -105,6 +105,7 @@ static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf
     j->again = w->again;
     j->restricted = request_is_restricted(w->request);
     memcpy(j->target, w->request->query.target, sizeof(j->target));
+    memcpy(j->bucket, w->request->query.bucket, sizeof(j->bucket));
     j->uid = (int64_t)w->account->uid;
     j->progress.best_us = j->progress.reference_us = j->progress.eta_ms = NAN;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
@@ -247,9 +248,9 @@ static void give_lower_tier(struct scheduler *s, struct waiter *w)
         status = problem_unpack(&x->request.problem, map, &err);
     }
     if (status == 0) {
-        x->request.query = j->request->query; /* rounded as it was asked for */
+        memcpy(x->request.query.bucket, j->bucket, sizeof(j->bucket)); /* as it was asked for */
         status = daemon_key(d, &err);
-        x->request.query = (struct query){0};
+        x->request.query.bucket[0] = '\0';
     }
     if (status == 0) {
         key_id(&x->key);

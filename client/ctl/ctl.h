@@ -4,8 +4,8 @@
  *
  *   main.c       the list of commands
  *   ctl.c        options of every command, connecting, exit codes
- *   problems.c   options that say which problems; shapes.c reads them from a table, routing.c the
- *                rows of each expert
+ *   problems.c   options that say which problems; shapes.c reads them from a table, moe.c makes a
+ *                layer's, routing.c reads the rows of each expert
  *   search.c     options that say how to search
  *   text.c       the one-line text of problems and configs, to JSON and back
  *   table.c      rows for people, or the same rows as JSON
@@ -75,13 +75,13 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err);
 char *text_read_file(const char *path, struct gemmd_error *err);
 json_t *text_read_json(const char *path, struct gemmd_error *err);
 
-/* ---- problems.c, shapes.c ------------------------------------------------------------------- */
+/* ---- problems.c, shapes.c, moe.c ------------------------------------------------------------ */
 
 enum { PROBLEM_LISTS = 9 };
 
 struct problems {
     char *lists[PROBLEM_LISTS]; /* borrowed from argv: "16,32,64" */
-    const char *op, *routing, *shapes, *model, *layer, *permutes;
+    const char *op, *routing, *shapes, *moe, *model, *layer, *permutes;
     const char *rows_per_expert;
     char *profile;                  /* owned: "rows:..." of it */
     char sum[24], experts[24];      /* what M and experts are by it */
@@ -110,6 +110,11 @@ struct shapes_filter {
     bool own_permutes;
 };
 json_t *shapes_read(const char *path, const struct shapes_filter *f);
+/* The products of a layer, "experts=128,topk=8,hidden=2048,inter=768" or a known model's name, in the
+ * same form. */
+json_t *moe_problems(const char *spec, const struct shapes_filter *f);
+/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none. */
+char *csv_field(const char *line, int i);
 /* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
  * USAGE after the sentence. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);

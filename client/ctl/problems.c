@@ -21,6 +21,7 @@ enum {
     KEY_ROUTING,
     KEY_ROWS,
     KEY_SHAPES,
+    KEY_MOE,
     KEY_MODEL,
     KEY_LAYER,
     KEY_PERMUTES
@@ -74,10 +75,14 @@ static const struct argp_option options[] = {
      "--tokens "
      "and --mode then choose rows",
      0},
+    {"moe", KEY_MOE, "MODEL", 0,
+     "all products of an MoE layer: experts=128,topk=8,hidden=2048,inter=768, or a known model's name; "
+     "--tokens says of how many tokens, --mode and --layer choose",
+     0},
     {"model", KEY_MODEL, "LIST", 0, "of --shapes: these models", 0},
-    {"layer", KEY_LAYER, "LIST", 0, "of --shapes: gate_up, down", 0},
+    {"layer", KEY_LAYER, "LIST", 0, "of --shapes and --moe: gate_up, down", 0},
     {"permutes", KEY_PERMUTES, "own|none", 0,
-     "of --shapes: the layer's own permutes (default; gate_up: X, down: Y), or none", 0},
+     "of --shapes and --moe: the layer's own permutes (default; gate_up: X, down: Y), or none", 0},
     {0},
 };
 
@@ -127,6 +132,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_SHAPES:
         p->shapes = arg;
+        break;
+    case KEY_MOE:
+        p->moe = arg;
         break;
     case KEY_MODEL:
         p->model = arg;
@@ -281,8 +289,8 @@ static int check_lists(struct problems *p)
     bool custom = p->op && strncmp(p->op, "custom:", 7) == 0;
     if (!custom && ((!p->lists[M] && !p->lists[TOKENS]) || !p->lists[N] || !p->lists[K])) {
         return ctl_usage(
-            "which problem? give --m (or --tokens), --n and --k, or --shapes FILE, or the "
-            "problem's text");
+            "which problem? give --m (or --tokens), --n and --k, or --shapes FILE, or --moe, or "
+            "the problem's text");
     }
     static char forward[] = "forward";
     if (!custom && !p->lists[MODE]) {
@@ -304,7 +312,7 @@ static int add_text(struct problems *p)
     return DONE;
 }
 
-static int add_shapes(struct problems *p)
+static int add_table(struct problems *p)
 {
     const struct shapes_filter f = {.model = p->model,
                                     .layer = p->layer,
@@ -312,7 +320,7 @@ static int add_shapes(struct problems *p)
                                     .tokens = p->lists[TOKENS],
                                     .own_permutes =
                                         !p->permutes || strcmp(p->permutes, "own") == 0};
-    json_t *rows = shapes_read(p->shapes, &f);
+    json_t *rows = p->moe ? moe_problems(p->moe, &f) : shapes_read(p->shapes, &f);
     if (!rows) {
         return USAGE;
     }
@@ -345,7 +353,7 @@ static int take_rows(struct problems *p)
         return ctl_usage("--routing and --rows-per-expert are both given: one of them says it");
     }
     int code = routing_of_rows(p->rows_per_expert, &p->profile, &experts, &sum);
-    if (code == DONE && !p->shapes && !p->words) {
+    if (code == DONE && !p->shapes && !p->moe && !p->words) {
         snprintf(p->experts, sizeof(p->experts), "%lld", experts);
         snprintf(p->sum, sizeof(p->sum), "%lld", sum);
         p->lists[EXPERTS] = p->lists[EXPERTS] ? p->lists[EXPERTS] : p->experts;
@@ -365,18 +373,22 @@ int problems_make(struct problems *p)
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         lists = lists || p->lists[i];
     }
-    if (p->words && (lists || p->shapes)) {
+    if (p->words && (lists || p->shapes || p->moe)) {
         return ctl_usage(
             "\"%s\" stands beside options that say which problem: use one or the other", p->words);
     }
     if (p->shapes && (p->lists[M] || p->lists[N] || p->lists[K])) {
         return ctl_usage("--shapes has the sizes: --m, --n and --k cannot stand beside it");
     }
+    if (p->moe && (p->shapes || p->lists[M] || p->lists[N] || p->lists[K] || p->lists[EXPERTS] ||
+                   p->lists[TOPK])) {
+        return ctl_usage("--moe has the sizes: of those only --tokens can stand beside it");
+    }
     if (p->words) {
         return add_text(p);
     }
-    if (p->shapes) {
-        return add_shapes(p);
+    if (p->shapes || p->moe) {
+        return add_table(p);
     }
     code = check_lists(p);
     return code ? code : add_combinations(p);
@@ -416,7 +428,7 @@ void problems_set(struct problems *p, const char *option, char *list)
 
 const char *problems_only_modes(const struct problems *p)
 {
-    bool other = p->op || p->routing || p->rows_per_expert || p->shapes || p->model || p->layer || p->permutes ||
+    bool other = p->op || p->routing || p->rows_per_expert || p->shapes || p->moe || p->model || p->layer || p->permutes ||
                  p->permute_x || p->permute_y || p->fuse_mul_post || p->accumulate || p->words;
     for (size_t i = 0; i < PROBLEM_LISTS; i++) {
         other = other || (i != MODE && p->lists[i]);

@@ -20,8 +20,7 @@ struct reader {
     int place[COLUMNS]; /* index of the field in a line, or NOT_THERE */
 };
 
-/* Field i of a line; the line is not changed, so the answer is a copy. NULL when there is none. */
-static char *field(const char *line, int i)
+char *csv_field(const char *line, int i)
 {
     for (; i > 0; i--) {
         line = strchr(line, ',');
@@ -45,7 +44,7 @@ static int read_head(struct reader *r, const char *line)
     for (int c = 0; c < COLUMNS; c++) {
         r->place[c] = NOT_THERE;
         char *name;
-        for (int i = 0; (name = field(line, i)); i++) {
+        for (int i = 0; (name = csv_field(line, i)); i++) {
             if (strcmp(name, names[c]) == 0) {
                 r->place[c] = i;
             }
@@ -139,7 +138,7 @@ static int read_line(struct reader *r, const char *line, const struct shapes_fil
     }
     char *fields[COLUMNS] = {NULL};
     for (int c = 0; c < COLUMNS; c++) {
-        fields[c] = r->place[c] == NOT_THERE ? NULL : field(line, r->place[c]);
+        fields[c] = r->place[c] == NOT_THERE ? NULL : csv_field(line, r->place[c]);
     }
     int code = take_row(r, fields, f, rows);
     for (int c = 0; c < COLUMNS; c++) {

@@ -11,8 +11,9 @@ from gemmd.client import Client, compile_kernel, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
                           VersionMismatch)
 from gemmd.kernel import Kernel
+from gemmd.models import known_models, model_problems, prefetch
 from gemmd.results import Answer, Problem, Progress, Rows
 
 __all__ = ["Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid", "Kernel", "NotFound",
            "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch", "compile_kernel",
-           "space"]
+           "known_models", "model_problems", "prefetch", "space"]

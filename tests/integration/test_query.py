@@ -113,6 +113,17 @@ def test_a_deadline_gives_the_lower_tier_and_the_tuning_goes_on(daemon):
         eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact", 60)
 
 
+def test_a_deadline_in_the_queue_gives_the_lower_tier_too(daemon):
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "2"})
+    with d.connect() as c:
+        running = c.send("get", problem=gemm(), budget=20)
+        eventually(lambda: d.status()["jobs"]["running"] == 1)
+        answer = c.call("get", problem=gemm(n=512), deadline_ms=30, budget=4)
+        assert answer["tier"] == "default" and answer["note"]
+        assert c.wait(running)["tier"] == "exact"
+        eventually(lambda: c.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact", 60)
+
+
 def test_cancel_and_disconnect_end_a_tuning_nobody_waits_for(daemon):
     d = daemon(env={"GEMMD_REPLAY_SPEED": "1"})
     with d.connect() as c:

@@ -182,6 +182,40 @@ def test_shapes_file(fake, folder):
     assert all("permute_y" not in p and p["dtype_in"] == "fp16" for p in fake.problems())
 
 
+MODELS = ROOT / "python" / "gemmd" / "models.csv"
+
+
+def test_a_layer_from_its_four_numbers(fake):
+    rows = ctl_json(fake, "get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "16,32",
+                    "--dtype", "fp16")
+    both = {"op": "grouped_gemm", "experts": 8, "topk": 2, "dtype_in": "fp16"}
+    assert fake.problems() == [
+        {**both, "mode": mode, "M": m, **layer} for m in (32, 64)
+        for layer in ({"N": 48, "K": 64, "permute_x": True}, {"N": 64, "K": 24, "permute_y": True})
+        for mode in ("forward", "dX", "dW")]
+    assert [r["name"] for r in rows[:4]] == ["moe gate_up"] * 3 + ["moe down"]
+    fake.asked.clear()
+    ctl(fake, "get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "16", "--mode", "dW",
+        "--layer", "down", "--permutes", "none")
+    assert fake.problems() == [{"op": "grouped_gemm", "mode": "dW", "M": 32, "N": 64, "K": 24,
+                                "experts": 8, "topk": 2}]
+
+
+def test_known_models_are_lines_of_a_table(fake, folder, monkeypatch):
+    monkeypatch.setenv("GEMMD_MODELS", str(MODELS))
+    ctl(fake, "get", "--moe", "qwen3-30b-a3b", "--tokens", "4096", "--mode", "forward")
+    assert [(p["M"], p["N"], p["K"], p["experts"]) for p in fake.problems()] == [
+        (32768, 1536, 2048, 128), (32768, 2048, 768, 128)]
+    (folder / "mine.csv").write_text("model,experts,topk,hidden,inter\nmine,4,1,16,8\n")
+    monkeypatch.setenv("GEMMD_MODELS", str(folder / "mine.csv"))
+    fake.asked.clear()
+    ctl(fake, "get", "--moe", "mine", "--tokens", "2", "--mode", "dX", "--layer", "gate_up")
+    assert [(p["M"], p["N"]) for p in fake.problems()] == [(2, 16)]
+    assert "no model" in ctl(fake, "get", "--moe", "other", "--tokens", "2", code=2).stderr
+    monkeypatch.setenv("GEMMD_MODELS", str(folder / "none.csv"))
+    assert "GEMMD_MODELS" in ctl(fake, "get", "--moe", "mine", "--tokens", "2", code=2).stderr
+
+
 def test_the_projects_own_shapes(fake):
     path = ROOT / "tests" / "data" / "shapes" / "moe.csv"
     ctl(fake, "tune", "--shapes", path, "--quiet")
@@ -214,6 +248,13 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["get", "grouped_gemm", 'M="1'], "closing quote"),
     (["get", "--shapes", "/nonexistent", "--m", "1"], "cannot stand beside"),
     (["get", "--shapes", "/nonexistent"], "cannot read /nonexistent"),
+    (["get", "--moe", "experts=8"], "topk is missing"),
+    (["get", "--moe", "experts=8,topk=x"], "topk takes a whole number"),
+    (["get", "--moe", "expert=8"], "known model's name"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24"], "needs --tokens"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--k", "8"], "only --tokens"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "8", "--mode", "up"],
+     "leave nothing"),
     (["bench", "--m", "1", "--n", "2", "--k", "3"], "which config?"),
     (["pin", "--m", "1,2", "--n", "2", "--k", "3", "--config", "A=1"], "2 problems"),
     (["check", "--m", "1", "--n", "2", "--k", "3"], "which config?"),

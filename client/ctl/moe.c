@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All products of an MoE layer from four numbers: the first GEMM's W is [experts, 2 * inter, hidden]
+ * (gate and up side by side) and permutes X, the second's [experts, hidden, inter] and permutes Y.
+ * The numbers stand in the option, or in the table of known models, which is a file: one line more is
+ * one model more.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+enum { EXPERTS, TOPK, HIDDEN, INTER, NUMBERS };
+static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"};
+
+struct moe {
+    char *name;              /* owned */
+    long long v[NUMBERS];    /* 0: not given */
+};
+
+static int read_number(const char *text, long long *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoll(text, &end, 10);
+    return *text && !*end && !errno && *out > 0 && *out <= 1 << 30 ? DONE : USAGE;
+}
+
+/* ---- "experts=128,topk=8,hidden=2048,inter=768" ---------------------------------------------- */
+
+static int take_word(struct moe *m, char *word)
+{
+    char *value = strchr(word, '=');
+    if (value) {
+        *value++ = '\0';
+    }
+    for (int i = 0; i < NUMBERS && value; i++) {
+        if (strcmp(word, names[i]) == 0) {
+            return read_number(value, &m->v[i])
+                       ? ctl_usage("--moe: %s takes a whole number, not \"%s\"", word, value)
+                       : DONE;
+        }
+    }
+    return ctl_usage("--moe takes experts=128,topk=8,hidden=2048,inter=768, or a known model's "
+                     "name; not \"%s\"",
+                     word);
+}
+
+static int read_words(struct moe *m, const char *spec)
+{
+    char *copy = strdup(spec), *at = copy;
+    int code = copy ? DONE : USAGE;
+    for (char *word; code == DONE && (word = strsep(&at, ","));) {
+        code = take_word(m, word);
+    }
+    for (int i = 0; i < NUMBERS && code == DONE; i++) {
+        code = m->v[i] ? DONE : ctl_usage("--moe: %s is missing in \"%s\"", names[i], spec);
+    }
+    free(copy);
+    m->name = strdup("moe");
+    return code;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const char *table_path(void)
+{
+    const char *named = getenv("GEMMD_MODELS");
+    return named && *named ? named : GEMMD_DATADIR "/models.csv";
+}
+
+/* Whether the line is the model's; its numbers follow the name in the order of `names`. */
+static bool take_line(struct moe *m, const char *line, const char *model)
+{
+    char *name = csv_field(line, 0);
+    bool found = name && strcmp(name, model) == 0;
+    for (int i = 0; i < NUMBERS && found; i++) {
+        char *text = csv_field(line, 1 + i);
+        found = text && read_number(text, &m->v[i]) == DONE;
+        free(text);
+    }
+    free(name);
+    return found;
+}
+
+static int find_model(struct moe *m, const char *model)
+{
+    struct gemmd_error e;
+    char *text = text_read_file(table_path(), &e);
+    if (!text) {
+        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another)",
+                         e.text);
+    }
+    bool found = false;
+    char *at = text;
+    for (char *line; !found && (line = strsep(&at, "\n"));) {
+        found = take_line(m, line, model);
+    }
+    free(text);
+    m->name = strdup(model);
+    return found ? DONE
+                 : ctl_usage("--moe: no model \"%s\" in %s: add a line to it, or give "
+                             "experts=128,topk=8,hidden=2048,inter=768",
+                             model, table_path());
+}
+
+/* ---- problems -------------------------------------------------------------------------------- */
+
+static void add(json_t *rows, const struct moe *m, const char *mode, bool first, long long tokens,
+                bool permutes)
+{
+    json_t *problem = json_pack(
+        "{ss, ss, sI, sI, sI, sI, sI}", "op", "grouped_gemm", "mode", mode, "M",
+        (json_int_t)(tokens * m->v[TOPK]), "N",
+        (json_int_t)(first ? 2 * m->v[INTER] : m->v[HIDDEN]), "K",
+        (json_int_t)(first ? m->v[HIDDEN] : m->v[INTER]), "experts", (json_int_t)m->v[EXPERTS],
+        "topk", (json_int_t)m->v[TOPK]);
+    if (permutes) {
+        json_object_set_new(problem, first ? "permute_x" : "permute_y", json_true());
+    }
+    json_t *name = json_sprintf("%s %s", m->name, first ? "gate_up" : "down");
+    json_array_append_new(rows, json_pack("{so, so}", "problem", problem, "name", name));
+}
+
+static void add_layer(json_t *rows, const struct moe *m, const struct shapes_filter *f,
+                      long long tokens)
+{
+    static const char *const modes[] = {"forward", "dX", "dW"};
+    for (int first = 1; first >= 0; first--) {
+        for (size_t i = 0; i < 3; i++) {
+            if (list_has(f->modes, modes[i]) && list_has(f->layer, first ? "gate_up" : "down")) {
+                add(rows, m, modes[i], first, tokens, f->own_permutes);
+            }
+        }
+    }
+}
+
+static int add_tokens(json_t *rows, const struct moe *m, const struct shapes_filter *f)
+{
+    char *copy = strdup(f->tokens ? f->tokens : ""), *at = copy;
+    int code = DONE;
+    for (char *word; code == DONE && (word = strsep(&at, ","));) {
+        long long tokens;
+        code = read_number(word, &tokens);
+        if (code) {
+            ctl_usage("--moe needs --tokens, whole numbers as in 4096,16384; not \"%s\"", word);
+        } else {
+            add_layer(rows, m, f, tokens);
+        }
+    }
+    free(copy);
+    return code;
+}
+
+json_t *moe_problems(const char *spec, const struct shapes_filter *f)
+{
+    struct moe m = {.name = NULL};
+    json_t *rows = json_array();
+    int code = strchr(spec, '=') ? read_words(&m, spec) : find_model(&m, spec);
+    code = code ? code : add_tokens(rows, &m, f);
+    if (code == DONE && json_array_size(rows) == 0) {
+        code = ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, dW, "
+                         "layers gate_up, down");
+    }
+    free(m.name);
+    if (code) {
+        json_decref(rows);
+        return NULL;
+    }
+    return rows;
+}

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All products of a model's MoE layers, known by its shape: to be tuned before a job starts.
+
+Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a model more is a line
+more, no code.
+"""
+import os
+import time
+import warnings
+
+from gemmd.client import Client
+from gemmd.errors import GemmdError
+from gemmd.results import Problem, Rows
+
+NUMBERS = ("experts", "topk", "hidden", "inter")
+# What configs of others call them, in the order in which they are believed.
+_NAMES = {
+    "experts": ("experts", "num_experts", "num_local_experts", "n_routed_experts"),
+    "topk": ("topk", "num_experts_per_tok", "num_experts_per_token", "moe_topk", "top_k"),
+    "hidden": ("hidden", "hidden_size"),
+    "inter": ("inter", "moe_intermediate_size", "expert_intermediate_size", "intermediate_size"),
+}
+MODES = ("forward", "dX", "dW")
+
+
+def table_path():
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models.csv")
+    return os.environ.get("GEMMD_MODELS") or own
+
+
+def known_models():
+    """{name: {"experts", "topk", "hidden", "inter"}} of the table."""
+    import csv
+    with open(table_path(), newline="") as f:
+        return {row.pop("model"): {name: int(row[name]) for name in NUMBERS}
+                for row in csv.DictReader(f)}
+
+
+def _read(config, name):
+    for word in _NAMES[name]:
+        value = config.get(word) if isinstance(config, dict) else getattr(config, word, None)
+        if value is not None:
+            return int(value)
+    raise ValueError(f"the model's config says nothing of {name}: it has none of "
+                     f"{', '.join(_NAMES[name])}")
+
+
+def model_shape(config):
+    """The four numbers of a known model's name, a mapping, or an object with attributes: a config of
+    transformers, say. ValueError tells what is missing."""
+    if isinstance(config, str):
+        models = known_models()
+        if config not in models:
+            raise ValueError(f'no model "{config}" in {table_path()}: there are '
+                             f'{", ".join(sorted(models))}; or give its four numbers '
+                             f'({", ".join(NUMBERS)})')
+        return models[config]
+    text = config.get("text_config") if isinstance(config, dict) else getattr(config, "text_config",
+                                                                             None)
+    return {name: _read(text or config, name) for name in NUMBERS}
+
+
+def model_problems(config, tokens, modes=MODES, dtype="bf16"):
+    """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter, hidden],
+    gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
+    s = model_shape(config)
+    layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
+              ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
+    return [Problem(m=t * s["topk"], mode=mode, dtype_in=dtype, experts=s["experts"],
+                    topk=s["topk"], **layer)
+            for t in ([tokens] if isinstance(tokens, int) else tokens)
+            for layer in layers for mode in modes]
+
+
+def _is_final(answer):
+    return not isinstance(answer, GemmdError) and answer.final
+
+
+def _is_alone(answer):
+    """Nobody answered: nor will it for the other keys."""
+    return not isinstance(answer, GemmdError) and answer.local and answer.tier == "default"
+
+
+def _tune_one(client, problem, until, query):
+    left_ms = 0 if until is None else max(1, int((until - time.monotonic()) * 1000))
+    try:
+        return client.get(problem, deadline_ms=left_ms, **query)
+    except GemmdError as e:
+        return e
+
+
+def _is_over(until):
+    return until is not None and time.monotonic() >= until
+
+
+def _tune_missing(client, problems, answers, until, query):
+    """Into answers. Ranks that prefetch together share every tuning; one at a time, since there is
+    one device. What is left when the time is over is tuned in the background."""
+    for i, problem in enumerate(problems):
+        if not _is_final(answers[i]):
+            if _is_over(until) or any(map(_is_alone, answers)):
+                break
+            answers[i] = _tune_one(client, problem, until, query)
+    left = [i for i, a in enumerate(answers) if not _is_final(a)]
+    if left and _is_over(until):
+        for i, a in zip(left, client.get_many([problems[i] for i in left], wait="now",
+                                              fallback=True)):
+            answers[i] = a
+
+
+def prefetch(model_config, tokens, modes=MODES, dtype="bf16", deadline_s=None, client=None,
+             device=None, progress=None, **query):
+    """Tunes what is not known of a model's MoE layers, and returns the answers as Rows, in the order
+    of model_problems().
+
+    model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or what
+        transformers calls them). tokens: a number, or several.
+    deadline_s: what is not tuned by then has a lesser answer, and tuning goes on.
+    client: a Client, else one for `device` is made. progress, budget, ...: as of Client.get().
+    A daemon that is not there is a warning, no error: the job can go on without it.
+    """
+    problems = model_problems(model_config, tokens, modes, dtype)
+    until = None if deadline_s is None else time.monotonic() + deadline_s
+    own = client is None
+    client = client or Client(device=device, lazy=True)
+    try:
+        answers = client.get_many(problems, wait="cached", fallback=True)
+        _tune_missing(client, problems, answers, until,
+                      {"fallback": True, "progress": progress, **query})
+    finally:
+        if own:
+            client.close()
+    alone = [a.note for a in answers if _is_alone(a)]
+    if alone:
+        warnings.warn(f"gemmd.prefetch: {alone[0]}", RuntimeWarning, stacklevel=2)
+    return answers

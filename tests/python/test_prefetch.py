@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.prefetch: the products of a model by its shape, tuned before a job starts."""
+import os
+import threading
+import types
+
+import pytest
+
+import gemmd
+from conftest import BUILD, ROOT, integration
+
+TINY = {"experts": 4, "topk": 2, "hidden": 16, "inter": 8}
+
+
+def sizes(problems):
+    return [(p.mode, p.m, p.n, p.k, p.permute_x, p.permute_y) for p in problems]
+
+
+@pytest.mark.no_library
+def test_the_products_of_a_layer():
+    problems = gemmd.model_problems("qwen3-30b-a3b", 4096)
+    assert sizes(problems) == [
+        (mode, 32768, n, k, first, not first)
+        for n, k, first in ((1536, 2048, True), (2048, 768, False))
+        for mode in ("forward", "dX", "dW")]
+    assert {(p.experts, p.topk, p.dtype_in) for p in problems} == {(128, 8, "bf16")}
+    assert len(gemmd.model_problems(TINY, [16, 32], modes=["forward"])) == 4
+
+
+@pytest.mark.no_library
+def test_configs_as_others_write_them():
+    qwen = types.SimpleNamespace(num_experts=4, num_experts_per_tok=2, hidden_size=16,
+                                 moe_intermediate_size=8, intermediate_size=999)
+    mixtral = {"num_local_experts": 4, "num_experts_per_tok": 2, "hidden_size": 16,
+               "intermediate_size": 8}
+    nested = types.SimpleNamespace(text_config=types.SimpleNamespace(
+        n_routed_experts=4, num_experts_per_tok=2, hidden_size=16, moe_intermediate_size=8))
+    for config in (qwen, mixtral, nested):
+        assert sizes(gemmd.model_problems(config, 16)) == sizes(gemmd.model_problems(TINY, 16))
+    with pytest.raises(ValueError, match="num_experts_per_tok"):
+        gemmd.model_problems({"num_experts": 4, "hidden_size": 16}, 16)
+
+
+@pytest.mark.no_library
+def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
+    assert gemmd.known_models()["mixtral-8x7b"] == {"experts": 8, "topk": 2, "hidden": 4096,
+                                                    "inter": 14336}
+    table = tmp_path / "models.csv"
+    table.write_text("model,experts,topk,hidden,inter\nmine,4,2,16,8\n")
+    monkeypatch.setenv("GEMMD_MODELS", str(table))
+    assert sizes(gemmd.model_problems("mine", 16)) == sizes(gemmd.model_problems(TINY, 16))
+    with pytest.raises(ValueError, match="there are mine"):
+        gemmd.model_problems("qwen3-30b-a3b", 16)
+
+
+@pytest.mark.no_library
+def test_every_known_model_is_one_that_can_be_tuned():
+    for name, shape in gemmd.known_models().items():
+        assert 1 <= shape["topk"] <= shape["experts"] <= 1024, name
+        assert shape["hidden"] % 64 == 0 and shape["inter"] % 64 == 0, name
+
+
+def test_all_keys_are_tuned_once_however_many_ask(cpu):
+    results = []
+
+    def rank():
+        with gemmd.Client(cpu.socket) as g:
+            results.append(gemmd.prefetch(TINY, [16, 32], dtype="fp32", client=g, budget=1))
+
+    ranks = [threading.Thread(target=rank) for _ in range(4)]
+    for r in ranks:
+        r.start()
+    for r in ranks:
+        r.join()
+    assert cpu.status()["jobs"]["done"] == 12 and len(results) == 4
+    assert all(len(r) == 12 and all(a.final for a in r) for r in results)
+    assert len({tuple(a.config_text for a in r) for r in results}) == 1
+    before = cpu.status()["jobs"]["done"]
+    rank()
+    assert cpu.status()["jobs"]["done"] == before
+
+
+def test_without_a_daemon_there_is_a_warning(tmp_path):
+    with gemmd.Client(tmp_path / "nobody.sock", device="cpu", lazy=True) as g:
+        with pytest.warns(RuntimeWarning, match="nobody") as said:
+            answers = gemmd.prefetch(TINY, 16, client=g)
+    assert len(said) == 1 and {a.tier for a in answers} == {"default"}
+
+
+def test_the_deadline_is_of_all_keys_together(cpu):
+    with gemmd.Client(cpu.socket) as g:
+        answers = gemmd.prefetch(TINY, 16, dtype="fp32", deadline_s=0.05, client=g, budget=60)
+    assert len(answers) == 6 and not all(a.final for a in answers)
+    integration.eventually(lambda: cpu.status()["jobs"]["done"] == 6, 60)  # in the background
+
+
+def test_gemmctl_and_python_mean_the_same(cpu):
+    env = {"GEMMD_MODELS": str(ROOT / "python" / "gemmd" / "models.csv")}
+    for name in ("qwen3-30b-a3b", "gpt-oss-20b"):
+        said = cpu.ctl("get", "--moe", name, "--tokens", "512", "--wait", "cached", "--json", env=env)
+        assert os.access(BUILD / "client" / "gemmctl", os.X_OK)
+        theirs = {(p["mode"], p["M"], p["N"], p["K"], p.get("permute_x", False),
+                   p.get("permute_y", False)) for p in problems_of(said.stdout)}
+        assert theirs == set(sizes(gemmd.model_problems(name, 512)))
+
+
+def problems_of(text):
+    import json
+    answers = json.loads(text)
+    return [a["problem"] for a in (answers if isinstance(answers, list) else answers["answers"])]
