@@ -99,7 +99,8 @@ struct gemmd_options {
 #define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false}
 
 /* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
- * GEMMD_DEADLINE, GEMMD_DENIED. `options` may be NULL. */
+ * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (no room for one more connection, until the deadline).
+ * `options` may be NULL. */
 GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *options,
                             struct gemmd_error *err);
 /* A handle that need not be connected: gemmd_get and gemmd_get_many behave as with GEMMD_FALLBACK,

@@ -1,91 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The listening socket, the ready list and the sweep of deadlines (server.h). */
 #include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <libgen.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "daemon/lock.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
 
-enum { SWEEP_MS = 1000, HOLDER_LOOKS = 10 };
+enum { SWEEP_MS = 1000 };
 
 /* ---- locks --------------------------------------------------------------------------------------- */
-
-/* Who holds the lock, 0: it does not say. It may have taken it just now and not have written yet. */
-static long holder(int fd)
-{
-    for (int i = 0; i < HOLDER_LOOKS; i++) {
-        char text[16] = "";
-        long pid = pread(fd, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
-        if (pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM)) {
-            return pid;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-    }
-    return 0;
-}
-
-static int lock_file(const char *socket_path, int *out, struct error *err)
-{
-    char path[PATHS_MAX + 8];
-    snprintf(path, sizeof(path), "%s.lock", socket_path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return error_set(err, errno == EACCES ? ERROR_DENIED : ERROR_IO, "cannot open %s: %s", path,
-                         strerror(errno));
-    }
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        long pid = holder(fd);
-        close(fd);
-        return error_set(err, ERROR_BUSY,
-                         "another gemmd (pid %ld) serves %s; use it, stop it with `gemmctl stop`, "
-                         "or give this one another --socket",
-                         pid, socket_path);
-    }
-    /* For the sentence above, and for people. */
-    if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0) {
-        log_warning("%s: cannot write the process id: %s", path, strerror(errno));
-    }
-    *out = fd;
-    return 0;
-}
-
-/* The name is free again when its holder dies, whatever directory, user or container it was in. */
-static int lock_device(const char *uuid, int *out, struct error *err)
-{
-    struct sockaddr_un name = {.sun_family = AF_UNIX};
-    int n = snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "gemmd-device-%s", uuid);
-    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return error_set(err, ERROR_IO, "socket: %s", strerror(errno));
-    }
-    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
-    if (bind(fd, (struct sockaddr *)&name, length) < 0) {
-        int why = errno;
-        close(fd);
-        if (why != EADDRINUSE) {
-            return error_set(err, ERROR_IO, "cannot lock device %s: %s", uuid, strerror(why));
-        }
-        return error_set(err, ERROR_BUSY,
-                         "another gemmd serves device %s; there is one daemon per GPU, also when "
-                         "its socket is elsewhere: use that one, or stop it first",
-                         uuid);
-    }
-    *out = fd;
-    return 0;
-}
 
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err)
@@ -106,7 +37,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
     if (status) {
         return status;
     }
-    status = lock_file(path, &s->lock_fd, err);
+    status = lock_path(path, &s->lock_fd, err);
     if (status == 0 && exclusive_device) {
         status = lock_device(device_uuid, &s->device_lock_fd, err);
     }

@@ -2,10 +2,7 @@
 /*
  * The server: the listening socket and all sessions.
  *
- * A socket belongs to whoever holds the flock on "<socket>.lock"; the lock is taken before a stale
- * socket is unlinked, and never unlinked itself, so that two daemons cannot both believe they own
- * one path. A CUDA device has a second lock that needs no common directory: an abstract socket
- * name, which the kernel frees with the process.
+ * It takes the locks of its path, and of a GPU, before it touches either (lock.h).
  */
 #ifndef GEMMD_DAEMON_SERVER_H
 #define GEMMD_DAEMON_SERVER_H

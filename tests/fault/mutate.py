@@ -144,7 +144,7 @@ class Tree:
         target = PROGRAMS if patch.in_python() else [self.program(patch)]
         if "with_daemon" in patch.file:
             target = [*target, "tests/unit/client_job"]
-        run(["ninja", "-C", self.build, *target])
+        run(["nice", "ninja", "-C", self.build, *target]) # not the tests: some look at priorities
 
     def test(self, patch):
         """passed, failed or skipped; and what it printed."""

@@ -28,13 +28,15 @@ static void a_device_has_one_daemon_wherever_its_socket_is(void **state)
     (void)state;
     struct folder f = folder_make();
     struct error err = ERROR_NULL;
-    char one[96], two[96], uuid[48];
+    char one[96], two[96], uuid[48], who[48];
     snprintf(one, sizeof(one), "%s/1.sock", f.path);
     snprintf(two, sizeof(two), "%s/2.sock", f.path);
     snprintf(uuid, sizeof(uuid), "GPU-test-%d", (int)getpid());
     assert_ok(server_lock(&a, one, uuid, true, &err), &err);
     assert_int_equal(server_lock(&b, two, uuid, true, &err), ERROR_BUSY);
     assert_non_null(strstr(err.text, uuid));
+    snprintf(who, sizeof(who), "pid %d of user %d", (int)getpid(), (int)geteuid());
+    assert_non_null(strstr(err.text, who));
     server_deinit(&b);
     assert_ok(server_lock(&b, two, uuid, false, &err), &err);
     server_deinit(&b);
