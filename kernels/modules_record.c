@@ -14,6 +14,7 @@
 #include "kernels/modules_inner.h"
 #include "proto/build.h"
 #include "proto/hash.h"
+#include "proto/scan.h"
 
 #define ABOUT_FIELDS(X, T)                                                                         \
     X(T, INT, code, 0) /* 0: there is an image; else it was refused with this */                   \
@@ -85,15 +86,25 @@ static bool is_whole(const struct image *file)
     return memcmp(file->data, head, HEAD) == 0;
 }
 
+/* The hash tells damage, not intent: whoever may write here could make msgpack-c allocate gigabytes
+ * with five bytes. */
+static bool is_bounded(const void *data, size_t n)
+{
+    struct scan s;
+    size_t used = 0;
+    scan_init(&s, n);
+    return scan_feed(&s, data, n, &used, NULL) == SCAN_DONE && used == n;
+}
+
 /* False: not what we wrote. */
 static bool decode(const struct image *file, const char *variant, struct about *about,
                    struct module *meta)
 {
     const struct wire_obj *all;
-    struct wire_doc *doc = is_whole(file) ? wire_doc_new() : NULL;
-    bool good = doc &&
-                wire_decode(doc, (const char *)file->data + HEAD, file->size - HEAD, &all, NULL) ==
-                    0 &&
+    const char *packed = (const char *)file->data + HEAD;
+    size_t n = file->size - HEAD;
+    struct wire_doc *doc = is_whole(file) && is_bounded(packed, n) ? wire_doc_new() : NULL;
+    bool good = doc && wire_decode(doc, packed, n, &all, NULL) == 0 &&
                 unpack(all, variant, about, meta);
     wire_doc_free(doc);
     return good;

@@ -69,6 +69,9 @@ void rows_number(struct store *s, enum table_id table, void *object);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
 
+/* An index led to a row that it should not have led to, or to none: the file needs a repair. (load.c) */
+int store_index_damaged(struct store *s, struct error *err);
+
 /* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
  * becomes 0. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);

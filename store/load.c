@@ -29,11 +29,11 @@ struct load {
     struct best *b; /* owned */
 };
 
-static int disagree(struct load *l, struct error *err)
+int store_index_damaged(struct store *s, struct error *err)
 {
-    l->s->db.damaged = true;
+    s->db.damaged = true;
     return error_set(err, ERROR_STORE,
-                     "database %s is damaged: its index of keys does not fit its rows", l->s->path);
+                     "database %s is damaged: its index of keys does not fit its rows", s->path);
 }
 
 /* ---- the index ------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ static int add_entry(struct load *l, const char *key, int64_t generation, struct
 {
     int order = key && l->n ? strcmp(l->keys[l->n - 1].key, key) : -1;
     if (!key || strlen(key) != HASH_HEX - 1 || order > 0) {
-        return disagree(l, err);
+        return store_index_damaged(l->s, err);
     }
     if (order < 0 && l->n == l->room) {
         size_t room = l->room ? 2 * l->room : 256;
@@ -56,7 +56,7 @@ static int add_entry(struct load *l, const char *key, int64_t generation, struct
     l->n += order < 0;
     struct newest *k = &l->keys[l->n - 1];
     if (order == 0 && generation <= k->generation) {
-        return disagree(l, err);
+        return store_index_damaged(l->s, err);
     }
     memcpy(k->key, key, HASH_HEX);
     k->generation = generation;
@@ -114,7 +114,7 @@ static int judge(struct load *l, const struct rows *rows, int key_column, struct
         return r;
     }
     if (!k || generation > k->generation) {
-        return disagree(l, err); /* the index lacks a row that is good */
+        return store_index_damaged(l->s, err); /* the index lacks a row that is good */
     }
     k->met = true;
     return 1;
@@ -154,7 +154,7 @@ static int explain_rest(struct load *l, struct error *err)
                   : rows_first(l->s, TABLE_BEST, l->b, err, "best NOT INDEXED",
                                "WHERE generation = ?1", "i", l->keys[i].generation);
         if (r == 0 || (r == STORE_MISS && !there)) {
-            return disagree(l, err); /* it is another key's, or gone */
+            return store_index_damaged(l->s, err); /* it is another key's, or gone */
         }
         r = r == STORE_MISS ? 0 : r;
     }

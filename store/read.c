@@ -30,8 +30,13 @@ int store_trials_of(struct store *s, const char *key, const char *stamp, struct 
                        " 'compile', 'resource', 'wrong_result') ORDER BY id",
                        "tt", key, stamp);
     while (r == 0 && (r = grow(&array, count, sizeof(**out), err)) == 0) {
-        r = rows_next(&rows, (struct trial *)array + count, err);
+        struct trial *t = (struct trial *)array + count;
+        r = rows_next(&rows, t, err);
         if (r != DB_ROW) {
+            break;
+        }
+        if (strcmp(t->key, key) != 0) { /* else it would count as this key's evidence */
+            r = store_index_damaged(s, err);
             break;
         }
         count++;

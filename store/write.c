@@ -272,6 +272,9 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
     r = r ? r
           : rows_first(s, TABLE_BEST, now, err, NULL,
                        "WHERE key = ?1 AND source <> 'manual' ORDER BY generation DESC", "t", key);
+    if (r == 0 && strcmp(now->key, key) != 0) {
+        return store_index_damaged(s, err);
+    }
     if (r == STORE_MISS) {
         r = db_run(&s->db, NULL, err, "DELETE FROM best WHERE key = ?1", "t", key);
         return r ? r : STORE_MISS;

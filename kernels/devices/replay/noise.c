@@ -36,7 +36,7 @@ static const struct landscape_turn *turns_of(const struct landscape *l, uint32_t
     while (first + *n < l->n_turns && l->turns[first + *n].problem == problem) {
         ++*n;
     }
-    return l->turns + first;
+    return *n ? l->turns + first : NULL;
 }
 
 double noise_drift(const struct landscape *l, uint32_t problem, uint64_t seed, double clock_ms)

@@ -412,10 +412,18 @@ static double finals_slow(const struct table *t, const struct landscape_turn *tu
     return count ? sum / count : 1;
 }
 
+/* The turns of this problem; NULL when there are none. */
+static struct landscape_turn *turns_of(const struct landscape *l, const struct table *t,
+                                       uint32_t *n)
+{
+    *n = l->n_turns - t->first_turn;
+    return *n ? l->turns + t->first_turn : NULL;
+}
+
 static void correct(struct landscape *l, const struct table *t, struct landscape_entry *e)
 {
-    const struct landscape_turn *turns = l->turns + t->first_turn;
-    uint32_t n = l->n_turns - t->first_turn;
+    uint32_t n;
+    const struct landscape_turn *turns = turns_of(l, t, &n);
     double then = landscape_slow(turns, n, e->at_ms);
     double slow = e->n ? finals_slow(t, turns, n) : then;
     e->walked_us = e->us / then;
@@ -486,7 +494,9 @@ int table_end(struct reader *r, struct error *err)
     int status = 0;
     if (t) {
         double turns_us = 0;
-        status = normalise(l->turns + t->first_turn, l->n_turns - t->first_turn, &turns_us, err);
+        uint32_t n;
+        struct landscape_turn *turns = turns_of(l, t, &n);
+        status = normalise(turns, n, &turns_us, err);
         if (status == 0) {
             correct_all(r);
             status = settle_reference(r, turns_us, err);

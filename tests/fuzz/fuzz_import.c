@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files that `gemmctl import` reads. The first byte says whose: 'c' Unsloth's CSV, 'a' aiter's JSON,
+ * 'j' our own export, whose rows go on as the daemon takes them. What is read is within the bounds
+ * that the rest counts on.
+ */
+#include <stdarg.h>
+
+#include "client/ctl/formats.h"
+#include "kernels/family.h"
+#include "proto/limits.h"
+#include "proto/message.h"
+#include "tests/fuzz/checks.h"
+
+/* In place of the one that writes to stderr. */
+int ctl_failed(const char *format, ...)
+{
+    char text[4096] = "";
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    CHECK(text[0]);
+    return FAILED;
+}
+
+/* Of what is printed about skipped rows, which no reading does. */
+char *show_plain(const json_t *v)
+{
+    (void)v;
+    abort();
+}
+
+static void check_tile(const struct tile *t, const char *mode)
+{
+    char why[WHY_MAX];
+    CHECK(t->m >= 1 && t->n >= 1 && t->k >= 1 && t->warps >= 1 && t->stages >= 1 && t->split >= 1);
+    json_t *configs = tile_configs(t, "portable", mode), *left_out = json_object();
+    size_t i;
+    json_t *config;
+    json_array_foreach (configs, i, config) {
+        struct tile back;
+        CHECK(tile_of_config(config, &back, left_out, why) || why[0]);
+    }
+    json_decref(left_out);
+    json_decref(configs);
+}
+
+static void check_entries(const struct entries *e)
+{
+    for (size_t i = 0; i < e->n && i < 8; i++) { /* the same work for each */
+        check_tile(&e->all[i].tile, e->mode[0] ? e->mode : "forward");
+        CHECK(e->all[i].line >= 1);
+    }
+}
+
+static void check_csv(const uint8_t *data, size_t n)
+{
+    struct entries e = {0};
+    if (unsloth_read(fuzz_file("results.csv", data, n), &e) == DONE) {
+        CHECK(e.n > 0 && e.mode[0]);
+        check_entries(&e);
+    }
+    entries_deinit(&e);
+}
+
+static void check_aiter(const uint8_t *data, size_t n)
+{
+    static const int64_t ms[] = {1, 16, 31, 32, 33, 64, 256, 257, 8192, INT64_C(1) << 30};
+    struct entries e = {0};
+    if (aiter_read(fuzz_file("GEMM-A16W16-N=512-K=256.json", data, n), &e) == DONE) {
+        CHECK(e.n > 0 && e.n_size == 512 && e.k_size == 256);
+        check_entries(&e);
+        for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]); i++) {
+            const struct entry *found = aiter_find(&e, ms[i]);
+            CHECK(!found || (found >= e.all && found < e.all + e.n && aiter_bound(found->class) >= 0));
+        }
+    }
+    entries_deinit(&e);
+}
+
+static void check_row(const json_t *row)
+{
+    static struct best b;
+    static struct problem p;
+    static struct wire_doc *doc;
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    char *text = json_dumps(row, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(17));
+    doc = doc ? doc : wire_doc_new();
+    if (text && wire_from_json(&packed, text, &err) == 0 && packed.len <= REQUEST_BYTES_MAX &&
+        wire_decode(doc, packed.data, packed.len, &map, &err) == 0 &&
+        schema_decode(&best_schema, SCHEMA_LENIENT, map, &b, &err) == 0) {
+        check_record(&b.config);
+        if (problem_make(&p, b.op, &b.problem, &err) == 0) {
+            check_problem(&p);
+        }
+    }
+    free(text);
+}
+
+static void check_export(const uint8_t *data, size_t n)
+{
+    struct gemmd_error e;
+    json_t *document = text_read_json(fuzz_file("export.json", data, n), &e), *row;
+    size_t i;
+    CHECK(document || e.text[0]);
+    json_array_foreach (json_object_get(document, "rows"), i, row) {
+        check_row(row);
+    }
+    json_decref(document);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static bool registered;
+    if (!registered) {
+        families_register();
+        registered = true;
+    }
+    if (n == 0) {
+        return 0;
+    }
+    switch (data[0]) {
+    case 'c':
+        check_csv(data + 1, n - 1);
+        break;
+    case 'a':
+        check_aiter(data + 1, n - 1);
+        break;
+    case 'j':
+        check_export(data + 1, n - 1);
+        break;
+    }
+    return 0;
+}

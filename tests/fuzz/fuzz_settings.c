@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The configuration file. What is read is within its bounds; what is not has a sentence. */
+#include "daemon/config.h"
+#include "tests/fuzz/fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    static struct config c;
+    static struct config_sources from;
+    struct error err = ERROR_NULL;
+    config_init(&c, &from);
+    if (config_read(&c, &from, fuzz_file("gemmd.conf", data, n), true, &err)) {
+        CHECK(err.text[0]);
+        return 0;
+    }
+    for (size_t i = 0; i < CONFIG_KEYS; i++) {
+        const struct config_key *k = &config_keys[i];
+        const char *at = (const char *)&c + k->offset;
+        int64_t number = 0;
+        if (k->kind == CONFIG_INT) {
+            memcpy(&number, at, sizeof(number));
+            CHECK(number >= k->min && number <= k->max);
+        } else if (k->kind == CONFIG_TEXT) {
+            CHECK(memchr(at, 0, k->size));
+        }
+        CHECK(from.of[i][0]);
+    }
+    return 0;
+}
