@@ -89,10 +89,10 @@ def test_without_a_daemon_there_is_a_warning(tmp_path):
 
 def test_the_deadline_is_of_all_keys_together(cpu):
     with gemmd.Client(cpu.socket) as g:
-        answers = gemmd.prefetch(TINY, 16, dtype="fp32", deadline_s=0.05, client=g, budget=60)
+        answers = gemmd.prefetch(TINY, 16, dtype="fp32", deadline_s=0.2, client=g, budget=60)
     assert len(answers) == 6 and not all(a.final for a in answers)
     jobs = cpu.status()["jobs"]  # the rest in the background
-    assert jobs["done"] + jobs["running"] + jobs["queued"] == 6
+    assert jobs["done"] + jobs["running"] + jobs["queued"] >= 6
 
 
 def test_gemmctl_and_python_mean_the_same(cpu):

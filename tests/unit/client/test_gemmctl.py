@@ -201,19 +201,20 @@ def test_a_layer_from_its_four_numbers(fake):
                                 "experts": 8, "topk": 2}]
 
 
-def test_known_models_are_lines_of_a_table(fake, folder, monkeypatch):
-    monkeypatch.setenv("GEMMD_MODELS", str(MODELS))
-    ctl(fake, "get", "--moe", "qwen3-30b-a3b", "--tokens", "4096", "--mode", "forward")
+def test_known_models_are_lines_of_a_table(fake, folder):
+    ctl(fake, "get", "--moe", "qwen3-30b-a3b", "--tokens", "4096", "--mode", "forward",
+        GEMMD_MODELS=str(MODELS))
     assert [(p["M"], p["N"], p["K"], p["experts"]) for p in fake.problems()] == [
         (32768, 1536, 2048, 128), (32768, 2048, 768, 128)]
-    (folder / "mine.csv").write_text("model,experts,topk,hidden,inter\nmine,4,1,16,8\n")
-    monkeypatch.setenv("GEMMD_MODELS", str(folder / "mine.csv"))
+    mine = folder / "mine.csv"
+    mine.write_text("model,experts,topk,hidden,inter\nmine,4,1,16,8\n")
     fake.asked.clear()
-    ctl(fake, "get", "--moe", "mine", "--tokens", "2", "--mode", "dX", "--layer", "gate_up")
+    ctl(fake, "get", "--moe", "mine", "--tokens", "2", "--mode", "dX", "--layer", "gate_up",
+        GEMMD_MODELS=str(mine))
     assert [(p["M"], p["N"]) for p in fake.problems()] == [(2, 16)]
-    assert "no model" in ctl(fake, "get", "--moe", "other", "--tokens", "2", code=2).stderr
-    monkeypatch.setenv("GEMMD_MODELS", str(folder / "none.csv"))
-    assert "GEMMD_MODELS" in ctl(fake, "get", "--moe", "mine", "--tokens", "2", code=2).stderr
+    for table, model, sentence in ((mine, "other", "no model"), ("/none.csv", "mine", "GEMMD_MODELS")):
+        assert sentence in ctl(fake, "get", "--moe", model, "--tokens", "2", code=2,
+                               GEMMD_MODELS=str(table)).stderr
 
 
 def test_the_projects_own_shapes(fake):
