@@ -13,6 +13,7 @@
 
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
+#include "daemon/elsewhere.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
 #include "daemon/scheme.h"
@@ -96,6 +97,10 @@ void daemon_learn(struct daemon *d, const struct best *b, bool saved)
     }
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
+    const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
+    if (e && e->generation > b->generation) { /* what is loaded may be older than what was told */
+        return;
+    }
     if (status == 0) {
         answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
@@ -120,7 +125,8 @@ static void on_saved(void *ctx, const struct ledger_status *s)
 
 static bool is_idle(const struct daemon *d)
 {
-    return d->server.n_sessions == 0 && !d->scheduler.running && d->scheduler.n_queued == 0;
+    return d->server.n_sessions == 0 && !d->scheduler.running && d->scheduler.n_queued == 0 &&
+           d->scheduler.n_elsewhere == 0;
 }
 
 static void on_chores(uv_timer_t *timer)
@@ -234,23 +240,69 @@ static void on_notice(void *ctx, const char *kind, const char *text)
     }
 }
 
+/* Of all daemons of the database, this one too. */
+static void on_news(void *ctx, const struct ledger_news *n)
+{
+    struct daemon *d = ctx;
+    if (n->kind == NEWS_BEST) {
+        daemon_learn(d, n->best, n->saved);
+        scheduler_learned(&d->scheduler, n->key);
+    } else if (n->kind == NEWS_EVICTED) {
+        cache_remove_id(&d->cache, n->key);
+    } else {
+        scheduler_freed(&d->scheduler, n->key);
+        leases_freed(&d->leases, n->key);
+    }
+    followers_tell(&d->followers, n);
+}
+
+static int64_t count_daemons(void *ctx)
+{
+    return 1 + (int64_t)((struct daemon *)ctx)->followers.n;
+}
+
+static int use_ledger(struct daemon *d, struct error *err)
+{
+    d->ledger->ops->put_device(d->ledger, &d->device);
+    return scheme_settle(d, on_scheme, err);
+}
+
+static void on_ready(void *ctx, int status, const struct error *err)
+{
+    struct daemon *d = ctx;
+    struct error local = ERROR_NULL;
+    if (status == 0 && !d->stopping) {
+        err = &local;
+        status = use_ledger(d, &local);
+    }
+    if (status < 0) {
+        fail_start(d, err);
+    }
+}
+
+/* Offline the database is this process's alone: others have to be stopped first. */
 static int open_ledger(struct daemon *d, struct error *err)
 {
     struct ledger_config c = {.path = d->database,
+                              .address = d->config->offline ? NULL : d->server.path,
+                              .owner = d->owner,
                               .force_network_fs = d->config->force_network_fs,
                               .trials_per_key_max = d->config->trials_per_key,
                               .cache_dir = d->cache_dir,
                               .cache_max_bytes =
                                   d->config->offline ? 0 : d->config->cache_max_mib << 20,
                               .notice = on_notice,
+                              .ready = on_ready,
+                              .news = on_news,
+                              .daemons = count_daemons,
                               .ctx = d};
-    int status = ledger_local_ops.start(&d->ledger, &d->loop, &c, err);
+    const struct ledger_ops *home = d->config->offline ? &ledger_local_ops : &ledger_shared_ops;
+    int status = home->start(&d->ledger, &d->loop, &c, err);
     if (status < 0) {
         d->ledger = NULL;
         return status;
     }
-    d->ledger->ops->put_device(d->ledger, &d->device);
-    return scheme_settle(d, on_scheme, err);
+    return d->config->offline ? use_ledger(d, err) : 0;
 }
 
 static int allocate(struct daemon *d, struct error *err)
@@ -282,6 +334,7 @@ static void init_handles(struct daemon *d)
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
     leases_init(&d->leases, d);
+    followers_init(&d->followers);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
@@ -329,6 +382,7 @@ void daemon_stop(struct daemon *d, uid_t by, const char *why)
     }
     scheduler_stop(&d->scheduler);
     leases_stop(&d->leases);
+    followers_stop(&d->followers);
     supervisor_stop(&d->supervisor, on_runner_stopped);
 }
 

@@ -8,6 +8,7 @@
  *   tiers             the best answer short of exact    tiers.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
  *   supervisor        the runner process                supervisor.h
+ *   followers         the other daemons of the database followers.h
  *   leases            who works out a user's own kernel leases.h
  *   ledger            what is remembered                ledger.h
  */
@@ -19,6 +20,7 @@
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/defaults.h"
+#include "daemon/followers.h"
 #include "daemon/leases.h"
 #include "daemon/ledger.h"
 #include "daemon/scheduler.h"
@@ -64,6 +66,7 @@ struct daemon {
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct leases leases;
+    struct followers followers;
     char owner[40];              /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;       /* owned; NULL before its start and after its end */
     struct scratch *scratch;     /* owned */

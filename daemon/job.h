@@ -15,6 +15,8 @@
 
 enum job_state {
     JOB_QUEUED,
+    JOB_ELSEWHERE,  /* another daemon works on its key (elsewhere.h) */
+    JOB_LEASING,    /* the ledger says whether another one does */
     JOB_HISTORY,    /* the ledger looks up what was measured before */
     JOB_RUNNING,    /* the runner has the order, or is being started for it */
     JOB_PUBLISHING, /* the ledger makes the best durable */
@@ -24,7 +26,7 @@ struct scheduler;
 
 struct job {
     struct scheduler *scheduler; /* borrowed */
-    struct list link;       /* scheduler->queue */
+    struct list link;       /* scheduler->queue or elsewhere */
     int64_t id;
     char key[HASH_HEX];
     uint64_t identity;      /* hash of search and pin */
@@ -37,6 +39,7 @@ struct job {
     char target[TARGET_MAX]; /* forced; "": none */
     char bucket[8];           /* how the key was rounded, as in query.bucket */
     bool cancelled;
+    bool leased;            /* its key is this daemon's */
     int64_t uid;            /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct list waiters;

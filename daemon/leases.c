@@ -288,9 +288,12 @@ void leases_drop(struct wanter *w)
 
 void leases_freed(struct leases *l, const char *key)
 {
-    struct lease *x = find(l, key);
-    if (x && x->state == LEASE_ELSEWHERE && !x->asked) {
-        ask_ledger(x);
+    LIST_EACH(node, &l->all) {
+        struct lease *x = LIST_OF(node, struct lease, link);
+        bool meant = !key[0] || strcmp(x->key, key) == 0;
+        if (meant && x->state == LEASE_ELSEWHERE && !x->asked) {
+            ask_ledger(x);
+        }
     }
 }
 

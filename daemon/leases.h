@@ -70,7 +70,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err);
 void leases_drop(struct wanter *w);
 /* The lease that this session holds; NULL: none. */
 struct lease *leases_of(struct leases *l, const struct session *s, const char *key);
-/* Another daemon let go of a key. */
+/* A key ("": some) was let go of by whoever had it. */
 void leases_freed(struct leases *l, const char *key);
 
 /* In a turn: the session of `w` holds it from now on. ERROR_BUSY: it waits for too much already;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
- * waits for a disk. Homes: local (SQLite on its own writer thread, ledger_local.c); later keeper
- * (another daemon of this host) and fleet, each a new file with the same table of functions.
+ * waits for a disk. Homes: local (SQLite on its own writer thread, ledger_local.c); shared (the
+ * database belongs to several daemons of this host: one of them, the keeper, has the local home and
+ * the others ask it, ledger_shared.c); later fleet. Each has the same table of functions.
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has
@@ -22,8 +23,24 @@
 
 struct ledger;
 
+enum ledger_news_kind {
+    NEWS_BEST,    /* `best` was published */
+    NEWS_EVICTED, /* `key` is forgotten */
+    NEWS_FREED,   /* the lease of `key` has ended; "": of several */
+};
+
+struct ledger_news {
+    enum ledger_news_kind kind;
+    const char *key;         /* borrowed */
+    const struct best *best; /* borrowed; NEWS_BEST only */
+    bool saved;
+};
+
 struct ledger_config {
     const char *path;      /* database file */
+    const char *address;   /* the socket that other daemons of the database may ask; NULL: none */
+    const char *owner;     /* shared: who we are in leases */
+    bool read_only;        /* local: another one writes; only load, history, list, backup, status */
     bool force_network_fs;
     int64_t trials_per_key_max;
     /* The modules that bests name, and how many bytes the directory may hold (0: no limit); it is
@@ -32,6 +49,11 @@ struct ledger_config {
     int64_t cache_max_bytes;
     /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
+    /* Shared: called once, when the ledger can be used. A fault: it cannot. */
+    void (*ready)(void *ctx, int status, const struct error *err);
+    /* Shared: what any daemon of the database has changed, this one too, on the loop thread. */
+    void (*news)(void *ctx, const struct ledger_news *n);
+    int64_t (*daemons)(void *ctx); /* shared: how many use the database, asked of the keeper */
     void *ctx;
 };
 
@@ -50,13 +72,22 @@ typedef void (*ledger_history_cb)(void *ctx, int status, const struct trial *tri
 typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n, int64_t total,
                                const struct error *err);
 
-struct ledger_status {
-    int64_t unsaved;     /* bests that are only in memory */
-    int64_t lost_trials; /* trials that could not be written */
-    int64_t bests, trials, modules, quarantined, generation, file_bytes, wal_bytes;
-    bool disk_full;
-    int64_t cache_bytes, cache_modules; /* of the cache directory, seconds ago */
-};
+#define LEDGER_STATUS_FIELDS(X, T)                                                                 \
+    X(T, INT, unsaved, 0)     /* bests that are only in memory */                                  \
+    X(T, INT, lost_trials, 0) /* trials that could not be written */                               \
+    X(T, INT, bests, 0)                                                                            \
+    X(T, INT, trials, 0)                                                                           \
+    X(T, INT, modules, 0)                                                                          \
+    X(T, INT, quarantined, 0)                                                                      \
+    X(T, INT, generation, 0)                                                                       \
+    X(T, INT, file_bytes, 0)                                                                       \
+    X(T, INT, wal_bytes, 0)                                                                        \
+    X(T, FLAG, disk_full, 0)                                                                       \
+    X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
+    X(T, INT, cache_modules, 0)                                                                    \
+    X(T, FLAG, keeper, 0)     /* shared: this daemon writes the database */                        \
+    X(T, INT, daemons, 0)     /* shared: that use the database, this one counted */
+SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
 
 struct ledger_ops {
     /* Opens at once (start-up may wait for it); faults as store_open. */
@@ -71,7 +102,7 @@ struct ledger_ops {
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
-    int (*unlease)(struct ledger *l, const char *key, const char *owner);
+    int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     int (*list)(struct ledger *l, const char *what, const struct record *filter, size_t max_bytes,
                 ledger_list_cb cb, void *ctx);
@@ -94,6 +125,8 @@ struct ledger_ops {
 struct ledger { /* embedded first in each home's struct */
     const struct ledger_ops *ops;
 };
-extern const struct ledger_ops ledger_local_ops;
+extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
+/* Whether this daemon writes the database itself. */
+bool ledger_shared_is_keeper(const struct ledger *l);
 
 #endif

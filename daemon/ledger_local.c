@@ -14,6 +14,8 @@
 
 #include "daemon/ledger_local.h"
 
+SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 void queue_init(struct queue *q)
@@ -451,6 +453,7 @@ static struct local *local_new(const struct ledger_config *c)
         return NULL;
     }
     l->base.ops = &ledger_local_ops;
+    l->read_only = c->read_only;
     l->notice = c->notice;
     l->notice_ctx = c->ctx;
     queue_init(&l->todo);
@@ -500,12 +503,28 @@ static void tell_kept(struct local *l)
     }
 }
 
+/* "<pid> (<name>) Z ...": dead, and its parent has not asked yet. */
+static bool is_zombie(long pid)
+{
+    char path[40], text[128] = {0};
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    FILE *f = fopen(path, "re");
+    if (!f) {
+        return false;
+    }
+    size_t n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    const char *state = n ? strrchr(text, ')') : NULL;
+    return state && state[1] == ' ' && state[2] == 'Z';
+}
+
 /* Owners are "<pid>.<when>" (daemon.h), of processes of this host. One that is gone, or whose number
  * is ours by now, holds nothing any more; judged wrongly, a key is worked out twice. */
 static bool is_lost(const char *owner)
 {
     long pid = strtol(owner, NULL, 10);
-    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH);
+    return pid <= 0 || pid == (long)getpid() || (kill((pid_t)pid, 0) < 0 && errno == ESRCH) ||
+           is_zombie(pid);
 }
 
 static void end_lost_leases(struct local *l)
@@ -536,7 +555,7 @@ static void set_cache(struct local *l, const struct ledger_config *c)
     l->database = database;
     l->cache_dir = cache_dir;
     l->cache_max_bytes = c->cache_max_bytes;
-    l->trim_at = writer_now_ms() + IDLE_MS;
+    l->trim_at = c->read_only ? UINT64_MAX : writer_now_ms() + IDLE_MS;
 }
 
 static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger_config *c,
@@ -548,7 +567,9 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
     }
     struct store_options o = {
         .path = c->path,
-        .flags = c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0,
+        .address = c->address,
+        .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
+                 (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
         .notice = keep_notice,
         .ctx = l,
@@ -567,7 +588,9 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         local_free(l);
         return error_set(err, ERROR_INTERNAL, "uv_async_init: %s", uv_strerror(r));
     }
-    end_lost_leases(l);
+    if (!l->read_only) {
+        end_lost_leases(l);
+    }
     r = start_thread(l);
     if (r) {
         uv_close((uv_handle_t *)&l->wake, on_closed);

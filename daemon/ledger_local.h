@@ -115,6 +115,7 @@ struct local {
     uint32_t trials;                /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
+    bool read_only; /* fixed at the start */
 
     /* writer thread */
     struct store *store;  /* owned */

@@ -73,7 +73,8 @@ static int work_lease(struct local *l, struct request *r, struct error *err)
 
 static int work_unlease(struct local *l, struct request *r, struct error *err)
 {
-    return store_unlease(l->store, r->text[0], r->text[1], err);
+    return r->text[0][0] ? store_unlease(l->store, r->text[0], r->text[1], err)
+                         : store_end_leases(l->store, r->text[1], NULL, NULL, err);
 }
 
 static int work_add_run(struct local *l, struct request *r, struct error *err)
@@ -226,7 +227,7 @@ static int work_load(struct local *l, struct request *r, struct error *err)
     if (x.batch) {
         batch_send(&x);
     }
-    l->check_due = true;
+    l->check_due = !l->read_only; /* its writer does */
     return status ? status : x.status;
 }
 

@@ -168,7 +168,8 @@ static int repair(struct local *l)
 static void carry_out_alone(struct local *l, struct request *r)
 {
     struct error err = ERROR_NULL;
-    int status = work(l, r, &err);
+    int status = l->read_only ? store_refresh(l->store, &err) : 0;
+    status = status ? status : work(l, r, &err);
     if (status < 0 && store_damaged(l->store) && repair(l) == 0) {
         status = work(l, r, &err);
     }

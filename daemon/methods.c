@@ -43,6 +43,8 @@ static const struct row rows[] = { /* the most frequent first: looked up in orde
     {"unquarantine", method_unquarantine, true},
     {"import", method_import, true},
     {"promote", method_promote, true},
+    {"ledger", method_ledger, true},
+    {"follow", method_follow, true},
     {"backup", method_backup, true},
     {"shutdown", method_shutdown, true},
 };

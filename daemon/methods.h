@@ -42,6 +42,7 @@ method method_put, method_import;                                   /* methods_p
 method method_acquire;                                              /* methods_acquire.c */
 method method_release, method_record;                               /* methods_lease.c */
 method method_promote;                                              /* methods_promote.c */
+method method_follow, method_ledger;                                /* methods_keeper.c */
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
 method method_backup, method_shutdown;
 

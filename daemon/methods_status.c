@@ -68,9 +68,11 @@ static void put_errors(struct wire_buf *b, const struct server *s)
 static void put_jobs(struct wire_buf *b, const struct scheduler *s)
 {
     wire_put_str(b, "jobs");
-    wire_put_map(b, 5);
+    wire_put_map(b, 7);
     wire_put_kv_int(b, "running", s->running != NULL);
     wire_put_kv_int(b, "queued", s->n_queued);
+    wire_put_kv_int(b, "elsewhere", s->n_elsewhere);
+    wire_put_kv_int(b, "shared", (int64_t)s->shared);
     wire_put_kv_int(b, "done", (int64_t)s->done);
     wire_put_kv_int(b, "failed", (int64_t)s->failed);
     wire_put_kv_int(b, "cancelled", (int64_t)s->cancelled);
@@ -134,7 +136,9 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 9);
+    wire_put_map(b, 11);
+    wire_put_kv_bool(b, "keeper", s->keeper);
+    wire_put_kv_int(b, "daemons", s->daemons);
     wire_put_kv_int(b, "unsaved", s->unsaved);
     wire_put_kv_int(b, "lost_trials", s->lost_trials);
     wire_put_kv_int(b, "bests", s->bests);

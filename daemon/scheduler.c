@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/daemon.h"
+#include "daemon/elsewhere.h"
 #include "daemon/log.h"
 #include "daemon/precheck.h"
 #include "daemon/tiers.h"
@@ -20,23 +21,28 @@ void scheduler_init(struct scheduler *s, struct daemon *d)
 {
     *s = (struct scheduler){.daemon = d};
     list_init(&s->queue);
+    elsewhere_init(s);
     uv_timer_init(&d->loop, &s->deadlines);
     uv_timer_init(&d->loop, &s->next);
     uv_timer_init(&d->loop, &s->retry);
     s->deadlines.data = s->next.data = s->retry.data = s;
 }
 
-static void start_soon(struct scheduler *s)
+void scheduler_next(struct scheduler *s)
 {
     if (!s->running && s->n_queued && !s->stopping && !uv_is_active((uv_handle_t *)&s->next)) {
         uv_timer_start(&s->next, on_next, 0, 0);
     }
 }
 
-static void unqueue(struct scheduler *s, struct job *j)
+void scheduler_unqueue(struct scheduler *s, struct job *j)
 {
     list_remove(&j->link);
-    s->n_queued--;
+    if (j->state == JOB_ELSEWHERE) {
+        s->n_elsewhere--;
+    } else {
+        s->n_queued--;
+    }
 }
 
 static void on_next(uv_timer_t *timer)
@@ -53,7 +59,7 @@ static void on_next(uv_timer_t *timer)
         }
     }
     if (next && !s->running) {
-        unqueue(s, next);
+        scheduler_unqueue(s, next);
         s->running = next;
         tuning_begin(s->daemon, next);
     }
@@ -67,19 +73,26 @@ static bool same(const struct job *j, uint64_t identity, const struct wire_buf *
            j->search.len == search->len && memcmp(j->search.data, search->data, search->len) == 0;
 }
 
-static struct job *find_same(const struct scheduler *s, uint64_t identity,
-                             const struct wire_buf *search, bool pin)
+static struct job *find_in(const struct list *jobs, uint64_t identity, const struct wire_buf *search,
+                           bool pin)
 {
-    if (s->running && same(s->running, identity, search, pin)) {
-        return s->running;
-    }
-    LIST_EACH(node, &s->queue) {
+    LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
         if (same(j, identity, search, pin)) {
             return j;
         }
     }
     return NULL;
+}
+
+static struct job *find_same(const struct scheduler *s, uint64_t identity,
+                             const struct wire_buf *search, bool pin)
+{
+    if (s->running && same(s->running, identity, search, pin)) {
+        return s->running;
+    }
+    struct job *j = find_in(&s->queue, identity, search, pin);
+    return j ? j : find_in(&s->elsewhere, identity, search, pin);
 }
 
 static int make_job(struct scheduler *s, const struct wanted *w, struct wire_buf *search,
@@ -177,7 +190,7 @@ int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *er
     if (fresh) {
         list_append(&s->queue, &j->link);
         s->n_queued++;
-        start_soon(s);
+        scheduler_next(s);
     }
     if (query.progress) {
         job_tell(j);
@@ -197,7 +210,7 @@ static void unwanted(struct scheduler *s, struct job *j)
     if (j == s->running) {
         tuning_cancel(s->daemon, j);
     } else {
-        unqueue(s, j);
+        scheduler_unqueue(s, j);
         s->cancelled++;
         job_free(j);
     }
@@ -293,6 +306,9 @@ static void on_deadline(uv_timer_t *timer)
     LIST_EACH(node, &s->queue) {
         next = expire(s, LIST_OF(node, struct job, link), now, next);
     }
+    LIST_EACH(node, &s->elsewhere) {
+        next = expire(s, LIST_OF(node, struct job, link), now, next);
+    }
     if (next != UINT64_MAX) {
         watch_deadline(s, next);
     }
@@ -326,6 +342,21 @@ static void on_retry(uv_timer_t *timer)
     s->failing = FAILING_JOBS_MAX - 1;
 }
 
+/* All that do not run. Returns how many. */
+static unsigned fail_waiting(struct scheduler *s, const struct error *e)
+{
+    unsigned n = 0;
+    while (!list_empty(&s->queue) || !list_empty(&s->elsewhere)) {
+        struct list *jobs = list_empty(&s->queue) ? &s->elsewhere : &s->queue;
+        struct job *j = LIST_OF(jobs->next, struct job, link);
+        scheduler_unqueue(s, j);
+        job_fail(j, e);
+        job_free(j);
+        n++;
+    }
+    return n;
+}
+
 void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
 {
     va_list args;
@@ -335,13 +366,7 @@ void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...
     log_error("tuning is off: %s", s->off.text);
     daemon_event(s->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
     retry_later(s);
-    while (!list_empty(&s->queue)) {
-        struct job *j = LIST_OF(s->queue.next, struct job, link);
-        unqueue(s, j);
-        s->failed++;
-        job_fail(j, &s->off);
-        job_free(j);
-    }
+    s->failed += fail_waiting(s, &s->off);
 }
 
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
@@ -350,8 +375,12 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     s->done += how == JOB_DONE;
     s->failed += how == JOB_FAILED || how == JOB_DIED;
     s->cancelled += how == JOB_CANCELLED;
-    s->failing = how == JOB_DIED ? s->failing + 1 : how == JOB_CANCELLED ? s->failing : 0;
+    s->shared += how == JOB_SHARED;
+    if (how != JOB_CANCELLED && how != JOB_SHARED) { /* these say nothing of the device */
+        s->failing = how == JOB_DIED ? s->failing + 1 : 0;
+    }
     s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;
+    elsewhere_unlease(s->daemon, j);
     job_free(j);
     if (s->failing >= FAILING_JOBS_MAX && !s->off.code) {
         scheduler_switch_off(s, ERROR_DEVICE_LOST,
@@ -360,7 +389,7 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
                              "and check the device; tuning is tried again after a while",
                              s->failing);
     }
-    start_soon(s);
+    scheduler_next(s);
 }
 
 void scheduler_stop(struct scheduler *s)
@@ -371,15 +400,11 @@ void scheduler_stop(struct scheduler *s)
     if (s->running) {
         s->cancelled++;
         job_fail(s->running, &e);
+        elsewhere_unlease(s->daemon, s->running);
         s->running = job_free(s->running);
     }
-    while (!list_empty(&s->queue)) {
-        struct job *j = LIST_OF(s->queue.next, struct job, link);
-        unqueue(s, j);
-        s->cancelled++;
-        job_fail(j, &e);
-        job_free(j);
-    }
+    s->cancelled += fail_waiting(s, &e);
+    elsewhere_stop(s);
     uv_close((uv_handle_t *)&s->deadlines, NULL);
     uv_close((uv_handle_t *)&s->next, NULL);
     uv_close((uv_handle_t *)&s->retry, NULL);

@@ -28,6 +28,9 @@ struct scheduler {
     struct daemon *daemon; /* borrowed */
     struct list queue;
     unsigned n_queued;
+    struct list elsewhere; /* jobs whose keys other daemons have (elsewhere.h) */
+    unsigned n_elsewhere;
+    uv_timer_t recheck;    /* of these; renews the lease of the running job */
     struct job *running;   /* owned; NULL: none */
     uv_timer_t deadlines;  /* the earliest of all waiters */
     uv_timer_t next;       /* starts the next job, never from within a callback of the last */
@@ -35,6 +38,7 @@ struct scheduler {
     uint64_t retry_ms;     /* how long the last `off` is; 0: all was well since */
     int64_t last_id;
     uint64_t done, failed, cancelled;
+    uint64_t shared;       /* jobs that another daemon's tuning has answered */
     unsigned failing;      /* jobs in a row that died of the device */
     struct error off;      /* code != 0: nothing is tuned, and why */
     bool stopping;
@@ -57,13 +61,17 @@ void scheduler_init(struct scheduler *s, struct daemon *d);
  * can be known to fail beforehand (no valid config; a restriction or a given config that is wrong).
  */
 int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *err);
+/* The next job, soon, unless one runs. */
+void scheduler_next(struct scheduler *s);
+/* Out of the queue, or from elsewhere. */
+void scheduler_unqueue(struct scheduler *s, struct job *j);
 /* The waiter of a connection's request, NULL: none. */
 struct waiter *scheduler_find(struct scheduler *s, const struct session *session, uint32_t id);
 /* Takes a waiter out of its job with an error answer. */
 void scheduler_drop(struct scheduler *s, struct waiter *w, const struct error *e);
 
 /* The running job has ended (tuning.c): counts it, frees it, starts the next. */
-enum job_end { JOB_DONE, JOB_FAILED, JOB_DIED, JOB_CANCELLED };
+enum job_end { JOB_DONE, JOB_FAILED, JOB_DIED, JOB_CANCELLED, JOB_SHARED /* another one's answer */ };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
 /* Fails what is queued. Tuning is tried again after --retry-ms and twice as long each time, but not
  * before the runner that was there is gone. */

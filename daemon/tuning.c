@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "daemon/daemon.h"
+#include "daemon/elsewhere.h"
 #include "daemon/log.h"
 #include "daemon/precheck.h"
 #include "daemon/tiers.h"
@@ -293,7 +294,7 @@ static void look_again(struct daemon *d, struct job *j, const struct cache_entry
 {
     struct answer *a = &d->scratch->answer;
     struct query *q = &j->request->query;
-    j->known = malloc(sizeof(*j->known));
+    j->known = j->known ? j->known : malloc(sizeof(*j->known));
     if (!j->known || cache_answer(&d->cache, e, a, NULL) < 0) {
         return;
     }
@@ -354,11 +355,46 @@ void tuning_begin(struct daemon *d, struct job *j)
     }
     if (known_already(d, j, &answer)) {
         job_answer(j, answer.data, answer.len);
-        tuning_ended(d, j, JOB_DONE);
+        tuning_ended(d, j, JOB_SHARED);
+        return;
+    }
+    elsewhere_lease(d, j);
+}
+
+void tuning_leased(struct daemon *d, struct job *j)
+{
+    WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->cancelled) {
+        tuning_ended(d, j, JOB_CANCELLED);
+        return;
+    }
+    if (known_already(d, j, &answer)) { /* published while the ledger was asked */
+        job_answer(j, answer.data, answer.len);
+        tuning_ended(d, j, JOB_SHARED);
         return;
     }
     log_info("job %lld: tuning %s for %u clients", (long long)j->id, j->key, j->n_waiters);
     ask_history(d, j);
+}
+
+void tuning_reset(struct job *j)
+{
+    if (j->request) {
+        request_deinit(j->request);
+        free(j->request);
+    }
+    free(j->known);
+    j->request = NULL;
+    j->known = NULL;
+    j->reverify = j->manual = j->stale = false;
+}
+
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer)
+{
+    struct error err = ERROR_NULL;
+    bool known = unpack(d, j, &err) == 0 && known_already(d, j, answer);
+    tuning_reset(j);
+    return known;
 }
 
 void tuning_cancel(struct daemon *d, struct job *j)

@@ -23,6 +23,12 @@ struct daemon;
 
 void tuning_begin(struct daemon *d, struct job *j);
 void tuning_cancel(struct daemon *d, struct job *j);
+/* From elsewhere.c. The running job may go on: its key is its own, or cannot be leased. */
+void tuning_leased(struct daemon *d, struct job *j);
+/* Whether what is known answers a job that does not run; then *answer is it. */
+bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
+/* Back to what a queued job is. */
+void tuning_reset(struct job *j);
 
 /* From the supervisor. */
 void tuning_trial(struct daemon *d, int64_t job, struct trial *t); /* t is used up */

@@ -27,7 +27,7 @@ void trial_times_unknown(struct trial *t)
 void tuning_ended(struct daemon *d, struct job *j, enum job_end how)
 {
     static const char *const words[] = {"done", "failed", "ended by its runner's deaths",
-                                        "cancelled"};
+                                        "cancelled", "answered by another tuning"};
     log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
              (unsigned long long)(uv_now(&d->loop) - j->began_ms));
     if (how == JOB_CANCELLED) {

@@ -15,7 +15,8 @@ enum {
 
 struct store {
     struct db db;
-    char *path; /* owned; absolute */
+    char *path;    /* owned; absolute */
+    char *address; /* owned; may be NULL */
     unsigned flags;
     int lock_fd; /* -1: read-only, no lock */
     int64_t trials_per_key_max;

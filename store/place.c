@@ -92,9 +92,27 @@ static long pid_in(int fd)
     return n > 0 ? strtol(text, NULL, 10) : 0;
 }
 
-int place_lock(const char *path, int *fd, struct error *err)
+bool place_holder(const char *path, long *pid, char *address, size_t size)
 {
-    char name[PATH_MAX + 8], text[32];
+    char name[PATH_MAX + 8], text[PATH_MAX + 40] = {0};
+    snprintf(name, sizeof(name), "%s.lock", path);
+    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+    char *second = n > 0 ? strchr(text, '\n') : NULL;
+    if (!second) {
+        return false;
+    }
+    second[1 + strcspn(second + 1, "\n")] = 0;
+    *pid = strtol(text, NULL, 10);
+    return snprintf(address, size, "%s", second + 1) < (int)size;
+}
+
+int place_lock(const char *path, const char *address, int *fd, struct error *err)
+{
+    char name[PATH_MAX + 8], text[PATH_MAX + 40];
     snprintf(name, sizeof(name), "%s.lock", path);
     *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (*fd < 0) {
@@ -116,7 +134,7 @@ int place_lock(const char *path, int *fd, struct error *err)
                                strerror(e));
     }
     /* The pid is for people; a disk too full for it is met, and reported, at the database. */
-    int n = snprintf(text, sizeof(text), "%ld\n", (long)getpid());
+    int n = snprintf(text, sizeof(text), "%ld\n%s\n", (long)getpid(), address ? address : "");
     bool written = ftruncate(*fd, 0) == 0 && pwrite(*fd, text, (size_t)n, 0) == n;
     (void)written;
     return 0;

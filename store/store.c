@@ -162,8 +162,33 @@ static int rebuild(struct store *s, struct error *err)
     return r ? r : store_attach(s, err);
 }
 
+bool store_holder(const char *path, long *pid, char *address, size_t size)
+{
+    char *whole = NULL;
+    bool known = place_resolve(path, &whole, NULL) == 0 && place_holder(whole, pid, address, size);
+    free(whole);
+    return known;
+}
+
+static int attach_again(struct store *s, struct error *err)
+{
+    store_detach(s);
+    return store_attach(s, err);
+}
+
+int store_refresh(struct store *s, struct error *err)
+{
+    struct stat st;
+    bool same = s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->device &&
+                st.st_ino == s->inode;
+    return same ? 0 : attach_again(s, err);
+}
+
 int store_repair(struct store *s, struct error *err)
 {
+    if (s->flags & STORE_READ_ONLY) { /* its writer repairs it */
+        return attach_again(s, err);
+    }
     error_set(err, ERROR_STORE, "damaged pages were met");
     return rebuild(s, err);
 }
@@ -180,7 +205,7 @@ static int take_place(struct store *s, const char *path, struct error *err)
         r = place_refuse_network(s->path, err);
     }
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
-        r = place_lock(s->path, &s->lock_fd, err);
+        r = place_lock(s->path, s->address, &s->lock_fd, err);
         r = r ? r : salvage_resume(s->path, err);
     }
     return r;
@@ -213,6 +238,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
         o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
     s->notice = o->notice;
     s->ctx = o->ctx;
+    s->address = o->address ? strdup(o->address) : NULL; /* without it nobody asks us */
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
@@ -246,6 +272,7 @@ struct store *store_close(struct store *s)
     if (s->lock_fd >= 0) {
         close(s->lock_fd);
     }
+    free(s->address);
     free(s->path);
     free(s);
     return NULL;

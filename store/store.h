@@ -26,6 +26,7 @@ enum store_flags {
 
 struct store_options {
     const char *path;
+    const char *address; /* where whoever finds the database locked can ask us; NULL: nowhere */
     unsigned flags;
     int64_t trials_per_key_max; /* retention: 0 = 4096 */
     /* Called for what ops should hear: corrupt rows, a file set aside, a migration. May be NULL. */
@@ -38,6 +39,11 @@ struct store_options {
  * what is readable. ERROR_STORE: newer schema, unreadable, read-only place, network file system
  * (each its own sentence); ERROR_DISK_FULL; ERROR_BUSY: another gemmd holds "<path>.lock". */
 int store_open(const struct store_options *o, struct store **out, struct error *err);
+/* Who holds the lock of a database, or held it last: his pid and `address` ("": none). False: not
+ * known. */
+bool store_holder(const char *path, long *pid, char *address, size_t size);
+/* Read-only stores: opens the file again when the path leads to another one by now (it was rebuilt). */
+int store_refresh(struct store *s, struct error *err);
 /* Whom to tell from now on: the opener and the thread that goes on may be two. */
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
                       void *ctx);

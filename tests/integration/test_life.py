@@ -73,9 +73,9 @@ def test_two_daemons_on_one_device(daemon, folder):
     assert d.status()["pid"] == d.process.pid, "the first one is left alone"
 
 
-def test_two_daemons_on_one_database(daemon, folder):
+def test_an_offline_daemon_on_a_database_in_use(daemon, folder):
     d = daemon()
-    code, text = start_fails(folder, database=d.database)
+    code, text = start_fails(folder, "--offline", database=d.database)
     assert code == 75 and str(d.process.pid) in text
 
 

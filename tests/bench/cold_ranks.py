@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--ms 300] > result.json
+
+A job's cold start: all ranks ask for the same keys at once, first at one daemon, then spread over
+several daemons of one database. Device time is played by `replay` at a speed at which a tuning takes
+about --ms, so that devices are the limit and not the machine. Prints tunings and seconds of both, and
+the ratio; fails when a key was tuned twice."""
+import argparse
+import importlib.util
+import json
+import pathlib
+import shutil
+import sys
+import tempfile
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def load(name, path):
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+harness = load("conftest", HERE.parent / "integration" / "conftest.py")
+keeper = load("test_keeper", HERE.parent / "integration" / "test_keeper.py")
+
+
+def start(folder, n, cache, speed):
+    return [keeper.Member(folder, i, cache, {"GEMMD_REPLAY_SPEED": str(speed)}).start()
+            for i in range(n)]
+
+
+def run(n, ranks, keys, speed, cache):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    members = start(folder, n, cache, speed)
+    try:
+        seconds = keeper.run_ranks(members, ranks, keeper.problems(keys))
+        tuned = keeper.keys_tuned(members[0])
+        twice = sum(n > 1 for _, n in tuned)
+        return {"daemons": n, "seconds": round(seconds, 2), "tunings": sum(n for _, n in tuned),
+                "tuned_twice": twice, "by_daemon": [m.status()["jobs"]["done"] for m in members]}
+    finally:
+        for m in reversed(members):
+            m.stop()
+        shutil.rmtree(folder)
+
+
+def speed_for(ms, cache):
+    """At which a tuning takes that long."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
+    m, = start(folder, 1, cache, 1)
+    try:
+        m.call("get", problem=harness.gemm(m=64), budget=2)  # the runner's start
+        begun = time.monotonic()
+        m.call("get", problem=harness.gemm(m=4096), budget=2)
+        return (time.monotonic() - begun) * 1e3 / ms
+    finally:
+        m.stop()
+        shutil.rmtree(folder)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    for name, default in (("keys", 200), ("ranks", 8), ("daemons", 8), ("ms", 300)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    o = parser.parse_args()
+    cache = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-cache-"))
+    try:
+        speed = speed_for(o.ms, cache)
+        run(1, 1, o.keys, 1000, cache)  # modules are compiled
+        one = run(1, o.ranks, o.keys, speed, cache)
+        many = run(o.daemons, o.ranks, o.keys, speed, cache)
+    finally:
+        shutil.rmtree(cache)
+    json.dump({"keys": o.keys, "ranks": o.ranks, "replay_speed": round(speed, 2), "one": one,
+               "many": many, "ratio": round(one["seconds"] / many["seconds"], 2)}, sys.stdout,
+              indent=1)
+    print()
+    return one["tuned_twice"] or many["tuned_twice"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

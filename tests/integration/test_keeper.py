@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several daemons, one database: a key is tuned once, everybody gets it, and the keeper's death loses
+nothing that was acknowledged."""
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import threading
+import time
+
+import pytest
+from conftest import (DATA, GEMMD, PATIENCE, RUNNER, Daemon, RpcError, eventually, gemm)
+
+DAEMONS = int(os.environ.get("GEMMD_TEST_DAEMONS", "8"))
+KEYS = int(os.environ.get("GEMMD_TEST_KEYS", "32"))
+CUSTOM = {"op": "custom:mine", "n": 1}
+
+
+class Member(Daemon):
+    """One of the daemons of a folder: a device, a socket and a log of its own."""
+
+    def __init__(self, folder, number, cache, env):
+        landscape = folder / f"gpu{number}.jsonl"
+        if not landscape.exists():
+            shutil.copy(DATA / "synthetic.jsonl", landscape)
+        super().__init__(folder, f"replay:{landscape}", env=env, cache=cache)
+        self.socket, self.log = folder / f"{number}.sock", folder / f"log{number}"
+
+
+@pytest.fixture
+def host(folder, shared_cache):
+    """host(n) -> n daemons of one database, the first of them its keeper."""
+    members = []
+
+    def start(n=2, env=None):
+        for i in range(len(members), len(members) + n):
+            members.append(Member(folder, i, shared_cache, env).start())
+        return list(members)
+
+    yield start
+    for m in members:
+        if not m.killed:
+            assert m.stop() == 0, m.text()
+        for word in ("ERROR: AddressSanitizer", "runtime error:", "this is a bug"):
+            assert word not in m.text(), m.text()
+
+
+def kill(m):
+    m.killed = True
+    m.process.kill()
+    m.process.wait()
+
+
+def keeper_of(members):
+    """Which of them says that it is the keeper; waits until there is one."""
+    def find():
+        keepers = [m for m in members if not m.killed and m.status()["store"]["keeper"]]
+        return keepers[0] if len(keepers) == 1 else None
+    return eventually(find)
+
+
+def problems(n):
+    return [gemm(m=256 * (1 + i % 2), n=64 * (1 + i // 2 % 16), k=64 * (1 + i // 32), experts=4)
+            for i in range(n)]
+
+
+def keys_tuned(m):
+    """How often each key was tuned, by the reference that every search measures first."""
+    return m.sql("SELECT key, count(*) FROM best WHERE source = 'tuned' GROUP BY key")
+
+
+def test_an_answer_of_one_is_an_answer_of_all(host):
+    one, two, three = host(3)
+    assert one.status()["store"]["keeper"] and not two.status()["store"]["keeper"]
+    assert eventually(lambda: one.status()["store"]["daemons"] == 3)
+    assert two.status()["store"]["daemons"] == 3
+    tuned = two.call("get", problem=gemm(), budget=4)
+    assert tuned["saved"] and tuned["source"] == "tuned"
+    for m in (one, two, three):
+        assert eventually(lambda m=m: m.status()["keys"] == 1)
+        assert m.call("get", problem=gemm(), wait="cached") == tuned
+        assert m.call("show", key=tuned["key"])["answer"] == tuned
+    assert two.status()["jobs"]["done"] == 1
+    assert three.status()["jobs"]["done"] == one.status()["jobs"]["done"] == 0
+    rows = three.sql("SELECT device, count(*) FROM trial JOIN run ON run.id = trial.run")
+    assert rows[0][0] == "replay-gpu1" and rows[0][1] >= 4
+    assert {d for d, in one.sql("SELECT uuid FROM device")} == {f"replay-gpu{i}" for i in range(3)}
+
+
+def test_what_one_takes_out_is_out_everywhere(host):
+    one, two = host(2)
+    key = one.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)["key"]
+    eventually(lambda: two.status()["keys"] == 1)
+    assert two.call("evict", key=key)["removed"] == 1
+    for m in (one, two):
+        assert m.status()["keys"] == 0
+        with pytest.raises(RpcError, match="no_config"):
+            m.call("get", problem=CUSTOM)
+    pinned = two.call("get", problem=gemm(), budget=4)
+    other = next(t["config"] for t in two.connect().list("trials", key=pinned["key"], status="ok")
+                 if t["config"] != pinned["config"])
+    assert two.call("pin", problem=gemm(), config=other)["source"] == "manual"
+    eventually(lambda: one.call("get", problem=gemm())["source"] == "manual")
+    assert one.call("unpin", problem=gemm())["config"] == pinned["config"]
+    eventually(lambda: two.call("get", problem=gemm())["source"] == "tuned")
+
+
+def test_two_clients_of_two_daemons_one_tuning(host):
+    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "2"})
+    with one.connect() as a, two.connect() as b:
+        first = a.send("get", problem=gemm(), budget=8)
+        eventually(lambda: one.status()["runner"]["state"] == "busy")
+        second = b.send("get", problem=gemm(), budget=8)
+        eventually(lambda: two.status()["jobs"]["elsewhere"] == 1)
+        other = b.call("get", problem=gemm(m=1024), budget=4)  # its device is not idle meanwhile
+        assert a.wait(first) == b.wait(second) and other["key"] != 0
+    assert keys_tuned(one) and all(n == 1 for _, n in keys_tuned(one))
+    assert two.status()["jobs"]["shared"] == 1
+
+
+def test_a_waiting_job_runs_here_when_the_other_daemon_dies(host):
+    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "1"})
+    with one.connect() as a, two.connect() as b:
+        b.send("get", problem=gemm(), budget=400, iters=100)
+        eventually(lambda: two.status()["runner"]["state"] == "busy")
+        asked = a.send("get", problem=gemm(), budget=4)
+        eventually(lambda: one.status()["jobs"]["elsewhere"] == 1)
+        kill(two)
+        assert a.wait(asked)["source"] == "tuned"
+
+
+def test_a_deadline_and_a_cancel_while_another_daemon_tunes(host):
+    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "1"})
+    with one.connect() as a, two.connect() as b:
+        a.send("get", problem=gemm(), budget=400, iters=100)
+        eventually(lambda: one.status()["runner"]["state"] == "busy")
+        late = b.call("get", problem=gemm(), budget=4, deadline_ms=300)
+        assert late["tier"] != "exact" and "deadline" in late["note"]
+        asked = b.send("get", problem=gemm(), budget=5)
+        eventually(lambda: two.status()["jobs"]["elsewhere"] == 2)
+        assert b.call("cancel", request=asked)["cancelled"]
+        with pytest.raises(RpcError, match="cancelled"):
+            b.wait(asked)
+
+
+def test_leases_of_clients_hold_across_daemons(host):
+    one, two = host(2)
+    for here, there in ((one, two), (two, one)):
+        problem = {**CUSTOM, "at": str(here.socket)}
+        holder, waiter = here.connect(), there.connect()
+        assert holder.call("acquire", problem=problem)["outcome"] == "lease"
+        assert waiter.call("acquire", problem=problem, wait="now")["outcome"] == "held"
+        asked = waiter.send("acquire", problem=problem)
+        holder.close()
+        assert waiter.wait(asked)["outcome"] == "lease"
+        with here.connect() as third:
+            asked = third.send("acquire", problem=problem)
+            waiter.call("put", problem=problem, config={"A": 1}, time_us=5)
+            assert third.wait(asked)["outcome"] == "hit"
+        waiter.close()
+
+
+def test_a_stopped_keeper_hands_over(host):
+    members = host(3)
+    one = members[0]
+    key = members[1].call("put", problem=CUSTOM, config={"A": 1}, time_us=5)["key"]
+    one.killed = True
+    assert one.stop() == 0, one.text()
+    new = keeper_of(members[1:])
+    other = next(m for m in members[1:] if m is not new)
+    assert eventually(lambda: new.status()["store"]["daemons"] == 2)
+    tuned = other.call("get", problem=gemm(), budget=4)
+    assert tuned["saved"] and eventually(lambda: new.status()["keys"] == 2)
+    one.start()  # and comes back as one of the others
+    assert not one.status()["store"]["keeper"]
+    assert one.call("get", problem=CUSTOM)["key"] == key
+    assert one.call("get", problem=gemm(), wait="cached") == tuned
+
+
+def ask_all(m, wanted, answers, failures):
+    """A rank: everything in one go, again at whichever daemon is left when its own dies."""
+    with m.connect() as c:
+        requests = [c.send("get", problem=p, budget=2) for p in wanted]
+        try:
+            for r in requests:
+                answer = c.wait(r)
+                answers.append(answer)
+        except (EOFError, ConnectionError, RpcError) as e:
+            failures.append(e)
+
+
+def test_kill_9_of_the_keeper_in_the_middle(host):
+    members = host(4, env={"GEMMD_REPLAY_SPEED": "4"})
+    wanted = problems(KEYS)
+    answers, failures = [], [[] for _ in members]
+    ranks = [threading.Thread(target=ask_all, args=(m, wanted, answers, failures[i]))
+             for i, m in enumerate(members)]
+    [r.start() for r in ranks]
+    for _ in range(2):  # the first keeper, then the one that followed it
+        before = len(answers)
+        eventually(lambda: len(answers) > before + 10, 30)
+        kill(keeper_of(members))
+    [r.join() for r in ranks]
+    left = [m for m in members if not m.killed]
+    assert all(not failures[i] for i, m in enumerate(members) if not m.killed), failures
+    saved = {a["key"]: a for a in answers if a["saved"]}
+    assert len(saved) == len({a["key"] for a in answers}) > 0
+    for m in left:
+        shown = m.connect()
+        for key, answer in saved.items():
+            # published twice, when the keeper died before it could say so: still this answer's config
+            got = shown.call("show", key=key)["answer"]
+            assert got["config"] == answer["config"] and got["generation"] >= answer["generation"]
+        assert {shown.call("get", problem=p, wait="cached")["tier"] for p in wanted} == {"exact"}
+        shown.close()
+    assert left[0].sql("PRAGMA integrity_check") == [("ok",)]
+
+
+def run_ranks(members, ranks, wanted):
+    """`ranks` clients ask for everything at once, rank i at daemon i (mod n). Seconds."""
+    answers, failures = [], []
+    threads = [threading.Thread(target=ask_all,
+                                args=(members[i % len(members)], wanted, answers, failures))
+               for i in range(ranks)]
+    begun = time.monotonic()
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    seconds = time.monotonic() - begun
+    assert not failures, failures
+    assert len(answers) == ranks * len(wanted) and all(a["tier"] == "exact" for a in answers)
+    assert len({(a["key"], str(a["config"])) for a in answers}) == len({a["key"] for a in answers})
+    return seconds
+
+
+@pytest.mark.parametrize("daemons", [1, DAEMONS])
+def test_ranks_cold(host, daemons, record_property):
+    """8 ranks ask the same keys, cold: as many tunings as keys. `tests/bench/cold_ranks.py` has it with
+    200 keys, timed."""
+    members = host(daemons, env={"GEMMD_REPLAY_SPEED": "20"})
+    wanted = problems(KEYS)
+    run_ranks(members, 8, wanted)
+    rows = keys_tuned(members[0])
+    assert len(rows) == len({m.call("get", problem=p)["key"] for m in members[:1] for p in wanted})
+    assert all(n == 1 for _, n in rows), [r for r in rows if r[1] > 1]
+    assert sum(m.status()["jobs"]["done"] for m in members) == len(rows)
+
+
+def test_a_keeper_that_does_not_answer_is_named(host, folder):
+    one, = host(1)
+    os.kill(one.process.pid, signal.SIGSTOP)
+    try:
+        result = subprocess.run(
+            [GEMMD, "--device", f"replay:{DATA / 'synthetic.jsonl'}", "--socket", folder / "x.sock",
+             "--database", one.database, "--cache-dir", folder / "c", "--runner", RUNNER],
+            capture_output=True, text=True, timeout=60 * PATIENCE)
+    finally:
+        os.kill(one.process.pid, signal.SIGCONT)
+    assert result.returncode == 75 and str(one.process.pid) in result.stderr
+
+
+def test_the_keepers_methods_are_for_its_owner_and_make_sense(host):
+    one, two = host(2)
+    for method, params, name in [("ledger", {"verb": "nonsense"}, "invalid"),
+                                 ("ledger", {}, "invalid"),
+                                 ("ledger", {"verb": "publish", "row": 7}, "invalid"),
+                                 ("follow", {}, "invalid"), ("follow", {"owner": ""}, "invalid")]:
+        with pytest.raises(RpcError) as e:
+            one.call(method, **params)
+        assert e.value.name == name, (method, params, e.value)
+    for method, params in [("ledger", {"verb": "status"}), ("follow", {"owner": "1.1"})]:
+        with pytest.raises(RpcError, match="conflict: this gemmd is not the keeper"):
+            two.call(method, **params)
