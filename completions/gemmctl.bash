@@ -28,11 +28,11 @@ _gemmctl() {
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
     --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;
     --arch) COMPREPLY=($(compgen -W "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -- "$cur")); return ;;
-    --format) COMPREPLY=($(compgen -W "gemmd unsloth aiter" -- "$cur")); return ;;
+    --format) COMPREPLY=($(compgen -W "gemmd unsloth aiter portfolio" -- "$cur")); return ;;
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)
-        COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events" -- "$cur"))
+        COMPREPLY=($(compgen -W "best history trials modules quarantine runs devices events portfolio" -- "$cur"))
         return ;;
     --socket|--shapes|--rows-per-expert|--space|--configs|--output|--to) COMPREPLY=($(compgen -f -- "$cur")); return ;;
     esac

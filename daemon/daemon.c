@@ -109,6 +109,7 @@ void daemon_learn(struct daemon *d, const struct best *b, bool saved)
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);
     }
+    shortlist_changed(&d->shortlist);
     watch_chores(d);
 }
 
@@ -331,6 +332,7 @@ static void init_handles(struct daemon *d)
         uv_timer_start(&d->watchdog, feed_watchdog, period_ms, period_ms);
     }
     d->started_ms = uv_now(&d->loop);
+    shortlist_init(&d->shortlist, d);
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
     leases_init(&d->leases, d);
@@ -345,6 +347,7 @@ static void on_server_stopped(struct daemon *d)
         uv_close((uv_handle_t *)&d->signals[i], NULL);
     }
     uv_close((uv_handle_t *)&d->chores, NULL);
+    shortlist_close(&d->shortlist);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
 }
 
@@ -390,6 +393,7 @@ static void release(struct daemon *d)
 {
     server_deinit(&d->server);
     defaults_deinit(&d->defaults);
+    shortlist_deinit(&d->shortlist);
     cache_deinit(&d->cache);
     wire_doc_free(d->doc);
     free(d->scratch);

@@ -6,6 +6,7 @@
  *   methods           what can be asked                 methods.h
  *   cache             what is known, ready to be sent   cache.h, memo.h
  *   tiers             the best answer short of exact    tiers.h
+ *   shortlist         the portfolio                     shortlist.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
  *   supervisor        the runner process                supervisor.h
  *   followers         the other daemons of the database followers.h
@@ -25,6 +26,7 @@
 #include "daemon/ledger.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
+#include "daemon/shortlist.h"
 #include "daemon/supervisor.h"
 #include "kernels/family.h"
 #include "proto/request.h"
@@ -63,6 +65,7 @@ struct daemon {
     struct server server;
     struct cache cache;
     struct defaults defaults;
+    struct shortlist shortlist;
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct leases leases;

@@ -83,7 +83,7 @@ int method_list(struct call *c, struct error *err)
     if (!wire_copy_str(wire_find(c->params, "what"), what, sizeof(what))) {
         return error_set(err, ERROR_INVALID,
                          "'what' must be one of best, history, trials, modules, quarantine, runs, "
-                         "devices, events");
+                         "devices, events, portfolio");
     }
     status = call_later(c, sizeof(struct listing), &p, err);
     if (status < 0) {

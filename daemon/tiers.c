@@ -117,6 +117,25 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
     return false;
 }
 
+static bool shortlisted(const struct asked *q, const char *why, struct answer *out)
+{
+    const struct shortlist *l = &q->d->shortlist;
+    const struct shortlist_shape *near[NEIGHBOURS];
+    size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
+    for (size_t i = 0; i < n; i++) {
+        if (shortlist_answer(l, near[i], out) == 0 && valid(q, q->problem, out)) {
+            memcpy(q->origin, near[i]->key, HASH_HEX);
+            unmeasured(q, out, "portfolio");
+            snprintf(out->family, sizeof(out->family), "%s", q->family->name);
+            answer_note(out, "of the configs that are within %g %% of the best for all known shapes, "
+                             "that of %.6s; %s",
+                        l->bound_percent, near[i]->key, why);
+            return true;
+        }
+    }
+    return false;
+}
+
 int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err)
@@ -130,7 +149,8 @@ int tiers_find(struct daemon *d, const struct problem *problem, const struct pro
                          problem->op_name);
     }
     int status = daemon_target(d, problem, target, &q.target, err);
-    if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out)) {
+    if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
+        shortlisted(&q, why, out)) {
         return status;
     }
     answer_init(out);
@@ -155,11 +175,11 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
     return tiers_find(d, problem, bucket, k, target, why, out, origin, err);
 }
 
-static size_t add_hint(const struct asked *q, const struct cache_entry *e, size_t n,
-                       struct record *out)
+/* What scratch->hint holds. */
+static size_t add_hint(const struct asked *q, size_t n, struct record *out)
 {
-    struct answer *a = &q->d->scratch->hint;
-    if (cache_answer(&q->d->cache, e, a, NULL) < 0 || !valid(q, q->bucket, a)) {
+    const struct answer *a = &q->d->scratch->hint;
+    if (!valid(q, q->bucket, a)) {
         return n;
     }
     for (size_t i = 0; i < n; i++) {
@@ -180,14 +200,20 @@ size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct 
         return 0;
     }
     size_t n = 0;
+    struct answer *hint = &d->scratch->hint;
     const struct cache_entry *own = cache_find(&d->cache, k);
-    if (own) {
-        n = add_hint(&q, own, n, out);
+    if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
+        n = add_hint(&q, n, out);
     }
     struct cache_entry *near[NEIGHBOURS];
     size_t m = cache_near(&d->cache, k, bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < m && n < max; i++) {
-        n = add_hint(&q, near[i], n, out);
+        n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? add_hint(&q, n, out) : n;
+    }
+    const struct shortlist_shape *known[NEIGHBOURS];
+    m = shortlist_near(&d->shortlist, bucket, NEIGHBOURS, known);
+    for (size_t i = 0; i < m && n < max; i++) {
+        n = shortlist_answer(&d->shortlist, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
     }
     return n;
 }

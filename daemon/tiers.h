@@ -5,6 +5,8 @@
  *
  *   near      this key's own row that is not an answer any more or yet (another stamp, imported);
  *             else the best of the nearest bucket
+ *   portfolio the member of the portfolio (shortlist.h) that is best for the nearest known shape of
+ *             this op, mode and types, whose permutes and fusions may be others
  *   default   the analytic choice
  */
 #ifndef GEMMD_DAEMON_TIERS_H
@@ -26,7 +28,7 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
 int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err);
-/* Configs worth trying first for a key: its own old ones, then the neighbours'. Returns how many
+/* Configs worth trying first for a key: its own old ones, the neighbours', members of the portfolio. Returns how many
  * were written to out; each is valid for the bucket, and of the target that does it. */
 size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out);

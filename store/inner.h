@@ -32,6 +32,8 @@ struct store {
 
     struct store_stats stats; /* of the time when `stats_at` changes had been made */
     int64_t stats_at;
+
+    struct portfolio *portfolio; /* owned; the last one that was listed (portfolio.h) */
 };
 
 __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const char *kind,

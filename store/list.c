@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "proto/limits.h"
-#include "store/inner.h"
+#include "store/portfolio.h"
 
 struct computed {
     const char *name, *sql;
@@ -71,7 +71,7 @@ static int find_list(const char *what, const struct list **out, struct error *er
     }
     return error_set(err, ERROR_INVALID,
                      "there is no list '%s': it is one of best, history, trials, modules, "
-                     "quarantine, runs, devices, events",
+                     "quarantine, runs, devices, events, portfolio",
                      what);
 }
 
@@ -313,6 +313,9 @@ int store_list(struct store *s, const char *what, const struct record *filter, s
     int64_t limit = PAGE_ROWS_MAX, offset = 0;
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
     uint32_t n = 0;
+    if (strcmp(what, "portfolio") == 0) { /* not a table: made from several */
+        return portfolio_list(s, filter, max_bytes, out, total, err);
+    }
     int r = find_list(what, &q.list, err);
     if (r) {
         return r;

@@ -17,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/inner.h"
 #include "store/place.h"
+#include "store/portfolio.h"
 #include "store/version.h"
 
 void store_notice(struct store *s, const char *kind, const char *format, ...)
@@ -149,6 +149,7 @@ int store_in_place(const struct store *s, struct error *err)
 void store_detach(struct store *s)
 {
     row_scratch_deinit(&s->scratch);
+    s->portfolio = portfolio_free(s->portfolio);
     s->counted = 0;
     s->stats_at = -1;
     db_close(&s->db);

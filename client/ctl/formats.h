@@ -8,6 +8,7 @@
  *   unsloth.c       the CSV of Unsloth's MoE tuning, written; unsloth_read.c: read
  *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
  *   foreign_out.c   `export --format`; foreign_in.c: `import --format`
+ *   portfolio.c     `export --format portfolio`: few configs for all known shapes
  *   notices.c       what was skipped, and why; and entries of files
  */
 #ifndef GEMMD_CLIENT_CTL_FORMATS_H
@@ -101,6 +102,8 @@ void writing_skip(struct writing *w, const json_t *row, const char *why);
 void number_text(double v, char out[40]);
 
 int export_foreign(struct listing *l, const char *format, const char *to);
+/* portfolio.c: our own format, one document. */
+int portfolio_export(struct listing *l, const char *to);
 int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
                    bool dry_run);
 /* transfer.c: rows as `list` of best gives them; adds up "imported" and "skipped" into total. */

@@ -127,7 +127,7 @@ static int run_list(struct listing *l)
     if (!rows_known(l->what)) {
         return ctl_usage(
             "there is no list \"%s\": best, history, trials, modules, quarantine, runs, "
-            "devices, events",
+            "devices, events, portfolio",
             l->what);
     }
     int code = ctl_connect(&l->ctl);
@@ -149,7 +149,9 @@ int cmd_list(int argc, char **argv)
 {
     static const struct argp_option options[] = {
         {"what", KEY_WHAT, "LIST", 0,
-         "best (default), history, trials, modules, quarantine, runs, devices, events", 1},
+         "best (default), history, trials, modules, quarantine, runs, devices, events, "
+         "portfolio",
+         1},
         {0}};
     return plain_list("best", "Lists what is known. The columns are those of the database.",
                       options, run_list, argc, argv);

@@ -86,6 +86,21 @@ static const struct column event_columns[] = {
     {"UID", "uid", NULL, true}, {"TEXT", "text", NULL, false},
 };
 
+static const struct column portfolio_columns[] = {
+    {"MODE", "mode", NULL, false},
+    {"M", "problem.M", NULL, true},
+    {"N", "problem.N", NULL, true},
+    {"K", "problem.K", NULL, true},
+    {"E", "problem.experts", NULL, true},
+    {"TOPK", "problem.topk", NULL, true},
+    {"FLAGS", "flags", NULL, false},
+    {"TARGET", "target", NULL, false},
+    {"MEMBER", "member", NULL, true},
+    {"OF", "members", NULL, true},
+    {"REGRET %", "regret_percent", show_percent, true},
+    {"CONFIG", "config", show_config, false},
+};
+
 static const struct view {
     const char *what;
     const struct column *columns;
@@ -99,6 +114,7 @@ static const struct view {
     {"runs", run_columns, COUNT(run_columns)},
     {"devices", device_columns, COUNT(device_columns)},
     {"events", event_columns, COUNT(event_columns)},
+    {"portfolio", portfolio_columns, COUNT(portfolio_columns)},
 };
 
 static const struct view *view_of(const char *what)
@@ -168,7 +184,8 @@ static void derive(const char *what, json_t *rows)
     size_t i;
     json_t *row;
     json_array_foreach (rows, i, row) {
-        if (strcmp(what, "best") == 0 || strcmp(what, "history") == 0) {
+        if (strcmp(what, "best") == 0 || strcmp(what, "history") == 0 ||
+            strcmp(what, "portfolio") == 0) {
             rows_derive_best(row);
         } else if (strcmp(what, "trials") == 0) {
             derive_trial(row);

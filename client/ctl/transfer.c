@@ -44,8 +44,10 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_FORMAT:
         t->format = strcmp(arg, "gemmd") == 0 ? NULL : arg;
-        if (t->format && strcmp(arg, "unsloth") != 0 && strcmp(arg, "aiter") != 0) {
-            argp_error(state, "--format takes gemmd, unsloth or aiter, not \"%s\"", arg);
+        if (t->format && strcmp(arg, "unsloth") != 0 && strcmp(arg, "aiter") != 0 &&
+            (t->takes_problems || strcmp(arg, "portfolio") != 0)) {
+            argp_error(state, "--format takes gemmd, unsloth%s, not \"%s\"",
+                       t->takes_problems ? " or aiter" : ", aiter or portfolio", arg);
         }
         return 0;
     case KEY_DRY_RUN:
@@ -149,7 +151,7 @@ int cmd_export(int argc, char **argv)
         {"output", KEY_OUTPUT, "PATH", OPTION_ALIAS, NULL, 1},
         {"format", KEY_FORMAT, "NAME", 0,
          "gemmd (default), unsloth (a CSV of each problem's trials), aiter (a JSON file of each N "
-         "and K)",
+         "and K), portfolio (few configs with bounded regret over all known shapes)",
          1},
         {0}};
     static const struct argp_child children[] = {
@@ -164,7 +166,10 @@ int cmd_export(int argc, char **argv)
                "counterpart there."};
     struct transfer t = {.listing = {.what = "best", .filter = json_object()}};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
-    return transfer_end(&t, t.format ? export_foreign(&t.listing, t.format, t.to) : export(&t));
+    bool portfolio = t.format && strcmp(t.format, "portfolio") == 0;
+    return transfer_end(&t, portfolio  ? portfolio_export(&t.listing, t.to)
+                            : t.format ? export_foreign(&t.listing, t.format, t.to)
+                                       : export(&t));
 }
 
 /* ---- import --------------------------------------------------------------------------------- */

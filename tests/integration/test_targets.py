@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from conftest import DATA, PATIENCE, RpcError, gemm
+from conftest import DATA, PATIENCE, RpcError, eventually, gemm
 
 HOPPER = f"replay:{DATA / 'synthetic-hopper.jsonl'}"
 MOE = dict(m=4096, n=1536, k=2048, experts=128, topk=8)
@@ -65,8 +65,11 @@ def test_a_forced_winner_is_partial_and_answers_nobody_else(hopper):
         assert again["source"] == "partial" and not is_hopper(again["config"])
         assert again["note"], "the key keeps its own answer"
         assert c.call("get", problem=gemm()) == own
-        lower = c.call("get", problem=gemm(), target="portable", wait="cached")
-        assert lower["tier"] == "default" and not is_hopper(lower["config"])
+        def lower():
+            return c.call("get", problem=gemm(), target="portable", wait="cached")
+        # the best of what was measured of that target, once the portfolio knows it
+        eventually(lambda: lower()["tier"] == "portfolio")
+        assert lower()["config"] == again["config"] and not is_hopper(again["config"])
 
 
 def test_forcing_the_own_choice_restricts_nothing(hopper):

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * export --format portfolio: few configs for all known shapes, none of which loses more than a bound
+ * by it; where aiter's DEFAULT.json has the most common winner. Rows of the list `portfolio` become
+ * one document: groups, their configs, and the shapes of each with what they lose.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/formats.h"
+
+enum { PORTFOLIO_VERSION = 1 };
+
+static const char *const group_fields[] = {"class", "op", "mode", "dtype_in", "dtype_out", "stamp"};
+
+static bool same_group(const json_t *group, const json_t *row)
+{
+    for (size_t i = 0; i < COUNT(group_fields); i++) {
+        if (!json_equal(json_object_get(group, group_fields[i]),
+                        json_object_get(row, group_fields[i]))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static json_t *new_group(const json_t *row)
+{
+    json_t *group = json_object();
+    for (size_t i = 0; i < COUNT(group_fields); i++) {
+        json_object_set(group, group_fields[i], json_object_get(row, group_fields[i]));
+    }
+    result_target(group);
+    json_object_set(group, "shapes", json_object_get(row, "shapes"));
+    json_object_set(group, "bound_percent", json_object_get(row, "bound_percent"));
+    json_object_set_new(group, "max_regret_percent", json_real(0));
+    json_object_set_new(group, "configs", json_array());
+    return group;
+}
+
+static void add_row(json_t *group, const json_t *row)
+{
+    json_t *configs = json_object_get(group, "configs");
+    json_t *last = json_array_get(configs, json_array_size(configs) - 1);
+    double regret = json_number_value(json_object_get(row, "regret_percent"));
+    if (!last || !json_equal(json_object_get(last, "config"), json_object_get(row, "config"))) {
+        last = json_pack("{sO, s[]}", "config", json_object_get(row, "config"), "shapes");
+        json_array_append_new(configs, last);
+    }
+    json_array_append_new(json_object_get(last, "shapes"),
+                          json_pack("{sO, sO, sf}", "key", json_object_get(row, "key"), "problem",
+                                    json_object_get(row, "problem"), "regret_percent", regret));
+    if (regret > json_number_value(json_object_get(group, "max_regret_percent"))) {
+        json_object_set_new(group, "max_regret_percent", json_real(regret));
+    }
+}
+
+/* Rows come group by group, and in them config by config. */
+static json_t *make_groups(const json_t *rows)
+{
+    json_t *groups = json_array(), *row;
+    size_t i;
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+        json_t *group = json_array_get(groups, json_array_size(groups) - 1);
+        if (!group || !same_group(group, row)) {
+            group = new_group(row);
+            json_array_append_new(groups, group);
+        }
+        add_row(group, row);
+    }
+    return groups;
+}
+
+/* What is said of a group on stderr; of one that other code was measured with, that it does not
+ * answer. `now` is the stamp of the daemon's own kernels. */
+static void remark(const struct listing *l, const json_t *group, const char *now)
+{
+    const char *stamp = json_string_value(json_object_get(group, "stamp"));
+    const char *target = json_string_value(json_object_get(group, "target"));
+    char word[64];
+    snprintf(word, sizeof(word), "target=%s ", target ? target : "");
+    bool old = now && stamp && strstr(now, word) && strcmp(now, stamp) != 0;
+    if (!l->ctl.quiet) {
+        fprintf(stderr, "%s %s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
+                json_string_value(json_object_get(group, "op")),
+                json_string_value(json_object_get(group, "mode")),
+                json_array_size(json_object_get(group, "configs")),
+                (long long)json_integer_value(json_object_get(group, "shapes")),
+                json_number_value(json_object_get(group, "max_regret_percent")),
+                old ? "; measured with other kernels or another compiler: not served" : "");
+    }
+}
+
+static int save(const json_t *document, const char *to)
+{
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    char *whole = NULL;
+    int code = text && asprintf(&whole, "%s\n", text) >= 0 ? writing_save(to ? to : "-", whole)
+                                                           : ctl_failed("no memory");
+    free(whole);
+    free(text);
+    return code;
+}
+
+static int write_groups(struct listing *l, json_t *groups, const char *now, const char *to)
+{
+    size_t i;
+    json_t *group;
+    if (json_array_size(groups) == 0) {
+        return ctl_failed("nothing was written: no shape that is asked for has been measured");
+    }
+    json_array_foreach (groups, i, group) {
+        remark(l, group, now);
+    }
+    json_t *document =
+        json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);
+    int code = save(document, to);
+    json_decref(document);
+    return code;
+}
+
+int portfolio_export(struct listing *l, const char *to)
+{
+    int code = ctl_connect(&l->ctl);
+    json_t *hello =
+        code ? NULL : ctl_call(&l->ctl, "hello", json_pack("{si}", "version", 1), &code);
+    json_t *class = (json_t *)(uintptr_t)table_value(hello, "device.class");
+    if (class && !json_object_get(l->filter, "class")) {
+        json_object_set(l->filter, "class", class);
+    }
+    json_t *rows =
+        hello ? ctl_list(&l->ctl, "portfolio", json_incref(l->filter), &code) : NULL;
+    if (rows) {
+        json_t *groups = make_groups(rows);
+        code = write_groups(l, groups, json_string_value(json_object_get(hello, "stamp")), to);
+        json_decref(groups);
+    }
+    json_decref(rows);
+    json_decref(hello);
+    return code;
+}
