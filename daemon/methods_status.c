@@ -181,9 +181,18 @@ const char *status_tuning(const struct daemon *d)
     return d->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
 }
 
+static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
+{
+    wire_put_str(b, "portfolio");
+    wire_put_map(b, 3);
+    wire_put_kv_int(b, "shapes", (int64_t)l->now.n_shapes);
+    wire_put_kv_int(b, "configs", (int64_t)l->now.n_members);
+    wire_put_kv_real(b, "bound_percent", l->bound_percent);
+}
+
 static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
 {
-    wire_put_map(b, 22);
+    wire_put_map(b, 23);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
@@ -205,6 +214,7 @@ static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger
     put_job(b, d->scheduler.running);
     put_store(b, store);
     put_cache(b, d, store);
+    put_portfolio(b, &d->shortlist);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
     wire_put_kv_str(b, "tuning", status_tuning(d));
 }

@@ -86,18 +86,19 @@ def test_it_answers_between_near_and_default(daemon):
 
 def test_members_are_checked_for_the_asked_problem(daemon):
     d = daemon(f"replay:{DATA / 'synthetic-hopper.jsonl'}")
-    problem = gemm(m=1024, n=512, k=512)
+    problem = gemm("dW", m=1024, n=512, k=512)
     with d.connect() as c:
-        c.call("tune", problem=problem, restrict={"use_tma_load_x": True}, budget=8)
         c.call("tune", problem=problem, budget=8)
-        member = c.list("portfolio")[0]["config"]
-        assert member["use_tma_load_x"], "which cannot gather rows"
-        assert served(d, {**problem, "permute_y": True})["config"] == member
-        asked = {**problem, "permute_x": True}
-        answer = c.call("get", problem=asked, wait="cached")
-        assert answer["tier"] == "default" and answer["config"] != member
-        assert not c.call("check", problem=asked, config=member)["valid"]
-        assert c.call("check", problem=asked, config=answer["config"])["valid"]
+        members = [r["config"] for r in c.list("portfolio", mode="dW")]
+        eventually(lambda: c.call("status")["portfolio"]["shapes"] == 1)
+        for flags in ({"permute_x": True}, {"permute_y": True}, {"accumulate": True}):
+            asked = {**problem, **flags}
+            valid = [m for m in members if c.call("check", problem=asked, config=m)["valid"]]
+            answer = c.call("get", problem=asked, wait="cached")
+            assert answer["tier"] == ("portfolio" if valid else "default"), flags
+            assert c.call("check", problem=asked, config=answer["config"])["valid"]
+        assert answer["tier"] == "default" and "target=portable" in answer["stamp"], \
+            "sums into the output are other kernels', and the members are of the device's own"
 
 
 
