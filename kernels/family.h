@@ -286,6 +286,7 @@ struct space {
     struct space_setup setup;
     bool keep, ended, all; /* `all`: whatever the target's worth() says */
     struct space_point at, last; /* the next point; the last legal one */
+    uint32_t fixed;              /* leading params that are not walked over (space_parts.c) */
     struct record config;        /* of `at` */
     uint32_t room, in_variant;
 };
@@ -295,6 +296,9 @@ int space_build(struct space *s, const struct family_target *t, const struct pro
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err);
+/* The same on several threads, point for point (kernels/space_parts.c); `allow` is called by all. */
+int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
+                   struct error *err);
 /* The same in parts, for who must not be away for long: a space may have hundreds of thousands of
  * points, of a microsecond each. Without `keep` they are counted only. */
 int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err);

@@ -93,7 +93,7 @@ static int set_value(const struct space *s, uint32_t param, uint32_t at, struct 
 /* The next point, or false after the last. Only what changed is set in `config`. */
 static bool step(struct space *s)
 {
-    for (uint32_t i = s->n_params; i-- > 0;) {
+    for (uint32_t i = s->n_params; i-- > s->fixed;) {
         bool carry = ++s->at.at[i] == s->params[i].n;
         if (carry) {
             s->at.at[i] = 0;
@@ -195,7 +195,7 @@ int space_more(struct space *s, uint32_t n, struct error *err)
             return r;
         }
         s->ended = !step(s);
-        if (s->ended && s->n == 0 && s->unworthy > 0) {
+        if (s->ended && s->n == 0 && s->unworthy > 0 && !s->fixed) {
             begin_again(s);
         }
     }

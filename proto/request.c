@@ -127,8 +127,6 @@ static int check_query(struct request *r, struct error *err)
     if (done < 0) {
         return done;
     }
-    q->iters = q->iters ? q->iters : 20;
-    q->warmup = q->warmup ? q->warmup : 3;
     return 0;
 }
 

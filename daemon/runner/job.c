@@ -366,7 +366,8 @@ static int begin(struct job *j, struct error *err)
                                .device = r->device,
                                .order = o,
                                .workload = &j->workload,
-                               .compiler = r->compiler->ops->version(r->compiler)};
+                               .compiler = r->compiler->ops->version(r->compiler),
+                               .threads = r->threads};
     status = plan_init(&j->plan, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);

@@ -3,8 +3,9 @@
  * One candidate on the device, from image to trial:
  *
  *   load     the image, once
- *   look     warm-up, then two samples; the first one above 1.25 x best, or both above 1.1 x best, end
- *            it: `aborted`. Single launches scatter by a per cent or two
+ *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.06 x best, end it:
+ *            `aborted`. Single launches scatter by a per cent or two. A launch of half a
+ *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
  *   samples  more single launches: 8 ms of them in all, at most 20; or --iters of them, fewer when a
  *            launch takes long: about a second's. Never fewer than five
@@ -26,15 +27,14 @@
 #include "daemon/runner/stats.h"
 
 enum {
-    LOOK_SAMPLES = 2,
     SAMPLES_MIN = 5,
     LOAD_LIMIT_MS = 20000,
     STEP_LIMIT_MS = 10000,
     STEP_LIMIT_MAX_MS = 600000
 };
 static const double SAMPLING_US = 8e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
-static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.1;
-static const double GAP_LEAST_MS = 0.5, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3;
+static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.06;
+static const double GAP_LEAST_MS = 0.5, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500;
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
@@ -196,20 +196,27 @@ static uint32_t sample_count(const struct job *j, double us)
     return (uint32_t)fmin(n, SAMPLES_MAX);
 }
 
-static uint32_t warmup_count(const struct job *j)
+static uint32_t warmup_count(const struct job *j, double expected_us)
 {
     int64_t warmup = j->order->request.query.warmup;
-    return (uint32_t)(warmup > 0 ? warmup : WARMUP_DEFAULT);
+    return (uint32_t)(warmup > 0 ? warmup : expected_us >= WARM_US ? 0 : WARMUP_DEFAULT);
 }
 
-static bool is_slow(const double samples[], uint32_t n, double best_us)
+/* One sample, or two where the first does not settle it. */
+static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
+                double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
 {
-    double least = INFINITY;
-    for (uint32_t i = 0; i < n; i++) {
-        least = fmin(least, samples[i]);
+    struct timing one = {.warmup = warmup_count(j, c->predicted_us),
+                         .samples = 1,
+                         .gap_ms = measure_gap_ms(j, c->predicted_us)};
+    int r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
+    *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
+    if (r == 0 && *slow && samples[0] <= HOPELESS * best_us) {
+        one.warmup = 0;
+        r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
+        *slow = r == 0 && samples[1] > BEHIND * best_us;
     }
-    return best_us > 0 && n > 0 &&
-           (samples[0] > HOPELESS * best_us || least > BEHIND * best_us);
+    return r;
 }
 
 static void abort_slow(struct trial *t, const struct job *j, const double samples[], uint32_t n,
@@ -228,17 +235,13 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
 {
     double samples[SAMPLES_MAX];
     uint32_t n = 0;
-    struct timing look = {.warmup = warmup_count(j),
-                          .samples = LOOK_SAMPLES,
-                          .gap_ms = measure_gap_ms(j, c->predicted_us),
-                          .stop_after_us = HOPELESS * best_us};
-    int r = measure_time(j, c, k, &look, c->predicted_us, samples, &n, t, err);
-    if (r) {
+    bool slow;
+    int r = look(j, c, k, best_us, samples, &n, &slow, t, err);
+    if (r || slow) {
+        if (r == 0) {
+            abort_slow(t, j, samples, n, best_us);
+        }
         return r;
-    }
-    if (is_slow(samples, n, best_us)) {
-        abort_slow(t, j, samples, n, best_us);
-        return 0;
     }
     double seen_us = stats_median(samples, n);
     r = measure_verify(j, c, k, t, err);

@@ -203,8 +203,12 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     if (strcmp(q->query.strategy, "given") == 0) {
         return 0;
     }
-    int r = space_build(&p->space, setup->target, &q->problem, &setup->device->info,
-                        q->n_restrict ? allow : NULL, q, err);
+    const struct space_setup space = {.target = setup->target,
+                                      .problem = &q->problem,
+                                      .info = &setup->device->info,
+                                      .allow = q->n_restrict ? allow : NULL,
+                                      .ctx = q};
+    int r = space_build_on(setup->threads, &p->space, &space, err);
     if (r) {
         return r;
     }

@@ -18,6 +18,7 @@ struct plan_setup { /* all borrowed until plan_deinit */
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
     const char *compiler; /* version, for variant hashes */
+    unsigned threads;     /* to build the space on */
 };
 
 struct plan {

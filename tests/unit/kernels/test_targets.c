@@ -160,6 +160,48 @@ static void test_forced(void **state)
     assert_fails(forced(plain, &old, "portable", &t, err), ERROR_NO_CONFIG, "has no kernels for");
 }
 
+/* ---- a space on several threads -------------------------------------------------------------- */
+
+static void same_space(const struct space *a, const struct space *b)
+{
+    assert_int_equal(a->n, b->n);
+    assert_memory_equal(a->points, b->points, a->n * sizeof(*a->points));
+    assert_int_equal(a->raw, b->raw);
+    assert_int_equal(a->unworthy, b->unworthy);
+    assert_int_equal(a->variants, b->variants);
+    assert_int_equal(a->settings, b->settings);
+    assert_int_equal(a->n_rules, b->n_rules);
+    for (uint32_t i = 0; i < a->n_rules; i++) {
+        assert_string_equal(a->rules[i].rule, b->rules[i].rule);
+        assert_string_equal(a->rules[i].text, b->rules[i].text);
+        assert_int_equal(a->rules[i].dropped, b->rules[i].dropped);
+    }
+}
+
+static bool only_unworthy(const void *ctx, const struct record *config)
+{
+    (void)ctx;
+    return record_int(config, "BLOCK_SIZE_M", 0) == 192;
+}
+
+static void test_space_on_threads(void **state)
+{
+    (void)state;
+    const struct family_target *const both[] = {&grouped_gemm_hopper, &grouped_gemm_cuda};
+    for (size_t i = 0; i < 4; i++) {
+        struct problem p;
+        struct space alone, together;
+        problem_of(&p, problems[i / 2 ? 4 : 1].problem);
+        struct space_setup setup = {.target = both[i % 2], .problem = &p, .info = &hopper};
+        setup.allow = i / 2 ? only_unworthy : NULL;
+        assert_ok(space_build(&alone, setup.target, &p, &hopper, setup.allow, NULL, err));
+        assert_ok(space_build_on(5, &together, &setup, err));
+        same_space(&alone, &together);
+        space_deinit(&alone);
+        space_deinit(&together);
+    }
+}
+
 /* ---- whose a config is ---------------------------------------------------------------------- */
 
 static void test_configs_of_one_target(void **state)
@@ -244,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_who_takes_can),
         cmocka_unit_test(test_the_portable_default),
         cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_space_on_threads),
         cmocka_unit_test(test_configs_of_one_target),
         cmocka_unit_test(test_nobodys_config),
         cmocka_unit_test(test_stamps_name_theirs),

@@ -63,8 +63,8 @@ static void test_defaults(void **state)
     assert_int_equal(q->deadline_ms, 0);
     assert_int_equal(q->budget, 0);
     assert_int_equal(q->budget_ms, 0);
-    assert_int_equal(q->iters, 20);
-    assert_int_equal(q->warmup, 3);
+    assert_int_equal(q->iters, 0);
+    assert_int_equal(q->warmup, 0);
     assert_true(q->atol == 1e-2 && q->rtol == 1e-2);
     assert_false(q->progress || q->again);
     assert_false(request_is_restricted(&fixture.r));
@@ -95,7 +95,7 @@ static void test_given(void **state)
     ACCEPTS(
         unpack("\"atol\":null,\"iters\":null,\"wait\":null,\"restrict\":null,\"configs\":null"));
     assert_true(q->atol == 1e-2);
-    assert_int_equal(q->iters, 20);
+    assert_int_equal(q->iters, 0);
     assert_string_equal(q->wait, "tuned");
 }
 
