@@ -154,7 +154,8 @@ struct family_target {
     int (*check)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
     /* Whether a legal config belongs into the space: 0; or 1 and *why: what it cannot win against. A
-     * rule of the space alone: a config that somebody asks for needs check() only. NULL: all do. */
+     * rule of the space alone: a config that somebody asks for needs check() only. Looks at no run-time
+     * parameter. NULL: all do. */
     int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
     /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */

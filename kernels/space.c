@@ -7,7 +7,7 @@
  * then stand together, and can be counted without remembering them.
  *
  * check() is asked for every point, but for the settings of a variant of which the first is not
- * legal. It is pure arithmetic, about a microsecond: cheaper than being cleverer about which rules
+ * legal or not worth a place. It is pure arithmetic, about a microsecond: cheaper than being cleverer about which rules
  * concern which tunables. But spaces have up to some hundred thousand points, so who must not be
  * away for so long takes it in parts (space_more).
  */
@@ -136,8 +136,8 @@ int space_begin(struct space *s, const struct space_setup *setup, bool keep, str
     return 0;
 }
 
-/* The first setting of a variant is not legal, so none is (struct param): goes to its last one.
- * Returns how many there are; 1: we are at none's first. */
+/* The first setting of a variant is not legal, so none is (struct param), or the variant is not worth a
+ * place: goes to its last one. Returns how many there are; 1: we are at none's first. */
 static uint64_t pass_variant(struct space *s)
 {
     uint64_t points = 1;
@@ -154,6 +154,15 @@ static uint64_t pass_variant(struct space *s)
     return points;
 }
 
+/* The point, and with a variant's first setting all others: neither rule is about settings then. */
+static void drop(struct space *s, const struct rejection *why, bool legal)
+{
+    const uint64_t points = s->setup.allow ? 1 : pass_variant(s);
+    s->raw += points - 1;
+    s->unworthy += legal ? points : 0;
+    count_rule(s, why->rule, why->text, legal, points);
+}
+
 static int look(struct space *s, struct error *err)
 {
     const struct space_setup *u = &s->setup;
@@ -162,13 +171,10 @@ static int look(struct space *s, struct error *err)
     if (u->allow && !u->allow(u->ctx, &s->config)) {
         count_rule(s, "restricted", "the restriction excludes it", false, 1);
     } else if (u->target->check(u->problem, &s->config, u->info, &why)) {
-        uint64_t points = u->allow ? 1 : pass_variant(s);
-        s->raw += points - 1;
-        count_rule(s, why.rule, why.text, false, points);
+        drop(s, &why, false);
     } else if (!s->all && u->target->worth &&
                u->target->worth(u->problem, &s->config, u->info, &why)) {
-        s->unworthy++;
-        count_rule(s, why.rule, why.text, true, 1);
+        drop(s, &why, true);
     } else {
         return add_point(s, err);
     }

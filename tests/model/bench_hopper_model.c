@@ -58,14 +58,15 @@ static bool bench(const char *text)
     struct problem p;
     struct space s;
     struct error err = ERROR_NULL;
+    const double began = now_ms();
     if (problem_parse(&p, text, &err) ||
         space_build(&s, &grouped_gemm_hopper, &p, &measured_h200, NULL, NULL, &err)) {
         fprintf(stderr, "%s: %s\n", text, err.text);
         return false;
     }
-    const double choose = choose_ms(&p), rank = rank_ms(&s, &p);
-    printf("%s: facts %.1f us, choose %.3f ms, %u points ranked in %.2f ms\n", text,
-           facts_ms(&p) * 1e3, choose, s.n, rank);
+    const double build = now_ms() - began, choose = choose_ms(&p), rank = rank_ms(&s, &p);
+    printf("%s: facts %.1f us, choose %.3f ms, %u points of %llu in %.1f ms, ranked in %.2f ms\n",
+           text, facts_ms(&p) * 1e3, choose, s.n, (unsigned long long)s.raw, build, rank);
     space_deinit(&s);
     return choose < CHOOSE_MS_MOST && rank < RANK_MS_MOST;
 }
