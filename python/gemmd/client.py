@@ -14,9 +14,10 @@ from ctypes import byref, c_int, c_int64, c_size_t, c_void_p, sizeof
 from gemmd import ffi
 from gemmd.errors import GemmdError, make_error
 from gemmd.kernel import Kernel
-from gemmd.results import Answer, Problem, Progress, Rows, read_config, write_config
+from gemmd.results import Acquired, Answer, Problem, Progress, Rows, read_config, write_config
 
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
+_OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 _clients = weakref.WeakSet()
 
 
@@ -252,6 +253,45 @@ class Client:
             code = self.library.dll.gemmd_put(handle, byref(problem),
                                               to_bytes(write_config(config)), time_us, byref(err))
         self.library.check("put", code, err)
+
+    # ---- kernels of one's own
+
+    def acquire(self, problem, configs=None, deadline_ms=0, lease_ms=0, now=False):
+        """The answer of a "custom:" problem, or the right to find it, as Acquired. One connection
+        holds a key at a time; others wait (deadline_ms 0: as long as it takes; now: not at all). Two
+        threads of one Client are one holder.
+
+        configs: what the caller chooses among (dicts or text). A hit is then the fastest of these.
+        lease_ms: without a record() the lease ends after that (60000).
+        Raises GemmdError "no_config" when all configs are known to fail.
+        """
+        options = ffi.Acquire(size=sizeof(ffi.Acquire), configs_json=to_json(configs),
+                              deadline_ms=deadline_ms, lease_ms=lease_ms, now=now)
+        problem, answer = make_problem(problem), ffi.Answer(size=sizeof(ffi.Answer))
+        outcome, known, err = c_int(), c_void_p(), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_acquire(handle, byref(problem), byref(options),
+                                                  byref(outcome), byref(answer), byref(known),
+                                                  byref(err))
+        known = _from_json(self.library.take("acquire", code, known, err) or b"[]")
+        return Acquired(_OUTCOMES[outcome.value], read_answer(answer) if answer.tier else None,
+                        known)
+
+    def record(self, problem, trials):
+        """What was measured of a key: dicts of config, and time_us, or status and reason. Renews the
+        lease."""
+        problem, err = make_problem(problem), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_record(handle, byref(problem), to_json(trials),
+                                                 byref(err))
+        self.library.check("record", code, err)
+
+    def release(self, problem):
+        """Gives a lease up without an answer; put() ends it with one."""
+        problem, err = make_problem(problem), ffi.Error()
+        with self._use() as handle:
+            code = self.library.dll.gemmd_release(handle, byref(problem), byref(err))
+        self.library.check("release", code, err)
 
     # ---- everything else
 

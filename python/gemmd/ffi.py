@@ -18,11 +18,13 @@ BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
 WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
 FALLBACK, NO_TABLE, AGAIN, OFFLINE = 1, 2, 4, 8
 ACCUMULATE = 1
+HIT, LEASE, HELD = 0, 1, 2
 CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_INT32": INT32,
              "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
              "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
              "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
-             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE}
+             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE,
+             "GEMMD_HIT": HIT, "GEMMD_LEASE": LEASE, "GEMMD_HELD": HELD}
 
 
 class Error(Structure):
@@ -77,6 +79,12 @@ class Answer(Structure):
                 ("note", c_char * 160), ("target", c_char * 16), ("stamp", c_char * 160)]
 
 
+class Acquire(Structure):
+    c_name = "gemmd_acquire"
+    _fields_ = [("size", c_size_t), ("configs_json", c_char_p), ("deadline_ms", c_int),
+                ("lease_ms", c_int), ("now", c_bool)]
+
+
 class Args(Structure):
     """struct gemmd_grouped_gemm_args; pointers are None or numbers."""
     c_name = "gemmd_grouped_gemm_args"
@@ -93,7 +101,7 @@ class Args(Structure):
         super().__init__(size=sizeof(Args), **fields)
 
 
-STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Args]
+STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Acquire, Args]
 
 
 def layout():
@@ -133,6 +141,10 @@ _FUNCTIONS = {
     "gemmd_tune": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
                            POINTER(Error)]),
     "gemmd_put": (c_int, [c_void_p, POINTER(Problem), c_char_p, c_double, POINTER(Error)]),
+    "gemmd_acquire": (c_int, [c_void_p, POINTER(Problem), POINTER(Acquire), POINTER(c_int),
+                              POINTER(Answer), POINTER(c_void_p), POINTER(Error)]),
+    "gemmd_record": (c_int, [c_void_p, POINTER(Problem), c_char_p, POINTER(Error)]),
+    "gemmd_release": (c_int, [c_void_p, POINTER(Problem), POINTER(Error)]),
     "gemmd_space": (c_int, [c_char_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
                             POINTER(Error)]),
     "gemmd_call": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(c_void_p), ON_PROGRESS,

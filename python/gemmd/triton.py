@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""triton.autotune whose results all ranks share, and which outlive the job.
+
+    @gemmd.triton.autotune(configs=[...], key=["M", "N"])
+    @triton.jit
+    def kernel(...)
+
+The arguments are triton.autotune's own, and the benchmark is Triton's. For each new tuning key one
+process of all that ask holds a lease and times the configs that are not known yet; the others wait and
+get its winner. What is kept is one row per config (failures, with their reason, too), so a config
+more is one timing more. A row is of: the kernel's name and source (with what it calls), Triton's
+version and backend, the device class, the key's arguments and all dtypes; private to its user until
+the daemon's owner promotes it. Without a daemon Triton tunes by itself, with one warning.
+"""
+import contextlib
+import hashlib
+import inspect
+import threading
+import warnings
+
+import triton
+
+from gemmd.client import Client
+from gemmd.errors import GemmdError
+from gemmd.results import read_config, write_config
+
+REASON_BYTES = 300
+_lock = threading.RLock()  # threads of one process are one holder
+_clients = {}
+_warned = False
+
+
+def _client(socket):
+    if socket not in _clients:
+        _clients[socket] = Client(socket=socket, lazy=True)
+    return _clients[socket]
+
+
+def _warn(error):
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(f"gemmd: {error}; Triton tunes by itself (this is said once)", RuntimeWarning,
+                      stacklevel=2)
+
+
+# ---- what makes a result valid -------------------------------------------------------------------
+
+def quoted(text):
+    """A value of a problem's text form."""
+    safe = "".join(c if c.isprintable() and c.isascii() and c not in '"\\' else
+                   "".join(f"\\x{b:02x}" for b in c.encode()) for c in str(text))
+    return f'"{safe}"'
+
+
+def source_hash(fn):
+    """Of a kernel and the functions it calls; of an interpreted one its own text."""
+    while fn is not None and not hasattr(fn, "cache_key") and not inspect.isfunction(fn):
+        fn = fn.fn
+    text = fn.cache_key if hasattr(fn, "cache_key") else inspect.getsource(fn)
+    return hashlib.sha256(str(text).encode()).hexdigest()[:32]
+
+
+def backend():
+    """"cuda:90", or "interpreter" where there is no GPU driver."""
+    try:
+        target = triton.runtime.driver.active.get_current_target()
+    except Exception:  # what a missing driver raises differs by version
+        return "interpreter"
+    return f"{target.backend}:{target.arch}"
+
+
+def problem_of(tuner, key, kwargs):
+    """The custom problem of one tuning key, as text. `key`: Triton's own tuple, the values of the key
+    arguments and then the dtypes."""
+    args = {name: v for name, v in {**tuner.nargs, **kwargs}.items() if name in tuner.arg_names}
+    names = [name for name in tuner.keys if name in args]
+    names += [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
+    arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
+    fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),
+              "triton": triton.__version__, "backend": backend(), "arguments": arguments}
+    return "custom:triton " + " ".join(f"{name}={quoted(v)}" for name, v in fields.items())
+
+
+def name_of(config):
+    """A config as gemmd keeps it: its keywords, warps, stages; what is no scalar as text."""
+    plain = {name: v if isinstance(v, (bool, int, float)) else "".join(str(v).split())
+             for name, v in config.all_kwargs().items()}
+    return read_config(write_config(plain))
+
+
+def find(configs, name):
+    return next((c for c in configs if name_of(c) == name), None)
+
+
+# ---- timing --------------------------------------------------------------------------------------
+
+def status_of(error):
+    """A record's status: what will fail again, or else what may not."""
+    return {"OutOfResources": "resource", "CompileTimeAssertionFailure": "compile",
+            "CompilationError": "compile", "PTXASError": "compile"}.get(type(error).__name__,
+                                                                       "crashed")
+
+
+class Timer:
+    """Triton's benchmark, with the reason of what it only calls infinitely slow."""
+
+    def __init__(self, tuner, args, kwargs):
+        self.tuner, self.args, self.kwargs, self.failure = tuner, args, kwargs, None
+        self.bench = tuner.do_bench
+
+    def do_bench(self, call, **options):
+        try:
+            return self.bench(call, **options)
+        except Exception as e:
+            self.failure = e
+            raise
+
+    def trial(self, config):
+        """A record of docs/protocol.md, and the error that nobody has dealt with, or None."""
+        self.failure, name = None, name_of(config)
+        self.tuner.do_bench = self.do_bench
+        try:
+            times = self.tuner._bench(*self.args, config=config, **self.kwargs)
+        except Exception as e:
+            return failed(name, e), None if status_of(e) == "compile" else e
+        finally:
+            self.tuner.do_bench = self.bench
+        if self.failure is not None:
+            return failed(name, self.failure), None
+        ms = times[0] if isinstance(times, (list, tuple)) else times
+        return {"config": name, "time_us": float(ms) * 1e3}, None
+
+    def clean_up(self, config):
+        """Arguments that a timing changed are reset, as Triton does after tuning."""
+        full = {**self.tuner.nargs, **self.kwargs, **config.all_kwargs()}
+        self.tuner.pre_hook(full, reset_only=True)
+
+
+def failed(name, error):
+    reason = f"{type(error).__name__}: {error}".encode()[:REASON_BYTES].decode(errors="ignore")
+    return {"config": name, "status": status_of(error), "reason": reason}
+
+
+def measure(client, problem, configs, known, timer):
+    """Times what is not known, and puts the fastest: a config, or None when all fail."""
+    times = {}
+    for row in known:
+        if row["status"] == "ok":
+            times[write_config(row["config"])] = row["time_us"]
+    seen = [row["config"] for row in known]
+    for config in configs:
+        name = name_of(config)
+        if name in seen:
+            continue
+        seen.append(name)
+        trial, error = timer.trial(config)
+        client.record(problem, [trial])
+        if error is not None:
+            raise error
+        if "time_us" in trial:
+            times[write_config(name)] = trial["time_us"]
+    if not times:
+        client.release(problem)
+        return None
+    best = min(times, key=times.get)
+    client.put(problem, best, times[best])
+    return find(configs, read_config(best))
+
+
+def decide(client, problem, configs, timer, deadline_ms):
+    """The config for a problem; None: Triton is to tune by itself."""
+    asked = client.acquire(problem, [name_of(c) for c in configs], deadline_ms=deadline_ms)
+    if asked.outcome == "hit":
+        return find(configs, asked.answer.config)
+    if asked.outcome == "held":  # the deadline passed
+        return find(configs, asked.answer.config) if asked.answer else configs[0]
+    try:
+        config = measure(client, problem, configs, asked.known, timer)
+    except BaseException:
+        with contextlib.suppress(GemmdError):
+            client.release(problem)
+        raise
+    if config is not None:
+        timer.clean_up(config)
+    return config
+
+
+# ---- the decorator -------------------------------------------------------------------------------
+
+class SharedCache(dict):
+    """The autotuner's own {key: config}, which asks gemmd for what it lacks."""
+
+    def __init__(self, tuner, socket, deadline_ms):
+        super().__init__()
+        self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
+        self.call = threading.local()
+
+    def __contains__(self, key):
+        return dict.__contains__(self, key) or self._ask(key)
+
+    def _ask(self, key):
+        tuner, args, kwargs = self.tuner, self.call.args, self.call.kwargs
+        try:
+            configs = tuner.prune_configs(kwargs)
+            config = decide(_client(self.socket), problem_of(tuner, key, kwargs), configs,
+                            Timer(tuner, args, kwargs), self.deadline_ms)
+        except GemmdError as e:
+            if e.name != "no_config":  # else all fail, and Triton says so in its own words
+                _warn(e)
+            return False
+        if config is not None:
+            self[key] = config
+        return config is not None
+
+
+def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
+    """triton.autotune(configs, key, ...), shared through gemmd.
+
+    gemmd_socket: of the daemon; else found as by gemmd.Client. deadline_ms: how long to wait for
+    another process that is tuning (0: as long as it is alive); past it, the best so far or the first
+    config is taken for this process.
+    """
+    def decorate(fn):
+        tuner = triton.autotune(configs, key, *more, **options)(fn)
+        tuner.cache = SharedCache(tuner, gemmd_socket, deadline_ms)
+        run = tuner.run
+
+        def shared_run(*args, **kwargs):
+            with _lock:  # nargs and the call are the tuner's while it decides
+                tuner.cache.call.args, tuner.cache.call.kwargs = args, kwargs
+                return run(*args, **kwargs)
+
+        tuner.run = shared_run
+        return tuner
+
+    return decorate

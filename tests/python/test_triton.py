@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.triton.autotune in Triton's interpreter: many processes, one tuning; a config more is one
+timing more; failures are kept; without a daemon Triton tunes alone. Skipped without Triton."""
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("triton", reason="Triton is not installed for this Python")
+pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+
+from conftest import environment  # noqa: E402
+
+JOB = pathlib.Path(__file__).parent / "triton_job.py"
+
+
+def start(socket, blocks, n=64):
+    return subprocess.Popen([sys.executable, "-W", "always", JOB, blocks, str(n)],
+                            env=environment(GEMMD_SOCKET=socket, TRITON_INTERPRET="1"),
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True)
+
+
+def run_together(jobs):
+    """What each printed, and its stderr."""
+    for job in jobs:
+        assert job.stdout.readline() == "ready\n", job.communicate()[1]
+    for job in jobs:
+        job.stdin.write("go\n")
+        job.stdin.flush()
+    out = []
+    for job in jobs:
+        text, said = job.communicate()
+        assert job.returncode == 0, said
+        out.append((json.loads(text.splitlines()[-1]), said))
+    return out
+
+
+def run(socket, blocks, n=64):
+    return run_together([start(socket, blocks, n)])[0][0]
+
+
+def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
+    ranks = [r for r, _ in run_together([start(cpu.socket, "4,16,8") for _ in range(3)])]
+    assert all(r["right"] and r["best"] == 16 for r in ranks)
+    assert sorted(len(r["timed"]) for r in ranks) == [0, 0, 3]
+    cpu.stop()
+    cpu.start()
+    again = run(cpu.socket, "4,16,8")
+    assert again == {"timed": [], "best": 16, "right": True}
+    rows = cpu.call("list", what="best", filter={})["rows"]
+    assert len(rows) == 1 and "add_one" in json.dumps(rows[0]) and "n=64" in json.dumps(rows[0])
+
+
+def test_only_what_is_new_is_timed(cpu):
+    assert run(cpu.socket, "4,8")["timed"] == [4, 8]
+    assert run(cpu.socket, "4,8,16") == {"timed": [16], "best": 16, "right": True}
+    assert run(cpu.socket, "4") == {"timed": [], "best": 4, "right": True}  # one: nothing to choose
+    assert run(cpu.socket, "8,4") == {"timed": [], "best": 8, "right": True}  # the winner is gone
+    assert run(cpu.socket, "4,8", n=32)["timed"] == [4, 8]  # another key
+
+
+def test_failures_are_recorded_with_their_reason(cpu):
+    first = run(cpu.socket, "2,4,8")
+    assert first["best"] == 8 and first["timed"] == [2, 4, 8]
+    assert run(cpu.socket, "2,4,8")["timed"] == []
+    failures = [t for t in cpu.call("list", what="trials", filter={})["rows"]
+                if t["status"] != "ok"]
+    assert [t["status"] for t in failures] == ["resource"]
+    assert "shared memory" in json.dumps(failures[0])
+
+
+def test_without_a_daemon_triton_tunes_by_itself(tmp_path):
+    (result, said), = run_together([start(tmp_path / "nobody.sock", "4,16")])
+    assert result == {"timed": [4, 16], "best": 16, "right": True}
+    assert said.count("RuntimeWarning") == 1 and "Triton tunes by itself" in said
+
+
+def test_a_holder_that_dies_leaves_what_it_timed(cpu):
+    holder = start(cpu.socket, ",".join(["4"] + [str(2 ** i) for i in range(3, 9)]))
+    assert holder.stdout.readline() == "ready\n"
+    holder.stdin.write("go\n")
+    holder.stdin.flush()
+    while not cpu.call("list", what="trials", filter={})["rows"]:
+        assert holder.poll() is None
+    holder.kill()
+    holder.wait()
+    blocks = ",".join(["4"] + [str(2 ** i) for i in range(3, 9)])
+    result = run(cpu.socket, blocks)
+    assert result["best"] == 256 and 0 < len(result["timed"]) < 7

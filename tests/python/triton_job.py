@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once. Arguments: sizes
+of BLOCK to choose among, then how many elements. Prints the winner and what was timed, as JSON. With
+TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so that the largest
+wins."""
+import json
+import sys
+import time
+
+import torch
+import triton
+import triton.language as tl
+
+import gemmd.triton
+
+timed = []
+
+
+def bench(call, quantiles=None, **_):
+    call()
+    timed.append(kernel_block[0])
+    time.sleep(0.02)
+    if kernel_block[0] == 2:
+        raise triton.runtime.errors.OutOfResources(300000, 232448, "shared memory")
+    return [1.0 / kernel_block[0]] * 3
+
+
+kernel_block = [0]
+
+
+def note_block(arguments, **_):
+    kernel_block[0] = arguments["BLOCK"]
+
+
+@gemmd.triton.autotune(configs=[triton.Config({"BLOCK": int(b)}, num_warps=4, pre_hook=note_block)
+                                for b in sys.argv[1].split(",")],
+                       key=["n"], reset_to_zero=["out"], do_bench=bench)
+@triton.jit
+def add_one(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(out + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
+
+
+def main():
+    n = int(sys.argv[2])
+    x, out = torch.arange(n, dtype=torch.float32), torch.zeros(n)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    print(json.dumps({"timed": timed, "best": add_one.best_config.kwargs["BLOCK"],
+                      "right": bool(torch.equal(out, x + 1))}))
+
+
+if __name__ == "__main__":
+    main()
