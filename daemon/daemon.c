@@ -174,7 +174,6 @@ static void start_serving(struct daemon *d)
 {
     struct error err = ERROR_NULL;
     struct server_limits limits;
-    malloc_trim(0); /* loading went through larger structs than what is kept */
     start_limits(d, &limits);
     int status = server_start(&d->server, d, &d->loop, d->config->group, &limits,
                               notify_listen_fd(), &err);
@@ -188,43 +187,23 @@ static void start_serving(struct daemon *d)
         printf("%s\n", d->server.path);
         fflush(stdout);
     }
-    log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s", build_id, d->device.name,
-               d->device.uuid, d->server.path, d->cache.n, d->database);
+    log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s%s", build_id, d->device.name,
+               d->device.uuid, d->server.path, d->cache.n, d->database,
+               d->loader.done ? "" : ", the rest is being loaded");
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
     watch_chores(d);
     notify_send("READY=1");
 }
 
-static void on_loaded(void *ctx, int status, const struct best *bests, size_t n,
-                      const struct error *err)
-{
-    struct daemon *d = ctx;
-    if (d->stopping) {
-        return;
-    }
-    if (status < 0) {
-        fail_start(d, err);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        daemon_learn(d, &bests[i], true);
-    }
-    if (n == 0) {
-        start_serving(d);
-    }
-}
-
 static void on_scheme(struct daemon *d, int status, const struct error *err)
 {
-    struct error local = ERROR_NULL;
     if (d->stopping) {
         return;
     }
     if (status < 0) {
         fail_start(d, err);
-    } else if (d->ledger->ops->load(d->ledger, on_loaded, d) < 0) {
-        error_set(&local, ERROR_STORE, "the database %s cannot be read", d->database);
-        fail_start(d, &local);
+    } else {
+        loader_start(&d->loader, start_serving, fail_start);
     }
 }
 
@@ -250,6 +229,7 @@ static void on_news(void *ctx, const struct ledger_news *n)
         scheduler_learned(&d->scheduler, n->key);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
+        loader_evicted(&d->loader);
     } else {
         scheduler_freed(&d->scheduler, n->key);
         leases_freed(&d->leases, n->key);
@@ -333,6 +313,7 @@ static void init_handles(struct daemon *d)
     }
     d->started_ms = uv_now(&d->loop);
     shortlist_init(&d->shortlist, d);
+    loader_init(&d->loader, d);
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
     leases_init(&d->leases, d);
@@ -349,6 +330,7 @@ static void on_server_stopped(struct daemon *d)
     uv_close((uv_handle_t *)&d->chores, NULL);
     shortlist_close(&d->shortlist);
     uv_close((uv_handle_t *)&d->watchdog, NULL);
+    loader_close(&d->loader);
 }
 
 static void on_ledger_stopped(void *ctx)

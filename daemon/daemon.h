@@ -5,6 +5,7 @@
  *   server, session   connections, messages            session.h, server.h
  *   methods           what can be asked                 methods.h
  *   cache             what is known, ready to be sent   cache.h, memo.h
+ *   loader            from the ledger to the cache      loader.h
  *   tiers             the best answer short of exact    tiers.h
  *   shortlist         the portfolio                     shortlist.h
  *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
@@ -24,6 +25,7 @@
 #include "daemon/followers.h"
 #include "daemon/leases.h"
 #include "daemon/ledger.h"
+#include "daemon/loader.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
 #include "daemon/shortlist.h"
@@ -66,6 +68,7 @@ struct daemon {
     struct cache cache;
     struct defaults defaults;
     struct shortlist shortlist;
+    struct loader loader;
     struct scheduler scheduler;
     struct supervisor supervisor;
     struct leases leases;

@@ -95,8 +95,12 @@ struct ledger_ops {
                  struct error *err);
     void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
 
-    /* All current bests, in batches: called with n > 0 some times, then once with n = 0. */
-    int (*load)(struct ledger *l, ledger_load_cb cb, void *ctx);
+    /* The next page of the current bests; n = 0: there are no more. Page by page, so that nothing else
+     * waits for all of them. `first`: from the beginning; after a repair of the file that is done
+     * without being asked for, and bests may come twice. */
+    int (*load)(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
+    /* While a load is under way: the best of a key (its id): 0, or STORE_MISS (1) and no best. */
+    int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
     int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);

@@ -75,8 +75,8 @@ void request_free(struct request *r)
     if (r->verb == &verb_history) {
         free(r->history.trials);
         free(r->history.avoid);
-    } else if (r->verb == &verb_batch) {
-        free(r->batch.bests);
+    } else if (r->verb == &verb_load) {
+        free(r->page.bests);
     } else if (r->verb == &verb_list) {
         free(r->filter);
     } else if (r->verb == &verb_status) {
@@ -161,17 +161,7 @@ void local_notice(void *local, const char *kind, const char *text)
 void answer_load(struct local *l, struct request *r)
 {
     (void)l;
-    r->cb.load(r->ctx, r->status, NULL, 0, r->err);
-}
-
-void answer_batch(struct local *l, struct request *r)
-{
-    r->cb.load(r->ctx, 0, r->batch.bests, r->batch.n, NULL);
-    uv_mutex_lock(&l->mutex);
-    l->spare[--l->ahead] = r->batch.bests; /* at most LOAD_AHEAD are about: there is room */
-    r->batch.bests = NULL;
-    uv_cond_signal(&l->more);
-    uv_mutex_unlock(&l->mutex);
+    r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
 }
 
 void answer_history(struct local *l, struct request *r)
@@ -221,11 +211,21 @@ void answer_status(struct local *l, struct request *r)
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-static int local_load(struct ledger *l, ledger_load_cb cb, void *ctx)
+static int local_load(struct ledger *l, bool first, ledger_load_cb cb, void *ctx)
 {
     struct request *r = request_new(&verb_load, ctx, NO_TEXT);
     if (r) {
         r->cb.load = cb;
+        r->argument = first;
+    }
+    return submit(local_of(l), r);
+}
+
+static int local_find(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_find, ctx, TEXTS(key));
+    if (r) {
+        r->cb.best = cb;
     }
     return submit(local_of(l), r);
 }
@@ -382,9 +382,6 @@ static void local_free(struct local *l)
     for (struct request *r; (r = queue_pop(&l->done));) {
         request_free(r);
     }
-    for (int i = 0; i < LOAD_AHEAD; i++) {
-        free(l->spare[i]);
-    }
     store_close(l->store);
     wire_doc_free(l->loop_doc);
     wire_doc_free(l->doc);
@@ -421,12 +418,11 @@ static void on_wake(uv_async_t *h)
 {
     struct local *l = h->data;
     bool ended;
-    int batches = 0;
     for (struct request *r; (r = next_done(l, &ended));) {
-        batches += r->verb == &verb_batch;
+        bool page = r->verb == &verb_load;
         r->verb->answer(l, r);
         request_free(r);
-        if (batches == LOAD_AHEAD) { /* the writer fills them as fast as we take them */
+        if (page) { /* the next one is asked for, and may be there: sockets come first */
             uv_async_send(h);
             return;
         }
@@ -621,6 +617,7 @@ const struct ledger_ops ledger_local_ops = {
     .start = local_start,
     .stop = local_stop,
     .load = local_load,
+    .find = local_find,
     .history = local_history,
     .publish = local_publish,
     .lease = local_lease,

@@ -16,8 +16,7 @@
 #include "store/store.h"
 
 enum {
-    LOAD_BATCH = 64,    /* rows of one load callback */
-    LOAD_AHEAD = 2,     /* batches that the loop has not yet taken */
+    LOAD_PAGE = 64,     /* rows of one load callback */
     GROUP_MAX = 256,    /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
@@ -62,7 +61,7 @@ struct request {
     int status;
     struct error *err;   /* owned; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument;    /* ttl_ms, max_bytes */
+    int64_t argument;    /* ttl_ms, max_bytes, first */
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
     union { /* results and large arguments; owned */
@@ -74,7 +73,7 @@ struct request {
         struct {
             struct best *bests;
             uint32_t n;
-        } batch;
+        } page;
         struct record *filter;
         struct ledger_status *counts;
     };
@@ -108,10 +107,8 @@ struct local {
 
     /* both, under the mutex */
     uv_mutex_t mutex;
-    uv_cond_t more; /* todo grew, a batch was taken, or stopping */
+    uv_cond_t more; /* todo grew, or stopping */
     struct queue todo, done;
-    uint32_t ahead;                 /* batches of a load not yet taken */
-    struct best *spare[LOAD_AHEAD]; /* owned: memory of batches that were, for the next ones */
     uint32_t trials;                /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
@@ -119,6 +116,7 @@ struct local {
 
     /* writer thread */
     struct store *store;  /* owned */
+    struct store_load *loading; /* owned; NULL: no load is under way */
     void *object;         /* owned: a row, decoded */
     struct wire_doc *doc; /* owned */
     struct unsaved *unsaved, **unsaved_last;
@@ -167,14 +165,13 @@ void ledger_modules_trim(struct local *l);
 void ledger_modules_count(struct local *l, struct ledger_status *out);
 
 /* ledger_verbs.c */
-extern const struct verb verb_load, verb_batch, verb_history, verb_publish, verb_unpin, verb_lease,
+extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_unpin, verb_lease,
     verb_unlease, verb_add_run, verb_list, verb_evict, verb_unquarantine, verb_backup, verb_status,
     verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event, verb_put_device,
     verb_end_run;
 
 /* The verbs' answers, on the loop thread (ledger_local.c). */
 void answer_load(struct local *l, struct request *r);
-void answer_batch(struct local *l, struct request *r);
 void answer_history(struct local *l, struct request *r);
 void answer_best(struct local *l, struct request *r);
 void answer_done(struct local *l, struct request *r);

@@ -308,10 +308,17 @@ static void told_status(void *ctx, const struct ledger_status *counts)
 
 /* ---- calls: of the keeper to its own home, of the others to the keeper --------------------------------- */
 
-static int shared_load(struct ledger *base, ledger_load_cb cb, void *ctx)
+/* When the home changes in between, the other one begins anew. */
+static int shared_load(struct ledger *base, bool first, ledger_load_cb cb, void *ctx)
 {
     struct ledger *l = reading(shared_of(base));
-    return l->ops->load(l, cb, ctx);
+    return l->ops->load(l, first, cb, ctx);
+}
+
+static int shared_find(struct ledger *base, const char *key, ledger_best_cb cb, void *ctx)
+{
+    struct ledger *l = reading(shared_of(base));
+    return l->ops->find(l, key, cb, ctx);
 }
 
 static int shared_history(struct ledger *base, const char *key, const char *stamp,
@@ -669,6 +676,9 @@ static void on_reloaded(void *ctx, int status, const struct best *bests, size_t 
     for (size_t i = 0; i < n && !s->stopping; i++) {
         tell(s, NEWS_BEST, bests[i].key, &bests[i], true);
     }
+    if (status == 0 && n > 0 && !s->stopping && s->reader) {
+        s->reader->ops->load(s->reader, false, on_reloaded, s);
+    }
 }
 
 static void on_followed(struct shared *s, const struct rpc_message *m)
@@ -696,7 +706,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
         send_one(s, LIST_OF(node, struct outgoing, link));
     }
     if (s->ready) {
-        s->reader->ops->load(s->reader, on_reloaded, s);
+        s->reader->ops->load(s->reader, true, on_reloaded, s);
         tell(s, NEWS_FREED, "", NULL, false);
     }
     say_ready(s, 0, &err);
@@ -851,6 +861,7 @@ const struct ledger_ops ledger_shared_ops = {
     .start = shared_start,
     .stop = shared_stop,
     .load = shared_load,
+    .find = shared_find,
     .history = shared_history,
     .publish = shared_publish,
     .lease = shared_lease,

@@ -141,109 +141,34 @@ static void settle_evidence(struct local *l, struct request *r)
 /* ---- verbs that read
  * ------------------------------------------------------------------------------ */
 
-struct loading {
-    struct local *l;
-    struct request *load, *batch;
-    struct error *err;
-    int status;
-};
-
-/* As it is, less the unused parts of its records. */
-static void copy_best(struct best *to, const struct best *from)
-{
-    for (size_t i = 0; i < best_schema.n; i++) {
-        const struct schema_field *f = &best_schema.fields[i];
-        char *at = (char *)to + f->offset;
-        const char *source = (const char *)from + f->offset;
-        if (f->kind == SCHEMA_RECORD) {
-            record_copy((struct record *)at, (const struct record *)source);
-        } else {
-            memcpy(at, source, f->size);
-        }
-    }
-}
-
-static void batch_send(struct loading *x)
-{
-    struct local *l = x->l;
-    local_respond(l, x->batch);
-    x->batch = NULL;
-}
-
-/* Waits until the loop has taken enough of those before. */
-static bool batch_begin(struct loading *x)
-{
-    struct local *l = x->l;
-    struct best *bests = NULL;
-    uv_mutex_lock(&l->mutex);
-    while (l->ahead >= LOAD_AHEAD) { /* the loop takes them also while stopping */
-        uv_cond_wait(&l->more, &l->mutex);
-    }
-    bool stopping = l->stopping;
-    if (!stopping) {
-        bests = l->spare[l->ahead];
-        l->spare[l->ahead++] = NULL;
-    }
-    uv_mutex_unlock(&l->mutex);
-    if (stopping) {
-        x->status = error_set(x->err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
-        return false;
-    }
-    x->batch = calloc(1, sizeof(*x->batch));
-    bests = bests ? bests : malloc(LOAD_BATCH * sizeof(*bests));
-    if (!x->batch || !bests) {
-        uv_mutex_lock(&l->mutex);
-        l->spare[--l->ahead] = bests;
-        uv_mutex_unlock(&l->mutex);
-        free(x->batch);
-        x->batch = NULL;
-        x->status = error_set(x->err, ERROR_NO_MEMORY, "no memory to load the database");
-        return false;
-    }
-    x->batch->verb = &verb_batch;
-    x->batch->cb = x->load->cb;
-    x->batch->ctx = x->load->ctx;
-    x->batch->batch.bests = bests;
-    return true;
-}
-
-static int load_row(void *ctx, const struct best *best)
-{
-    struct loading *x = ctx;
-    if (!x->batch && !batch_begin(x)) {
-        return 1;
-    }
-    copy_best(&x->batch->batch.bests[x->batch->batch.n++], best);
-    if (x->batch->batch.n == LOAD_BATCH) {
-        batch_send(x);
-    }
-    return x->status;
-}
-
+/* After a fault, which may lead to a repair, the next page is the first one again. */
 static int work_load(struct local *l, struct request *r, struct error *err)
 {
-    struct loading x = {.l = l, .load = r, .err = err};
-    int status = store_each_best(l->store, load_row, &x, err);
-    if (x.batch) {
-        batch_send(&x);
+    r->page.bests = r->page.bests ? r->page.bests : malloc(LOAD_PAGE * sizeof(*r->page.bests));
+    if (!r->page.bests) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to load the database");
     }
-    l->check_due = !l->read_only; /* its writer does */
-    return status ? status : x.status;
+    if (r->argument) {
+        l->loading = store_load_end(l->loading);
+    }
+    int status = l->loading ? 0 : store_load_begin(l->store, &l->loading, err);
+    status = status ? status
+                    : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
+    if (status < 0 || r->page.n == 0) {
+        l->loading = store_load_end(l->loading);
+        l->check_due = l->check_due || (status == 0 && !l->read_only); /* its writer does */
+    }
+    return status;
 }
 
-/* A load's memory goes with its last answer. */
-static void settle_load(struct local *l, struct request *r)
+static int work_find(struct local *l, struct request *r, struct error *err)
 {
-    (void)r;
-    uv_mutex_lock(&l->mutex);
-    while (l->ahead > 0) {
-        uv_cond_wait(&l->more, &l->mutex);
+    int status = l->loading ? store_load_find(l->loading, r->text[0], l->object, err) : STORE_MISS;
+    if (status == 0) {
+        status = encode(&r->row, &best_schema, l->object, err);
+        r->saved = true;
     }
-    for (int i = 0; i < LOAD_AHEAD; i++) {
-        free(l->spare[i]);
-        l->spare[i] = NULL;
-    }
-    uv_mutex_unlock(&l->mutex);
+    return status;
 }
 
 static int work_history(struct local *l, struct request *r, struct error *err)
@@ -290,8 +215,8 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-const struct verb verb_load = {VERB_READ, NULL, work_load, settle_load, answer_load};
-const struct verb verb_batch = {0, NULL, NULL, NULL, answer_batch};
+const struct verb verb_load = {VERB_READ, NULL, work_load, NULL, answer_load};
+const struct verb verb_find = {VERB_READ, NULL, work_find, NULL, answer_best};
 const struct verb verb_history = {VERB_READ, NULL, work_history, NULL, answer_history};
 const struct verb verb_list = {VERB_READ, NULL, work_list, NULL, answer_list};
 const struct verb verb_status = {0, NULL, work_status, NULL, answer_status};

@@ -324,6 +324,7 @@ static void end(struct local *l)
     }
     while (unsaved_drop(l, NULL)) {
     }
+    l->loading = store_load_end(l->loading);
     l->store = store_close(l->store);
     uv_mutex_lock(&l->mutex);
     l->ended = true;

@@ -18,35 +18,36 @@ struct row {
     const char *name;
     method *run;
     bool owner; /* for root and the daemon's own user */
+    bool early; /* is right, or sees to it, also while not all is loaded */
 };
 
 static const struct row rows[] = { /* the most frequent first: looked up in order */
-    {"get", method_get, false},
-    {"get_many", method_get_many, false},
-    {"tune", method_tune, false},
-    {"hello", method_hello, false},
-    {"status", method_status, false},
-    {"module", method_module, false},
-    {"cancel", method_cancel, false},
-    {"list", method_list, false},
-    {"show", method_show, false},
-    {"why", method_why, false},
-    {"put", method_put, false},
-    {"acquire", method_acquire, false},
-    {"record", method_record, false},
-    {"release", method_release, false},
-    {"check", method_check, false},
-    {"space", method_space, false},
-    {"pin", method_pin, true},
-    {"unpin", method_unpin, true},
-    {"evict", method_evict, true},
-    {"unquarantine", method_unquarantine, true},
-    {"import", method_import, true},
-    {"promote", method_promote, true},
-    {"ledger", method_ledger, true},
-    {"follow", method_follow, true},
-    {"backup", method_backup, true},
-    {"shutdown", method_shutdown, true},
+    {"get", method_get, false, true},
+    {"get_many", method_get_many, false, false},
+    {"tune", method_tune, false, true},
+    {"hello", method_hello, false, true},
+    {"status", method_status, false, true},
+    {"module", method_module, false, true},
+    {"cancel", method_cancel, false, true},
+    {"list", method_list, false, true},
+    {"show", method_show, false, false},
+    {"why", method_why, false, false},
+    {"put", method_put, false, false},
+    {"acquire", method_acquire, false, false},
+    {"record", method_record, false, false},
+    {"release", method_release, false, false},
+    {"check", method_check, false, true},
+    {"space", method_space, false, true},
+    {"pin", method_pin, true, false},
+    {"unpin", method_unpin, true, false},
+    {"evict", method_evict, true, false},
+    {"unquarantine", method_unquarantine, true, false},
+    {"import", method_import, true, false},
+    {"promote", method_promote, true, false},
+    {"ledger", method_ledger, true, true},
+    {"follow", method_follow, true, true},
+    {"backup", method_backup, true, true},
+    {"shutdown", method_shutdown, true, true},
 };
 
 void methods_put_names(struct wire_buf *b)
@@ -87,6 +88,9 @@ static int call(struct call *c, const char *name, struct error *err)
                            "%s is for root and the user that gemmd runs as; you are uid %d", name,
                            (int)c->s->uid);
     }
+    if (status == 0 && !row->early && !c->d->loader.done) {
+        return loader_park(&c->d->loader, c, NULL, err);
+    }
     return status ? status : row->run(c, err);
 }
 
@@ -110,14 +114,13 @@ static bool answer_again(struct session *s, uint32_t id, const uint8_t *tail, si
     return e != NULL;
 }
 
-void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
+static void handle(struct session *s, const uint8_t *data, size_t n, bool again)
 {
     struct daemon *d = s->server->daemon;
     struct rpc_message m = {0};
     struct error err = ERROR_NULL;
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
-    s->server->requests++;
     if (split && answer_again(s, id, data + split, n - split)) {
         return;
     }
@@ -131,6 +134,7 @@ void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
     }
     if (status == 0) {
         struct call c = {.d = d, .s = s, .id = m.id, .params = m.params,
+                         .data = data, .len = n, .again = again,
                          .tail = split ? data + split : NULL, .tail_len = n - split};
         status = call(&c, m.method, &err);
         request_deinit(&d->scratch->request);
@@ -140,6 +144,18 @@ void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
         answer_error(s, m.id, &err);
         log_debug("client pid %d: %s: %s", (int)s->pid, m.method, err.text);
     }
+}
+
+void methods_dispatch(struct session *s, const uint8_t *data, size_t n)
+{
+    s->server->requests++;
+    handle(s, data, n, false);
+}
+
+void methods_again(struct session *s, const uint8_t *data, size_t n)
+{
+    handle(s, data, n, true);
+    session_poke(s);
 }
 
 /* ---- reading params ------------------------------------------------------------------------------- */
@@ -312,10 +328,15 @@ void pending_free(struct pending *p)
     free(p);
 }
 
-void pending_drop(struct pending *p)
+void pending_end(struct pending *p)
 {
     no_longer(p);
     ticket_close(&p->ticket);
+}
+
+void pending_drop(struct pending *p)
+{
+    pending_end(p);
     free(p);
 }
 

@@ -16,6 +16,8 @@ struct daemon;
 
 /* Handles one whole message of a session. Answers go to its `out`; nothing is written yet. */
 void methods_dispatch(struct session *s, const uint8_t *data, size_t n);
+/* The same for a message that was put off once. */
+void methods_again(struct session *s, const uint8_t *data, size_t n);
 void methods_put_names(struct wire_buf *b); /* an array: what `hello` calls capabilities */
 
 enum { METHOD_LATER = 1 };
@@ -25,6 +27,9 @@ struct call {
     struct session *s;
     uint32_t id;
     const struct wire_obj *params; /* NULL: none */
+    const uint8_t *data;           /* the whole message */
+    size_t len;
+    bool again;                    /* it was put off once (loader.h) */
     const uint8_t *tail;           /* method and params as they came; NULL: an unusual form */
     size_t tail_len;
 };
@@ -81,6 +86,7 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
 struct wire_buf *pending_result(struct pending *p);
 void pending_drop(struct pending *p); /* ends and frees it */
 void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
+void pending_end(struct pending *p);  /* without an answer by it: the request is begun anew */
 void pending_fail(struct pending *p, const struct error *e);
 
 #endif

@@ -101,15 +101,22 @@ static int get(struct call *c, bool again, struct error *err)
     if (status < 0) {
         return status;
     }
+    bool custom = custom_is(&x->request.problem);
+    if (custom && !d->loader.done) { /* whose row answers whom depends on what there is */
+        return loader_park(&d->loader, c, NULL, err);
+    }
     if (answers(d, e, &x->request)) {
         d->hits++;
         rpc_put_result(&c->s->out, c->id);
         cache_reply(e, &c->s->out);
         /* a deadline differs from time to time, a custom op from user to user */
-        if (c->tail && !x->request.query.deadline_ms && !custom_is(&x->request.problem)) {
+        if (c->tail && !x->request.query.deadline_ms && !custom) {
             memo_put(&d->cache.memo, c->tail, c->tail_len, e);
         }
         return 0;
+    }
+    if (!d->loader.done) { /* a key that was asked for in vain waits for the rest, as a hint does */
+        return loader_park(&d->loader, c, e || c->again ? NULL : &x->key, err);
     }
     return miss(c, err);
 }

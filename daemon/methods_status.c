@@ -203,6 +203,7 @@ static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
     wire_put_kv_int(b, "generation", d->generation);
     wire_put_kv_int(b, "keys", (int64_t)d->cache.n);
+    wire_put_kv_bool(b, "loading", !d->loader.done);
     wire_put_kv_int(b, "hits", (int64_t)d->hits);
     wire_put_kv_int(b, "misses", (int64_t)d->misses);
     wire_put_kv_int(b, "requests", (int64_t)d->server.requests);

@@ -3,12 +3,12 @@
  * All current bests. Which row of a key is its newest is told by two witnesses: the rows themselves,
  * and the index over (key, generation). A key is served only where both say the same. So when the
  * newest row, or its place in the index, is damaged or lost, the one before it does not come back:
- * it may be a config that a person has replaced for a reason. The newest come first, so that a key of
- * which the index has lost the newest row is found out before an older one is given.
+ * it may be a config that a person has replaced for a reason.
  *
- * A newest row with a wrong checksum explains why the two disagree: it is a miss from now on. What
- * nothing explains is a damaged file. To walk the rows in the order in which they lie is quicker, too,
- * than going from the index to each.
+ * Both are heard first, by keys and generations alone, which is quick; after that any row may be given,
+ * page by page or one that is asked for. A newest row with a wrong checksum explains why the two
+ * disagree: it is a miss from now on. What nothing explains is a damaged file. The rows are walked in
+ * the order in which they lie, the newest first; that is quicker than going from the index to each.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +18,15 @@
 
 struct newest { /* what the index says of a key */
     char key[HASH_HEX];
-    bool met; /* the row is there and good, or the reason why not is known */
+    bool met; /* the rows say it, too */
     int64_t generation;
 };
 
-struct load {
+struct store_load {
     struct store *s;
     struct newest *keys; /* owned; ascending by key */
     size_t n, room;
+    int64_t before; /* generation of the row that was walked over last */
     struct best *b; /* owned */
 };
 
@@ -38,7 +39,7 @@ int store_index_damaged(struct store *s, struct error *err)
 
 /* ---- the index ------------------------------------------------------------------------------- */
 
-static int add_entry(struct load *l, const char *key, int64_t generation, struct error *err)
+static int add_entry(struct store_load *l, const char *key, int64_t generation, struct error *err)
 {
     int order = key && l->n ? strcmp(l->keys[l->n - 1].key, key) : -1;
     if (!key || strlen(key) != HASH_HEX - 1 || order > 0) {
@@ -64,7 +65,7 @@ static int add_entry(struct load *l, const char *key, int64_t generation, struct
     return 0;
 }
 
-static int read_index(struct load *l, struct error *err)
+static int read_index(struct store_load *l, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
     int r = db_query(&l->s->db, &st, err,
@@ -77,68 +78,51 @@ static int read_index(struct load *l, struct error *err)
     return r;
 }
 
-/* ---- the rows -------------------------------------------------------------------------------- */
-
 static int compare(const void *key, const void *entry)
 {
     return strcmp(key, ((const struct newest *)entry)->key);
 }
 
-static struct newest *find(const struct load *l, const char *key)
+static struct newest *find(const struct store_load *l, const char *key)
 {
     return key && l->n ? bsearch(key, l->keys, l->n, sizeof(*l->keys), compare) : NULL;
 }
 
-static int column_of(const struct schema *s, const char *name)
+/* ---- the rows -------------------------------------------------------------------------------- */
+
+/* The row of a generation, past every index: 0, STORE_MISS (not there, or told to be bad), fault. */
+static int read_row(struct store_load *l, int64_t generation, struct best *out, struct error *err)
 {
-    int i = 0;
-    while (strcmp(s->fields[i].name, name) != 0) {
-        i++;
-    }
-    return i;
+    return rows_first(l->s, TABLE_BEST, out, err, "best NOT INDEXED", "WHERE generation = ?1", "i",
+                      generation);
 }
 
-/* 1: l->b is the newest of its key, by both witnesses. 0: the row is nothing to serve. */
-static int judge(struct load *l, const struct rows *rows, int key_column, struct error *err)
+/* Of a row that the index does not know as history or as the newest: it is bad, or the file is. */
+static int explain_row(struct store_load *l, int64_t generation, struct error *err)
 {
-    int64_t generation = sqlite3_column_int64(rows->st, (int)rows->t->schema->n + 1);
-    struct newest *k = find(l, (const char *)sqlite3_column_text(rows->st, key_column));
-    if (k && generation < k->generation) {
-        return 0; /* history; if the newer one is not there, explain_rest asks why */
-    }
-    int r = row_read(&l->s->db, rows->st, rows->t, l->b, &l->s->scratch, err);
-    if (r == ROW_BAD) {
-        return rows_bad(l->s, rows->t, generation, err);
-    }
-    if (r < 0) {
-        return r;
-    }
-    if (!k || generation > k->generation) {
-        return store_index_damaged(l->s, err); /* the index lacks a row that is good */
-    }
-    k->met = true;
-    return 1;
+    int r = read_row(l, generation, l->b, err);
+    return r == 0 ? store_index_damaged(l->s, err) : r == STORE_MISS ? 0 : r;
 }
 
-static int walk_rows(struct load *l, int (*row)(void *ctx, const struct best *b), void *ctx,
-                     bool *stopped, struct error *err)
+static int compare_rows(struct store_load *l, struct error *err)
 {
-    ROWS_AUTO rows = {0};
-    int key_column = column_of(tables[TABLE_BEST].schema, "key");
-    int r = rows_begin(&rows, l->s, TABLE_BEST, err, NULL, "NOT INDEXED ORDER BY generation DESC", "");
-    while (r == 0 && (r = db_step(&l->s->db, rows.st, err)) == DB_ROW) {
-        r = judge(l, &rows, key_column, err);
-        if (r == 1 && row(ctx, l->b)) {
-            *stopped = true;
-            return 0;
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&l->s->db, &st, err, "SELECT key, generation FROM best NOT INDEXED", "");
+    while (r == 0 && (r = db_step(&l->s->db, st, err)) == DB_ROW) {
+        struct newest *k = find(l, (const char *)sqlite3_column_text(st, 0));
+        int64_t generation = sqlite3_column_int64(st, 1);
+        r = 0;
+        if (k && generation == k->generation) {
+            k->met = true;
+        } else if (!k || generation > k->generation) {
+            r = explain_row(l, generation, err);
         }
-        r = r < 0 ? r : 0;
     }
     return r;
 }
 
 /* The index names rows that were not met: they are bad, which is told, or the file is damaged. */
-static int explain_rest(struct load *l, struct error *err)
+static int explain_rest(struct store_load *l, struct error *err)
 {
     int r = 0;
     for (size_t i = 0; r == 0 && i < l->n; i++) {
@@ -150,9 +134,7 @@ static int explain_rest(struct load *l, struct error *err)
                      "i", l->keys[i].generation);
         r = r ? r : db_step(&l->s->db, st, err);
         bool there = r == DB_ROW;
-        r = r < 0 ? r
-                  : rows_first(l->s, TABLE_BEST, l->b, err, "best NOT INDEXED",
-                               "WHERE generation = ?1", "i", l->keys[i].generation);
+        r = r < 0 ? r : read_row(l, l->keys[i].generation, l->b, err);
         if (r == 0 || (r == STORE_MISS && !there)) {
             return store_index_damaged(l->s, err); /* it is another key's, or gone */
         }
@@ -161,16 +143,119 @@ static int explain_rest(struct load *l, struct error *err)
     return r;
 }
 
+/* ---- giving ---------------------------------------------------------------------------------- */
+
+/* In one view of the file: another process may be writing it. */
+static int hear(struct store_load *l, struct error *err)
+{
+    struct error ignored;
+    int r = db_exec(&l->s->db, "BEGIN", err);
+    if (r == 0) {
+        r = read_index(l, err);
+        r = r ? r : compare_rows(l, err);
+        r = r ? r : explain_rest(l, err);
+        /* nothing was written but notes of bad rows */
+        if (db_exec(&l->s->db, "COMMIT", &ignored)) {
+            db_exec(&l->s->db, "ROLLBACK", &ignored);
+        }
+    }
+    return r;
+}
+
+int store_load_begin(struct store *s, struct store_load **out, struct error *err)
+{
+    struct store_load *l = calloc(1, sizeof(*l));
+    *out = NULL;
+    if (!l || !(l->b = malloc(sizeof(*l->b)))) {
+        free(l);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to read %s", s->path);
+    }
+    l->s = s;
+    l->before = INT64_MAX;
+    int r = hear(l, err);
+    if (r) {
+        store_load_end(l);
+        return r;
+    }
+    *out = l;
+    return 0;
+}
+
+struct store_load *store_load_end(struct store_load *l)
+{
+    if (l) {
+        free(l->keys);
+        free(l->b);
+        free(l);
+    }
+    return NULL;
+}
+
+/* 0: `out` is the newest of its key; STORE_MISS: the row is history, or bad, which is told. */
+static int judge(struct store_load *l, const struct rows *rows, int key_column, struct best *out,
+                 struct error *err)
+{
+    const struct newest *k = find(l, (const char *)sqlite3_column_text(rows->st, key_column));
+    if (!k || !k->met || k->generation != l->before) {
+        return STORE_MISS;
+    }
+    int r = row_read(&l->s->db, rows->st, rows->t, out, &l->s->scratch, err);
+    if (r == ROW_BAD) {
+        r = rows_bad(l->s, rows->t, l->before, err);
+        return r < 0 ? r : STORE_MISS;
+    }
+    return r;
+}
+
+static int column_of(const struct schema *s, const char *name)
+{
+    int i = 0;
+    while (strcmp(s->fields[i].name, name) != 0) {
+        i++;
+    }
+    return i;
+}
+
+int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
+                    struct error *err)
+{
+    ROWS_AUTO rows = {0};
+    int key_column = column_of(tables[TABLE_BEST].schema, "key");
+    *n = 0;
+    int r = rows_begin(&rows, l->s, TABLE_BEST, err, NULL,
+                       "NOT INDEXED WHERE generation < ?1 ORDER BY generation DESC", "i", l->before);
+    while (r == 0 && *n < max && (r = db_step(&l->s->db, rows.st, err)) == DB_ROW) {
+        l->before = sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1);
+        r = judge(l, &rows, key_column, &out[*n], err);
+        *n += r == 0;
+        r = r < 0 ? r : 0;
+    }
+    return r < 0 ? r : 0;
+}
+
+int store_load_find(struct store_load *l, const char *key, struct best *out, struct error *err)
+{
+    const struct newest *k = find(l, key);
+    if (!k || !k->met) {
+        return STORE_MISS;
+    }
+    int r = read_row(l, k->generation, out, err);
+    return r == 0 && strcmp(out->key, key) != 0 ? STORE_MISS : r;
+}
+
 int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
                     struct error *err)
 {
-    struct load l = {.s = s, .b = malloc(sizeof(*l.b))};
-    bool stopped = false;
-    int r = l.b ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to read %s", s->path);
-    r = r ? r : read_index(&l, err);
-    r = r ? r : walk_rows(&l, row, ctx, &stopped, err);
-    r = r || stopped ? r : explain_rest(&l, err);
-    free(l.keys);
-    free(l.b);
+    struct store_load *l;
+    struct best *b = malloc(sizeof(*b));
+    uint32_t n;
+    int r = b ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to read %s", s->path);
+    r = r ? r : store_load_begin(s, &l, err);
+    if (r == 0) {
+        while ((r = store_load_page(l, b, 1, &n, err)) == 0 && n > 0 && !row(ctx, b)) {
+        }
+        store_load_end(l);
+    }
+    free(b);
     return r;
 }

@@ -68,8 +68,17 @@ int store_repair(struct store *s, struct error *err);
 /* When idle: moves a WAL that has grown back into the file. */
 int store_tidy(struct store *s, struct error *err);
 
-/* Each current best, newest first; the callback's return != 0 stops. A key whose newest row is corrupt
- * is skipped. ERROR_STORE with store_damaged: rows and index disagree; what was given is good. */
+/* Current bests, newest first. begin hears both witnesses of every key (load.c): ERROR_STORE with
+ * store_damaged when rows and index disagree. Then pages, of at most max bests, *n 0: there are no
+ * more; and find, of one key (its id), in any order: 0 or STORE_MISS. A key whose newest row is corrupt
+ * is skipped, or missing. What is written meanwhile is not among them. */
+struct store_load;
+int store_load_begin(struct store *s, struct store_load **out, struct error *err);
+int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
+                    struct error *err);
+int store_load_find(struct store_load *l, const char *key, struct best *out, struct error *err);
+struct store_load *store_load_end(struct store_load *l); /* NULL in, NULL out */
+/* All of that in one; the callback's return != 0 stops. */
 int store_each_best(struct store *s, int (*row)(void *ctx, const struct best *b), void *ctx,
                     struct error *err);
 

@@ -30,7 +30,8 @@ struct bench {
     bool saved;
     int64_t generation, id;
     struct ledger_status counts;
-    int loaded, batches;
+    int loaded, pages;
+    int64_t before; /* the last row loaded; 0: none */
     uint32_t n_trials, n_avoid;
     int order[64];
 };
@@ -142,15 +143,15 @@ static void on_load(void *ctx, int status, const struct best *bests, size_t n,
                     const struct error *err)
 {
     (void)ctx;
-    for (size_t i = 0; i < n; i++) {
-        assert_int_equal(bests[i].created_s > 0, 1);
+    for (size_t i = 0; status == 0 && i < n; i++) {
+        assert_true(bests[i].created_s > 0);
+        assert_true(bench->before == 0 || bests[i].generation < bench->before);
+        bench->before = bests[i].generation;
     }
-    bench->loaded += (int)n;
-    bench->batches += n > 0;
-    assert_in_range(n, 0, LOAD_BATCH);
-    if (n == 0) {
-        note(status, err);
-    }
+    bench->loaded += status == 0 ? (int)n : 0;
+    bench->pages += status == 0 && n > 0;
+    assert_in_range(n, 0, LOAD_PAGE);
+    note(status, err);
 }
 
 static void on_history(void *ctx, int status, const struct trial *trials, uint32_t n,
@@ -267,7 +268,7 @@ static void every_call_is_answered_once(void **state)
     CALL_OK(&b, lease, "k", "you", 60000, on_done, NULL);
     wait_for(&b, 6);
     assert_int_equal(b.status, 0);
-    CALL_OK(&b, load, on_load, NULL);
+    CALL_OK(&b, load, true, on_load, NULL);
     wait_for(&b, 7);
     assert_int_equal(b.loaded, 1);
     record_init(filter);
@@ -400,17 +401,56 @@ static void fill_bests(struct fixture *f, int n)
     free(best);
 }
 
-static void loads_in_batches(void **state)
+static void load_all(struct bench *b)
+{
+    int before = -1;
+    b->before = 0;
+    while (b->loaded > before) {
+        CALL_OK(b, load, before < 0, on_load, NULL);
+        before = b->loaded;
+        wait_for(b, b->callbacks + 1);
+        assert_int_equal(b->status, 0);
+    }
+}
+
+static void loads_in_pages(void **state)
 {
     struct bench b;
     struct error err = ERROR_NULL;
     fill_bests(*state, MANY);
     assert_ok(begin(&b, *state, &err));
-    CALL_OK(&b, load, on_load, NULL);
-    wait_for(&b, 1);
+    load_all(&b);
     assert_int_equal(b.loaded, MANY);
-    assert_int_equal(b.batches, (MANY + LOAD_BATCH - 1) / LOAD_BATCH);
-    assert_int_equal(b.status, 0);
+    assert_int_equal(b.pages, (MANY + LOAD_PAGE - 1) / LOAD_PAGE);
+    end(&b);
+}
+
+static void finds_one(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    char key[HASH_HEX];
+    fill_bests(*state, MANY);
+    assert_ok(begin(&b, *state, &err));
+    CALL_OK(&b, load, true, on_load, NULL);
+    wait_for(&b, 1);
+    for (int i = 0; i < 3; i++) {
+        fixture_key(i * 777, key);
+        CALL_OK(&b, find, key, on_best, NULL);
+        wait_for(&b, i + 2);
+        assert_int_equal(b.status, 0);
+        assert_int_equal(b.generation, i * 777 + 1);
+        assert_true(b.saved);
+    }
+    fixture_key(MANY, key);
+    CALL_OK(&b, find, key, on_best, NULL);
+    wait_for(&b, 5);
+    assert_int_equal(b.status, STORE_MISS);
+    load_all(&b);
+    fixture_key(0, key);
+    CALL_OK(&b, find, key, on_best, NULL);
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.status, STORE_MISS); /* no load is under way */
     end(&b);
 }
 
@@ -420,14 +460,10 @@ static void a_load_that_is_stopped(void **state)
     struct error err = ERROR_NULL;
     fill_bests(*state, MANY);
     assert_ok(begin(&b, *state, &err));
-    CALL_OK(&b, load, on_load, NULL);
-    while (b.batches == 0) {
-        uv_run(&b.loop, UV_RUN_ONCE);
-    }
+    CALL_OK(&b, load, true, on_load, NULL);
     end(&b);
     assert_int_equal(b.callbacks, 1);
     assert_true(b.status == 0 || b.status == ERROR_SHUTTING_DOWN);
-    assert_in_range(b.loaded, 1, MANY);
 }
 
 /* ---- a full disk
@@ -477,7 +513,7 @@ static void a_full_disk_stops_nothing(void **state)
     assert_int_equal(s.bests, 1);
     assert_true(s.disk_full);
     assert_string_equal(b.kinds, "disk_full "); /* said once */
-    CALL_OK(&b, load, on_load, NULL);           /* reading goes on */
+    CALL_OK(&b, load, true, on_load, NULL); /* reading goes on */
     wait_for(&b, b.callbacks + 1);
     assert_int_equal(b.loaded, 1);
     fixture_best(best, 2, 2);
@@ -556,9 +592,8 @@ static void damage_is_repaired_on_the_way(void **state)
         fixture_best(best, i, i);
         CALL_OK(&b, publish, best, on_best, NULL);
     }
-    CALL_OK(&b, load, on_load, NULL);
-    wait_for(&b, 31);
-    assert_int_equal(b.status, 0);
+    wait_for(&b, 30);
+    load_all(&b);
     assert_true(b.loaded > 130); /* and what was published just now */
     assert_non_null(strstr(b.kinds, "corrupt_file"));
     assert_int_equal(counts(&b).unsaved, 0);
@@ -599,8 +634,7 @@ static void the_file_is_checked_when_it_is_quiet(void **state)
         }
         sqlite3_close(h);
         assert_ok(begin(&b, f, &err));
-        CALL_OK(&b, load, on_load, NULL);
-        wait_for(&b, 1);
+        load_all(&b);
         uv_timer_init(&b.loop, &timer);
         timer.data = &too_long;
         uv_timer_start(&timer, on_long, 30000, 0);
@@ -623,7 +657,8 @@ int main(void)
         T(every_call_is_answered_once),
         T(many_writes_keep_their_order),
         T(stopping_carries_out_what_was_asked),
-        T(loads_in_batches),
+        T(loads_in_pages),
+        T(finds_one),
         T(a_load_that_is_stopped),
         T(a_full_disk_stops_nothing),
         T(unsaved_bests_are_evicted_or_told),

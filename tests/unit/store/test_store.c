@@ -138,6 +138,38 @@ static void each_best_stops_when_told(void **state)
     store_close(s);
 }
 
+static void bests_by_page(void **state)
+{
+    enum { KEYS = 20, ROWS = 50, IN_PAGE = 8 };
+    struct store *s = fixture_open(*state);
+    struct store_load *l;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best)), *page = calloc(IN_PAGE, sizeof(*page));
+    for (int i = 0; i < ROWS; i++) {
+        fixture_best(best, i % KEYS, i);
+        assert_ok(store_publish(s, best, &err));
+    }
+    uint32_t n;
+    int64_t seen = 0;
+    assert_ok(store_load_begin(s, &l, &err));
+    fixture_best(best, 3, 1); /* from now on: none of this load's */
+    assert_ok(store_publish(s, best, &err));
+    do { /* the current one of each key, and no other */
+        assert_ok(store_load_page(l, page, IN_PAGE, &n, &err));
+        for (uint32_t i = 0; i < n; i++, seen++) {
+            assert_int_equal(page[i].generation, ROWS - seen);
+            assert_ok(store_load_find(l, page[i].key, best, &err));
+            assert_true(fixture_equal(&best_schema, best, &page[i]));
+        }
+    } while (n > 0);
+    assert_int_equal(seen, KEYS);
+    assert_int_equal(store_load_find(l, "no such key", best, &err), STORE_MISS);
+    assert_null(store_load_end(l));
+    store_close(s);
+    free(best);
+    free(page);
+}
+
 static void values_at_the_edges(void **state)
 {
     struct store *s = fixture_open(*state);
@@ -646,6 +678,7 @@ int main(void)
         T(settings_are_made),
         T(bests_survive_reopening),
         T(each_best_stops_when_told),
+        T(bests_by_page),
         T(values_at_the_edges),
         T(trials_of_a_key),
         T(references_are_kept_or_dropped),

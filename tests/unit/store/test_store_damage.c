@@ -125,6 +125,25 @@ static int see_best(void *ctx, const struct best *b)
     return 0;
 }
 
+/* What a daemon loads, and finds by one: the same rows. */
+static void see_pages(struct store *s, const struct reading *r)
+{
+    struct best *b = calloc(2, sizeof(*b)), *one = &b[1];
+    struct store_load *l = NULL;
+    uint32_t n = 0;
+    int seen = 0;
+    if (store_load_begin(s, &l, NULL) == 0) {
+        while (store_load_page(l, b, 1, &n, NULL) == 0 && n > 0) {
+            seen++;
+            assert_int_equal(store_load_find(l, b->key, one, NULL), 0);
+            assert_true(fixture_equal(&best_schema, b, one));
+        }
+    }
+    assert_int_equal(seen, r->bests);
+    store_load_end(l);
+    free(b);
+}
+
 static void see_trials(struct store *s, struct reading *r)
 {
     for (int key = 0; key < 12; key++) {
@@ -178,6 +197,7 @@ static void read_all(struct fixture *f, const struct originals *o, struct readin
         return;
     }
     store_each_best(s, see_best, r, NULL);
+    see_pages(s, r);
     see_trials(s, r);
     see_list(s, o);
     store_close(s);

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A large database: served while it is loaded, and no answer is less than what it holds."""
+import shutil
+import sqlite3
+import subprocess
+
+import pytest
+
+from conftest import BUILD, RUNNER, SYNTHETIC, eventually
+
+KEYS = 20000
+FILL = BUILD / "tests" / "bench" / "serving" / "serving_fill"
+
+
+def problem(i):
+    """As tests/bench/serving/problems.c numbers them."""
+    return {"op": "grouped_gemm", "mode": ["forward", "dX", "dW"][i % 3], "M": 32768, "topk": 8,
+            "N": 128 * (1 + i // 3 % 256), "K": 128 * (1 + i // 768), "experts": 128}
+
+
+def is_answered(answer, i):
+    return answer["tier"] == "exact" and answer["time_us"] == 100 + i / 8
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory):
+    path = tmp_path_factory.mktemp("large") / "filled.db"
+    subprocess.run([FILL, RUNNER, SYNTHETIC, path, str(KEYS)], check=True)
+    return path
+
+
+@pytest.fixture
+def large(daemon, filled):
+    """A stopped daemon whose database takes longer to load than is waited for."""
+    d = daemon()
+    assert d.stop() == 0
+    shutil.copyfile(filled, d.database)
+    return d
+
+
+def spoil(d, i):
+    """Changes one row behind its checksum."""
+    with sqlite3.connect(d.database) as db:
+        changed = db.execute("UPDATE best SET measured = 7 WHERE time_us = ?",
+                             (100 + i / 8,)).rowcount
+    assert changed == 1
+
+
+def test_every_key_is_answered_while_others_are_loaded(large):
+    spoil(large, KEYS - 2)
+    large.start()
+    with large.connect() as c:
+        requests = {i: c.send("get", problem=problem(i), wait="cached")
+                    for i in (KEYS - 2, KEYS - 1, 0, KEYS // 2)}
+        loading = c.send("status")
+        for i, request in requests.items():
+            if i != KEYS - 2:
+                assert is_answered(c.wait(request), i)
+        assert c.wait(loading)["loading"], "the test's database is too small to show anything"
+        assert c.call("status")["loading"], "the keys were not found one by one"
+        assert c.wait(requests[KEYS - 2])["tier"] != "exact"  # corrupt: as if it were not there
+        status = eventually(lambda: (lambda s: not s["loading"] and s)(c.call("status")))
+        assert status["keys"] == KEYS - 1
+        for i in range(0, KEYS - 2, 97):
+            assert is_answered(c.call("get", problem=problem(i), wait="cached"), i)
+
+
+def test_what_needs_the_whole_waits_for_it(large):
+    unknown, custom = {**problem(0), "M": 8}, {"op": "custom:loading", "i": 1}
+    large.start()
+    with large.connect() as c, large.connect() as gone:
+        many = c.send("get_many", problems=[problem(i) for i in range(0, KEYS, KEYS // 200)])
+        near = c.send("get", problem=unknown, wait="cached")
+        put = c.send("put", problem=custom, config={"number": 1}, time_us=10)
+        gone.send("get", problem=unknown, wait="cached")
+        gone.send("get", problem=problem(KEYS - 1), wait="cached")
+        gone.close()  # while its requests are put off
+        answers = c.wait(many)["answers"]
+        assert all(is_answered(a, i * (KEYS // 200)) for i, a in enumerate(answers))
+        assert c.wait(near)["tier"] != "exact"
+        assert not c.call("status")["loading"]
+        c.wait(put)
+        assert c.call("get", problem=custom)["config"] == {"number": 1}
+
+
+def test_a_stop_while_it_is_loaded(large):
+    large.start()
+    with large.connect() as c:
+        c.send("get", problem={"op": "custom:loading", "i": 1}, wait="cached")
+        assert large.stop() == 0
+    large.start()
+    with large.connect() as c:
+        assert is_answered(c.call("get", problem=problem(KEYS - 1)), KEYS - 1)
