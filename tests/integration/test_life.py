@@ -239,5 +239,6 @@ def test_ready_in_time_with_many_keys(daemon):
     d.stop()
     began = time.monotonic()
     d.start()
+    eventually(lambda: not d.status()["loading"])
     assert d.status()["keys"] == 5000
     assert time.monotonic() - began < 5
