@@ -192,7 +192,7 @@ static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
 
 static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
 {
-    wire_put_map(b, 23);
+    wire_put_map(b, 24);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
     wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
