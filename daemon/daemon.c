@@ -389,6 +389,7 @@ int daemon_run(const struct config *c)
     d->config = c;
     d->server.lock_fd = d->server.device_lock_fd = -1;
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
     mallopt(M_ARENA_MAX, 1); /* the writer thread is no reason for a second heap */
     families_register();
     int status = start_prepare(d, &err);

@@ -41,9 +41,9 @@ __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const c
 /* Opens and prepares the database of s->path; on ERROR_STORE s->db.damaged says whether a rebuild
  * can help. */
 int store_attach(struct store *s, struct error *err);
-/* ERROR_STORE when the path no longer leads to the file that is open: SQLite would go on writing into
- * a file that nobody can ever open again, and call it durable. */
-int store_in_place(const struct store *s, struct error *err);
+/* That the path leads to the file that is open. One that was removed is put back, unless a transaction
+ * is open. ERROR_STORE: another file has its place, or the faults of writing. (restore.c) */
+int store_in_place(struct store *s, struct error *err);
 void store_detach(struct store *s);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------- */

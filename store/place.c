@@ -139,3 +139,15 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
     (void)written;
     return 0;
 }
+
+int place_sync_folder(const char *path)
+{
+    char dir[PATH_MAX];
+    snprintf(dir, sizeof(dir), "%s", path);
+    int fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = fd < 0 ? -1 : fsync(fd);
+    if (fd >= 0) {
+        close(fd);
+    }
+    return r;
+}

@@ -27,6 +27,9 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
 /* What whoever took the lock last wrote: false: nothing to be read. `address` "": nowhere. */
 bool place_holder(const char *path, long *pid, char *address, size_t size);
 
+/* Makes what was made, renamed or removed beside `path` durable. 0, or -1 with errno. */
+int place_sync_folder(const char *path);
+
 /* For tests: fstatfs(2). */
 extern int (*place_fstatfs)(int fd, struct statfs *out);
 

@@ -17,7 +17,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +26,7 @@
 #include <unistd.h>
 
 #include "store/inner.h"
+#include "store/place.h"
 #include "store/version.h"
 
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
@@ -54,18 +54,6 @@ static int io_fault(const char *doing, const char *path, struct error *err)
 {
     return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
                      "%s %s: %s", doing, path, strerror(errno));
-}
-
-static int sync_folder(const char *path)
-{
-    char dir[NAME_MAX_];
-    suffixed(path, "", dir);
-    int fd = open(dirname(dir), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int r = fd < 0 ? -1 : fsync(fd);
-    if (fd >= 0) {
-        close(fd);
-    }
-    return r;
 }
 
 static int rename_if_there(const char *from, const char *to, struct error *err)
@@ -100,7 +88,7 @@ static int swap(const char *path, char aside[NAME_MAX_], struct error *err)
         r = rename_if_there(from, to, err);
     }
     suffixed(path, ".rebuilt", from);
-    if (r == 0 && (rename(from, path) || sync_folder(path))) {
+    if (r == 0 && (rename(from, path) || place_sync_folder(path))) {
         r = io_fault("renaming", from, err);
     }
     return r;

@@ -133,19 +133,6 @@ int store_attach(struct store *s, struct error *err)
     return r;
 }
 
-int store_in_place(const struct store *s, struct error *err)
-{
-    struct stat st;
-    if (s->flags & STORE_READ_ONLY ||
-        (stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode)) {
-        return 0;
-    }
-    return error_set(err, ERROR_STORE,
-                     "database %s was removed or replaced while it was open: nothing more is saved "
-                     "into it; restart gemmd",
-                     s->path);
-}
-
 void store_detach(struct store *s)
 {
     row_scratch_deinit(&s->scratch);
@@ -265,6 +252,10 @@ struct store *store_close(struct store *s)
 {
     if (!s) {
         return NULL;
+    }
+    struct error ignored;
+    if (s->inode) {
+        store_in_place(s, &ignored);
     }
     if (s->db.h && !(s->flags & STORE_READ_ONLY)) {
         sqlite3_wal_checkpoint_v2(s->db.h, "main", SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);

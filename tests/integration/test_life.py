@@ -131,15 +131,34 @@ def test_a_flipped_bit_is_a_miss_not_a_wrong_answer(daemon):
     assert "checksum" in d.text()
 
 
-def test_a_removed_database_is_said_not_pretended(daemon):
+def test_a_removed_database_is_put_back(daemon):
     d = daemon()
     known = d.call("get", problem=gemm(), budget=4)
     for path in d.folder.glob("cache.db*"):
         path.unlink()
-    unsaved = d.call("get", problem=gemm(n=512), budget=4)
-    assert unsaved["tier"] == "exact" and unsaved["saved"] is False
+    new = d.call("get", problem=gemm(n=512), budget=4)
+    assert new["tier"] == "exact" and new["saved"] is True and "put back" in d.text()
+    assert {r[0] for r in d.sql("SELECT key FROM best")} == {known["key"], new["key"]}
+    (d.folder / "cache.db").unlink()  # and nothing is written any more
+    assert d.stop() == 0
+    d.start()
+    assert d.call("get", problem=gemm(), wait="cached") == known
+    assert d.call("get", problem=gemm(n=512), wait="cached") == new
+
+
+def test_a_replaced_database_is_said_and_left_alone(daemon):
+    d = daemon()
+    known = d.call("get", problem=gemm(), budget=4)
+    d.database.unlink()
+    d.database.write_text("of somebody else")
+    new = d.call("get", problem=gemm(n=512), budget=4)
+    assert new["tier"] == "exact" and new["saved"] is False
     assert d.status()["store"]["unsaved"] == 1 and "removed or replaced" in d.text()
     assert d.call("get", problem=gemm()) == known, "what is in memory is served on"
+    assert d.database.read_text() == "of somebody else"
+    d.database.unlink()
+    eventually(lambda: d.status()["store"]["unsaved"] == 0)
+    assert {r[0] for r in d.sql("SELECT key FROM best")} == {known["key"], new["key"]}
 
 
 def test_an_unreadable_database(folder):

@@ -301,6 +301,109 @@ static void a_failed_migration_changes_nothing(void **state)
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
 }
 
+/* ---- the file loses its name ---------------------------------------------------------------------- */
+
+static void publish_one(struct store *s, int key)
+{
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, key, key);
+    assert_ok(store_publish(s, b, &err));
+    free(b);
+}
+
+static void remove_parts(struct fixture *f, bool lock)
+{
+    static const char *const parts[] = {"", "-wal", "-shm", ".lock"};
+    char path[128];
+    for (int i = 0; i < 3 + lock; i++) {
+        fixture_path(f, parts[i], path);
+        unlink(path);
+    }
+}
+
+/* Whatever was removed with it, and whenever: all rows are there, and the numbers go on. */
+static void a_removed_file_is_put_back(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct store *s = fixture_open(f), *other = NULL;
+    struct store_stats before, after;
+    fixture_fill(s);
+    assert_ok(store_stats(s, &before, &err));
+    for (int round = 0; round < 3; round++) {
+        f->kind[0] = 0;
+        remove_parts(f, round == 1);
+        if (round == 2) { /* only the name of the file: its log lies there */
+            publish_one(s, 100);
+            assert_int_equal(unlink(f->path), 0);
+        }
+        assert_ok(store_begin(s, &err));
+        publish_one(s, 50 + round);
+        assert_ok(store_commit(s, &err));
+        assert_string_equal(f->kind, "restored");
+        assert_int_equal(open_path(f, f->path, 0, &other, &err), ERROR_BUSY); /* still locked */
+    }
+    assert_ok(store_stats(s, &after, &err));
+    assert_int_equal(after.trials, before.trials);
+    assert_int_equal(after.bests, before.bests + 4);
+    assert_int_equal(after.generation, before.generation + 4);
+    remove_parts(f, false);
+    store_close(s); /* also at the end */
+    s = fixture_open(f);
+    assert_ok(store_stats(s, &after, &err));
+    assert_int_equal(after.bests, before.bests + 4);
+    store_close(s);
+}
+
+static void a_replaced_file_is_left_alone(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct store *s = fixture_open(f);
+    struct best *b = calloc(1, sizeof(*b));
+    struct stat st;
+    fixture_fill(s);
+    assert_int_equal(unlink(f->path), 0);
+    sql(f->path, "CREATE TABLE theirs(x)");
+    assert_int_equal(stat(f->path, &st), 0);
+    fixture_best(b, 60, 60);
+    assert_int_equal(store_publish(s, b, &err), ERROR_STORE);
+    assert_says(err, "move it away");
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
+    char moved[128];
+    fixture_path(f, ".theirs", moved);
+    assert_int_equal(rename(f->path, moved), 0);
+    assert_ok(store_publish_again(s, b, &err)); /* under the number that was kept for it */
+    assert_int_equal(b->generation, 14);
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "SELECT count(*) FROM best WHERE generation = 14"), 1);
+    free(b);
+}
+
+static void a_removed_folder_is_waited_for(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    char away[80];
+    struct store *s = fixture_open(f);
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_fill(s);
+    snprintf(away, sizeof(away), "%s-away", f->dir);
+    assert_int_equal(rename(f->dir, away), 0);
+    fixture_best(b, 60, 60);
+    assert_int_equal(store_publish(s, b, &err), ERROR_STORE);
+    assert_says(err, "cannot be put back");
+    assert_int_equal(mkdir(f->dir, 0700), 0);
+    assert_ok(store_publish_again(s, b, &err));
+    store_close(s);
+    assert_int_equal(sql_int(f->path, "SELECT count(DISTINCT key) FROM best"), 13);
+    char command[200];
+    snprintf(command, sizeof(command), "rm -rf '%s'", away);
+    assert_int_equal(system(command), 0);
+    free(b);
+}
+
 /* ---- no room --------------------------------------------------------------------------------- */
 
 static void limit_files(rlim_t bytes)
@@ -430,6 +533,9 @@ int main(void)
         T(old_versions_are_migrated),
         T(version_1_is_migrated),
         T(a_failed_migration_changes_nothing),
+        T(a_removed_file_is_put_back),
+        T(a_replaced_file_is_left_alone),
+        T(a_removed_folder_is_waited_for),
         T(a_full_disk),
         T(a_full_database),
         T(no_room_to_begin),

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A database that was removed while it was open (a cleaner of temporary files, a hasty rm) is still
+ * there, without a name, for as long as we have it open. It is copied to a new file, which gets the
+ * name. SQLite alone would go on writing into what nobody can ever open again, and call it durable.
+ *
+ * A file that somebody has put in its place is left alone: which of the two is wanted, only people
+ * know. Whoever wants to begin anew stops gemmd first.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/inner.h"
+#include "store/place.h"
+#include "store/version.h"
+
+static int is_named(const struct store *s)
+{
+    struct stat st;
+    if (stat(s->path, &st)) {
+        return errno == ENOENT ? 0 : -1;
+    }
+    return st.st_dev == s->device && st.st_ino == s->inode ? 1 : -1;
+}
+
+/* The lock file may have been removed as well, and another gemmd have made and locked a new one. */
+static int keep_lock(struct store *s, struct error *err)
+{
+    char name[PATH_MAX + 8];
+    struct stat named, held;
+    int fd;
+    snprintf(name, sizeof(name), "%s.lock", s->path);
+    if (fstat(s->lock_fd, &held) == 0 && stat(name, &named) == 0 && named.st_dev == held.st_dev &&
+        named.st_ino == held.st_ino) {
+        return 0;
+    }
+    int r = place_lock(s->path, s->address, &fd, err);
+    if (r == 0) {
+        close(s->lock_fd);
+        s->lock_fd = fd;
+    }
+    return r;
+}
+
+/* A log that was left behind is of the file without a name; SQLite would apply it to the new one. */
+static void remove_parts(const struct store *s)
+{
+    static const char *const parts[] = {"-wal", "-shm", ".restored"};
+    char name[PATH_MAX + 16];
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        snprintf(name, sizeof(name), "%s%s", s->path, parts[i]);
+        unlink(name);
+    }
+}
+
+static int copy_to_its_place(struct store *s, struct error *err)
+{
+    char copy[PATH_MAX + 16];
+    snprintf(copy, sizeof(copy), "%s.restored", s->path);
+    remove_parts(s);
+    int r = version_copy_to(&s->db, copy, err);
+    /* link, not rename: a file that has come there meanwhile stays */
+    if (r == 0 && (link(copy, s->path) || place_sync_folder(s->path))) {
+        r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
+                      "%s: %s", s->path, strerror(errno));
+    }
+    unlink(copy);
+    return r;
+}
+
+/* The numbers go on: some are given to rows that could not be written yet. */
+static int open_again(struct store *s, struct error *err)
+{
+    int64_t next[TABLES];
+    memcpy(next, s->next_id, sizeof(next));
+    store_detach(s);
+    int r = store_attach(s, err);
+    for (enum table_id i = 0; i < TABLES; i++) {
+        s->next_id[i] = next[i] > s->next_id[i] ? next[i] : s->next_id[i];
+    }
+    return r;
+}
+
+static int restore(struct store *s, struct error *err)
+{
+    int r = keep_lock(s, err);
+    r = r ? r : copy_to_its_place(s, err);
+    r = r ? r : open_again(s, err);
+    if (r == 0) {
+        store_notice(s, "restored",
+                     "database %s was removed while it was open, and was put back: all of it is in "
+                     "a new file of that name. To begin anew, stop gemmd before removing it",
+                     s->path);
+    }
+    return r < 0 ? error_prefix(err, "database %s was removed while it was open, and cannot be put "
+                                     "back",
+                                s->path)
+                 : r;
+}
+
+int store_in_place(struct store *s, struct error *err)
+{
+    int named = s->flags & STORE_READ_ONLY || !s->db.h ? 1 : is_named(s);
+    if (named == 1) {
+        return 0;
+    }
+    if (named == 0 && s->db.depth == 0) {
+        return restore(s, err);
+    }
+    return error_set(err, ERROR_STORE,
+                     "database %s was removed or replaced while it was open: nothing more is saved "
+                     "into it; %s",
+                     s->path,
+                     named == 0 ? "it is put back with the next write"
+                                : "if the file that is there now is the wanted one, restart gemmd; if "
+                                  "not, move it away, and gemmd puts its own back");
+}

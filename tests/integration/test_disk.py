@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk without room, and others who read: nothing of it needs privileges. (A file system of its own,
+really full: test_life.py, where one may mount.)"""
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+
+from conftest import Daemon, SYNTHETIC, eventually, gemm
+
+READ = """
+import sqlite3, sys
+db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+print(db.execute("SELECT count(*) FROM current_best").fetchone()[0],
+      db.execute("PRAGMA integrity_check").fetchone()[0])
+"""
+
+
+def limit_files(d, full):
+    """No file of the daemon may grow beyond half of its database's log: to it, a full disk (EFBIG)."""
+    hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
+    half = d.database.with_name(d.database.name + "-wal").stat().st_size // 2
+    assert half > 2 * d.log.stat().st_size, "there must be room for words"
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (half if full else hard, hard))
+
+
+def test_serves_and_tunes_on_without_room(daemon):
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=4)
+        limit_files(d, True)
+        unsaved = [c.call("get", problem=gemm(n=512 * i), budget=4) for i in (1, 2, 3)]
+        assert all(a["tier"] == "exact" and a["saved"] is False for a in unsaved)
+        assert c.call("get", problem=gemm()) == first, "what is known is served on"
+        store = c.call("status")["store"]
+        assert store["unsaved"] == 3 and store["disk_full"] is True and store["lost_trials"] > 0
+        assert c.call("list", what="best")["total"] == 1, "reading goes on"
+        limit_files(d, False)
+        eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
+        store = c.call("status")["store"]
+        assert store["disk_full"] is False and store["bests"] == 4
+        saved = [c.call("get", problem=gemm(n=512 * i)) for i in (1, 2, 3)]
+        assert saved == [{**a, "saved": True} for a in unsaved]
+    assert d.text().count("until there is room") == 1, "said once, not with every write"
+    d.kill()
+    d.start()
+    assert [d.call("get", problem=gemm(n=512 * i), wait="cached") for i in (1, 2, 3)] == saved
+
+
+def test_a_stop_without_room_says_what_is_lost(daemon):
+    d = daemon()
+    first = d.call("get", problem=gemm(), budget=4)
+    limit_files(d, True)
+    assert d.call("get", problem=gemm(n=512), budget=4)["saved"] is False
+    assert d.stop() == 0
+    assert "1 bests were never saved" in d.text()
+    d.start()
+    assert d.call("get", problem=gemm(), wait="cached") == first
+    assert d.call("get", problem=gemm(n=512), wait="cached")["tier"] != "exact"
+
+
+def test_words_without_room_end_nothing(daemon):
+    """Its log is a file, too, and the loop writes it."""
+    d = daemon(options=["--log-level", "debug"])
+    hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (64, hard))
+    answer = d.call("get", problem=gemm(), budget=4)
+    assert answer["tier"] == "exact" and answer["saved"] is False
+    assert d.process.poll() is None
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+    eventually(lambda: d.status()["store"]["unsaved"] == 0)
+
+
+def read_as_somebody_else(d):
+    """As ops do: without the right to write anything, in a process of its own."""
+    d.folder.chmod(0o755)
+    other = {"user": 65534, "group": 65534} if os.geteuid() == 0 else {}
+    if not other:
+        d.folder.chmod(0o555)
+    out = subprocess.run([sys.executable, "-c", READ, str(d.database)], capture_output=True,
+                         text=True, **other)
+    d.folder.chmod(0o755)
+    assert out.returncode == 0, out.stderr
+    return out.stdout.split()
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_others_read_while_it_runs_and_after(daemon, folder, killed):
+    d = daemon()
+    with d.connect() as c:
+        for i in (1, 2, 3):
+            c.call("get", problem=gemm(n=512 * i), budget=4)
+        assert read_as_somebody_else(d) == ["3", "ok"]
+        copy = folder / "copy.db"
+        c.call("backup", path=str(copy))
+        c.call("get", problem=gemm(n=256), budget=4)
+        assert read_as_somebody_else(d) == ["4", "ok"]
+    if killed:
+        d.kill()
+    else:
+        assert d.stop() == 0
+    assert read_as_somebody_else(d) == ["4", "ok"]
+    with sqlite3.connect(f"file:{copy}?mode=ro", uri=True) as db:
+        assert db.execute("SELECT count(*) FROM current_best").fetchone() == (3,)
+    restored = Daemon(folder, SYNTHETIC, cache=d.cache)
+    restored.database = copy
+    restored.start()
+    try:
+        assert restored.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact"
+        assert restored.call("get", problem=gemm(n=256), wait="cached")["tier"] != "exact"
+    finally:
+        assert restored.stop() == 0
