@@ -193,6 +193,7 @@ static void start_serving(struct daemon *d)
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
     watch_chores(d);
     notify_send("READY=1");
+    spread_ready(d);
 }
 
 static void on_scheme(struct daemon *d, int status, const struct error *err)
@@ -230,6 +231,10 @@ static void on_news(void *ctx, const struct ledger_news *n)
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
         loader_evicted(&d->loader);
+    } else if (n->kind == NEWS_SAID) {
+        followers_tell(&d->followers, n); /* before an answer to it */
+        spread_heard(d, n->said);
+        return;
     } else {
         scheduler_freed(&d->scheduler, n->key);
         leases_freed(&d->leases, n->key);

@@ -29,6 +29,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
 #include "daemon/shortlist.h"
+#include "daemon/spread.h"
 #include "daemon/supervisor.h"
 #include "kernels/family.h"
 #include "proto/request.h"
@@ -73,6 +74,7 @@ struct daemon {
     struct supervisor supervisor;
     struct leases leases;
     struct followers followers;
+    struct spread spread;
     char owner[40];              /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;       /* owned; NULL before its start and after its end */
     struct scratch *scratch;     /* owned */

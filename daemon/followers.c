@@ -56,11 +56,15 @@ int followers_add(struct followers *f, struct daemon *d, struct session *s, cons
 
 static void pack(struct wire_buf *b, const struct ledger_news *n)
 {
-    static const char *const kinds[] = {"best", "evicted", "freed"};
+    static const char *const kinds[] = {"best", "evicted", "freed", "said"};
     rpc_put_notify(b, "news");
-    wire_put_map(b, n->best ? 4 : 2);
+    wire_put_map(b, n->best ? 4 : n->said ? 3 : 2);
     wire_put_kv_str(b, "kind", kinds[n->kind]);
     wire_put_kv_str(b, "key", n->key);
+    if (n->said) {
+        wire_put_str(b, "said");
+        wire_put_obj(b, n->said);
+    }
     if (n->best) {
         wire_put_str(b, "row");
         schema_encode(b, &best_schema, n->best);

@@ -40,6 +40,7 @@ struct job {
     char bucket[8];           /* how the key was rounded, as in query.bucket */
     bool cancelled;
     bool leased;            /* its key is this daemon's */
+    bool offered;           /* to another daemon (spread.h) */
     int64_t uid;            /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct list waiters;

@@ -27,6 +27,7 @@ enum ledger_news_kind {
     NEWS_BEST,    /* `best` was published */
     NEWS_EVICTED, /* `key` is forgotten */
     NEWS_FREED,   /* the lease of `key` has ended; "": of several */
+    NEWS_SAID,    /* a daemon said something: `said` */
 };
 
 struct ledger_news {
@@ -34,6 +35,7 @@ struct ledger_news {
     const char *key;         /* borrowed */
     const struct best *best; /* borrowed; NEWS_BEST only */
     bool saved;
+    const struct wire_obj *said; /* borrowed; NEWS_SAID only: a map */
 };
 
 struct ledger_config {
@@ -107,6 +109,8 @@ struct ledger_ops {
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
     int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
+    /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed map. */
+    void (*tell)(struct ledger *l, const struct wire_buf *said);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     int (*list)(struct ledger *l, const char *what, const struct record *filter, size_t max_bytes,
                 ledger_list_cb cb, void *ctx);

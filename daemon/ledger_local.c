@@ -375,6 +375,13 @@ static void local_end_run(struct ledger *l, const struct run *r)
     submit_row(local_of(l), request_new(&verb_end_run, NULL, NO_TEXT), r);
 }
 
+/* There is nobody else. */
+static void local_tell(struct ledger *l, const struct wire_buf *said)
+{
+    (void)l;
+    (void)said;
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 static void local_free(struct local *l)
@@ -635,4 +642,5 @@ const struct ledger_ops ledger_local_ops = {
     .add_event = local_add_event,
     .put_device = local_put_device,
     .end_run = local_end_run,
+    .tell = local_tell,
 };

@@ -97,6 +97,14 @@ static void tell(struct shared *s, enum ledger_news_kind kind, const char *key,
     }
 }
 
+static void tell_said(struct shared *s, const struct wire_obj *said)
+{
+    struct ledger_news n = {.kind = NEWS_SAID, .key = "", .said = said};
+    if (s->config.news) {
+        s->config.news(s->config.ctx, &n);
+    }
+}
+
 static void hear_news(struct shared *s, const struct wire_obj *params)
 {
     static const char *const kinds[] = {"best", "evicted", "freed"};
@@ -105,6 +113,10 @@ static void hear_news(struct shared *s, const struct wire_obj *params)
     bool saved = false;
     wire_copy_str(wire_find(params, "key"), key, sizeof(key));
     wire_get_bool(wire_find(params, "saved"), &saved);
+    if (wire_is_str(wire_find(params, "kind"), "said")) {
+        tell_said(s, wire_find(params, "said"));
+        return;
+    }
     for (enum ledger_news_kind i = NEWS_BEST; i <= NEWS_FREED; i++) {
         if (!wire_is_str(wire_find(params, "kind"), kinds[i])) {
             continue;
@@ -410,6 +422,26 @@ static int shared_unlease(struct ledger *base, const char *key, const char *owne
         ledger_wire_put(&o->params, "unlease", NULL, NULL, key, owner, 0);
     }
     return submit(s, o);
+}
+
+static void shared_tell(struct ledger *base, const struct wire_buf *said)
+{
+    struct shared *s = shared_of(base);
+    const struct wire_obj *map;
+    if (s->writer) {
+        if (wire_decode(s->doc, said->data, said->len, &map, NULL) == 0) {
+            tell_said(s, map);
+        }
+        return;
+    }
+    struct outgoing *o = outgoing_new(s, NULL);
+    if (o) {
+        wire_put_map(&o->params, 2);
+        wire_put_kv_str(&o->params, "verb", "tell");
+        wire_put_str(&o->params, "said");
+        wire_put_raw(&o->params, said->data, said->len);
+    }
+    submit(s, o);
 }
 
 static int ask_id(struct shared *s, const char *verb, const struct schema *schema, const void *row,
@@ -879,4 +911,5 @@ const struct ledger_ops ledger_shared_ops = {
     .add_event = shared_add_event,
     .put_device = shared_put_device,
     .end_run = shared_end_run,
+    .tell = shared_tell,
 };

@@ -99,6 +99,7 @@ static void on_status(void *ctx, const struct ledger_status *s)
 struct message {
     char verb[24], key[64], owner[80];
     int64_t ttl_ms;
+    const struct wire_obj *said; /* borrowed */
     union {
         struct best best;
         struct trial trial;
@@ -194,6 +195,17 @@ static int end_run(struct ledger *l, struct message *m, struct applying *a)
     return 0;
 }
 
+static int tell(struct ledger *l, struct message *m, struct applying *a)
+{
+    WIRE_BUF_AUTO said = WIRE_BUF_NULL;
+    (void)a;
+    wire_put_obj(&said, m->said);
+    if (!said.failed && wire_type_of(m->said) == WIRE_MAP) {
+        l->ops->tell(l, &said);
+    }
+    return 0;
+}
+
 static const struct wire_verb {
     const char *name;
     const struct schema *row;
@@ -214,6 +226,7 @@ static const struct wire_verb {
     {"unpin", NULL, unpin, true},
     {"evict", NULL, evict, true},
     {"unquarantine", NULL, unquarantine, true},
+    {"tell", NULL, tell, false},
 };
 
 static const struct wire_verb *find(const char *name)
@@ -236,6 +249,7 @@ static int read_message(const struct wire_obj *params, struct message *m,
                         const struct wire_verb **verb, struct error *err)
 {
     m->ttl_ms = 0;
+    m->said = wire_find(params, "said");
     wire_get_int(wire_find(params, "ttl_ms"), &m->ttl_ms);
     if (!copy(wire_find(params, "verb"), m->verb, sizeof(m->verb)) ||
         !copy(wire_find(params, "key"), m->key, sizeof(m->key)) ||

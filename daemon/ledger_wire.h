@@ -9,6 +9,7 @@
  *   {"verb": "unlease", "key":, "owner":}           -> nil
  *   {"verb": "evict" | "unquarantine", "key":}      -> {"n": rows}
  *   {"verb": "run", "row":}                         -> {"n": its id}
+ *   {"verb": "tell", "said": {...}}                 -> nil; to all daemons, as news
  *   {"verb": "status"}                              -> the fields of LEDGER_STATUS_FIELDS
  *   {"verb": "trial" | "module" | "quarantine" | "event" | "device" | "end_run", "row":} -> nil
  */

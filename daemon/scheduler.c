@@ -33,6 +33,9 @@ void scheduler_next(struct scheduler *s)
     if (!s->running && s->n_queued && !s->stopping && !uv_is_active((uv_handle_t *)&s->next)) {
         uv_timer_start(&s->next, on_next, 0, 0);
     }
+    if (!s->running && !s->n_queued) {
+        spread_idle(s->daemon);
+    }
 }
 
 void scheduler_unqueue(struct scheduler *s, struct job *j)
@@ -61,6 +64,7 @@ static void on_next(uv_timer_t *timer)
     if (next && !s->running) {
         scheduler_unqueue(s, next);
         s->running = next;
+        s->daemon->spread.told_idle = false;
         tuning_begin(s->daemon, next);
     }
 }
@@ -191,6 +195,7 @@ int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *er
         list_append(&s->queue, &j->link);
         s->n_queued++;
         scheduler_next(s);
+        spread_queued(s->daemon, j);
     }
     if (query.progress) {
         job_tell(j);
