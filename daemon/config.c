@@ -36,6 +36,10 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
      "A candidate silent for longer is killed, also when it was given more time (0: each step's own "
      "limit)"},
+    {"memory-percent", CONFIG_INT, AT(memory_percent), "0", 0, 100, "N",
+     "Share of the device's free memory that a tuning may take (0: $GEMMD_MEMORY_SHARE, else 50)"},
+    {"lock-clocks", CONFIG_INT, AT(lock_clocks), "0", 0, 10000, "MHZ",
+     "Locks the GPU's clock here while a runner has it, for all who use it; needs root (0: never)"},
     {"retry-ms", CONFIG_INT, AT(retry_ms), "60000", 0, 3600000, "MS",
      "When the device made tuning fail, it is off for this long, and twice as long each time that it "
      "fails again, an hour at most (0: until a restart)"},

@@ -29,6 +29,8 @@ struct config {
     int64_t linger_ms;
     int64_t runner_nice;
     int64_t hang_limit_ms;
+    int64_t memory_percent;
+    int64_t lock_clocks;
     int64_t retry_ms;
     int64_t budget;
     int64_t budget_ms;
@@ -57,7 +59,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 25 };
+enum { CONFIG_KEYS = 27 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -235,13 +235,16 @@ static void on_watchdog(uv_timer_t *timer)
 static int spawn(struct supervisor *s, struct error *err)
 {
     struct daemon *d = s->daemon;
-    char linger[24], hang[24], nice[24];
+    char linger[24], hang[24], nice[24], memory[24], clocks[24];
     snprintf(linger, sizeof(linger), "%lld", (long long)d->config->linger_ms);
     snprintf(hang, sizeof(hang), "%lld", (long long)d->config->hang_limit_ms);
     snprintf(nice, sizeof(nice), "%lld", (long long)d->config->runner_nice);
+    snprintf(memory, sizeof(memory), "%lld", (long long)d->config->memory_percent);
+    snprintf(clocks, sizeof(clocks), "%lld", (long long)d->config->lock_clocks);
     const char *args[] = {d->runner, "--fd", "3", "--device", d->device_spec,
                           "--cache-dir", d->cache_dir, "--linger-ms", linger,
-                          "--hang-limit-ms", hang, "--nice", nice, NULL};
+                          "--hang-limit-ms", hang, "--nice", nice,
+                          "--memory-percent", memory, "--lock-clocks", clocks, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},

@@ -105,6 +105,10 @@ int device_open(const char *spec, struct device **out, struct error *err);
  * and what to do. */
 int device_probe(const char *spec, struct device_info *out, struct error *err);
 
+/* Locks the clocks of "GPU-<uuid>" at `mhz` for all who use it, or gives them back (0). They stay so
+ * after this process. ERROR_DENIED: only root may; ERROR_NO_DEVICE: nobody can. */
+int device_set_clocks(const char *uuid, int64_t mhz, struct error *err);
+
 /* ---- compiling ------------------------------------------------------------------------------ */
 
 struct compiler;

@@ -344,6 +344,9 @@ int job_prepare(struct job *j, struct error *err)
     enum phase before = timeline_enter(t, PHASE_PREPARE);
     notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
     conditions_before(d, j->doubt);
+    if (j->runner->unlocked[0]) {
+        memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
+    }
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
     int r = d->ops->prepare(d, j->family, &q->problem, (uint64_t)q->query.seed, &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;

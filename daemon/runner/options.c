@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N]
- *              [--nice N] [--hang-limit-ms N]
+ *              [--nice N] [--hang-limit-ms N] [--memory-percent N] [--lock-clocks MHZ]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
  *              [--quiet] PROBLEM
+ * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --version
  *
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line.
  * --landscape (survey.h) measures a whole space for the replay device.
+ * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -20,10 +22,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/clocks.h"
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
 
-enum { LINGER_DEFAULT_MS = 10000, FINALS_DEFAULT = 50, FINALS_MOST = 1000, UNKNOWN = 1 };
+enum {
+    LINGER_DEFAULT_MS = 10000,
+    FINALS_DEFAULT = 50,
+    FINALS_MOST = 1000,
+    CLOCKS_MOST_MHZ = 10000,
+    UNKNOWN = 1
+};
 static const int64_t WARM_MAX_DEFAULT_MIB = 4096; /* as gemmd's cache-max-mib */
 enum option_code {
     OPT_FD = 256,
@@ -48,7 +57,10 @@ enum option_code {
     OPT_VARIANTS,
     OPT_SETTINGS,
     OPT_FINALS,
-    OPT_NOTE
+    OPT_NOTE,
+    OPT_MEMORY,
+    OPT_LOCK,
+    OPT_HOLD
 };
 
 static const struct option table[] = {
@@ -75,6 +87,9 @@ static const struct option table[] = {
     {"settings", required_argument, NULL, OPT_SETTINGS},
     {"finals", required_argument, NULL, OPT_FINALS},
     {"note", required_argument, NULL, OPT_NOTE},
+    {"memory-percent", required_argument, NULL, OPT_MEMORY},
+    {"lock-clocks", required_argument, NULL, OPT_LOCK},
+    {"hold-clocks", required_argument, NULL, OPT_HOLD},
     {0},
 };
 
@@ -176,6 +191,12 @@ static int take(struct runner_options *o, int code)
         return number("--nice", optarg, -20, 19, &o->nice);
     case OPT_HANG:
         return number("--hang-limit-ms", optarg, 0, INT32_MAX, &o->hang_limit_ms);
+    case OPT_MEMORY:
+        return number("--memory-percent", optarg, 0, 100, &o->memory_percent);
+    case OPT_LOCK:
+        return number("--lock-clocks", optarg, 0, CLOCKS_MOST_MHZ, &o->lock_mhz);
+    case OPT_HOLD:
+        return number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
     case OPT_PROBE:
         o->probe = true;
         return 0;
@@ -210,10 +231,13 @@ static int parse(int argc, char **argv, struct runner_options *o)
         o->landscape.problem = argv[optind++];
     }
     bool alone = o->probe || o->warm || o->landscape.problem;
-    if (optind < argc || !o->device || (!alone && (o->fd < 0 || !o->cache_dir))) {
+    bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz);
+    if (optind < argc || !o->device || (!alone && !placed)) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
                         "[--compile-threads N] [--linger-ms N]\n"
-                        "                    [--nice N] [--hang-limit-ms N]\n"
+                        "                    [--nice N] [--hang-limit-ms N] "
+                        "[--memory-percent N]\n"
+                        "                    [--lock-clocks MHZ]\n"
                         "       gemmd-runner --probe --device SPEC\n"
                         "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"
@@ -280,6 +304,9 @@ int runner_main(int argc, char **argv)
     if (o.version) {
         printf("gemmd-runner %s\n", build_id);
         return RUNNER_EXIT_OK;
+    }
+    if (o.hold_mhz) {
+        return clocks_child(o.device, o.hold_mhz, o.fd);
     }
     if (o.landscape.path) {
         return landscape(&o);

@@ -53,6 +53,9 @@ struct runner_options {
     int64_t compile_threads; /* 0: one per core */
     int64_t linger_ms;
     int64_t nice;
+    int64_t memory_percent; /* of the device's free memory, for us; 0: as the device thinks */
+    int64_t lock_mhz;       /* the clocks, while the device is open; 0: never */
+    int64_t hold_mhz;       /* be the child that does that */
     int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
     bool probe, version, warm;
     struct warm_order warming;     /* with `warm` */
@@ -71,6 +74,7 @@ struct runner {
     bool replay;    /* recorded device: everything in order, so that runs repeat */
     int64_t job;    /* the running job; 0: none */
     bool cancelled; /* it is to stop */
+    char unlocked[160]; /* why the clocks are not locked though they should be; "" */
 };
 
 /* The whole program. Returns an enum runner_exit. */

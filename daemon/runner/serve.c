@@ -16,6 +16,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "daemon/runner/clocks.h"
 #include "daemon/runner/crash.h"
 #include "daemon/runner/job.h"
 #include "daemon/runner/runner.h"
@@ -45,6 +46,16 @@ static void announce_open(struct runner *r)
     channel_notify(&r->channel, "attempt", &attempt_schema, &a);
 }
 
+/* Of an owner's wish that cannot be granted every result says so. */
+static void lock_clocks(struct runner *r)
+{
+    struct error err = ERROR_NULL;
+    if (r->opt.lock_mhz > 0 && clocks_hold(r->device->info.uuid, r->opt.lock_mhz, &err)) {
+        fprintf(stderr, "gemmd-runner: %s\n", err.text);
+        snprintf(r->unlocked, sizeof(r->unlocked), "%.159s", err.text);
+    }
+}
+
 static int open_device(struct runner *r, struct error *err)
 {
     if (r->device) {
@@ -53,6 +64,7 @@ static int open_device(struct runner *r, struct error *err)
     announce_open(r);
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
+        lock_clocks(r);
         r->device->supply = (struct device_supply){.image = helpers_image, .ctx = r};
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
     }
@@ -209,6 +221,16 @@ static void bye(struct runner *r)
     quit(RUNNER_EXIT_OK);
 }
 
+/* Devices read it themselves: whoever opens one without us has the same limit. */
+static void share_memory(int64_t percent)
+{
+    char share[16];
+    if (percent > 0) {
+        snprintf(share, sizeof(share), "%.2f", (double)percent / 100);
+        setenv("GEMMD_MEMORY_SHARE", share, 1);
+    }
+}
+
 int runner_serve(const struct runner_options *opt)
 {
     static struct runner r; /* the process is one runner */
@@ -221,6 +243,7 @@ int runner_serve(const struct runner_options *opt)
                 strerror(errno));
     }
     crash_install();
+    share_memory(opt->memory_percent);
     r.opt = *opt;
     r.replay = strncmp(opt->device, "replay:", 7) == 0;
     if (channel_init(&r.channel, opt->fd, &err)) {

@@ -37,6 +37,13 @@ static int compiler_none(const char *spec, struct compiler **out, struct error *
     return error_set(err, ERROR_NO_COMPILER, "gemmd was built without CUDA headers; " REBUILD);
 }
 
+int device_set_clocks(const char *uuid, int64_t mhz, struct error *err)
+{
+    (void)uuid;
+    (void)mhz;
+    return no_device(err);
+}
+
 static int info_none(struct device_info *out, struct error *err)
 {
     return cuda_probe("cuda", out, err);

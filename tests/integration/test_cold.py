@@ -4,12 +4,16 @@
 The stub of NVRTC appends a byte to a file for each compile; where kernels must compute, it compiles
 them for the CPU (tests/cuda_stub/emulate.h).
 """
+import os
+import pathlib
 import re
 import shutil
+import signal
+import tempfile
 
 import pytest
 
-from conftest import BUILD, ROOT, Daemon, gemm
+from conftest import BUILD, ROOT, Daemon, RpcError, eventually, gemm
 
 STUBS = BUILD / "tests" / "cuda_stub"
 pytestmark = [
@@ -20,9 +24,9 @@ HELPERS = 2  # the device's own kernels: tools.cu and the reference
 
 
 class Stubbed(Daemon):
-    def __init__(self, folder, **env):
+    def __init__(self, folder, options, cache, env):
         self.tally = folder / "tally"
-        super().__init__(folder, "cuda", env={
+        super().__init__(folder, "cuda", options, cache=cache, env={
             "GEMMD_LIBCUDA": str(STUBS / "libstub_cuda.so"),
             "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
             "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
@@ -40,12 +44,19 @@ class Stubbed(Daemon):
                          target="portable")
 
 
+@pytest.fixture(scope="module")
+def compiled():
+    """Compiled kernels, for tests that do not count them."""
+    with tempfile.TemporaryDirectory(prefix="gemmd-stubbed-") as path:
+        yield pathlib.Path(path)
+
+
 @pytest.fixture
-def stubbed(folder):
+def stubbed(folder, compiled):
     started = []
 
-    def start(**env):
-        d = Stubbed(folder, **env)
+    def start(options=(), cache=compiled, **env):
+        d = Stubbed(folder, options, cache, env)
         started.append(d)
         return d.start()
     yield start
@@ -54,19 +65,19 @@ def stubbed(folder):
 
 
 def test_the_devices_own_kernels_are_compiled_once(stubbed):
-    d = stubbed()
+    d = stubbed(cache=None)
     d.tune(M=96, N=64, K=64)
     assert d.compiles() == 1 + HELPERS
     records = {p.name for p in (d.cache / "records").iterdir()}
     assert len(records) == 1 + HELPERS
     d.stop()
-    again = stubbed()
+    again = stubbed(cache=None)
     again.tune(M=4000, N=64, K=64)
     assert again.compiles() <= 2 + HELPERS, "a new runner finds the device's kernels in the cache"
 
 
 def test_where_the_time_went_is_an_event(stubbed):
-    d = stubbed()
+    d = stubbed(cache=None)
     key = d.tune(M=96, N=64, K=64)["key"]
     with d.connect() as c:
         (event,) = c.list("events", kind="tuned")
@@ -105,3 +116,34 @@ def test_a_disturbed_measurement_says_so(stubbed, env, words):
         (best,) = c.list("best")
         (event,) = c.list("events", kind="disturbed")
     assert words in best["doubt"] and words in event["text"]
+
+
+def test_memory_is_shared(stubbed):
+    d = stubbed(["--memory-percent", "1"], GEMMD_STUB_FREE=str(4 << 20))
+    with pytest.raises(RpcError, match=r"need .* MiB, but only 0.0 MiB \(1 % .*--memory-percent"):
+        d.tune(M=96, N=64, K=64)
+
+
+@pytest.mark.parametrize("death", ["stop", "runner killed", "all killed"])
+def test_locked_clocks_are_given_back(stubbed, folder, death):
+    clocks = folder / "clocks"
+    d = stubbed(["--lock-clocks", "1410"], GEMMD_STUB_CLOCKS=str(clocks))
+    d.status()
+    assert not clocks.exists(), "nothing is locked before there is a runner"
+    assert d.tune(M=96, N=64, K=64)["note"] == ""
+    assert clocks.read_text() == "lock 1410\n"
+    if death == "stop":
+        d.stop()
+    elif death == "runner killed":
+        os.kill(d.runner_pid(), signal.SIGKILL)
+    else:
+        d.kill()
+    eventually(lambda: clocks.read_text() == "lock 1410\nunlock 0\n")
+
+
+def test_clocks_that_cannot_be_locked_are_said(stubbed, folder):
+    d = stubbed(["--lock-clocks", "1410"], GEMMD_STUB_CLOCKS=str(folder / "clocks"),
+                GEMMD_STUB_FAIL="nvmlDeviceSetGpuLockedClocks:1:4")
+    assert "could not be locked: locking the clocks: the driver allows it to root only" in d.tune(
+        M=96, N=64, K=64)["note"]
+    assert not (folder / "clocks").exists()

@@ -65,8 +65,8 @@ static int too_much(double need, int64_t limit, struct error *err)
 {
     return error_set(err, ERROR_NO_MEMORY,
                      "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
-                     "memory) may be used: free memory, ask for a smaller problem, or set "
-                     "GEMMD_MEMORY_SHARE",
+                     "memory) may be used: free memory, ask for a smaller problem, or raise "
+                     "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
                      need / 0x1p20, (double)limit / 0x1p20, memory_share() * 100);
 }
 

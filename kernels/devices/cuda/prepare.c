@@ -39,8 +39,8 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
         return error_set(
             err, ERROR_NO_MEMORY,
             "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's free "
-            "memory) may be used: free GPU memory, ask for a smaller problem, or set "
-            "GEMMD_MEMORY_SHARE",
+            "memory) may be used: free GPU memory, ask for a smaller problem, or raise "
+            "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
             (double)(fixed + rotating) / 0x1p20, (double)limit / 0x1p20, cuda_memory_share() * 100);
     }
     int64_t copies = 1;
