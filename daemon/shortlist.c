@@ -13,6 +13,7 @@
 
 enum {
     WAIT_MS = 300,    /* results come in swarms */
+    LONG_MS = 50,     /* what may keep the writer busy while a tuning writes */
     WAIT_FACTOR = 20, /* and making it may take at most a twentieth of the writer's time */
 };
 
@@ -171,7 +172,8 @@ static void ask_page(struct shortlist *l)
 static void on_timer(uv_timer_t *timer)
 {
     struct shortlist *l = timer->data;
-    if (l->asking) {
+    bool in_the_way = l->took_ms > LONG_MS && l->daemon->scheduler.running; /* of its trials */
+    if (l->asking || in_the_way) {
         shortlist_changed(l);
     } else if (l->daemon->ledger && !l->daemon->stopping) {
         l->asking = true;

@@ -22,6 +22,7 @@ struct portfolio *portfolio_free(struct portfolio *p)
         free(p->problems.data);
         free(p->configs.data);
         free(p->pairs.data);
+        free(p->trials.data);
         free(p->slots);
         free(p);
     }
@@ -94,77 +95,104 @@ static int grow_slots(struct portfolio *p, struct error *err)
     return 0;
 }
 
-/* The index of a config, each once. */
-static int intern(struct portfolio *p, const struct record *config, uint32_t *out,
-                  struct error *err)
+static int keep(struct portfolio *p, const struct packed *c, struct error *err)
 {
-    struct packed c;
-    int r = 2 * p->configs.n >= p->n_slots ? grow_slots(p, err) : 0;
-    r = r ? r : pack(config, &c, err);
-    if (r) {
-        return r;
-    }
-    size_t at = hash64(c.bytes, c.n) & (p->n_slots - 1);
-    for (; p->slots[at]; at = (at + 1) & (p->n_slots - 1)) {
-        if (same(AT(p->configs, struct packed, p->slots[at] - 1), &c)) {
-            *out = p->slots[at] - 1;
-            free(c.bytes);
-            return 0;
-        }
-    }
     struct packed *kept = add(&p->configs, sizeof(*kept));
-    if (!kept) {
-        free(c.bytes);
+    uint8_t *copy = kept ? malloc(c->n + 1) : NULL;
+    if (!copy) {
+        p->configs.n -= kept != NULL;
         return no_memory(err);
     }
-    *kept = c;
-    *out = (uint32_t)p->configs.n - 1;
-    p->slots[at] = *out + 1;
+    memcpy(copy, c->bytes, c->n);
+    copy[c->n] = 0;
+    *kept = (struct packed){copy, c->n};
     return 0;
 }
 
-static int find_group(struct portfolio *p, const struct best *b, const char *stamp, uint32_t *out,
-                      struct error *err)
+/* The index of a config, by its JSON, each once. What wrote it is one code, so equal configs are
+ * equal texts. */
+static int intern(struct portfolio *p, const struct packed *c, uint32_t *out, struct error *err)
 {
-    struct group g = {0};
-    snprintf(g.class, sizeof(g.class), "%s", b->class);
-    snprintf(g.op, sizeof(g.op), "%s", b->op);
-    snprintf(g.mode, sizeof(g.mode), "%s", record_text(&b->problem, "mode", ""));
-    snprintf(g.dtype_in, sizeof(g.dtype_in), "%s", record_text(&b->problem, "dtype_in", ""));
-    snprintf(g.dtype_out, sizeof(g.dtype_out), "%s", record_text(&b->problem, "dtype_out", ""));
-    snprintf(g.stamp, sizeof(g.stamp), "%s", stamp);
-    for (*out = 0; *out < p->groups.n; ++*out) {
-        struct group known = *AT(p->groups, struct group, *out);
-        known.shapes = 0;
-        if (memcmp(&known, &g, sizeof(g)) == 0) {
+    int r = 2 * p->configs.n >= p->n_slots ? grow_slots(p, err) : 0;
+    size_t at = r ? 0 : hash64(c->bytes, c->n) & (p->n_slots - 1);
+    for (; r == 0 && p->slots[at]; at = (at + 1) & (p->n_slots - 1)) {
+        if (same(AT(p->configs, struct packed, p->slots[at] - 1), c)) {
+            *out = p->slots[at] - 1;
             return 0;
         }
     }
-    struct group *added = add(&p->groups, sizeof(*added));
+    r = r ? r : keep(p, c, err);
+    if (r == 0) {
+        *out = (uint32_t)p->configs.n - 1;
+        p->slots[at] = *out + 1;
+    }
+    return r;
+}
+
+/* A key being gathered: what it adds begins at these places. */
+struct gathering {
+    struct portfolio *p;
+    struct group group; /* of the key; its stamp is the trial's */
+    const struct best *best;
+    size_t first_shape, first_pair;
+};
+
+static void begin_key(struct gathering *g, struct portfolio *p, const struct best *b)
+{
+    *g = (struct gathering){.p = p,
+                            .best = b,
+                            .first_shape = p->shapes.n,
+                            .first_pair = p->pairs.n};
+    const struct record *f = &b->problem;
+    snprintf(g->group.class, sizeof(g->group.class), "%s", b->class);
+    snprintf(g->group.op, sizeof(g->group.op), "%s", b->op);
+    snprintf(g->group.mode, sizeof(g->group.mode), "%s", record_text(f, "mode", ""));
+    snprintf(g->group.dtype_in, sizeof(g->group.dtype_in), "%s", record_text(f, "dtype_in", ""));
+    snprintf(g->group.dtype_out, sizeof(g->group.dtype_out), "%s", record_text(f, "dtype_out", ""));
+}
+
+/* The same but for the counts behind. */
+static bool same_group(const struct group *a, const struct group *b)
+{
+    return memcmp(a, b, offsetof(struct group, shapes)) == 0;
+}
+
+static int find_group(struct gathering *g, uint32_t *out, struct error *err)
+{
+    struct growing *groups = &g->p->groups;
+    for (*out = 0; *out < groups->n; ++*out) {
+        if (same_group(AT(*groups, struct group, *out), &g->group)) {
+            return 0;
+        }
+    }
+    struct group *added = add(groups, sizeof(*added));
     if (!added) {
         return no_memory(err);
     }
-    *added = g;
+    *added = g->group;
     return 0;
 }
 
-/* The shape of a key and stamp: one of those from `first` on, or a new one. */
-static int find_shape(struct portfolio *p, const struct best *b, const char *stamp, size_t first,
-                      uint32_t *out, struct error *err)
+/* The shape of the key and a stamp. */
+static int find_shape(struct gathering *g, const char *stamp, uint32_t *out, struct error *err)
 {
+    struct portfolio *p = g->p;
     uint32_t group;
-    int r = find_group(p, b, stamp, &group, err);
-    for (size_t i = first; r == 0 && i < p->shapes.n; i++) {
-        if (AT(p->shapes, struct shape, i)->group == group) {
+    memset(g->group.stamp, 0, sizeof(g->group.stamp));
+    snprintf(g->group.stamp, sizeof(g->group.stamp), "%s", stamp);
+    for (size_t i = g->first_shape; i < p->shapes.n; i++) {
+        const struct shape *s = AT(p->shapes, struct shape, i);
+        if (same_group(AT(p->groups, struct group, s->group), &g->group)) {
             *out = (uint32_t)i;
             return 0;
         }
     }
+    int r = find_group(g, &group, err);
     struct shape *s = r ? NULL : add(&p->shapes, sizeof(*s));
     if (!s) {
         return r ? r : no_memory(err);
     }
-    memcpy(s->key, b->key, sizeof(s->key));
+    memcpy(s->key, g->best->key, sizeof(s->key));
     s->group = group;
     s->problem = (uint32_t)p->problems.n - 1;
     AT(p->groups, struct group, group)->shapes++;
@@ -172,39 +200,57 @@ static int find_shape(struct portfolio *p, const struct best *b, const char *sta
     return 0;
 }
 
-/* The newest trial of a shape and config replaces an older one: those of a key lie together. */
-static int add_pair(struct portfolio *p, uint32_t shape, uint32_t config, double ratio,
-                    size_t first, struct error *err)
+/* The newest trial of a shape and config replaces an older one. */
+static int add_pair(struct gathering *g, const struct cover_pair *pair, int64_t trial,
+                    struct error *err)
 {
-    for (size_t i = first; i < p->pairs.n; i++) {
+    struct portfolio *p = g->p;
+    for (size_t i = g->first_pair; i < p->pairs.n; i++) {
         struct cover_pair *known = AT(p->pairs, struct cover_pair, i);
-        if (known->shape == shape && known->config == config) {
-            known->time = ratio;
+        if (known->shape == pair->shape && known->config == pair->config) {
+            known->time = pair->time;
+            *AT(p->trials, int64_t, i) = trial;
             return 0;
         }
     }
-    struct cover_pair *pair = add(&p->pairs, sizeof(*pair));
-    if (!pair) {
+    struct cover_pair *added = add(&p->pairs, sizeof(*added));
+    int64_t *id = added ? add(&p->trials, sizeof(*id)) : NULL;
+    if (!id) {
         return no_memory(err);
     }
-    *pair = (struct cover_pair){shape, config, ratio};
+    *added = *pair;
+    *id = trial;
     return 0;
 }
 
-/* All trials of a key. The statement over all keys is open meanwhile, so both read one state of the
- * database. */
-static int gather_key(struct portfolio *p, struct store *s, const struct best *b, struct trial *t,
-                      struct error *err)
+static int gather_trial(struct gathering *g, sqlite3_stmt *st, struct error *err)
 {
-    ROWS_AUTO rows = {0};
-    size_t first_shape = p->shapes.n, first_pair = p->pairs.n;
-    int r = rows_begin(&rows, s, TABLE_TRIAL, err, NULL,
-                       "WHERE key = ?1 AND status = 'ok' AND ratio > 0 ORDER BY id", "t", b->key);
-    while (r == 0 && (r = rows_next(&rows, t, err)) == DB_ROW) {
-        uint32_t shape = 0, config = 0;
-        r = find_shape(p, b, t->stamp, first_shape, &shape, err);
-        r = r ? r : intern(p, &t->config, &config, err);
-        r = r ? r : add_pair(p, shape, config, t->ratio, first_pair, err);
+    const char *stamp = (const char *)sqlite3_column_text(st, 1);
+    struct packed config = {(uint8_t *)(uintptr_t)sqlite3_column_text(st, 2),
+                            (size_t)sqlite3_column_bytes(st, 2)};
+    struct cover_pair pair = {.time = sqlite3_column_double(st, 3)};
+    if (!stamp || !config.bytes) {
+        return no_memory(err);
+    }
+    int r = find_shape(g, stamp, &pair.shape, err);
+    r = r ? r : intern(g->p, &config, &pair.config, err);
+    return r ? r : add_pair(g, &pair, sqlite3_column_int64(st, 0), err);
+}
+
+/* There may be hundreds of thousands of trials: they are read as they are, and those that decide have
+ * their checksums looked at afterwards. The statement over all keys is open meanwhile, so both read
+ * one state of the database. */
+static int gather_key(struct portfolio *p, struct store *s, const struct best *b, struct error *err)
+{
+    static const char sql[] = "SELECT id, stamp, config, ratio FROM trial WHERE key = ?1 AND"
+                              " status = 'ok' AND ratio > 0 AND id NOT IN"
+                              " (SELECT row FROM bad_row WHERE tbl = 'trial') ORDER BY id";
+    DB_STMT_AUTO *st = NULL;
+    struct gathering g;
+    begin_key(&g, p, b);
+    int r = db_query(&s->db, &st, err, sql, "t", b->key);
+    while (r == 0 && (r = db_step(&s->db, st, err)) == DB_ROW) {
+        r = gather_trial(&g, st, err);
     }
     return r;
 }
@@ -213,16 +259,14 @@ static int gather(struct portfolio *p, struct store *s, struct error *err)
 {
     ROWS_AUTO rows = {0};
     struct best *b = malloc(sizeof(*b));
-    struct trial *t = malloc(sizeof(*t));
-    int r = b && t ? 0 : no_memory(err);
+    int r = b ? 0 : no_memory(err);
     r = r ? r : rows_begin(&rows, s, TABLE_BEST, err, "current_best", "ORDER BY key", "");
     while (r == 0 && (r = rows_next(&rows, b, err)) == DB_ROW) {
         struct packed *problem = add(&p->problems, sizeof(*problem));
         r = problem ? pack(&b->problem, problem, err) : no_memory(err);
-        r = r ? r : gather_key(p, s, b, t, err);
+        r = r ? r : gather_key(p, s, b, err);
     }
     free(b);
-    free(t);
     return r;
 }
 
@@ -324,16 +368,65 @@ static int cover_all(struct portfolio *p, struct error *err)
     return r;
 }
 
-int portfolio_make(struct store *s, double bound_percent, struct portfolio **out,
-                   struct error *err)
+/* ---- what it stands on ----------------------------------------------------------------------- */
+
+/* The trial has its checksum; one that has not is known to be bad from now on. */
+static int check_trial(struct store *s, int64_t id, struct trial *t, bool *good, struct error *err)
+{
+    int r = rows_first(s, TABLE_TRIAL, t, err, NULL, "WHERE id = ?1", "i", id);
+    *good = *good && r == 0;
+    return r < 0 ? r : 0;
+}
+
+/* Looks at the trials that decided: of each shape the best one, and its member's. */
+static int check_evidence(const struct portfolio *p, struct store *s, bool *good, struct error *err)
+{
+    double *best = malloc((p->shapes.n + 1) * sizeof(*best));
+    struct trial *t = malloc(sizeof(*t));
+    int r = best && t ? 0 : no_memory(err);
+    *good = true;
+    for (size_t i = 0; r == 0 && i < p->shapes.n; i++) {
+        best[i] = INFINITY;
+    }
+    for (size_t i = 0; r == 0 && i < p->pairs.n; i++) {
+        const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
+        best[pair->shape] = fmin(best[pair->shape], pair->time);
+    }
+    for (size_t i = 0; r == 0 && i < p->pairs.n; i++) {
+        const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
+        const struct shape *shape = AT(p->shapes, struct shape, pair->shape);
+        if (pair->time == best[pair->shape] || pair->config == shape->choice.config) {
+            r = check_trial(s, *AT(p->trials, int64_t, i), t, good, err);
+        }
+    }
+    free(best);
+    free(t);
+    return r;
+}
+
+static int make(struct store *s, double bound_percent, struct portfolio **out, bool *good,
+                struct error *err)
 {
     struct portfolio *p = calloc(1, sizeof(*p));
     if (!p) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a portfolio");
+        return no_memory(err);
     }
     p->bound_percent = bound_percent;
     int r = gather(p, s, err);
     r = r ? r : cover_all(p, err);
+    r = r ? r : check_evidence(p, s, good, err);
     *out = r ? portfolio_free(p) : p;
+    return r;
+}
+
+int portfolio_make(struct store *s, double bound_percent, struct portfolio **out,
+                   struct error *err)
+{
+    bool good = false;
+    int r = make(s, bound_percent, out, &good, err);
+    while (r == 0 && !good) { /* without the bad rows, which are fewer each time */
+        *out = portfolio_free(*out);
+        r = make(s, bound_percent, out, &good, err);
+    }
     return r;
 }

@@ -19,10 +19,10 @@
 struct group {
     char class[sizeof(((struct best *)0)->class)], op[sizeof(((struct best *)0)->op)];
     char mode[16], dtype_in[16], dtype_out[16], stamp[STAMP_MAX];
-    uint32_t shapes, members;
+    uint32_t shapes, members; /* last: what follows does not tell groups apart */
 };
 
-struct packed { /* MessagePack */
+struct packed { /* a problem as MessagePack, a config as JSON */
     uint8_t *bytes; /* owned */
     size_t n;
 };
@@ -41,7 +41,8 @@ struct growing { /* a growing array */
 struct portfolio {
     double bound_percent;
     int64_t changes, version; /* of the database when it was made */
-    struct growing groups, shapes, problems, configs, pairs; /* group, shape, packed, packed, cover_pair */
+    struct growing groups, shapes, problems, configs; /* group, shape, packed, packed */
+    struct growing pairs, trials; /* cover_pair, and the id of its trial */
     uint32_t *slots; /* owned: configs by hash, while gathering; + 1, 0 is free */
     size_t n_slots;
 };

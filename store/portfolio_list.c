@@ -99,15 +99,10 @@ static bool matches(const struct wanted *w, const struct group *g)
            is(w->stamp, g->stamp);
 }
 
-static void put_packed(struct wire_buf *b, const char *name, const struct packed *p)
-{
-    wire_put_str(b, name);
-    wire_put_raw(b, p->bytes, p->n);
-}
-
 static void put_row(struct wire_buf *b, const struct portfolio *p, const struct shape *s)
 {
     const struct group *g = AT(p->groups, struct group, s->group);
+    const struct packed *problem = AT(p->problems, struct packed, s->problem);
     wire_put_map(b, 14);
     wire_put_kv_str(b, "class", g->class);
     wire_put_kv_str(b, "op", g->op);
@@ -119,9 +114,14 @@ static void put_row(struct wire_buf *b, const struct portfolio *p, const struct 
     wire_put_kv_int(b, "shapes", g->shapes);
     wire_put_kv_int(b, "members", g->members);
     wire_put_kv_int(b, "member", (int64_t)s->choice.place + 1);
-    put_packed(b, "config", AT(p->configs, struct packed, s->choice.config));
+    wire_put_str(b, "config");
+    if (wire_from_json(b, (const char *)AT(p->configs, struct packed, s->choice.config)->bytes,
+                       NULL) < 0) {
+        wire_put_nil(b);
+    }
     wire_put_kv_str(b, "key", s->key);
-    put_packed(b, "problem", AT(p->problems, struct packed, s->problem));
+    wire_put_str(b, "problem");
+    wire_put_raw(b, problem->bytes, problem->n);
     wire_put_kv_real(b, "regret_percent", 100 * s->choice.regret);
 }
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "proto/limits.h"
+#include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
 static struct error err;
@@ -133,6 +134,23 @@ static void the_newest_trial_counts(void **state)
     store_close(s);
 }
 
+/* A trial with a wrong checksum decides nothing, neither as a member nor as the best of a shape. */
+static void damaged_trials_do_not_count(void **state)
+{
+    struct store *s = four_shapes(*state);
+    assert_ok(db_exec(&s->db, "UPDATE trial SET ratio = 0.01 WHERE ratio = 0.52", &err));
+    assert_ok(list(s, ""));
+    assert_int_equal(total, 4);
+    for (size_t i = 0; i < 4; i++) {
+        assert_int_equal(int_of(i, "members"), 4); /* each shape's own is all that is left */
+        assert_true(config_of(i) != 50);
+    }
+    assert_ok(db_exec(&s->db, "UPDATE trial SET ratio = 0.01 WHERE ratio = 0.5", &err));
+    assert_ok(list(s, ""));
+    assert_int_equal(total, 1); /* the one of ratio 0.6 is good */
+    store_close(s);
+}
+
 static void pages_and_filters(void **state)
 {
     struct store *s = four_shapes(*state);
@@ -177,7 +195,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(few_configs_within_the_bound), TEST(only_what_can_be_shared),
         TEST(the_newest_trial_counts),      TEST(pages_and_filters),
-        TEST(nothing_known),
+        TEST(nothing_known),                TEST(damaged_trials_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
