@@ -2,8 +2,8 @@
 /*
  * What is not about single messages. Each prints a line of JSON.
  *
- *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first right answer, and to the
- *                                               end of loading; leaves the daemon stopped
+ *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right answer
+ *                                               to PROBLEM, to the end of loading; then stops it
  *   life idle SOCKET COUNT PID                  COUNT connections held; memory of process PID each
  */
 #include <errno.h>
@@ -22,26 +22,29 @@
 #include "tests/bench/serving/problems.h"
 #include "tests/bench/serving/socket.h"
 
-/* False: nobody answers there, or not with what it was given. */
-static bool answers(const char *socket, int problem)
+/* NULL: nobody says hello there. */
+static struct gemmd *connected(const char *socket)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
-    struct gemmd_answer a = GEMMD_ANSWER_INIT;
-    struct gemmd_query q = GEMMD_QUERY_INIT;
     struct gemmd_error err;
     struct gemmd *g;
     o.socket = socket;
+    return gemmd_connect(&g, &o, &err) ? NULL : g;
+}
+
+/* Asks once and closes g. */
+static void check_answer(struct gemmd *g, int problem)
+{
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error err;
     q.wait = GEMMD_WAIT_CACHED;
-    if (gemmd_connect(&g, &o, &err)) {
-        return false;
-    }
     struct gemmd_problem p = bench_problem(problem);
     int r = gemmd_get(g, &p, &q, &a, &err);
     gemmd_close(g);
     if (r || strcmp(a.tier, "exact") != 0 || a.time_us != bench_time_us(problem)) {
         die("problem %d: %s", problem, r ? err.text : "another answer than the one it was given");
     }
-    return true;
 }
 
 static double cpu_ms(pid_t pid)
@@ -88,17 +91,21 @@ static void start(const char *socket, int problem, char **command)
         execv(command[0], command);
         _exit(127);
     }
-    while (access(socket, F_OK) < 0 || !answers(socket, problem)) {
+    struct gemmd *g;
+    while (access(socket, F_OK) < 0 || !(g = connected(socket))) {
         usleep(500);
         if (waitpid(pid, NULL, WNOHANG) == pid || now_us() - began > 60e6) {
             die("gemmd did not start");
         }
     }
+    double ready_ms = (now_us() - began) * 1e-3;
+    check_answer(g, problem);
     double first_ms = (now_us() - began) * 1e-3;
     double loaded_ms = wait_quiet(pid, began);
     kill(pid, SIGTERM);
     waitpid(pid, NULL, 0);
-    printf("{\"ready_ms\": %.1f, \"quiet_ms\": %.1f}\n", first_ms, loaded_ms);
+    printf("{\"ready_ms\": %.1f, \"first_ms\": %.1f, \"quiet_ms\": %.1f}\n", ready_ms, first_ms,
+           loaded_ms);
 }
 
 /* KiB of a field of /proc/PID/status */
@@ -138,7 +145,11 @@ static void idle(const char *socket, int count, int pid)
     }
     double ms = (now_us() - began) * 1e-3;
     long after = memory_kib(pid);
-    bool served = answers(socket, 1);
+    struct gemmd *g = connected(socket);
+    bool served = g != NULL;
+    if (g) {
+        check_answer(g, 1);
+    }
     printf("{\"connections\": %d, \"refused\": %d, \"served\": %s, \"connect_ms\": %.1f, "
            "\"rss_before_kib\": %ld, \"rss_kib\": %ld, \"bytes_each\": %.0f}\n",
            count, refused, served ? "true" : "false", ms, before, after,

@@ -180,10 +180,11 @@ def measure(args, folder):
     if not args.short:
         result["compiles"] = beside_compiles(args, folder)
     big = fill(args, folder, device, args.keys)
-    starts = [run(args, "life", "start", folder / "gemmd.sock", args.keys - 1,
+    starts = [run(args, "life", "start", folder / "gemmd.sock", 0,
                    *servers.gemmd_command(args.build, folder, device, big))
               for _ in range(args.rounds)]
-    result["start"] = {f: median(starts, f) for f in ("ready_ms", "quiet_ms")}
+    result["keys"] = args.keys
+    result["start"] = {f: median(starts, f) for f in ("ready_ms", "first_ms", "quiet_ms")}
     return result
 
 
@@ -227,8 +228,9 @@ def table(result):
     i, s = result["idle"], result["storm"]
     lines += ["", f"{s['processes']} processes x {s['queries']} queries: all answered after "
               f"{s['ms']:.0f} ms; {i['connections']} idle connections: {i['bytes_each']:.0f} bytes "
-              f"of memory each; {result['start']['quiet_ms']:.0f} ms until gemmd has "
-              "loaded all keys"]
+              f"of memory each; started with {result['keys']} keys: the oldest is answered after "
+              f"{result['start']['first_ms']:.0f} ms, all are loaded after "
+              f"{result['start']['quiet_ms']:.0f} ms"]
     return "\n".join(lines)
 
 
