@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 import subprocess
 
+import msgpack
 import pytest
 
 from conftest import BUILD, RUNNER, SYNTHETIC, eventually
@@ -91,3 +92,32 @@ def test_a_stop_while_it_is_loaded(large):
     large.start()
     with large.connect() as c:
         assert is_answered(c.call("get", problem=problem(KEYS - 1)), KEYS - 1)
+
+
+def test_many_again_are_the_same_and_follow_what_changes(large):
+    large.start()
+    numbers = list(range(0, KEYS, KEYS // 100))
+    problems = [problem(i) for i in numbers]
+    with large.connect() as c:
+        first = c.call("get_many", problems=problems)
+        hits = c.call("status")["hits"]
+        assert c.call("get_many", problems=problems) == first  # from the same bytes now
+        assert c.call("get_many", problems=problems, wait="now") == first
+        assert c.call("status")["hits"] == hits + 2 * len(problems)
+        for form in ([{"problems": problems}], {"problems": problems}):  # both are params
+            c.next_id += 1
+            c.socket.sendall(msgpack.packb([0, c.next_id, "get_many", form]))
+            assert c.wait(c.next_id) == first
+        name = b"\xd9\x08problems"  # a longer head than needed
+        c.next_id += 1
+        c.socket.sendall(b"\x94\x00" + msgpack.packb(c.next_id) + msgpack.packb("get_many") +
+                         b"\x81" + name + msgpack.packb(problems))
+        assert c.wait(c.next_id) == first
+        c.call("evict", key=first["answers"][7]["key"])
+        again = c.call("get_many", problems=problems)["answers"]
+        assert again[7]["tier"] != "exact"
+        assert again[:7] + again[8:] == first["answers"][:7] + first["answers"][8:]
+        assert c.call("get_many", problems=[])["answers"] == []
+        mixed = c.call("get_many", problems=[problems[0], {"op": "no such"}, 7, problems[1]])
+        assert [a.get("name", a.get("tier")) for a in mixed["answers"]] == [
+            "exact", "unknown_op", "invalid", "exact"]

@@ -96,16 +96,24 @@ static size_t read_message(int fd, uint8_t *out, size_t size)
     die("gemmd's answer is longer than %zu bytes", size);
 }
 
-static void check_answer(struct wire_doc *doc, const struct exchange *x, int i)
+static struct rpc_message decode(struct wire_doc *doc, const struct exchange *x)
+{
+    struct rpc_message m;
+    struct error err = ERROR_NULL;
+    if (rpc_decode(doc, x->reply, x->reply_n, &m, &err) ||
+        (m.error && rpc_get_error(m.error, &err))) {
+        die("%s", err.text);
+    }
+    return m;
+}
+
+static void check_answer(const struct wire_obj *answer, int i)
 {
     static struct answer a;
     static struct record config;
-    struct rpc_message m;
     struct error err = ERROR_NULL;
     bench_config(i, &config);
-    if (rpc_decode(doc, x->reply, x->reply_n, &m, &err) ||
-        (m.error && rpc_get_error(m.error, &err)) ||
-        schema_decode(&answer_schema, SCHEMA_LENIENT, m.result, &a, &err)) {
+    if (schema_decode(&answer_schema, SCHEMA_LENIENT, answer, &a, &err)) {
         die("problem %d: %s", i, err.text);
     }
     if (strcmp(a.tier, "exact") != 0 || a.time_us != bench_time_us(i) ||
@@ -127,7 +135,46 @@ struct exchange *exchanges_gemmd(int fd, int n)
         size_t length = read_message(fd, reply, sizeof(reply));
         x[i] = (struct exchange){.request = copy_of(b.data, b.len), .request_n = b.len,
                                  .reply = copy_of(reply, length), .reply_n = length};
-        check_answer(doc, &x[i], i);
+        check_answer(decode(doc, &x[i]).result, i);
+    }
+    wire_doc_free(doc);
+    return x;
+}
+
+static void pack_many(struct wire_buf *b, int first, int count)
+{
+    struct error err = ERROR_NULL;
+    wire_buf_clear(b);
+    rpc_put_request(b, 0x10000, "get_many");
+    wire_put_map(b, 1);
+    wire_put_str(b, "problems");
+    wire_put_array(b, (size_t)count);
+    for (int i = 0; i < count; i++) {
+        struct gemmd_problem p = bench_problem(first + i);
+        if (ask_pack_problem(b, &p, &err)) {
+            die("%s", err.text);
+        }
+    }
+}
+
+struct exchange *exchanges_many(int fd, int problems, int *n)
+{
+    static uint8_t reply[RESPONSE_BYTES_MAX];
+    *n = (problems + MANY_MAX - 1) / MANY_MAX;
+    struct exchange *x = list_new(*n);
+    struct wire_doc *doc = wire_doc_new();
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    for (int i = 0; i < *n; i++) {
+        int first = i * MANY_MAX, count = problems - first < MANY_MAX ? problems - first : MANY_MAX;
+        pack_many(&b, first, count);
+        socket_write(fd, b.data, b.len);
+        size_t length = read_message(fd, reply, sizeof(reply));
+        x[i] = (struct exchange){.request = copy_of(b.data, b.len), .request_n = b.len,
+                                 .reply = copy_of(reply, length), .reply_n = length};
+        const struct wire_obj *answers = wire_find(decode(doc, &x[i]).result, "answers");
+        for (int j = 0; j < count; j++) {
+            check_answer(wire_at(answers, (size_t)j), first + j);
+        }
     }
     wire_doc_free(doc);
     return x;

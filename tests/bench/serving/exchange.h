@@ -4,6 +4,7 @@
  * are measured with the same code this way, whatever they speak, and each reply is compared.
  *
  *   gemmd      requests as libgemmd sends them; replies as a first pass finds and checks them
+ *   many       the same, all problems in get_many requests of MANY_MAX
  *   raw        as many bytes, to echo.c
  *   memcached, redis
  *              as many bytes: a longer key, a value of the rest; put there by a first pass
@@ -22,6 +23,7 @@ struct exchange {
 /* Each exits with a sentence when the server does something else. malloc'ed, n of them. The sizes
  * are whole messages. */
 struct exchange *exchanges_gemmd(int fd, int n);
+struct exchange *exchanges_many(int fd, int problems, int *n);
 struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes);
 struct exchange *exchanges_memcached(int fd, int n, size_t request_bytes, size_t reply_bytes);
 struct exchange *exchanges_redis(int fd, int n, size_t request_bytes, size_t reply_bytes);

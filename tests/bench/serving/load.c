@@ -36,6 +36,7 @@ struct load {
     const int *order;
     int n, next;
     int pipeline;
+    size_t longest; /* message, bytes */
     float *samples; /* us */
     size_t n_samples;
     struct connection c[CONNECTIONS_MAX];
@@ -74,9 +75,9 @@ static void check(const uint8_t *got, const uint8_t *expected, size_t n)
 
 static void ping_pong(struct load *l, double until)
 {
-    static uint8_t reply[64 * 1024];
+    uint8_t *reply = malloc(l->longest);
     int fd = socket_connect(l->socket);
-    for (double t = now_us(); t < until;) {
+    for (double t = now_us(); reply && t < until;) {
         const struct exchange *x = next(l);
         socket_write(fd, x->request, x->request_n);
         socket_read(fd, reply, x->reply_n);
@@ -86,6 +87,7 @@ static void ping_pong(struct load *l, double until)
         t = now_us();
     }
     close(fd);
+    free(reply);
 }
 
 /* ---- many ------------------------------------------------------------------------------------ */
@@ -106,7 +108,7 @@ static void send_batch(struct load *l, struct connection *c)
 
 static void open_all(struct load *l, int epoll, int connections)
 {
-    size_t bytes = (size_t)l->pipeline * 4096;
+    size_t bytes = (size_t)l->pipeline * l->longest;
     for (int i = 0; i < connections; i++) {
         struct connection *c = &l->c[i];
         struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
@@ -206,15 +208,17 @@ static void run(struct load *l, int cpu, int connections, int pipeline, double s
     fflush(stdout);
 }
 
-static struct exchange *make_exchanges(char **argv, int n)
+static struct exchange *make_exchanges(char **argv, int *count)
 {
+    int n = *count;
     size_t request_bytes = (size_t)atoi(argv[4]), reply_bytes = (size_t)atoi(argv[5]);
     if (strcmp(argv[1], "raw") == 0) {
         return exchanges_raw(n, request_bytes, reply_bytes);
     }
     int fd = socket_connect(argv[2]);
     struct exchange *x =
-        strcmp(argv[1], "gemmd") == 0 ? exchanges_gemmd(fd, n)
+        strcmp(argv[1], "gemmd") == 0  ? exchanges_gemmd(fd, n)
+        : strcmp(argv[1], "many") == 0 ? exchanges_many(fd, n, count)
         : strcmp(argv[1], "memcached") == 0
             ? exchanges_memcached(fd, n, request_bytes, reply_bytes)
         : strcmp(argv[1], "redis") == 0 ? exchanges_redis(fd, n, request_bytes, reply_bytes)
@@ -227,15 +231,19 @@ int main(int argc, char **argv)
 {
     static struct load load;
     int n = argc == 6 ? atoi(argv[3]) : 0;
-    struct exchange *x = n > 0 ? make_exchanges(argv, n) : NULL;
+    struct exchange *x = n > 0 ? make_exchanges(argv, &n) : NULL;
     if (!x) {
-        fprintf(stderr, "usage: load gemmd|raw|memcached|redis SOCKET COUNT REQUEST_BYTES "
+        fprintf(stderr, "usage: load gemmd|many|raw|memcached|redis SOCKET COUNT REQUEST_BYTES "
                         "REPLY_BYTES\n");
         return 2;
     }
     load.socket = argv[2];
     load.x = x;
     load.n = n;
+    for (int i = 0; i < n; i++) {
+        size_t longer = x[i].request_n > x[i].reply_n ? x[i].request_n : x[i].reply_n;
+        load.longest = longer > load.longest ? longer : load.longest;
+    }
     load.order = bench_order(n);
     load.samples = malloc(SAMPLES * sizeof(*load.samples));
     if (!load.order || !load.samples) {

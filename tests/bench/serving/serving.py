@@ -128,6 +128,17 @@ def messages(args, folder, gemmd):
                 server.stop()
 
 
+def many(args, gemmd):
+    """ms of a whole pass over all problems by get_many: the wire alone, and through libgemmd."""
+    load = Load(args, "many", gemmd.socket, args.problems)
+    requests = -(-args.problems // 256)
+    blocks = [load.measure(CLIENT_CPU if args.pin else -1, 1, 1, args.seconds)
+              for _ in range(args.rounds)]
+    load.close()
+    return {"ms": requests / median(blocks, "per_s") * 1e3,
+            "library_ms": run(args, "job", "many", gemmd.socket, args.problems, args.rounds)["ms"]}
+
+
 def compile_load(args, gemmd):
     """A client that has new problems tuned, one after the other: the runner compiles on all CPUs."""
     script = ('i=1; while :; do i=$((i+1)); "$1" --socket "$2" tune mode=forward M=512 N=$((64*i)) '
@@ -172,7 +183,7 @@ def measure(args, folder):
             return result
         servers.pin(gemmd.pid, SERVER_CPU if args.pin else None)
         result["table"] = run(args, "job", "table", gemmd.socket, min(args.problems, 1000), 200)
-        result["many"] = run(args, "job", "many", gemmd.socket, args.problems, args.rounds)
+        result["many"] = many(args, gemmd)
         result["storm"] = run(args, "job", "storm", gemmd.socket, *args.storm)
         result["idle"] = run(args, "life", "idle", gemmd.socket, args.idle, gemmd.pid)
     finally:
@@ -200,6 +211,7 @@ def ratios(result):
     if "many" not in result:
         return out
     out["get_many of 10,000, ms"] = result["many"]["ms"]
+    out["the same through libgemmd, ms"] = result["many"]["library_ms"]
     out["own table, ns"] = result["table"]["ns"]
     if "compiles" in result:
         out["p99 loaded / quiet"] = result["compiles"]["loaded"] / result["compiles"]["quiet"]

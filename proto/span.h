@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the parts of a packed message lie, without decoding it. For bytes that a scan (proto/scan.h)
+ * has found to be a message: nothing here is a check, but nothing reads beyond n either.
+ */
+#ifndef GEMMD_PROTO_SPAN_H
+#define GEMMD_PROTO_SPAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Bytes of the object that begins at p; 0: it does not end within n, or is nothing of ours. */
+size_t span_of(const uint8_t *p, size_t n);
+/* The value under a text key of the map that begins at p, *length its bytes; NULL: there is none. */
+const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length);
+/* Where the first element of the array at p is; *count: how many there are. NULL: no array. */
+const uint8_t *span_array(const uint8_t *p, size_t n, size_t *count);
+
+#endif
