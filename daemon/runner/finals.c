@@ -3,9 +3,10 @@
  * The finals: the best few within 3 % of the best, measured again in alternating blocks (first A B
  * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
  * gives every finalist a median; finalists are compared by the median over rounds of the ratios
- * within a round. Those within 0.5 % of the best are equal, and the tie goes to the one that the
- * model predicts faster, then to the first in text order, so that a repeated tuning gives the same
- * answer.
+ * within a round. Who is too far behind after a round takes no part in the next: 2 % after the
+ * first, then 1, then 0.6. Those within 0.3 % of the best are equal, and the tie goes to the one that
+ * the model predicts faster, then to the first in text order, so that a repeated tuning gives the
+ * same answer.
  *
  * One finalist that was measured in this run needs no final. One that was measured by an earlier
  * run is verified and measured here before it wins; when it fails, the next ones get their turn.
@@ -18,8 +19,15 @@
 #include "daemon/runner/job.h"
 #include "daemon/runner/stats.h"
 
-enum { FINALISTS_MAX = 3, ROUNDS = 4, BLOCK_MIN = 2, BLOCK_MIN_ASKED = 3, BLOCK_MAX = SAMPLES_MAX / ROUNDS };
-static const double FINAL_BAND = 1.03, TIE_BAND = 1.005;
+enum {
+    FINALISTS_MAX = 8,
+    ROUNDS = 4,
+    BLOCK_MIN = 2,
+    BLOCK_MIN_ASKED = 3,
+    BLOCK_MAX = SAMPLES_MAX / ROUNDS
+};
+static const double FINAL_BAND = 1.03, TIE_BAND = 1.003;
+static const double STAYS[ROUNDS] = {1.02, 1.01, 1.006, INFINITY}; /* after each round */
 static const double BLOCK_US = 12e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
 
 struct finalist {
@@ -180,6 +188,55 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
     return 0;
 }
 
+/* Ratios to one of them, over the rounds so far. */
+static void score_all(struct finals *s, uint32_t rounds)
+{
+    const struct finalist *to = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        double ratios[ROUNDS];
+        if (!f->kernel) {
+            continue;
+        }
+        to = to ? to : f;
+        for (uint32_t k = 0; k < rounds; k++) {
+            ratios[k] = f->medians[k] / to->medians[k];
+        }
+        f->score = stats_median(ratios, rounds);
+    }
+}
+
+static double best_score(const struct finals *s)
+{
+    double best = INFINITY;
+    for (uint32_t i = 0; i < s->n; i++) {
+        best = s->f[i].kernel ? fmin(best, s->f[i].score) : best;
+    }
+    return best;
+}
+
+static void record(struct finals *s, struct finalist *f)
+{
+    trial_samples(&f->trial, s->job, f->samples, f->n);
+    snprintf(f->trial.status, sizeof(f->trial.status), "ok");
+    job_record(s->job, &f->c, &f->trial);
+}
+
+/* Those that have no chance any more go, with what is known of them. */
+static void thin_out(struct finals *s, uint32_t rounds)
+{
+    score_all(s, rounds);
+    double limit = STAYS[rounds - 1] * best_score(s);
+    for (uint32_t i = 0; i < s->n; i++) {
+        struct finalist *f = &s->f[i];
+        if (f->kernel && f->score > limit) {
+            record(s, f);
+            measure_unload(s->job, f->kernel);
+            f->kernel = NULL;
+        }
+    }
+}
+
 static int run_rounds(struct finals *s, struct error *err)
 {
     for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -191,22 +248,12 @@ static int run_rounds(struct finals *s, struct error *err)
                 return r;
             }
         }
+        thin_out(s, round + 1);
     }
     return 0;
 }
 
 /* ---- deciding -------------------------------------------------------------------------------- */
-
-static void score(struct finals *s, const struct finalist *to, struct finalist *f)
-{
-    double ratios[ROUNDS];
-    for (uint32_t i = 0; i < ROUNDS; i++) {
-        ratios[i] = f->medians[i] / to->medians[i];
-    }
-    f->score = stats_median(ratios, ROUNDS);
-    trial_samples(&f->trial, s->job, f->samples, f->n);
-    snprintf(f->trial.status, sizeof(f->trial.status), "ok");
-}
 
 static bool wins_tie(const struct finalist *a, const struct finalist *b)
 {
@@ -219,20 +266,13 @@ static bool wins_tie(const struct finalist *a, const struct finalist *b)
     return strcmp(x, y) < 0;
 }
 
-static const struct finalist *decide(struct finals *s)
+static const struct finalist *decide(const struct finals *s)
 {
-    const struct finalist *first = NULL, *best = NULL, *winner = NULL;
-    for (uint32_t i = 0; i < s->n; i++) {
-        struct finalist *f = &s->f[i];
-        if (f->kernel) {
-            first = first ? first : f;
-            score(s, first, f);
-            best = !best || f->score < best->score ? f : best;
-        }
-    }
+    const struct finalist *winner = NULL;
+    double limit = TIE_BAND * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {
         const struct finalist *f = &s->f[i];
-        if (f->kernel && f->score <= TIE_BAND * best->score && (!winner || wins_tie(f, winner))) {
+        if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
             winner = f;
         }
     }
@@ -254,7 +294,7 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     const struct finalist *w = r ? NULL : decide(s);
     for (uint32_t i = 0; w && i < s->n; i++) {
         if (s->f[i].kernel) {
-            job_record(j, &s->f[i].c, &s->f[i].trial);
+            record(s, &s->f[i]);
         }
     }
     *winner = w ? w->c.id : PLAN_NONE;

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/runner/grid.h"
-
-static const double FADE = 0.4, /* of an error, by each parameter that differs at compile time */
-    RUN_FADE = 0.7;             /* the same at run time */
 
 const struct space_point *grid_at(const struct grid *g, uint32_t candidate)
 {
@@ -71,36 +67,12 @@ uint32_t grid_find(const struct grid *g, const struct space_point *at)
     return GRID_NONE;
 }
 
-static uint32_t distance(const struct grid *g, uint32_t a, uint32_t b, uint32_t from, uint32_t to)
+uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b)
 {
     const struct space_point *x = grid_at(g, a), *y = grid_at(g, b);
     uint32_t n = 0;
-    for (uint32_t i = from; i < to; i++) {
+    for (uint32_t i = 0; i < g->n_compile; i++) {
         n += x->at[i] != y->at[i];
     }
     return n;
-}
-
-uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b)
-{
-    return distance(g, a, b, 0, g->n_compile);
-}
-
-uint32_t grid_run_distance(const struct grid *g, uint32_t a, uint32_t b)
-{
-    return distance(g, a, b, g->n_compile, g->space->n_params);
-}
-
-double grid_expect(const struct grid *g, const double predicted[], const double score[],
-                   const uint32_t known[], uint32_t n_known, uint32_t candidate)
-{
-    double sum = 0, weights = 0;
-    for (uint32_t i = 0; i < n_known; i++) {
-        uint32_t k = known[i];
-        double weight = pow(FADE, grid_compile_distance(g, k, candidate)) *
-                        pow(RUN_FADE, grid_run_distance(g, k, candidate));
-        sum += weight * log(score[k] / predicted[k]);
-        weights += weight;
-    }
-    return weights > 0 ? predicted[candidate] * exp(sum / weights) : predicted[candidate];
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Candidates of a strategy as points of a space: which are of one variant, which lie near one
- * another, and what the model's error at those that were measured says about those that were not.
+ * another, which candidate a point is.
  */
 #ifndef GEMMD_RUNNER_GRID_H
 #define GEMMD_RUNNER_GRID_H
@@ -27,13 +27,7 @@ void grid_deinit(struct grid *g);
 const struct space_point *grid_at(const struct grid *g, uint32_t candidate);
 /* GRID_NONE: the point is no candidate. */
 uint32_t grid_find(const struct grid *g, const struct space_point *at);
-/* In how many parameters two candidates differ. */
+/* In how many parameters the variants of two candidates differ. */
 uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b);
-uint32_t grid_run_distance(const struct grid *g, uint32_t a, uint32_t b);
-
-/* What is to be expected of a candidate, in the unit of `score`: its prediction, corrected as it
- * was wrong about those measured, near ones above all. score: NaN where not known. */
-double grid_expect(const struct grid *g, const double predicted[], const double score[],
-                   const uint32_t known[], uint32_t n_known, uint32_t candidate);
 
 #endif

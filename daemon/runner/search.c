@@ -24,7 +24,7 @@
 
 enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
 enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.05;
+static const double VARIANT_SHARE = 0.042;
 
 struct search {
     struct job *job; /* borrowed */
@@ -244,7 +244,7 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
 }
 
-/* Without a budget that was asked for: a twentieth of what there is to compile. */
+/* Without a budget that was asked for: a small part of what there is to compile. */
 static uint32_t variants_wanted(const struct job *j)
 {
     uint32_t share = (uint32_t)(VARIANT_SHARE * j->plan.variants);

@@ -1,84 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ranked: what the model likes, then what measuring it teaches.
+ * ranked: what the model likes, corrected by what measuring it teaches.
  *
- *   seeds   the first point of each variant in the order of the plan
- *   greedy  the best three variants with other run-time settings, one parameter after the other:
+ *   seeds   variants of which the model expects most, not many of a kind
+ *   greedy  the best two variants with other run-time settings, one parameter after the other:
  *           nothing is compiled for that
- *   ring    variants near the best two, of which most is expected when the model's errors so far
- *           are taken off (grid.h), with the settings of their neighbour. While a ring finds
- *           something better by half a per cent, greedy and another ring follow
+ *   next    a few variants that may well be the best, by what the others taught (surrogate.h): near
+ *           the best ones, or where the model has been too harsh. Then greedy again, and so on, until
+ *           no variant may be better, or as many as may be have been compiled
  *   tail    with a budget that was asked for: the order of the plan, until it is used up
  *
  * A step is decided when all of the last one has been observed, from the scores alone: so a search
- * that goes on after a crash decides as the first would have. The budget is shared: half for seeds,
- * the rest for what follows from them.
+ * that goes on after a crash decides as the first would have.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/grid.h"
 #include "daemon/runner/proposals.h"
+#include "daemon/runner/surrogate.h"
 
 enum {
-    CENTRES = 3,
-    RING_CENTRES = 2,
-    RING_DISTANCE = 2,
-    RING_MOST = 6, /* variants of a ring */
-    RINGS_MOST = 4,
-    SEEDS_LEAST = 4,
-    STEP_MOST = 128, /* proposals of a step */
+    CENTRES = 2,
+    SEEDS_MOST = 10,
+    NEXT_MOST = 4, /* variants of a step */
+    STEP_MOST = 128 /* proposals of a step */
 };
-static const double SEED_SHARE = 0.6, /* of the variants that may be compiled */
-    GAIN = 0.995, HOPEFUL = 1.08;     /* times the best score */
 
-enum stage { SEEDS, GREEDY, RING, TAIL };
+static const double WORTH = 0.02; /* above the best, logarithm: to be hoped so much is enough */
+
+enum stage { SEEDS, GREEDY, NEXT, TAIL };
 
 struct ranked_search {
     struct strategy base;
     struct proposals books;
     struct grid grid;
+    struct surrogate surrogate;
     bool flat; /* candidates are just a list: there is nothing but the tail */
     const double *predicted;
-    double *score;    /* owned, by candidate: NaN: not known */
-    uint32_t *known;  /* owned: those that have a score */
+    double *score;   /* owned, by candidate: NaN: not known */
+    uint32_t *known; /* owned: those that have a score */
     uint32_t n_known;
-    bool *used;       /* owned, by variant: it has been proposed, or observed */
-    uint32_t n_used, variants; /* variants: at most; 0: as many as the budget */
+    bool *used; /* owned, by variant: it has been proposed, or observed */
+    uint32_t n_used, n_failed;
+    uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
+    double *prior;            /* owned, by variant: the logarithm of that prediction */
+    uint32_t variants;        /* at most; 0: as many as the budget */
     uint32_t n_seeds;
     enum stage stage;
-    uint32_t param;    /* of greedy: the next one, from n_compile on */
-    uint32_t rings;
-    double before; /* the best score when the last ring began */
-    uint32_t next; /* of the plan's order: seeds, tail */
+    uint32_t param; /* of greedy: the next one, from n_compile on */
+    uint32_t next;  /* of the plan's order, for the tail */
     uint32_t n_queue, at;
     uint32_t queue[STEP_MOST];
 };
 
 /* ---- what is known --------------------------------------------------------------------------- */
 
-static double best_score(const struct ranked_search *s)
-{
-    double best = INFINITY;
-    for (uint32_t i = 0; i < s->n_known; i++) {
-        best = fmin(best, s->score[s->known[i]]);
-    }
-    return best;
-}
-
 /* The best points of up to `want` variants, the best first. */
-static uint32_t find_centres(const struct ranked_search *s, uint32_t want, uint32_t out[CENTRES])
+static uint32_t find_centres(const struct ranked_search *s, uint32_t want, uint32_t *out)
 {
     uint32_t n = 0;
     while (n < want) {
         uint32_t best = GRID_NONE;
         for (uint32_t i = 0; i < s->n_known; i++) {
             uint32_t c = s->known[i];
-            bool had = false;
-            for (uint32_t k = 0; k < n; k++) {
-                had |= s->grid.variant[out[k]] == s->grid.variant[c];
-            }
+            bool had = n > 0 && s->grid.variant[out[0]] == s->grid.variant[c];
             if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
                 best = c;
             }
@@ -89,6 +75,44 @@ static uint32_t find_centres(const struct ranked_search *s, uint32_t want, uint3
         out[n++] = best;
     }
     return n;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* Scores have another unit than predictions: the logarithm of what is between them. */
+static double unit_of(const struct ranked_search *s)
+{
+    double error[STEP_MOST];
+    uint32_t n = s->n_known < STEP_MOST ? s->n_known : STEP_MOST;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t c = s->known[i];
+        error[i] = log(s->score[c] / s->predicted[c]);
+    }
+    qsort(error, n, sizeof(*error), by_value);
+    return n ? error[n / 2] : 0;
+}
+
+/* The best known point of each variant, as an error of the model's at its best point. */
+static void learn_all(struct ranked_search *s, double unit)
+{
+    surrogate_begin(&s->surrogate, s->prior);
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        uint32_t best = GRID_NONE;
+        for (uint32_t i = 0; s->used[v] && i < s->n_known; i++) {
+            uint32_t c = s->known[i];
+            if (s->grid.variant[c] == v && (best == GRID_NONE || s->score[c] < s->score[best])) {
+                best = c;
+            }
+        }
+        if (best != GRID_NONE) {
+            double error = log(s->score[best] / s->predicted[best]) - unit;
+            surrogate_learn(&s->surrogate, v, s->prior[v] + error);
+        }
+    }
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -112,29 +136,6 @@ static void use(struct ranked_search *s, uint32_t c)
     s->used[v] = true;
 }
 
-/* As many as are missing: failed ones are made up for, as long as they are given back. */
-static bool step_seeds(struct ranked_search *s)
-{
-    uint32_t done = 0;
-    for (uint32_t i = 0; i < s->grid.n_variants; i++) {
-        done += s->used[i];
-    }
-    uint32_t failed = s->books.limit - s->books.refunds;
-    uint32_t wanted = s->n_seeds + failed;
-    for (; s->next < s->books.n && done + s->n_queue < wanted && s->n_queue < STEP_MOST;
-         s->next++) {
-        uint32_t v = s->grid.variant[s->next];
-        bool queued = false;
-        for (uint32_t i = 0; i < s->n_queue; i++) {
-            queued |= s->grid.variant[s->queue[i]] == v;
-        }
-        if (!s->used[v] && !queued) {
-            enqueue(s, s->next);
-        }
-    }
-    return s->n_queue > 0;
-}
-
 static void add_settings(struct ranked_search *s, uint32_t centre, uint32_t param)
 {
     struct space_point at = *grid_at(&s->grid, centre);
@@ -147,7 +148,7 @@ static void add_settings(struct ranked_search *s, uint32_t centre, uint32_t para
     }
 }
 
-static bool step_greedy(struct ranked_search *s)
+static void step_greedy(struct ranked_search *s)
 {
     for (; s->param < s->grid.space->n_params && s->n_queue == 0; s->param++) {
         uint32_t centres[CENTRES], n = find_centres(s, CENTRES, centres);
@@ -155,112 +156,117 @@ static bool step_greedy(struct ranked_search *s)
             add_settings(s, centres[i], s->param);
         }
     }
-    return s->n_queue > 0;
 }
 
-/* Whether a candidate is what a ring around a centre looks at: a variant nearby that is new, with
- * the centre's settings. */
-static bool is_near(const struct ranked_search *s, uint32_t c, uint32_t centre)
+/* A variant's first point: with the settings of the best so far, where it has these. */
+static uint32_t first_point(const struct ranked_search *s, uint32_t variant)
 {
-    return !s->used[s->grid.variant[c]] && !proposals_taken(&s->books, c) &&
-           grid_run_distance(&s->grid, c, centre) == 0 &&
-           grid_compile_distance(&s->grid, c, centre) <= RING_DISTANCE;
+    uint32_t first = s->representative[variant], centre;
+    struct space_point at = *grid_at(&s->grid, first);
+    if (find_centres(s, 1, &centre) == 0) {
+        return first;
+    }
+    for (uint32_t i = s->grid.n_compile; i < s->grid.space->n_params; i++) {
+        at.at[i] = grid_at(&s->grid, centre)->at[i];
+    }
+    uint32_t c = grid_find(&s->grid, &at);
+    return c == GRID_NONE ? first : c;
 }
 
-struct hope {
-    uint32_t candidate;
-    double score;
-};
-
-/* Keeps the few best, one of a variant, in order. */
-static uint32_t keep(const struct ranked_search *s, struct hope *all, uint32_t n, uint32_t most,
-                     struct hope h)
+/* The variant to be hoped most of, of those that nobody has looked at; or n_variants. */
+static uint32_t most_hopeful(const struct ranked_search *s, const bool queued[], double below)
 {
-    uint32_t at = n;
-    for (uint32_t i = 0; i < n; i++) {
-        if (s->grid.variant[all[i].candidate] == s->grid.variant[h.candidate]) {
-            return n;
+    uint32_t best = s->grid.n_variants;
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        double hope = surrogate_hope(&s->surrogate, v);
+        if (!s->used[v] && !queued[v] && hope < below) {
+            best = v;
+            below = hope;
         }
     }
-    while (at > 0 && h.score < all[at - 1].score) {
-        at--;
-    }
-    if (at >= most) {
-        return n;
-    }
-    n = n < most ? n + 1 : most;
-    memmove(&all[at + 1], &all[at], (n - at - 1) * sizeof(*all));
-    all[at] = h;
-    return n;
+    return best;
 }
 
-static uint32_t ring_size(const struct ranked_search *s)
+static void step_variants(struct ranked_search *s, uint32_t want)
 {
-    uint32_t left = s->variants == 0              ? RING_MOST
-                    : s->variants > s->n_used ? s->variants - s->n_used
-                                                  : 0;
-    return left < RING_MOST ? left : RING_MOST;
-}
-
-static bool step_ring(struct ranked_search *s)
-{
-    struct hope hopes[RING_MOST];
-    uint32_t centres[CENTRES], n = 0, most = ring_size(s);
-    uint32_t n_centres = find_centres(s, RING_CENTRES, centres);
-    double limit = HOPEFUL * best_score(s);
-    for (uint32_t i = 0; i < n_centres && most > 0; i++) {
-        for (uint32_t c = 0; c < s->books.n; c++) {
-            if (is_near(s, c, centres[i])) {
-                double score =
-                    grid_expect(&s->grid, s->predicted, s->score, s->known, s->n_known, c);
-                n = score <= limit ? keep(s, hopes, n, most, (struct hope){c, score}) : n;
-            }
+    bool *queued = calloc(s->grid.n_variants + 1, sizeof(*queued));
+    uint32_t centre;
+    double unit = unit_of(s), limit = INFINITY;
+    learn_all(s, unit);
+    if (s->stage != SEEDS && find_centres(s, 1, &centre) > 0) {
+        limit = log(s->score[centre]) - unit + WORTH;
+    }
+    for (uint32_t i = 0; queued && i < want; i++) {
+        uint32_t v = most_hopeful(s, queued, limit);
+        if (v == s->grid.n_variants) {
+            break;
         }
+        queued[v] = true;
+        enqueue(s, first_point(s, v));
+        surrogate_learn(&s->surrogate, v, NAN);
     }
-    for (uint32_t i = 0; i < n; i++) {
-        enqueue(s, hopes[i].candidate);
-    }
-    return s->n_queue > 0;
+    free(queued);
 }
 
-static bool step_tail(struct ranked_search *s)
+static void step_tail(struct ranked_search *s)
 {
     for (; s->next < s->books.n && s->n_queue < STEP_MOST; s->next++) {
         enqueue(s, s->next);
     }
-    return s->n_queue > 0;
 }
 
-/* After greedy: another ring, or the end. */
-static void leave_greedy(struct ranked_search *s)
+/* Variants that may still be compiled; failed ones are made up for, once. */
+static uint32_t variants_left(const struct ranked_search *s)
 {
-    double best = best_score(s);
-    bool gained = s->rings == 0 || best < GAIN * s->before;
-    s->before = best;
-    s->stage = gained && s->rings < RINGS_MOST ? RING : TAIL;
-    s->rings++;
-    s->next = 0;
+    uint32_t failed = s->n_failed < s->variants ? s->n_failed : s->variants;
+    uint32_t most = s->variants + failed;
+    return s->variants == 0 ? UINT32_MAX : most > s->n_used ? most - s->n_used : 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
+/* One step of the current stage, and which stage follows. */
+static void take_step(struct ranked_search *s)
+{
+    uint32_t done = s->n_used - least(s->n_failed, s->n_used);
+    switch (s->stage) {
+    case SEEDS:
+        if (done < s->n_seeds) {
+            step_variants(s, least(s->n_seeds - done, variants_left(s)));
+        }
+        break;
+    case GREEDY:
+        step_greedy(s);
+        break;
+    case NEXT:
+        step_variants(s, least(NEXT_MOST, variants_left(s)));
+        s->stage = s->n_queue > 0 ? NEXT : TAIL;
+        break;
+    case TAIL:
+        return;
+    }
+    if (s->stage == NEXT || (s->stage == SEEDS && s->n_queue == 0)) {
+        s->stage = GREEDY;
+        s->param = s->grid.n_compile;
+    } else if (s->stage == GREEDY && s->n_queue == 0) {
+        s->stage = NEXT;
+    }
 }
 
 /* Fills the queue with what is next; false: nothing is. */
 static bool decide(struct ranked_search *s)
 {
     s->n_queue = s->at = 0;
-    if (s->stage == SEEDS && !step_seeds(s)) {
-        s->stage = GREEDY;
-        s->param = s->grid.n_compile;
-    }
     while (s->stage != TAIL && s->n_queue == 0) {
-        if (s->stage == GREEDY && !step_greedy(s)) {
-            leave_greedy(s);
-        } else if (s->stage == RING) {
-            step_ring(s);
-            s->stage = GREEDY;
-            s->param = s->grid.n_compile;
-        }
+        take_step(s);
     }
-    bool all = s->flat || s->variants == 0;
-    return s->n_queue > 0 || (s->stage == TAIL && all && step_tail(s));
+    if (s->stage == TAIL && s->n_queue == 0 && (s->flat || s->variants == 0)) {
+        step_tail(s);
+    }
+    return s->n_queue > 0;
 }
 
 /* ---- the strategy ---------------------------------------------------------------------------- */
@@ -270,11 +276,28 @@ static void ranked_close(struct strategy *base)
     struct ranked_search *s = (struct ranked_search *)base;
     if (s) {
         proposals_deinit(&s->books);
+        surrogate_deinit(&s->surrogate);
         grid_deinit(&s->grid);
         free(s->score);
         free(s->known);
         free(s->used);
+        free(s->representative);
+        free(s->prior);
         free(s);
+    }
+}
+
+static void find_representatives(struct ranked_search *s)
+{
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->representative[v] = GRID_NONE;
+    }
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        uint32_t *r = &s->representative[s->grid.variant[c]];
+        *r = *r == GRID_NONE || s->predicted[c] < s->predicted[*r] ? c : *r;
+    }
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->prior[v] = log(s->predicted[s->representative[v]]);
     }
 }
 
@@ -283,21 +306,29 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
     s->known = malloc((setup->n + 1) * sizeof(*s->known));
     s->used = calloc(setup->n + 1, sizeof(*s->used));
-    if (!s->score || !s->known || !s->used) {
+    s->representative = calloc(setup->n + 1, sizeof(*s->representative));
+    s->prior = calloc(setup->n + 1, sizeof(*s->prior));
+    if (!s->score || !s->known || !s->used || !s->representative || !s->prior) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
     for (uint32_t i = 0; i < setup->n; i++) {
         s->score[i] = NAN;
     }
     int r = proposals_init(&s->books, setup, setup->budget, err);
-    return r || s->flat ? r : grid_init(&s->grid, setup->space, setup->point, setup->n, err);
+    if (r || s->flat) {
+        return r;
+    }
+    r = grid_init(&s->grid, setup->space, setup->point, setup->n, err);
+    r = r ? r : surrogate_init(&s->surrogate, &s->grid, s->representative, err);
+    if (r == 0) {
+        find_representatives(s);
+    }
+    return r;
 }
 
 static uint32_t count_seeds(const struct strategy_setup *setup)
 {
-    uint32_t n = setup->variants ? (uint32_t)ceil(SEED_SHARE * setup->variants)
-                                 : (setup->budget + 1) / 2;
-    return n > SEEDS_LEAST ? n : SEEDS_LEAST;
+    return least(SEEDS_MOST, ((setup->variants ? setup->variants : setup->budget) + 1) / 2);
 }
 
 static int ranked_open(const struct strategy_setup *setup, struct strategy **out,
@@ -337,13 +368,12 @@ static int ranked_propose(struct strategy *base, uint32_t *candidate)
                 continue;
             }
             int r = proposals_allow(&s->books);
-            if (r) {
-                return r;
+            if (r == 0) {
+                proposals_take(&s->books, c);
+                use(s, c);
+                *candidate = c;
             }
-            proposals_take(&s->books, c);
-            use(s, c);
-            *candidate = c;
-            return 0;
+            return r;
         }
         if (s->stage != TAIL && s->books.out > 0) {
             return STRATEGY_WAIT;
@@ -359,6 +389,7 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
     struct ranked_search *s = (struct ranked_search *)base;
     proposals_observe(&s->books, candidate, o);
     use(s, candidate);
+    s->n_failed += !o->ok;
     if (o->ok && isnan(s->score[candidate])) {
         s->score[candidate] = o->score;
         s->known[s->n_known++] = candidate;

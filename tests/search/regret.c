@@ -3,13 +3,14 @@
  * What searching costs, and what it misses: every strategy over recorded landscapes, against the
  * exhaustive one on the same landscapes.
  *
- *   regret [--seeds N] [--only STRATEGY] [--constants FILE] [--jobs N]
+ *   regret [--seeds N] [--only STRATEGY] [--alone] [--constants FILE] [--jobs N]
  *          [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
  *
  * Each key is tuned N times (10) by each strategy, with other noise each time. Printed are, of each
  * key and strategy: regret in per cent (how much slower than the best recorded config the winner
  * truly is), median and most; device time and compile time in per cent of the exhaustive search's;
  * how many of the winners are the most frequent one, and by how much their true times differ.
+ * --alone: without the exhaustive search, so without its cost.
  * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
  * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
  * each key's cost is at most COST, and winners of a key differ by at most SPREAD, all in per cent.
@@ -30,6 +31,7 @@
 struct options {
     uint32_t seeds, jobs;
     const char *only, *constants, *check;
+    bool alone;
 };
 
 static struct mapped_key *keys; /* KEYS_MAX, shared */
@@ -39,7 +41,7 @@ static uint32_t n_keys;
 
 static bool wanted(const struct options *o, int strategy)
 {
-    return strategy == EXHAUSTIVE || !o->only || strcmp(o->only, strategies[strategy]) == 0;
+    return strategy == EXHAUSTIVE ? !o->alone : !o->only || strcmp(o->only, strategies[strategy]) == 0;
 }
 
 static void search_key(const struct options *o, struct mapped_key *k)
@@ -214,6 +216,7 @@ static bool parse(int argc, char **argv, struct options *o)
                                           {"only", required_argument, NULL, 'o'},
                                           {"constants", required_argument, NULL, 'c'},
                                           {"jobs", required_argument, NULL, 'j'},
+                                          {"alone", no_argument, NULL, 'a'},
                                           {"check", required_argument, NULL, 'k'},
                                           {0}};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -225,6 +228,9 @@ static bool parse(int argc, char **argv, struct options *o)
             break;
         case 'j':
             o->jobs = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 'a':
+            o->alone = true;
             break;
         case 'o':
             o->only = optarg;
