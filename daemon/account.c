@@ -20,7 +20,7 @@ struct account *account_of(struct accounts *a, uid_t uid)
     }
     struct account *new = calloc(1, sizeof(*new));
     if (new) {
-        new->limits = &a->limits;
+        new->all = a;
         new->uid = uid;
         new->holders = 1;
         list_append(&a->all, &new->link);
@@ -45,7 +45,7 @@ struct account *account_drop(struct account *a)
 
 int account_add_connection(struct account *a, struct error *err)
 {
-    if (a->connections >= a->limits->connections) {
+    if (a->connections >= a->all->limits.connections) {
         return error_set(err, ERROR_BUSY,
                          "user %u has %u connections already, its share (--user-connections); close "
                          "some, or retry later",
@@ -57,7 +57,7 @@ int account_add_connection(struct account *a, struct error *err)
 
 int account_add_job(struct account *a, struct error *err)
 {
-    if (a->jobs >= a->limits->jobs) {
+    if (a->jobs >= a->all->limits.jobs) {
         return error_set(err, ERROR_BUSY,
                          "user %u has %u tunings queued already, its share (--user-jobs); retry "
                          "later",
@@ -70,10 +70,21 @@ int account_add_job(struct account *a, struct error *err)
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
 {
     size_t *held = &a->held[side];
-    size_t most = a->limits->most[side];
+    size_t most = a->all->limits.most[side];
     bool before = a->over[side];
     *held = *held - *charged + now;
     *charged = now;
     a->over[side] = *held > (before ? most / 2 : most);
     return a->over[side] != before;
+}
+
+bool account_spent(const struct account *a, uint64_t now_ms)
+{
+    return account_shares(a) && a->tick_ms == now_ms && a->spent_ns >= TURN_NS;
+}
+
+void account_spend(struct account *a, uint64_t now_ms, uint64_t ns)
+{
+    a->spent_ns = a->tick_ms == now_ms ? a->spent_ns + ns : ns;
+    a->tick_ms = now_ms;
 }

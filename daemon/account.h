@@ -16,6 +16,10 @@
  *   asked               requests that wait for the ledger, which answers one after the other. Above
  *                       the limit no request of the user is handled
  *
+ * And time on the loop: while more than one user is here, each may use TURN_NS of it per tick of the loop's
+ * clock; then its connections wait for the next one. So a user of a thousand connections keeps another one
+ * waiting no longer than a user of ten.
+ *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
  * An account lives while something is charged to it: account_of counts a holder, account_drop lets
@@ -26,10 +30,13 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "daemon/list.h"
 #include "proto/error.h"
+
+enum { TURN_NS = 1000000 };
 
 enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
@@ -45,12 +52,13 @@ struct accounts {
 
 struct account {
     struct list link;
-    const struct account_limits *limits; /* borrowed */
+    const struct accounts *all; /* borrowed */
     uid_t uid;
     unsigned holders;
     unsigned connections, jobs;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
+    uint64_t tick_ms, spent_ns; /* time used since that tick */
 };
 
 void accounts_init(struct accounts *a, const struct account_limits *limits);
@@ -64,5 +72,15 @@ int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
+
+
+/* Whether there is somebody else whom it could keep waiting: then its time counts. */
+static inline bool account_shares(const struct account *a)
+{
+    return a->all->all.next != a->all->all.prev;
+}
+
+bool account_spent(const struct account *a, uint64_t now_ms); /* no more in this tick */
+void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);
 
 #endif

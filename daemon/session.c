@@ -104,7 +104,12 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
                             size_t *partial)
 {
     size_t at = 0;
+    uint64_t now = server_now(s->server);
+    uint64_t began = account_shares(s->account) ? uv_hrtime() : 0;
     *partial = scanned;
+    if (account_spent(s->account, now)) {
+        return 0;
+    }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
         struct error err = ERROR_NULL;
         size_t used = 0;
@@ -120,6 +125,9 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
         methods_dispatch(s, data + at, *partial + used);
         at += *partial + used;
         *partial = 0;
+    }
+    if (began) {
+        account_spend(s->account, now, uv_hrtime() - began);
     }
     return at;
 }

@@ -24,17 +24,23 @@ socket = {socket!r}
 """
 
 
-def as_nobody(d, body):
-    """Runs it as another user, who may connect. Returns what it printed."""
+def start_as_nobody(d, body):
+    """Runs it as another user, who may connect."""
     d.folder.chmod(0o755)
     d.socket.chmod(0o666)
     harness = pathlib.Path(__file__).parent.parent / "integration"
-    result = subprocess.run([sys.executable, "-c",
+    return subprocess.Popen([sys.executable, "-c",
                              NOBODY.format(harness=str(harness), socket=str(d.socket), body=body)],
-                            capture_output=True, text=True, user="nobody", group="nogroup",
-                            extra_groups=[], timeout=60)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.split()
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, user="nobody",
+                            group="nogroup", extra_groups=[])
+
+
+def as_nobody(d, body):
+    """What it printed."""
+    process = start_as_nobody(d, body)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out.split()
 
 
 def refused(d):
@@ -223,3 +229,28 @@ def test_a_client_that_finds_no_room_comes_again_until_its_deadline(daemon):
     late = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30)
     assert late.returncode == 75 and "all 2 connections are in use" in late.stderr
     [c.close() for c in held]
+
+
+@ROOT_ONLY
+def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
+    """All have sent before the daemon looks: a hundred connections of one user, one of another."""
+    d = daemon()
+    flooders = [d.connect() for _ in range(100)]
+    d.process.send_signal(signal.SIGSTOP)
+    for i, f in enumerate(flooders):
+        f.socket.sendall(b"".join(msgpack.packb([0, n, "get", {
+            "problem": gemm(n=64 * (n + 1), k=64 * (i + 1)), "wait": "cached"}]) for n in range(40)))
+    other = start_as_nobody(d, "c = Client(socket, 60)\n"
+                               "request = c.send('hello')\n"
+                               "print('asked', flush=True)\n"
+                               "c.wait(request)\n"
+                               "import time\n"
+                               "print(time.monotonic())\n")
+    assert other.stdout.readline() == "asked\n"
+    began = time.monotonic()
+    d.process.send_signal(signal.SIGCONT)
+    for f in flooders:
+        f.wait(39)
+    everything = time.monotonic() - began
+    waited = float(other.communicate(timeout=60)[0]) - began
+    assert waited < everything / 10, (waited, everything)

@@ -65,12 +65,34 @@ static void over_begins_above_the_limit_and_ends_at_half(void **state)
     account_drop(a);
 }
 
+static void time_counts_only_beside_others(void **state)
+{
+    (void)state;
+    struct accounts all;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7);
+    account_spend(a, 5, 2 * TURN_NS);
+    assert_false(account_spent(a, 5));
+    struct account *b = account_of(&all, 8);
+    assert_true(account_spent(a, 5));
+    assert_false(account_spent(b, 5));
+    assert_false(account_spent(a, 6));
+    account_spend(a, 6, TURN_NS / 2);
+    assert_false(account_spent(a, 6));
+    account_spend(a, 6, TURN_NS / 2);
+    assert_true(account_spent(a, 6));
+    account_drop(b);
+    assert_false(account_spent(a, 6));
+    account_drop(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
         cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
         cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),
+        cmocka_unit_test(time_counts_only_beside_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
