@@ -3,6 +3,10 @@
  * One rule carries most of it: bytes taken + bytes of payload promised + elements owed (each is at
  * least one byte) may never pass the limit. So a header that promises more than can still come is
  * refused when it is read, not when it is believed.
+ *
+ * Most messages come whole, and are good: those are walked over once with nothing but their depth in
+ * mind (whole_message), since what is there in full has promised nothing that did not come. Whatever
+ * is not so begins again in the way that can stop anywhere and say why.
  */
 #include <string.h>
 
@@ -148,10 +152,51 @@ static bool ended(struct scan *s)
     return s->depth == 0 && s->owed == 0;
 }
 
+/* Bytes of the message that begins at p, when it is good and ends within n; else 0. */
+static size_t whole_message(const uint8_t *p, size_t n)
+{
+    uint64_t left[MESSAGE_DEPTH_MAX];
+    uint32_t depth = 0;
+    for (size_t at = 0; at < n;) {
+        uint8_t c = p[at];
+        uint32_t head = head_bytes(c);
+        if (head == 0 || head > n - at) {
+            return 0;
+        }
+        uint64_t v = c < 0xa0 ? c & 15 : c < 0xc0 ? c & 31 : be(p + at + 1, head - 1);
+        at += head;
+        if ((c >= 0xa0 && c < 0xc0) || (c >= 0xc4 && c <= 0xc6) || (c >= 0xd9 && c <= 0xdb)) {
+            if (v > n - at) {
+                return 0;
+            }
+            at += (size_t)v;
+        } else if ((c >= 0x80 && c < 0xa0) || (c >= 0xdc && c <= 0xdf)) {
+            if (depth == MESSAGE_DEPTH_MAX) {
+                return 0;
+            }
+            if (v > 0) {
+                left[depth++] = c < 0x90 || c >= 0xde ? 2 * v : v;
+                continue;
+            }
+        }
+        while (depth > 0 && --left[depth - 1] == 0) {
+            depth--;
+        }
+        if (depth == 0) {
+            return at;
+        }
+    }
+    return 0;
+}
+
 int scan_feed(struct scan *s, const void *data, size_t n, size_t *used, struct error *err)
 {
     const uint8_t *p = data;
-    size_t at = 0;
+    size_t at = s->taken == 0 ? whole_message(p, n < s->limit ? n : s->limit) : 0;
+    if (at > 0) {
+        *used = at;
+        return SCAN_DONE;
+    }
     while (at < n) {
         if (s->skip > 0) {
             size_t take = n - at < s->skip ? n - at : s->skip;
