@@ -78,8 +78,8 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
         return error_set(err, ERROR_INVALID, "there is no struct gemmd_problem (NULL)");
     }
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
-    int r =
-        read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
+    int r = read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN,
+                        "problem", err);
     return r ? r : check_rows(&a->problem, err);
 }
 

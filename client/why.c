@@ -39,8 +39,8 @@ static int call(struct gemmd *g, const struct wire_buf *params, int deadline_ms,
     return r;
 }
 
-int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
-              const struct gemmd_query *query, char **result_json, struct gemmd_error *err)
+int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
+              char **result_json, struct gemmd_error *err)
 {
     struct ask a;
     struct error e;

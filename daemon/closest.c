@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over the cache, comparing bytes (proto/key_compare.c): some hundred nanoseconds a key. */
+/* One pass over the cache, comparing bytes (proto/key_compare.c): some hundred nanoseconds a key.
+ */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +9,7 @@
 
 struct nearness {
     int fields;
-    double sizes; /* sum of |log2| over the integer fields */
+    double sizes;  /* sum of |log2| over the integer fields */
     uint64_t hash; /* of equals always the same one */
 };
 

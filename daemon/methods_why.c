@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * `why`: which tier answers a query, from which row, on what evidence, and on a miss what is missing.
- * What is in memory is judged at once (why.c); then the ledger is asked for the row behind the
- * answer, the trial behind the row, the run behind the trial, and for the same problem on devices of
- * other classes.
+ * `why`: which tier answers a query, from which row, on what evidence, and on a miss what is
+ * missing. What is in memory is judged at once (why.c); then the ledger is asked for the row behind
+ * the answer, the trial behind the row, the run behind the trial, and for the same problem on
+ * devices of other classes.
  */
 #include <math.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ enum { ELSEWHERE_MAX = 8 };
 struct explaining {
     struct pending pending; /* first */
     struct why why;
-    unsigned left;          /* lists that are asked for */
+    unsigned left; /* lists that are asked for */
     struct error error;
     struct best best;
     struct trial trial;
@@ -31,7 +31,8 @@ struct explaining {
     struct wire_buf elsewhere; /* owned: an array of rows */
 };
 
-/* ---- the result ------------------------------------------------------------------------------------- */
+/* ---- the result
+ * ------------------------------------------------------------------------------------- */
 
 static void put_or_nil(struct wire_buf *b, const char *name, bool there, const struct schema *s,
                        const void *object)
@@ -98,7 +99,8 @@ static void finish(struct explaining *x)
     wire_buf_deinit(&elsewhere);
 }
 
-/* ---- asking the ledger ------------------------------------------------------------------------------ */
+/* ---- asking the ledger
+ * ------------------------------------------------------------------------------ */
 
 static void done(struct explaining *x, int status, const struct error *err)
 {
@@ -215,7 +217,8 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     done(x, status, err);
 }
 
-/* The row that the answer comes from, or else the key's own, which is why there is no better one. */
+/* The row that the answer comes from, or else the key's own, which is why there is no better one.
+ */
 static void ask_row(struct explaining *x)
 {
     const char *key = x->why.origin[0] ? x->why.origin : x->why.has_own ? x->why.key : NULL;
@@ -259,7 +262,8 @@ static void ask_elsewhere(struct explaining *x)
     }
 }
 
-/* ---- the method ------------------------------------------------------------------------------------- */
+/* ---- the method
+ * ------------------------------------------------------------------------------------- */
 
 /* `key` instead of `problem`: the bucket is what is asked for. */
 static int problem_of_key(struct call *c, struct error *err)
@@ -303,7 +307,8 @@ static int read_params(struct call *c, struct error *err)
     struct query *q = &x->request.query;
     int status = call_only(c, names, err);
     if (status == 0) {
-        status = wire_find(c->params, "key") ? problem_of_key(c, err) : call_problem(c, CUSTOM_READ, err);
+        status = wire_find(c->params, "key") ? problem_of_key(c, err)
+                                             : call_problem(c, CUSTOM_READ, err);
     }
     *q = (struct query){0};
     status = status ? status : call_target(c, q->target, err);

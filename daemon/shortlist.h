@@ -19,8 +19,8 @@ struct daemon;
 
 struct shortlist_member {
     uint64_t group;
-    int64_t place;     /* in its group, from 1 */
-    uint8_t *config;   /* owned: packed */
+    int64_t place;   /* in its group, from 1 */
+    uint8_t *config; /* owned: packed */
     size_t len;
     char stamp[STAMP_MAX];
 };
@@ -39,10 +39,10 @@ struct shortlist_set {
 };
 
 struct shortlist {
-    struct daemon *daemon; /* borrowed */
+    struct daemon *daemon;          /* borrowed */
     struct shortlist_set now, next; /* next: being fetched */
     double bound_percent;
-    int64_t offset;        /* of the page that is asked for */
+    int64_t offset; /* of the page that is asked for */
     uint64_t began_ms, took_ms;
     bool asking;
     uv_timer_t timer;

@@ -9,7 +9,8 @@
 #include "daemon/tiers.h"
 #include "daemon/why.h"
 
-/* ---- stamps ----------------------------------------------------------------------------------------- */
+/* ---- stamps
+ * ----------------------------------------------------------------------------------------- */
 
 /* A stamp is words "name=value"; the last one's value may hold spaces. */
 static const char *const stamp_words[] = {"src", "abi", "target", "compiler"};
@@ -65,7 +66,8 @@ static void stamp_difference(const char *row, const char *now, char *out, size_t
     }
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------ */
+/* ---- the verdict
+ * ------------------------------------------------------------------------------------ */
 
 __attribute__((format(printf, 4, 5))) static void say(struct why *w, const char *verdict,
                                                       const char *action, const char *format, ...)
@@ -141,14 +143,14 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
     }
 }
 
-/* ---- making it -------------------------------------------------------------------------------------- */
+/* ---- making it
+ * -------------------------------------------------------------------------------------- */
 
 static void find_close(struct why *w, struct daemon *d, const struct key *k)
 {
     const struct cache_entry *e = closest_find(&d->cache, k, &w->bucket);
-    w->has_close =
-        e && cache_answer(&d->cache, e, &w->close, NULL) == 0 &&
-        cache_problem(&d->cache, e, d->device.class, &w->close_problem, NULL) == 0;
+    w->has_close = e && cache_answer(&d->cache, e, &w->close, NULL) == 0 &&
+                   cache_problem(&d->cache, e, d->device.class, &w->close_problem, NULL) == 0;
 }
 
 static void find_stamp(struct why *w, struct daemon *d, const char *target)
@@ -188,7 +190,8 @@ int why_make(struct why *w, struct daemon *d, struct error *err)
                       w->origin, err);
 }
 
-/* ---- putting it ------------------------------------------------------------------------------------- */
+/* ---- putting it
+ * ------------------------------------------------------------------------------------- */
 
 static void put_value(struct wire_buf *b, const struct record *r, const char *name)
 {

@@ -3,8 +3,9 @@
  * A portfolio: few configs, so that each shape has one among them that takes at most (1 + bound) as
  * long as the best known for it. Finding the smallest such set is set cover, which is hard; this is
  * the greedy way (the config that covers most of what is left, again and again), which is at most
- * 1 + ln(shapes) times larger, and then whatever the others make superfluous is dropped. The outcome
- * depends on nothing but the numbers: ties go to the smaller sum of regrets, then to the lower index.
+ * 1 + ln(shapes) times larger, and then whatever the others make superfluous is dropped. The
+ * outcome depends on nothing but the numbers: ties go to the smaller sum of regrets, then to the
+ * lower index.
  */
 #ifndef GEMMD_PROTO_COVER_H
 #define GEMMD_PROTO_COVER_H

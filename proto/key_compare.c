@@ -109,9 +109,7 @@ static int count_differences(struct fields *a, struct fields *b)
     next_field(a);
     next_field(b);
     while (a->name.bytes || b->name.bytes) {
-        int order = !b->name.bytes   ? -1
-                    : !a->name.bytes ? 1
-                                     : compare_names(a->name, b->name);
+        int order = !b->name.bytes ? -1 : !a->name.bytes ? 1 : compare_names(a->name, b->name);
         n += order != 0 || !same(a->value, b->value);
         if (order <= 0) {
             next_field(a);

@@ -23,8 +23,8 @@ void request_deinit(struct request *r)
 /* ---- checks ---------------------------------------------------------------------------------- */
 
 static const char *const waits[] = {"tuned", "now", "cached", NULL};
-static const char *const strategies[] = {"ranked", "exhaustive", "random", "genetic", "given",
-                                         NULL};
+static const char *const strategies[] = {"ranked",  "exhaustive", "random",
+                                         "genetic", "given",      NULL};
 
 /* An empty word becomes the first of the list. */
 static int check_word(const char *name, char *word, const char *const *known, struct error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Portfolios from trials (portfolio.h): gathering in order of keys, then one cover for each group. */
+/* Portfolios from trials (portfolio.h): gathering in order of keys, then one cover for each group.
+ */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,10 +140,8 @@ struct gathering {
 
 static void begin_key(struct gathering *g, struct portfolio *p, const struct best *b)
 {
-    *g = (struct gathering){.p = p,
-                            .best = b,
-                            .first_shape = p->shapes.n,
-                            .first_pair = p->pairs.n};
+    *g =
+        (struct gathering){.p = p, .best = b, .first_shape = p->shapes.n, .first_pair = p->pairs.n};
     const struct record *f = &b->problem;
     snprintf(g->group.class, sizeof(g->group.class), "%s", b->class);
     snprintf(g->group.op, sizeof(g->group.op), "%s", b->op);
@@ -237,9 +236,9 @@ static int gather_trial(struct gathering *g, sqlite3_stmt *st, struct error *err
     return r ? r : add_pair(g, &pair, sqlite3_column_int64(st, 0), err);
 }
 
-/* There may be hundreds of thousands of trials: they are read as they are, and those that decide have
- * their checksums looked at afterwards. The statement over all keys is open meanwhile, so both read
- * one state of the database. */
+/* There may be hundreds of thousands of trials: they are read as they are, and those that decide
+ * have their checksums looked at afterwards. The statement over all keys is open meanwhile, so both
+ * read one state of the database. */
 static int gather_key(struct portfolio *p, struct store *s, const struct best *b, struct error *err)
 {
     static const char sql[] = "SELECT id, stamp, config, ratio FROM trial WHERE key = ?1 AND"
@@ -312,8 +311,8 @@ static int rank_configs(const struct portfolio *p, uint32_t *rank, uint32_t *by_
 struct covering {
     struct cover_pair *pairs;
     struct cover_choice *choices;
-    uint32_t *shapes;       /* of the group, by number in the portfolio */
-    uint32_t *numbers;      /* the other way */
+    uint32_t *shapes;  /* of the group, by number in the portfolio */
+    uint32_t *numbers; /* the other way */
     uint32_t *rank, *by_rank;
 };
 
@@ -330,8 +329,8 @@ static int cover_group(struct portfolio *p, struct covering *x, uint32_t group, 
     for (size_t i = 0; i < p->pairs.n; i++) {
         const struct cover_pair *pair = AT(p->pairs, struct cover_pair, i);
         if (AT(p->shapes, struct shape, pair->shape)->group == group) {
-            x->pairs[n++] = (struct cover_pair){x->numbers[pair->shape], x->rank[pair->config],
-                                                pair->time};
+            x->pairs[n++] =
+                (struct cover_pair){x->numbers[pair->shape], x->rank[pair->config], pair->time};
         }
     }
     int r = cover_make(x->pairs, n, n_shapes, (uint32_t)p->configs.n, p->bound_percent / 100,
@@ -419,8 +418,7 @@ static int make(struct store *s, double bound_percent, struct portfolio **out, b
     return r;
 }
 
-int portfolio_make(struct store *s, double bound_percent, struct portfolio **out,
-                   struct error *err)
+int portfolio_make(struct store *s, double bound_percent, struct portfolio **out, struct error *err)
 {
     bool good = false;
     int r = make(s, bound_percent, out, &good, err);

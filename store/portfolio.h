@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The portfolio of what the store knows: for each group of shapes a small set of configs that leaves
- * none of them more than a bound behind its best (proto/cover.h). A group is what configs can be
- * shared in: device class, op, mode, types, and the stamp of the trials, since times of other code
- * say nothing about today's. Evidence are good trials, each relative to its run's reference kernel;
- * of a key and config the newest counts.
+ * The portfolio of what the store knows: for each group of shapes a small set of configs that
+ * leaves none of them more than a bound behind its best (proto/cover.h). A group is what configs
+ * can be shared in: device class, op, mode, types, and the stamp of the trials, since times of
+ * other code say nothing about today's. Evidence are good trials, each relative to its run's
+ * reference kernel; of a key and config the newest counts.
  *
  * Listed like a table, one row for each shape, in groups (docs/store.md, "portfolio"). It is made
  * anew when the database has changed since, and kept for the next page.
@@ -22,7 +22,7 @@ struct group {
     uint32_t shapes, members; /* last: what follows does not tell groups apart */
 };
 
-struct packed { /* a problem as MessagePack, a config as JSON */
+struct packed {     /* a problem as MessagePack, a config as JSON */
     uint8_t *bytes; /* owned */
     size_t n;
 };
@@ -34,15 +34,15 @@ struct shape {
 };
 
 struct growing { /* a growing array */
-    void *data; /* owned */
+    void *data;  /* owned */
     size_t n, room;
 };
 
 struct portfolio {
     double bound_percent;
-    int64_t changes, version; /* of the database when it was made */
+    int64_t changes, version;                         /* of the database when it was made */
     struct growing groups, shapes, problems, configs; /* group, shape, packed, packed */
-    struct growing pairs, trials; /* cover_pair, and the id of its trial */
+    struct growing pairs, trials;                     /* cover_pair, and the id of its trial */
     uint32_t *slots; /* owned: configs by hash, while gathering; + 1, 0 is free */
     size_t n_slots;
 };
@@ -55,7 +55,8 @@ struct portfolio *portfolio_free(struct portfolio *p); /* NULL in, NULL out */
 
 /* ---- portfolio_list.c ------------------------------------------------------------------------ */
 
-/* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit, offset. */
+/* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit, offset.
+ */
 int portfolio_list(struct store *s, const struct record *filter, size_t max_bytes,
                    struct wire_buf *out, int64_t *total, struct error *err);
 

@@ -67,10 +67,11 @@ static int read_one(struct wanted *w, const char *name, const struct value *v, s
                       : strcmp(name, "offset") == 0 ? &w->offset
                                                     : NULL;
     if (!number) {
-        return error_set(err, ERROR_UNKNOWN_FIELD,
-                         "portfolio has no filter '%s'; it has class, op, mode, stamp, bound, limit, "
-                         "offset",
-                         name);
+        return error_set(
+            err, ERROR_UNKNOWN_FIELD,
+            "portfolio has no filter '%s'; it has class, op, mode, stamp, bound, limit, "
+            "offset",
+            name);
     }
     *number = v->type == VALUE_INT ? v->integer : -1;
     return *number >= (number == &w->limit) ? 0 : bad(name, "an integer from 0 on", err);

@@ -193,6 +193,6 @@ int cmd_quarantine(int argc, char **argv)
     static const struct argp_option options[] = {
         {"clear", KEY_CLEAR, "VARIANT", 0, "let this variant run again", 1}, {0}};
     return plain_list("quarantine",
-                      "Lists the variants that crashed or hung, and are skipped since.",
-                      options, run_quarantine, argc, argv);
+                      "Lists the variants that crashed or hung, and are skipped since.", options,
+                      run_quarantine, argc, argv);
 }

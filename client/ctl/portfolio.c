@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * export --format portfolio: few configs for all known shapes, none of which loses more than a bound
- * by it; where aiter's DEFAULT.json has the most common winner. Rows of the list `portfolio` become
- * one document: groups, their configs, and the shapes of each with what they lose.
+ * export --format portfolio: few configs for all known shapes, none of which loses more than a
+ * bound by it; where aiter's DEFAULT.json has the most common winner. Rows of the list `portfolio`
+ * become one document: groups, their configs, and the shapes of each with what they lose.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -129,8 +129,7 @@ int portfolio_export(struct listing *l, const char *to)
     if (class && !json_object_get(l->filter, "class")) {
         json_object_set(l->filter, "class", class);
     }
-    json_t *rows =
-        hello ? ctl_list(&l->ctl, "portfolio", json_incref(l->filter), &code) : NULL;
+    json_t *rows = hello ? ctl_list(&l->ctl, "portfolio", json_incref(l->filter), &code) : NULL;
     if (rows) {
         json_t *groups = make_groups(rows);
         code = write_groups(l, groups, json_string_value(json_object_get(hello, "stamp")), to);

@@ -84,7 +84,8 @@ static json_t *flags_of(const json_t *problem)
     for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
         const char *v = json_string_value(json_object_get(problem, texts[i][0]));
         if (v && strcmp(v, texts[i][1]) != 0) {
-            bool rows = strncmp(v, "rows:", 5) == 0; /* one number an expert is too long for a table */
+            bool rows =
+                strncmp(v, "rows:", 5) == 0; /* one number an expert is too long for a table */
             append(out, sizeof(out), rows ? "rows:..." : v);
         }
     }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * verify --exact: what rounding sizes into buckets costs. Each shape is answered as its bucket is,
- * under each scheme that is asked for, and tuned as it is; then all these configs are measured on the
- * shape itself, in one run, against each other. The loss of a scheme is how much longer its answer
- * takes than the best of them. The shape's own tuning is in the list as scheme exact: what it loses is
- * what a short search and noise cost, so a scheme's loss means something only beyond that.
+ * under each scheme that is asked for, and tuned as it is; then all these configs are measured on
+ * the shape itself, in one run, against each other. The loss of a scheme is how much longer its
+ * answer takes than the best of them. The shape's own tuning is in the list as scheme exact: what
+ * it loses is what a short search and noise cost, so a scheme's loss means something only beyond
+ * that.
  *
- * Everything goes through the daemon's ordinary keys (a shape as it is, is a bucket of scheme exact),
- * so a run that is interrupted goes on where it was.
+ * Everything goes through the daemon's ordinary keys (a shape as it is, is a bucket of scheme
+ * exact), so a run that is interrupted goes on where it was.
  */
 #include <math.h>
 #include <stdio.h>
@@ -166,13 +167,14 @@ static json_t *measure_all(struct verifying *v, const json_t *problem, const jso
     if (*code) {
         return NULL;
     }
-    json_t *filter = json_pack("{ss, ss, ss}", "key",
-                               json_string_value(json_object_get(own, "key")), "status", "ok",
-                               "sort", "-id");
+    json_t *filter =
+        json_pack("{ss, ss, ss}", "key", json_string_value(json_object_get(own, "key")), "status",
+                  "ok", "sort", "-id");
     return ctl_list(&v->ctl, "trials", filter, code);
 }
 
-/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config", "loss_percent"}. */
+/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config", "loss_percent"}.
+ */
 static void add_rows(struct verifying *v, const json_t *problem, const json_t *own, json_t *answers,
                      const json_t *trials)
 {
@@ -265,17 +267,19 @@ static char *show_loss(const json_t *v)
 static void print_outcome(const struct verifying *v, const json_t *summary)
 {
     static const struct column columns[] = {
-        {"MODE", "bucket.mode", NULL, false}, {"M", "problem.M", NULL, true},
-        {"SCHEME", "scheme", NULL, false},    {"BUCKET M", "bucket.M", NULL, true},
-        {"N", "bucket.N", NULL, true},        {"K", "bucket.K", NULL, true},
-        {"E", "bucket.experts", NULL, true},  {"LOSS %", "loss_percent", show_loss, true},
+        {"MODE", "bucket.mode", NULL, false},
+        {"M", "problem.M", NULL, true},
+        {"SCHEME", "scheme", NULL, false},
+        {"BUCKET M", "bucket.M", NULL, true},
+        {"N", "bucket.N", NULL, true},
+        {"K", "bucket.K", NULL, true},
+        {"E", "bucket.experts", NULL, true},
+        {"LOSS %", "loss_percent", show_loss, true},
         {"CONFIG", "config", show_config, false},
     };
     static const struct column totals[] = {
-        {"SCHEME", "scheme", NULL, false},
-        {"SHAPES", "shapes", NULL, true},
-        {"BUCKETS", "buckets", NULL, true},
-        {"MEDIAN %", "median_percent", show_loss, true},
+        {"SCHEME", "scheme", NULL, false},         {"SHAPES", "shapes", NULL, true},
+        {"BUCKETS", "buckets", NULL, true},        {"MEDIAN %", "median_percent", show_loss, true},
         {"MAX %", "max_percent", show_loss, true},
     };
     table_print(columns, sizeof(columns) / sizeof(columns[0]), v->rows);
@@ -427,19 +431,17 @@ int cmd_verify(int argc, char **argv)
         {"samples", KEY_SAMPLES, "N", 0,
          "instead of each problem N with fewer tokens, from half of its own up to them", 1},
         {0}};
-    static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                                 {&search_argp, 0, NULL, 0},
-                                                 {&tolerance_argp, 0, NULL, 0},
-                                                 {&target_argp, 0, NULL, 0},
-                                                 {&ctl_argp, 0, NULL, 0},
-                                                 {0}};
+    static const struct argp_child children[] = {
+        {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&tolerance_argp, 0, NULL, 0},
+        {&target_argp, 0, NULL, 0},   {&ctl_argp, 0, NULL, 0},    {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "--exact [PROBLEM]",
         .children = children,
-        .doc = "Measures the answer of each shape's bucket on the shape itself, against the best of "
-               "a tuning of just that shape, and shows how much longer it takes."};
+        .doc =
+            "Measures the answer of each shape's bucket on the shape itself, against the best of "
+            "a tuning of just that shape, and shows how much longer it takes."};
     struct verifying v = {0};
     search_init(&v.search);
     argp_parse(&argp, argc, argv, 0, NULL, &v);

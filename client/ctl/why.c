@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* why: which tier answers, from which row, on what evidence, and what to do when that is not enough. */
+/* why: which tier answers, from which row, on what evidence, and what to do when that is not
+ * enough. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,9 +69,9 @@ static char *differences(const json_t *list, const char *name, const char *betwe
 /* The problem as a person would write it: without what is so by default. */
 static char *short_problem(const json_t *why)
 {
-    static const char *const usual[][2] = {
-        {"dtype_in", "bf16"},  {"dtype_acc", "fp32"}, {"family", "grouped_gemm"},
-        {"routing", "uniform"}, {"quant", "none"},     {"scale_block", "none"}};
+    static const char *const usual[][2] = {{"dtype_in", "bf16"},       {"dtype_acc", "fp32"},
+                                           {"family", "grouped_gemm"}, {"routing", "uniform"},
+                                           {"quant", "none"},          {"scale_block", "none"}};
     static const char *const flags[] = {"permute_x", "permute_y", "fuse_mul_post", "accumulate"};
     json_t *p = json_copy(json_object_get(why, "problem"));
     if (strcmp(text_at(p, "dtype_in"), text_at(p, "dtype_out")) == 0) {
@@ -161,8 +162,7 @@ static void print_trial(const json_t *why)
     line("evidence", "trial %lld: %zu samples, median %.4g us, quartiles %.4g to %.4g us",
          (long long)int_at(trial, "id"), samples, number_at(trial, "time_us"), q25, q75);
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
-         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"),
-         text_at(trial, "key"));
+         (long long)int_at(why, "trials"), (long long)int_at(why, "failed"), text_at(trial, "key"));
     line("verified", "elements within atol %g, rtol %g: largest error %.3g, relative norm %.3g",
          number_at(why, "row.atol"), number_at(why, "row.rtol"), number_at(trial, "max_error"),
          number_at(trial, "rel_norm"));
@@ -316,8 +316,9 @@ int cmd_why(int argc, char **argv)
         .parser = parse,
         .args_doc = "KEY|PROBLEM",
         .children = children,
-        .doc = "Explains the answer that a query gets now: which tier, from which row, on what "
-               "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
+        .doc =
+            "Explains the answer that a query gets now: which tier, from which row, on what "
+            "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
     struct asking_why a = {0};
     search_init(&a.search);
     argp_parse(&argp, argc, argv, 0, NULL, &a);

@@ -74,7 +74,8 @@ bool key_open(struct mapped_key *k, const char *path)
     char spec[600];
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     *k = (struct mapped_key){.points = 0};
-    snprintf(k->path, sizeof(k->path), "%s", path);
+    size_t n = strnlen(path, sizeof(k->path) - 1);
+    memcpy(k->path, path, n);
     snprintf(k->name, sizeof(k->name), "%.*s", (int)strcspn(name, "."), name);
     snprintf(spec, sizeof(spec), "replay:%s", path);
     if (landscape_load(spec, &l, &err)) {
