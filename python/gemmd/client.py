@@ -305,14 +305,24 @@ class Client:
         return _from_json(self.library.take(method, code, out, err))
 
     def list(self, what, filter=None, **columns):
-        """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices" or
-        "events", as Rows of dicts; keywords are filters (docs/protocol.md)."""
+        """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices",
+        "events" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
         out, err = c_void_p(), ffi.Error()
         filter = {**(filter or {}), **columns}
         with self._use() as handle:
             code = self.library.dll.gemmd_list(handle, to_bytes(what), to_json(filter), byref(out),
                                                byref(err))
         return Rows(_from_json(self.library.take(f"list {what}", code, out, err)))
+
+    def why(self, problem, **query):
+        """Why a query gets the answer it gets: tier, row, evidence, confidence, and on a miss the
+        nearest key: docs/protocol.md, `why`. Nothing is tuned."""
+        out, err = c_void_p(), ffi.Error()
+        problem, query = make_problem(problem), make_query(**query)
+        with self._use() as handle:
+            code = self.library.dll.gemmd_why(handle, byref(problem), byref(query), byref(out),
+                                              byref(err))
+        return _from_json(self.library.take("why", code, out, err))
 
     def hello(self):
         """What the daemon says of itself."""

@@ -147,6 +147,8 @@ _FUNCTIONS = {
     "gemmd_release": (c_int, [c_void_p, POINTER(Problem), POINTER(Error)]),
     "gemmd_space": (c_int, [c_char_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
                             POINTER(Error)]),
+    "gemmd_why": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(c_void_p),
+                          POINTER(Error)]),
     "gemmd_call": (c_int, [c_void_p, c_char_p, c_char_p, c_int, POINTER(c_void_p), ON_PROGRESS,
                            c_void_p, POINTER(Error)]),
     "gemmd_list": (c_int, [c_void_p, c_char_p, c_char_p, POINTER(c_void_p), POINTER(Error)]),

@@ -56,6 +56,17 @@ def test_many_at_once(cpu):
     assert g_empty(cpu) == []
 
 
+def test_why(cpu):
+    with client(cpu) as g:
+        g.tune(SMALL, budget=2)
+        why = g.why(SMALL)
+        assert why["verdict"] == "tuned" and why["answer"]["tier"] == "exact"
+        assert why["trial"]["samples_us"] and why["run"]["compiler"]
+        assert g.why(SMALL, atol=1e-4)["action"] == "get"
+        assert [d["field"] for d in g.why({**SMALL.to_dict(), "mode": "dX"})["closest"]["differs"]
+                ] == ["mode"]
+
+
 def test_measured_rows_per_expert(cpu):
     base = dict(m=24, n=16, k=32, experts=4, dtype_in="fp32")
     with client(cpu) as g:
