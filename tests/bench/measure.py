@@ -156,7 +156,8 @@ def make_clock(torch, device, options):
 
 def floors(torch, device, clock, samples=7):
     """The bandwidth and the matrix rate that this device has now. `bandwidth` is that of a copy,
-    bytes read and written; `read` is that of a sum, shown beside it."""
+    bytes read and written; `read` is that of a sum, `write` that of filling with zeros, shown
+    beside it: dW with few rows does little but write."""
     rehearsal = device.type == "cpu"
     elements, n = (1 << 14, 64) if rehearsal else (COPY_BYTES // 4, MATRIX)
     source = torch.empty(elements, dtype=torch.float32, device=device).normal_()
@@ -165,17 +166,20 @@ def floors(torch, device, clock, samples=7):
             for _ in range(2))
     out = torch.empty_like(a)
     times = clock.run({"copy": lambda: target.copy_(source), "read": lambda: source.sum(),
+                       "write": target.zero_,
                        "matrix": lambda: torch.mm(a, b, out=out)}, samples)
     us = {name: statistics.median(t) for name, t in times.items()}
     return {"bandwidth": 2 * 4 * elements / us["copy"] * 1e6,
             "read": 4 * elements / us["read"] * 1e6,
+            "write": 4 * elements / us["write"] * 1e6,
             "matrix": 2 * n ** 3 / us["matrix"] * 1e6, "matrix_n": n, "us": us,
             "samples_us": times}
 
 
 def together(before, after):
     """One set of floors for a run, of its beginning and its end."""
-    return {name: (before[name] + after[name]) / 2 for name in ("bandwidth", "read", "matrix")}
+    return {name: (before[name] + after[name]) / 2
+            for name in ("bandwidth", "read", "write", "matrix")}
 
 
 def waits(torch, device, op):

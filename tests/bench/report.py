@@ -70,7 +70,7 @@ def left_out_text(results):
 
 def floors_text(floors):
     return (f"bandwidth {floors['bandwidth'] / 1e12:.3f} TB/s (copy), "
-            f"{floors['read'] / 1e12:.3f} TB/s (read), "
+            f"{floors['read'] / 1e12:.3f} TB/s (read), {floors['write'] / 1e12:.3f} TB/s (write), "
             f"matrix rate {floors['matrix'] / 1e12:.1f} TFLOP/s")
 
 
