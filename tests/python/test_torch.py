@@ -17,7 +17,7 @@ if not hasattr(torch.library, "register_autograd"):
 
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
-from conftest import LIB  # noqa: E402
+from conftest import BUILD, LIB  # noqa: E402
 from gemmd.torch import launch, plans  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
@@ -30,7 +30,7 @@ def fresh():
     torch.manual_seed(0)
     yield
     gt.configure(wait="tuned", deadline_ms=60000, retry_s=30.0, budget=0, socket=None, library=None,
-                 enabled=True)
+                 autostart=False, enabled=True)
 
 
 @pytest.fixture
@@ -345,6 +345,19 @@ def test_no_compiler(tmp_path, monkeypatch):
     gt.configure(socket=tmp_path / "nobody.sock")
     said = steps()
     assert len(said) == 1 and hows() == {"plain"}
+
+
+def test_a_daemon_started_when_none_answers(folder, monkeypatch):
+    for name, value in (("GEMMD_DAEMON", BUILD / "daemon" / "gemmd"), ("XDG_STATE_HOME", folder),
+                        ("XDG_RUNTIME_DIR", folder)):
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("GEMMD_SOCKET", raising=False)
+    gt.configure(autostart=True, budget=1)
+    try:
+        assert steps() == [] and hows() == {"gemmd"}
+    finally:
+        with gemmd.Client(device="cpu") as g:
+            g.call("shutdown")
 
 
 def test_switched_off(cpu):

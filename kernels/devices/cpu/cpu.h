@@ -22,6 +22,8 @@
 struct pool;
 struct pool *pool_new(uint32_t threads); /* NULL: no memory or no threads */
 struct pool *pool_free(struct pool *p);  /* NULL in, NULL out */
+/* In a forked child, from the child handler of pthread_atfork. */
+void pool_forked(struct pool *p);
 /* Calls run(ctx, i) once for every i < n, on the pool's threads (never on the caller's, whose stack
  * may be small); returns when all are done. */
 void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n);

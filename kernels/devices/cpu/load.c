@@ -98,8 +98,23 @@ static pthread_mutex_t shared_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct pool *shared_pool;
 static unsigned shared_users;
 
+static void after_fork_child(void)
+{
+    pthread_mutex_init(&shared_lock, NULL);
+    if (shared_pool) {
+        pool_forked(shared_pool);
+    }
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(NULL, NULL, after_fork_child);
+}
+
 static struct pool *shared_pool_get(struct error *err)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&shared_lock);
     if (!shared_pool) {
         int threads = cpu_threads("cpu", err);

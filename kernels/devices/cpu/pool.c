@@ -5,6 +5,9 @@
  *
  * A launch is a "round": the caller sets it up under the lock and wakes everybody; each thread
  * joins a round once, and the last to leave it wakes the caller. Callers on several threads queue.
+ *
+ * After fork() the child has none of the threads, and maybe a lock that one of them held: it starts
+ * threads of its own at its first launch.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,7 +24,7 @@ struct pool {
     pthread_cond_t begin, end;
     uint64_t round;
     uint32_t active; /* threads still in this round */
-    bool stopping;
+    bool stopping, forked;
     void (*run)(void *ctx, uint32_t i);
     void *ctx;
     uint32_t n;
@@ -56,25 +59,43 @@ static void *work(void *arg)
     return NULL;
 }
 
+static void init_locks(struct pool *p)
+{
+    pthread_mutex_init(&p->callers, NULL);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->begin, NULL);
+    pthread_cond_init(&p->end, NULL);
+}
+
+static void start(struct pool *p, uint32_t threads)
+{
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    p->n_threads = 0;
+    while (p->n_threads < threads &&
+           pthread_create(&p->threads[p->n_threads], &attr, work, p) == 0) {
+        p->n_threads++;
+    }
+    pthread_attr_destroy(&attr);
+}
+
 struct pool *pool_new(uint32_t threads)
 {
     struct pool *p = calloc(1, sizeof(*p) + threads * sizeof(p->threads[0]));
     if (!p) {
         return NULL;
     }
-    pthread_mutex_init(&p->callers, NULL);
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->begin, NULL);
-    pthread_cond_init(&p->end, NULL);
-    pthread_attr_t attr;
-    pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
-    while (p->n_threads < threads &&
-           pthread_create(&p->threads[p->n_threads], &attr, work, p) == 0) {
-        p->n_threads++;
-    }
-    pthread_attr_destroy(&attr);
+    init_locks(p);
+    start(p, threads);
     return p->n_threads == threads ? p : pool_free(p);
+}
+
+void pool_forked(struct pool *p)
+{
+    init_locks(p);
+    p->forked = true;
+    p->round = 0;
 }
 
 struct pool *pool_free(struct pool *p)
@@ -86,7 +107,7 @@ struct pool *pool_free(struct pool *p)
     p->stopping = true;
     pthread_cond_broadcast(&p->begin);
     pthread_mutex_unlock(&p->lock);
-    for (uint32_t i = 0; i < p->n_threads; i++) {
+    for (uint32_t i = 0; i < p->n_threads && !p->forked; i++) {
         pthread_join(p->threads[i], NULL);
     }
     pthread_cond_destroy(&p->end);
@@ -100,6 +121,10 @@ struct pool *pool_free(struct pool *p)
 void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n)
 {
     pthread_mutex_lock(&p->callers);
+    if (p->forked) {
+        p->forked = false;
+        start(p, p->n_threads);
+    }
     pthread_mutex_lock(&p->lock);
     p->run = run;
     p->ctx = ctx;
@@ -110,6 +135,9 @@ void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uin
     pthread_cond_broadcast(&p->begin);
     while (p->active > 0) {
         pthread_cond_wait(&p->end, &p->lock);
+    }
+    for (uint32_t i = 0; p->n_threads == 0 && i < n; i++) { /* a fork that may have no threads */
+        run(ctx, i);
     }
     pthread_mutex_unlock(&p->lock);
     pthread_mutex_unlock(&p->callers);

@@ -42,8 +42,9 @@ def _index(t):
 
 
 def _bind(device):
-    """The device's context must be current in this thread: autograd has threads of its own."""
-    if device.type == "cuda" and getattr(_bound, "index", None) != device.index:
+    """The device is this thread's already; its context is made current, too: autograd has threads
+    of its own, in which nothing may have run yet."""
+    if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
         _bound.index = device.index
 
@@ -95,7 +96,17 @@ def _add_workspace(plan, args, alive):
 def launch(call, out, m_sizes, gather, weights=None, **operands):
     """Whether `out` was, or on a GPU will be, written by a kernel; False: the caller goes on in plain
     PyTorch."""
-    _bind(call.device)
+    device = call.device
+    if device.type == "cuda":
+        if torch.cuda.current_device() != device.index:
+            _bound.index = None
+            with torch.cuda.device(device):
+                return launch(call, out, m_sizes, gather, weights, **operands)
+        _bind(device)
+    return _launch_here(call, out, m_sizes, gather, weights, operands)
+
+
+def _launch_here(call, out, m_sizes, gather, weights, operands):
     plan = plans.find(call)
     if plan.kernel is None:
         return False

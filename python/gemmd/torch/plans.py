@@ -28,7 +28,8 @@ class Settings:
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
     daemon that did not answer is left alone; None: for ever, so that results do not change within a
     job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's, as
-    in gemmd.Client. `enabled`: False: always plain PyTorch."""
+    in gemmd.Client; `autostart`: starts a daemon for the device when none answers (GEMMD_AUTOSTART=1).
+    `enabled`: False: always plain PyTorch."""
 
     def __init__(self):
         env = os.environ.get
@@ -37,6 +38,7 @@ class Settings:
         self.retry_s = 30.0
         self.budget = 0
         self.socket = None
+        self.autostart = env("GEMMD_AUTOSTART", "") not in ("", "0")
         self.library = None
         self.enabled = env("GEMMD_DISABLE", "") in ("", "0")
 
@@ -178,7 +180,7 @@ class Plans:
         if name not in self._clients:
             s = self.settings
             self._clients[name] = Client(socket=s.socket, device=name, lazy=True,
-                                         library=s.library)
+                                         autostart=s.autostart, library=s.library)
         return self._clients[name]
 
     def _shared(self, call, which, make):
@@ -216,7 +218,7 @@ plans = Plans()
 
 
 def configure(**settings):
-    """Sets `wait`, `deadline_ms`, `retry_s`, `budget`, `socket`, `library`, `enabled` (Settings), and
+    """Sets `wait`, `deadline_ms`, `retry_s`, `budget`, `socket`, `autostart`, ... (Settings), and
     forgets what was decided before. Call it before the first step."""
     plans.reset(**settings)
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -180,6 +181,35 @@ static void test_launch(void **state)
     assert_null(gemmd_kernel_free(NULL));
 }
 
+/* A forked child has none of the threads that run CPU kernels. */
+static void test_launch_in_a_forked_child(void **state)
+{
+    (void)state;
+    struct gemmd_kernel *k = load();
+    launch_and_check(k);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        launch_and_check(k);
+        launch_and_check(k);
+        gemmd_kernel_free(k);
+        _exit(0);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    child = fork();
+    if (child == 0) { /* unloads without a launch */
+        alarm(20);
+        gemmd_kernel_free(k);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    launch_and_check(k);
+    gemmd_kernel_free(k);
+}
+
 /* ---- compiled here --------------------------------------------------------------------------- */
 
 static void test_compiled_without_a_daemon(void **state)
@@ -289,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_launch_in_a_forked_child),
         cmocka_unit_test(test_compiled_without_a_daemon),
         cmocka_unit_test(test_what_cannot_be_compiled),
         cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
