@@ -25,7 +25,7 @@ _spec = importlib.util.spec_from_file_location("gemmd_integration",
                                                ROOT / "tests" / "integration" / "conftest.py")
 integration = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(integration)
-daemon, folder, shared_cache = integration.daemon, integration.folder, integration.shared_cache
+daemon, folder = integration.daemon, integration.folder
 
 
 def pytest_collection_modifyitems(items):
@@ -44,6 +44,14 @@ def environment(**more):
     """Of a Python program of the tests' own."""
     env = {**os.environ, "PYTHONPATH": str(PYTHON), "GEMMD_LIBRARY": LIB, **more}
     return {name: str(value) for name, value in env.items()}
+
+
+@pytest.fixture(scope="session")
+def shared_cache():
+    """What a daemon compiles, this process finds, and the other way round."""
+    path = pathlib.Path(_cache.name) / "gemmd"
+    path.mkdir(mode=0o700, exist_ok=True)
+    return path
 
 
 @pytest.fixture
