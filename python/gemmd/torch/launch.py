@@ -23,7 +23,7 @@ def _rows_ok(t):
 
 def _dense_rows(t):
     """As it lies where a kernel can read it so, else a copy."""
-    return t if t.stride(-1) == 1 and _rows_ok(t) and _apart(t) else t.clone(
+    return t if _rows_ok(t) and _apart(t) else t.clone(
         memory_format=torch.contiguous_format)
 
 
