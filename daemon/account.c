@@ -80,7 +80,7 @@ bool account_charge(struct account *a, enum account_side side, size_t *charged, 
 
 bool account_spent(const struct account *a, uint64_t now_ms)
 {
-    return account_shares(a) && a->tick_ms == now_ms && a->spent_ns >= TURN_NS;
+    return a->tick_ms == now_ms && a->spent_ns >= TURN_NS;
 }
 
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns)

@@ -16,9 +16,10 @@
  *   asked               requests that wait for the ledger, which answers one after the other. Above
  *                       the limit no request of the user is handled
  *
- * And time on the loop: while more than one user is here, each may use TURN_NS of it per tick of the loop's
- * clock; then its connections wait for the next one. So a user of a thousand connections keeps another one
- * waiting no longer than a user of ten.
+ * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on between
+ * two rounds of the loop; then its connections wait for the next one. So a user of a thousand connections
+ * keeps another one waiting no longer than a user of ten, and one that is alone only looks around more
+ * often.
  *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *
@@ -73,12 +74,6 @@ int account_add_job(struct account *a, struct error *err);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 
-
-/* Whether there is somebody else whom it could keep waiting: then its time counts. */
-static inline bool account_shares(const struct account *a)
-{
-    return a->all->all.next != a->all->all.prev;
-}
 
 bool account_spent(const struct account *a, uint64_t now_ms); /* no more in this tick */
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);

@@ -50,6 +50,8 @@ struct server {
     bool own_dir; /* the socket's directory is the usual one, or was not there before */
     uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
 
+    uint64_t turn_tick_ms, turn_ended_ns; /* of the last session's turn */
+
     uint64_t requests, accepted;
     uint64_t errors[ERROR_SLOTS]; /* answers by error, at error_slot(code) */
     void (*stopped)(struct daemon *d);

@@ -96,6 +96,19 @@ static bool may_take(const struct session *s)
     return !s->ending && !s->closing && !is_full(s);
 }
 
+/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough. The
+ * first turn is free. */
+static void spend(struct session *s, uint64_t now_ms)
+{
+    struct server *server = s->server;
+    uint64_t ns = uv_hrtime();
+    if (server->turn_tick_ms == now_ms) {
+        account_spend(s->account, now_ms, ns - server->turn_ended_ns);
+    }
+    server->turn_tick_ms = now_ms;
+    server->turn_ended_ns = ns;
+}
+
 /*
  * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
  * bytes handled; *partial is what the scan has seen of the message that begins there.
@@ -105,7 +118,6 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
 {
     size_t at = 0;
     uint64_t now = server_now(s->server);
-    uint64_t began = account_shares(s->account) ? uv_hrtime() : 0;
     *partial = scanned;
     if (account_spent(s->account, now)) {
         return 0;
@@ -126,9 +138,7 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
         at += *partial + used;
         *partial = 0;
     }
-    if (began) {
-        account_spend(s->account, now, uv_hrtime() - began);
-    }
+    spend(s, now);
     return at;
 }
 
