@@ -160,12 +160,23 @@ void server_ready(struct server *s, struct session *session)
     uv_idle_start(&s->turns, run_turns);
 }
 
-/* One turn for each session that was ready when the round began. */
+/* Who had no turn in this round comes before who had one. */
+static void put_first(struct list *ready, struct list *waiting)
+{
+    while (!list_empty(waiting)) {
+        struct list *node = waiting->prev;
+        list_remove(node);
+        list_append(ready->next, node);
+    }
+}
+
+/* One turn for each session that was ready when the round began, while its user has time left. */
 static void run_turns(uv_idle_t *idle)
 {
     struct server *s = idle->data;
-    struct list round;
+    struct list round, waiting;
     list_init(&round);
+    list_init(&waiting);
     while (!list_empty(&s->ready)) {
         struct list *node = s->ready.next;
         list_remove(node);
@@ -174,8 +185,14 @@ static void run_turns(uv_idle_t *idle)
     while (!list_empty(&round)) {
         struct session *session = LIST_OF(round.next, struct session, ready);
         list_remove(&session->ready);
-        session_turn(session);
+        if (session_must_wait(session)) {
+            list_append(&waiting, &session->ready);
+            session_flush(session); /* answers need no turn */
+        } else {
+            session_turn(session);
+        }
     }
+    put_first(&s->ready, &waiting);
     if (!list_empty(&s->chores)) {
         struct chore *c = LIST_OF(s->chores.next, struct chore, link);
         list_remove(&c->link);

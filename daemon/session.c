@@ -79,6 +79,11 @@ static void break_off(struct session *s, uint32_t id, const struct error *e)
     s->ending = true;
 }
 
+bool session_must_wait(const struct session *s)
+{
+    return account_spent(s->account, server_now(s->server));
+}
+
 bool session_is_behind(const struct session *s)
 {
     return s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
@@ -119,7 +124,7 @@ static size_t take_messages(struct session *s, const uint8_t *data, size_t n, si
     size_t at = 0;
     uint64_t now = server_now(s->server);
     *partial = scanned;
-    if (account_spent(s->account, now)) {
+    if (session_must_wait(s)) {
         return 0;
     }
     for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {

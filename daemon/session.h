@@ -104,6 +104,7 @@ void session_refuse(struct session *s, const struct error *e);
 void session_close(struct session *s);
 /* A turn for a session of the ready list. */
 void session_turn(struct session *s);
+bool session_must_wait(const struct session *s); /* its user has had its time in this round */
 /* Deadlines: called about once a second while any session has one. True: it still has. */
 bool session_sweep(struct session *s, uint64_t now_ms);
 /* Gives `out` to the socket. After it the session may be closing. */
