@@ -3,6 +3,8 @@
 #ifndef GEMMD_STORE_INNER_H
 #define GEMMD_STORE_INNER_H
 
+#include <limits.h>
+
 #include "store/row.h"
 #include "store/store.h"
 
@@ -79,11 +81,18 @@ int store_index_damaged(struct store *s, struct error *err);
  * becomes 0. (write.c) */
 int write_known_parent(struct store *s, enum table_id table, void *object, struct error *err);
 
+/* ---- the log (log.c) ------------------------------------------------------------------------- */
+
+/* Of a file that nobody has open: says when its log is damaged, which SQLite would pass over. */
+void log_look(struct store *s);
+
 /* ---- salvage (salvage.c) --------------------------------------------------------------------- */
 
 /* Sets the (closed) file aside and puts a new one in its place, made of the rows that can be read.
  * `why` is told to people. On a fault the damaged file is where it was. */
 int salvage(struct store *s, const char *why, struct error *err);
+/* Copies <path><part> beside what is set aside; its name in `aside`. */
+int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX]);
 /* Ends a rebuild that was interrupted at its last steps, removes what an earlier crash left. */
 int salvage_resume(const char *path, struct error *err);
 

@@ -365,6 +365,17 @@ static int copy_file(const char *from, const char *to, struct error *err)
     return r;
 }
 
+int salvage_copy_aside(const char *path, const char *part, char aside[PATH_MAX])
+{
+    char from[NAME_MAX_], base[NAME_MAX_];
+    struct error ignored;
+    suffixed(path, part, from);
+    aside_name(path, base);
+    return snprintf(aside, PATH_MAX, "%s%s", base, part) < PATH_MAX
+               ? copy_file(from, aside, &ignored)
+               : -1;
+}
+
 static void remove_mended(const char *mended)
 {
     static const char *const parts[] = {"", "-wal", "-shm"};

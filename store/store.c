@@ -195,6 +195,9 @@ static int take_place(struct store *s, const char *path, struct error *err)
     if (r == 0 && !(s->flags & STORE_READ_ONLY)) {
         r = place_lock(s->path, s->address, &s->lock_fd, err);
         r = r ? r : salvage_resume(s->path, err);
+        if (r == 0) {
+            log_look(s);
+        }
     }
     return r;
 }

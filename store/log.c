@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The write-ahead log, looked at before SQLite reads it. Its frames are chained by checksums, and
+ * SQLite takes them up to the first that does not fit, in silence: right after a loss of power, when
+ * that is the end of a transaction that was never acknowledged. But a bit that has turned over in an
+ * older frame cuts off every transaction after it. The two look different: what was acknowledged was
+ * synced before the next transaction began, so where frames of a later transaction follow the break,
+ * something was lost that had been promised. That is told, and the log is kept aside.
+ *
+ * The format: sqlite.org/fileformat2.html, "The Write-Ahead Log". Frames of an earlier life of the
+ * log, which may lie behind the last one, have other salts.
+ */
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/inner.h"
+
+enum { HEADER = 32, FRAME_HEADER = 24, PAGE_MAX = 65536 };
+
+struct log {
+    FILE *f;
+    bool big_endian; /* the words that are summed */
+    uint32_t page, salt[2], sum[2];
+    uint8_t frame[FRAME_HEADER + PAGE_MAX];
+};
+
+struct finding {
+    int64_t broken;    /* frame where the chain breaks, from 1; 0: it does not */
+    int64_t behind;    /* frames of this life after it */
+    bool acknowledged; /* among them some of a later transaction */
+};
+
+static uint32_t word(const uint8_t *p)
+{
+    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+static void add_sum(const struct log *l, uint32_t sum[2], const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n; i += 8) {
+        uint32_t a = word(p + i), b = word(p + i + 4);
+        sum[0] += (l->big_endian ? a : __builtin_bswap32(a)) + sum[1];
+        sum[1] += (l->big_endian ? b : __builtin_bswap32(b)) + sum[0];
+    }
+}
+
+static bool read_header(struct log *l)
+{
+    uint8_t h[HEADER];
+    uint32_t sum[2] = {0, 0};
+    if (fread(h, 1, HEADER, l->f) != HEADER || (word(h) & ~UINT32_C(1)) != 0x377f0682) {
+        return false;
+    }
+    l->big_endian = word(h) & 1;
+    l->page = word(h + 8);
+    add_sum(l, sum, h, HEADER - 8);
+    l->salt[0] = word(h + 16);
+    l->salt[1] = word(h + 20);
+    l->sum[0] = sum[0];
+    l->sum[1] = sum[1];
+    return sum[0] == word(h + 24) && sum[1] == word(h + 28) && l->page >= 512 &&
+           l->page <= PAGE_MAX && (l->page & (l->page - 1)) == 0;
+}
+
+static bool next_frame(struct log *l)
+{
+    size_t n = FRAME_HEADER + l->page;
+    return fread(l->frame, 1, n, l->f) == n;
+}
+
+static bool is_of_this_life(const struct log *l)
+{
+    return word(l->frame + 8) == l->salt[0] && word(l->frame + 12) == l->salt[1];
+}
+
+static bool continues(struct log *l)
+{
+    uint32_t sum[2] = {l->sum[0], l->sum[1]};
+    add_sum(l, sum, l->frame, 8);
+    add_sum(l, sum, l->frame + FRAME_HEADER, l->page);
+    if (!is_of_this_life(l) || sum[0] != word(l->frame + 16) || sum[1] != word(l->frame + 20)) {
+        return false;
+    }
+    memcpy(l->sum, sum, sizeof(sum));
+    return true;
+}
+
+static void follow_chain(struct log *l, struct finding *out)
+{
+    int64_t n = 0;
+    bool more = next_frame(l), committed = false;
+    while (more && continues(l)) {
+        n++;
+        more = next_frame(l);
+    }
+    bool suspect = more && is_of_this_life(l); /* else the break may just be the end */
+    for (; more; more = next_frame(l)) {
+        bool ours = is_of_this_life(l);
+        out->acknowledged |= ours && committed;
+        committed |= ours && word(l->frame + 4) != 0;
+        out->behind += ours;
+    }
+    out->broken = suspect || out->behind ? n + 1 : 0;
+}
+
+static void tell(struct store *s, const struct finding *x)
+{
+    char aside[PATH_MAX];
+    if (!x->acknowledged) {
+        store_notice(s, "log_tail",
+                     "the log of database %s breaks off within its last transaction, at frame "
+                     "%" PRId64 ": power was lost while it was written, or the file is damaged; "
+                     "what it held is not there",
+                     s->path, x->broken);
+        return;
+    }
+    bool kept = salvage_copy_aside(s->path, "-wal", aside) == 0;
+    store_notice(s, "corrupt_log",
+                 "the log of database %s is damaged at frame %" PRId64 ": %" PRId64 " frames from "
+                 "there on are lost, with bests and trials that were saved last%s%s",
+                 s->path, x->broken, x->behind, kept ? "; a copy is in " : "", kept ? aside : "");
+}
+
+void log_look(struct store *s)
+{
+    char name[PATH_MAX + 8];
+    struct finding x = {0};
+    struct log *l = calloc(1, sizeof(*l));
+    snprintf(name, sizeof(name), "%s-wal", s->path);
+    if (l && (l->f = fopen(name, "re"))) {
+        if (read_header(l)) {
+            follow_chain(l, &x);
+        } else if (fseek(l->f, 0, SEEK_END) == 0 && ftell(l->f) > HEADER) {
+            /* Nothing of it is read. It may have been begun anew, in which case nothing is lost. */
+            x.broken = 1;
+        }
+        fclose(l->f);
+    }
+    free(l);
+    if (x.broken) {
+        tell(s, &x);
+    }
+}
