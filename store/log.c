@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The write-ahead log, looked at before SQLite reads it. Its frames are chained by checksums, and
- * SQLite takes them up to the first that does not fit, in silence: right after a loss of power, when
- * that is the end of a transaction that was never acknowledged. But a bit that has turned over in an
+ * SQLite takes them up to the first that does not fit, in silence: right after a kill or a loss of power,
+ * when that is within a transaction that was never acknowledged. But a bit that has turned over in an
  * older frame cuts off every transaction after it. The two look different: what was acknowledged was
  * synced before the next transaction began, so where frames of a later transaction follow the break,
  * something was lost that had been promised. That is told, and the log is kept aside.
@@ -112,8 +112,8 @@ static void tell(struct store *s, const struct finding *x)
     if (!x->acknowledged) {
         store_notice(s, "log_tail",
                      "the log of database %s breaks off within its last transaction, at frame "
-                     "%" PRId64 ": power was lost while it was written, or the file is damaged; "
-                     "what it held is not there",
+                     "%" PRId64 ": gemmd was killed or power was lost while it was written, or the "
+                     "file is damaged; what it held is not there",
                      s->path, x->broken);
         return;
     }

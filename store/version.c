@@ -105,11 +105,22 @@ static int step(struct db *db, int64_t version, struct error *err)
     return r;
 }
 
-int version_migrate(struct db *db, int64_t version, bool empty, struct error *err)
+static int climb(struct db *db, int64_t version, struct error *err)
 {
-    int r = empty ? 0 : back_up(db, version, err);
+    int r = 0;
     for (int64_t v = version; r == 0 && v < STORE_SCHEMA_VERSION; v++) {
         r = step(db, v, err);
     }
     return r;
+}
+
+int version_migrate(struct db *db, int64_t version, bool empty, struct error *err)
+{
+    if (!empty) {
+        int r = back_up(db, version, err);
+        return r ? r : climb(db, version, err);
+    }
+    /* A new file is made whole or not at all: none is ever an old one that needs a backup. */
+    int r = db_begin(db, err);
+    return r ? r : db_end(db, climb(db, version, err), err);
 }
