@@ -69,6 +69,8 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Leave after this long without connections and work (0: never)"},
     {"offline", CONFIG_FLAG, AT(offline), "false", 0, 0, NULL,
      "Serve a stopped database on a private socket, whose path is printed; nothing is tuned"},
+    {"no-baseline", CONFIG_FLAG, AT(no_baseline), "false", 0, 0, NULL,
+     "Do not measure what cuBLAS takes for the keys that were tuned, when nothing else is to be done"},
     {"force-network-fs", CONFIG_FLAG, AT(force_network_fs), "false", 0, 0, NULL,
      "Open a database on a network file system all the same"},
 };

@@ -45,6 +45,7 @@ struct config {
     int64_t idle_exit_s;
     bool offline;
     bool force_network_fs;
+    bool no_baseline;
 };
 
 enum config_kind { CONFIG_TEXT, CONFIG_INT, CONFIG_FLAG };
@@ -59,7 +60,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 27 };
+enum { CONFIG_KEYS = 28 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

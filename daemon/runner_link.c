@@ -170,7 +170,11 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
         struct trial *t = &d->scratch->trial;
         if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
             t->run = s->run.id;
-            tuning_trial(d, job_of(m->params), t);
+            if (strcmp(t->stage, "baseline") == 0) {
+                tuning_baseline(d, t);
+            } else {
+                tuning_trial(d, job_of(m->params), t);
+            }
         }
     } else if (strcmp(m->method, "module") == 0) {
         struct module module;

@@ -244,7 +244,8 @@ static int spawn(struct supervisor *s, struct error *err)
     const char *args[] = {d->runner, "--fd", "3", "--device", d->device_spec,
                           "--cache-dir", d->cache_dir, "--linger-ms", linger,
                           "--hang-limit-ms", hang, "--nice", nice,
-                          "--memory-percent", memory, "--lock-clocks", clocks, NULL};
+                          "--memory-percent", memory, "--lock-clocks", clocks,
+                          d->config->no_baseline ? "--no-baseline" : NULL, NULL};
     uv_stdio_container_t stdio[4] = {
         {.flags = UV_IGNORE},
         {.flags = UV_INHERIT_FD, .data.fd = 2},

@@ -430,6 +430,12 @@ void tuning_trial(struct daemon *d, int64_t job, struct trial *t)
     }
 }
 
+void tuning_baseline(struct daemon *d, struct trial *t)
+{
+    t->created_s = time(NULL);
+    d->ledger->ops->add_trial(d->ledger, t);
+}
+
 void tuning_module(struct daemon *d, const struct module *m)
 {
     d->ledger->ops->add_module(d->ledger, m);

@@ -31,6 +31,8 @@ bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);
 void tuning_reset(struct job *j);
 
 /* From the supervisor. */
+/* What a vendor's library takes: of a key that was tuned earlier, no candidate of any job. */
+void tuning_baseline(struct daemon *d, struct trial *t);
 void tuning_trial(struct daemon *d, int64_t job, struct trial *t); /* t is used up */
 void tuning_module(struct daemon *d, const struct module *m);
 void tuning_progress(struct daemon *d, int64_t job, const struct progress *p);

@@ -55,6 +55,13 @@ struct device_supply {
 };
 enum { DEVICE_HELPERS_MAX = 4 };
 
+struct baseline {
+    char library[32]; /* "cublas" */
+    int version;      /* 130001 */
+    uint32_t products;
+    double max_error; /* NaN: it does not compute what the op does, and is not compared */
+};
+
 struct device_ops {
     const char *kind;
     /* Says what the device is. What costs memory or long on it may wait for the first load or
@@ -87,6 +94,12 @@ struct device_ops {
     /* Whether it can measure a config of a problem at all: a recorded device knows only what was
      * recorded. NULL: any. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
+    /* Times the same work by a vendor's library, as family->products says it: single launches as
+     * time() has them, of all products together. ERROR_NO_DEVICE: the library is not here, or the
+     * family has no such form. NULL: no device of this kind has one. */
+    int (*baseline)(struct device *d, struct prepared *w, const struct tolerance *tol,
+                    const struct timing *t, struct baseline *out, double *samples_us, uint32_t *n,
+                    struct error *err);
     /* A clock for budgets, milliseconds: monotonic time, or the virtual clock of replay. */
     double (*clock_ms)(struct device *d);
 };

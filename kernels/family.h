@@ -186,6 +186,15 @@ struct family_target {
                      double *out, struct launch *launch, struct error *err);
 };
 
+/* A product of dense matrices as BLAS takes it: column-major, C [m, n] = A B, or C += A B. */
+struct dense_product {
+    enum dtype in, out;
+    bool transpose_a, transpose_b, add;
+    int64_t m, n, k, lda, ldb, ldc;
+    const void *a, *b; /* borrowed, on the device */
+    void *c;
+};
+
 /* What every op's ABI struct says about its launch. */
 struct launch_context {
     void *stream;
@@ -207,6 +216,11 @@ struct family {
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
     /* Reads these back from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
+    /* The work of one copy of the buffers as dense products, to compare with a library that knows no
+     * more than these. Returns how many there are, writes at most `max`. *exact: their output is the
+     * op's. NULL: there is no such form. */
+    uint32_t (*products)(const struct workload *w, void *const buffers[],
+                         struct dense_product out[], uint32_t max, bool *exact);
     /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be NULL. */
     void (*place)(const struct workload *w, uint32_t check, char *out, size_t size);
 };

@@ -89,8 +89,9 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, TEXT, stage, 16)       /* measure | final | reference | pin */                            \
-    X(T, TEXT, status, 24)      /* ok | aborted (slower, stopped early) | an error_name() */       \
+    X(T, TEXT, stage, 16)       /* measure | final | reference | pin | baseline */                 \
+    X(T, TEXT, status, 24)      /* ok | aborted (slower, stopped early) | baseline (no candidate) |\
+                                   an error_name() */                                              \
     X(T, TEXT, resource, 32)    /* of status resource: shared_memory, registers, threads ... */    \
     X(T, INT, required, 0)                                                                         \
     X(T, INT, limit_, 0)                                                                           \
@@ -196,7 +197,7 @@ SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
  * knows what killed a runner, and until when to wait before it kills one. */
 #define ATTEMPT_FIELDS(X, T)                                                                       \
     X(T, INT, job, 0)                                                                              \
-    X(T, TEXT, stage, 16)       /* prepare | compile | load | verify | time | idle */              \
+    X(T, TEXT, stage, 16)       /* prepare | compile | load | verify | time | baseline | idle */   \
     X(T, RECORD, config, 0)     /* empty for prepare and idle */                                   \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \

@@ -135,7 +135,8 @@ static error_t parse_problem(int key, char *arg, struct argp_state *state)
 static bool has_failed(const json_t *row)
 {
     const char *status = json_string_value(json_object_get(row, "status"));
-    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0;
+    return status && strcmp(status, "ok") != 0 && strcmp(status, "aborted") != 0 &&
+           strcmp(status, "baseline") != 0;
 }
 
 static json_t *only_failed(json_t *rows, int64_t limit)
@@ -197,6 +198,8 @@ static int run_trials(struct listing *l)
     if (!rows) {
         return code;
     }
+    l->baselines = baselines_fetch(l, &code);
+    code = DONE; /* without them there is a baseline, too */
     return rows_show(l, l->failed ? only_failed(rows, limit) : rows);
 }
 
@@ -210,7 +213,8 @@ int cmd_trials(int argc, char **argv)
         .args_doc = "[KEY|PROBLEM]",
         .children = problem_children,
         .doc = "Lists what was measured, of one problem or of all, from the best speedup down. The "
-               "baseline is the reference kernel (the analytic default) of the same run."};
+               "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
+               "(the analytic default) of the same run."};
     struct listing l = {.what = "trials", .filter = json_object()};
     argp_parse(&argp, argc, argv, 0, NULL, &l);
     return listing_end(&l, run_trials(&l));

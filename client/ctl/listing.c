@@ -93,6 +93,7 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 int listing_end(struct listing *l, int code)
 {
     json_decref(l->filter);
+    json_decref(l->baselines);
     problems_deinit(&l->problems);
     ctl_deinit(&l->ctl);
     return code;

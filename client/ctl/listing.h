@@ -14,6 +14,7 @@ struct listing {
     json_t *filter;    /* owned */
     bool failed;       /* trials: only those */
     const char *clear; /* quarantine: this variant */
+    json_t *baselines; /* owned; trials: what they are compared with */
 };
 
 /* ---- listing.c ------------------------------------------------------------------------------ */
@@ -25,6 +26,14 @@ void listing_sort(struct listing *l, const char *column);
 int listing_find_key(struct listing *l); /* evidence.c */
 /* Frees what it owns, and returns code. */
 int listing_end(struct listing *l, int code);
+
+/* ---- baselines.c ------------------------------------------------------------------------------ */
+
+/* {key: {"name", "ratio"}} of keys that have one; *code as ctl_list's. */
+json_t *baselines_fetch(struct listing *l, int *code);
+void baselines_apply(const json_t *baselines, json_t *rows);
+/* What the rows are compared with, to stderr. */
+void baselines_say(const json_t *rows);
 
 /* ---- rows.c --------------------------------------------------------------------------------- */
 

@@ -196,6 +196,7 @@ static void derive(const char *what, json_t *rows)
 int rows_show(const struct listing *l, json_t *rows)
 {
     derive(l->what, rows);
+    baselines_apply(l->baselines, rows);
     if (l->ctl.json) {
         return ctl_print_json(rows);
     }
@@ -207,8 +208,7 @@ int rows_show(const struct listing *l, json_t *rows)
     } else {
         table_print(v->columns, v->n, rows);
         if (strcmp(l->what, "trials") == 0 && !l->ctl.quiet) {
-            fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default; "
-                            "no vendor's library\n");
+            baselines_say(rows);
         }
     }
     json_decref(rows);

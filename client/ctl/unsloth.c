@@ -138,6 +138,10 @@ static json_t *last_words(const json_t *trials)
     size_t i;
     json_t *trial;
     json_array_foreach ((json_t *)(uintptr_t)trials, i, trial) {
+        const char *stage = json_string_value(json_object_get(trial, "stage"));
+        if (stage && strcmp(stage, "baseline") == 0) {
+            continue;
+        }
         char *config = show_config(json_object_get(trial, "config"));
         const json_t *old = json_object_get(last, config ? config : "");
         if (config && (!old || outdoes(trial, old))) {

@@ -2,6 +2,7 @@
 /*
  * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N]
  *              [--nice N] [--hang-limit-ms N] [--memory-percent N] [--lock-clocks MHZ]
+ *              [--no-baseline]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
@@ -60,7 +61,8 @@ enum option_code {
     OPT_NOTE,
     OPT_MEMORY,
     OPT_LOCK,
-    OPT_HOLD
+    OPT_HOLD,
+    OPT_NO_BASELINE
 };
 
 static const struct option table[] = {
@@ -89,6 +91,7 @@ static const struct option table[] = {
     {"note", required_argument, NULL, OPT_NOTE},
     {"memory-percent", required_argument, NULL, OPT_MEMORY},
     {"lock-clocks", required_argument, NULL, OPT_LOCK},
+    {"no-baseline", no_argument, NULL, OPT_NO_BASELINE},
     {"hold-clocks", required_argument, NULL, OPT_HOLD},
     {0},
 };
@@ -195,6 +198,9 @@ static int take(struct runner_options *o, int code)
         return number("--memory-percent", optarg, 0, 100, &o->memory_percent);
     case OPT_LOCK:
         return number("--lock-clocks", optarg, 0, CLOCKS_MOST_MHZ, &o->lock_mhz);
+    case OPT_NO_BASELINE:
+        o->no_baseline = true;
+        return 0;
     case OPT_HOLD:
         return number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
     case OPT_PROBE:
@@ -237,7 +243,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "[--compile-threads N] [--linger-ms N]\n"
                         "                    [--nice N] [--hang-limit-ms N] "
                         "[--memory-percent N]\n"
-                        "                    [--lock-clocks MHZ]\n"
+                        "                    [--lock-clocks MHZ] [--no-baseline]\n"
                         "       gemmd-runner --probe --device SPEC\n"
                         "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"

@@ -30,6 +30,7 @@
 #ifndef GEMMD_RUNNER_RUNNER_H
 #define GEMMD_RUNNER_RUNNER_H
 
+#include "daemon/runner/baselines.h"
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
 #include "daemon/runner/helpers.h"
@@ -57,7 +58,7 @@ struct runner_options {
     int64_t lock_mhz;       /* the clocks, while the device is open; 0: never */
     int64_t hold_mhz;       /* be the child that does that */
     int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
-    bool probe, version, warm;
+    bool probe, version, warm, no_baseline;
     struct warm_order warming;     /* with `warm` */
     struct survey_order landscape; /* when it has a path */
 };
@@ -69,6 +70,7 @@ struct runner {
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct builds *builds;     /* owned; NULL until the first tune */
     struct helpers helpers;
+    struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
     bool replay;    /* recorded device: everything in order, so that runs repeat */
@@ -82,6 +84,8 @@ int runner_main(int argc, char **argv); /* options.c */
 
 /* serve.c: speaks until the end. */
 int runner_serve(const struct runner_options *opt);
+/* Ends the process. */
+void runner_quit(enum runner_exit code) __attribute__((noreturn));
 /* Handles what has come while a job runs: cancel, ping, a second tune. Ends the process when gemmd
  * is gone. */
 void runner_pump(struct runner *r);

@@ -22,9 +22,9 @@
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
 
-enum { OPEN_LIMIT_MS = 120000 };
+enum { OPEN_LIMIT_MS = 120000, REST_MS = 1000 /* nobody comes: time for what can wait */ };
 
-static void quit(enum runner_exit code)
+void runner_quit(enum runner_exit code)
 {
     fflush(NULL);
     _exit(code);
@@ -119,9 +119,10 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
         channel_reply_error(&r->channel, id, &err);
     } else {
         channel_reply(&r->channel, id, &tune_result_schema, &result);
+        baselines_owe(r, o, &result);
     }
     if (status == ERROR_DEVICE_LOST) {
-        quit(RUNNER_EXIT_DEVICE_LOST);
+        runner_quit(RUNNER_EXIT_DEVICE_LOST);
     }
     notice_idle(r);
 }
@@ -182,11 +183,11 @@ static bool handle(struct runner *r)
     int status = channel_receive(&r->channel, &m, &err);
     if (status < 0) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
-        quit(RUNNER_EXIT_PROTOCOL);
+        runner_quit(RUNNER_EXIT_PROTOCOL);
     }
     if (status == CHANNEL_NOTHING) {
         if (r->channel.gone) {
-            quit(RUNNER_EXIT_OK);
+            runner_quit(RUNNER_EXIT_OK);
         }
         return false;
     }
@@ -218,7 +219,7 @@ static void bye(struct runner *r)
     rpc_put_notify(&r->channel.out, "bye");
     wire_put_map(&r->channel.out, 0);
     channel_send(&r->channel);
-    quit(RUNNER_EXIT_OK);
+    runner_quit(RUNNER_EXIT_OK);
 }
 
 /* Devices read it themselves: whoever opens one without us has the same limit. */
@@ -245,6 +246,7 @@ int runner_serve(const struct runner_options *opt)
     crash_install();
     share_memory(opt->memory_percent);
     r.opt = *opt;
+    r.baselines.off = opt->no_baseline;
     r.replay = strncmp(opt->device, "replay:", 7) == 0;
     if (channel_init(&r.channel, opt->fd, &err)) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
@@ -256,8 +258,11 @@ int runner_serve(const struct runner_options *opt)
         if (r.builds && builds_lost(r.builds) > 0) {
             bye(&r);
         }
-        if (!channel_wait(&r.channel, -1, (int)opt->linger_ms)) {
-            bye(&r);
+        bool owes = r.baselines.n > 0 && opt->linger_ms >= REST_MS;
+        if (!channel_wait(&r.channel, -1, owes ? REST_MS : (int)opt->linger_ms)) {
+            if (!owes || !baselines_pay(&r)) {
+                bye(&r);
+            }
         }
     }
 }

@@ -30,6 +30,7 @@ class Stubbed(Daemon):
             "GEMMD_LIBCUDA": str(STUBS / "libstub_cuda.so"),
             "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
             "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
+            "GEMMD_LIBCUBLAS": "/nowhere/libcublas.so",
             "GEMMD_STUB_EMULATE": str(ROOT), "GEMMD_STUB_TALLY": str(self.tally), **env})
 
     def compiles(self):
@@ -39,7 +40,7 @@ class Stubbed(Daemon):
         """The analytic default alone: one variant to compile."""
         p = gemm(**problem)
         default = self.call("get", problem=p, wait="cached", target="portable")
-        assert default["tier"] == "default"
+        assert default["tier"] in ("default", "portfolio")
         return self.call("tune", problem=p, strategy="given", configs=[default["config"]],
                          target="portable")
 
@@ -147,3 +148,43 @@ def test_clocks_that_cannot_be_locked_are_said(stubbed, folder):
     assert "could not be locked: locking the clocks: the driver allows it to root only" in d.tune(
         M=96, N=64, K=64)["note"]
     assert not (folder / "clocks").exists()
+
+
+# ---- the baseline -------------------------------------------------------------------------------
+
+def test_cublas_is_measured_when_nothing_else_is_to_be_done(stubbed):
+    d = stubbed(GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"))
+    key = d.tune(M=96, N=64, K=64, experts=4)["key"]
+
+    def baseline():
+        with d.connect() as c:
+            return c.list("trials", key=key, stage="baseline")
+    (trial,) = eventually(baseline)
+    assert (trial["status"], trial["family"]) == ("baseline", "cublas")
+    assert trial["config"] == {"library": "cublas", "products": 4, "version": 130001}
+    assert trial["time_us"] == 250 and 0 < trial["max_error"] < 0.05 and trial["run"] > 0
+    rows = d.ctl_json("trials", key)
+    assert {r["baseline"] for r in rows} == {"cublas 13.0.1 over the experts"}
+    for row in rows:
+        assert row["baseline_us"] == pytest.approx(250) and row["speedup"] == pytest.approx(1)
+    said = d.ctl("trials", key).stderr
+    assert "baseline: cublas 13.0.1 over the experts, rows in expert order" in said
+    # it is no candidate: a tuning that goes on from what was measured does not meet it
+    assert d.tune(M=96, N=64, K=64, experts=4)["measured"] == 1
+
+
+def test_without_cublas_the_baseline_is_the_analytic_default(stubbed):
+    d = stubbed()
+    key = d.tune(M=96, N=64, K=64)["key"]
+    eventually(lambda: "no baseline: libcublas.so was not found" in d.text())
+    assert {r["baseline"] for r in d.ctl_json("trials", key)} == {"analytic default"}
+    assert "cuBLAS has not been measured here" in d.ctl("trials", key).stderr
+
+
+def test_nobody_needs_a_baseline(stubbed):
+    d = stubbed(["--no-baseline", "--linger-ms", "1200"],
+                GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"))
+    key = d.tune(M=96, N=64, K=64)["key"]
+    eventually(lambda: d.status()["runner"]["state"] == "none")
+    with d.connect() as c:
+        assert c.list("trials", key=key, stage="baseline") == []

@@ -162,5 +162,6 @@ const struct device_ops cuda_device_ops = {
     .release = cuda_release_prepared,
     .verify = cuda_verify,
     .time = cuda_time,
+    .baseline = cuda_baseline,
     .clock_ms = clock_ms,
 };

@@ -15,6 +15,8 @@
  *   prepare.c  a workload on the GPU, with the reference's result
  *   verify.c   one launch, compared
  *   time.c     single launches with a cold L2
+ *   cublas.c   the vendor's dense products
+ *   baseline.c the same work by these, timed
  *
  * One thread calls a device. Its context is its own, not the primary one: when a candidate poisons
  * it the process exits, and nothing else lives there.
@@ -124,6 +126,21 @@ int cuda_verify(struct device *d, struct prepared *w, struct kernel *k, const st
                 const struct tolerance *tol, struct verdict *out, struct error *err);
 int cuda_time(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
               const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
+/* What is timed: queue() puts all of it over one copy of the buffers into the device's stream. */
+struct cuda_work {
+    const struct prepared *prepared;
+    uint32_t launches; /* beyond a candidate's few: the GPU is kept busy until they are queued */
+    int (*queue)(void *ctx, uint32_t copy, struct error *err);
+    void *ctx;
+};
+int cuda_samples(struct cuda_device *d, const struct cuda_work *work, const struct timing *t,
+                 double *samples_us, uint32_t *n, struct error *err);
+int cuda_baseline(struct device *d, struct prepared *w, const struct tolerance *tol,
+                  const struct timing *t, struct baseline *out, double *samples_us, uint32_t *n,
+                  struct error *err);
+/* How the check rows of what is in the output compare, once all that is queued is done. */
+int cuda_judge_rows(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
+                    struct verdict *out, struct error *err);
 /* The launches of a kernel over one copy of the buffers; grows the workspace as the plan asks. */
 int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
               const struct record *config, uint32_t copy, struct launch_plan *out,

@@ -13,7 +13,8 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
-static const double SPIN_US = 60; /* longer than queueing four launches and two events takes */
+/* Longer than queueing four launches and two events takes, and what a library's call may. */
+static const double SPIN_US = 60, SPIN_EACH_US = 12;
 
 static void idle(double ms)
 {
@@ -39,19 +40,36 @@ static int elapsed_us(struct cuda_device *d, double *us, struct error *err)
     return r;
 }
 
-static int sample(struct cuda_device *d, const struct prepared *w, struct kernel *k,
-                  const struct launch_plan *plan, double gap_ms, double *us, struct error *err)
+static int sample(struct cuda_device *d, const struct cuda_work *work, uint32_t copy, double gap_ms,
+                  double *us, struct error *err)
 {
     const struct cuda_driver *cu = d->cu;
     idle(gap_ms);
-    int r = w->covers_l2 ? 0 : cuda_sweep_l2(d, err);
-    r = r ? r : cuda_spin(d, SPIN_US, err);
+    int r = work->prepared->covers_l2 ? 0 : cuda_sweep_l2(d, err);
+    r = r ? r : cuda_spin(d, SPIN_US + SPIN_EACH_US * work->launches, err);
     r = r ? r : cuda_check(cu, cu->event_record(d->begin, d->stream), err, "recording an event");
-    for (uint32_t i = 0; i < plan->n && r == 0; i++) {
-        r = cuda_module_launch(&k->module, &plan->steps[i], d->stream, err);
-    }
+    r = r ? r : work->queue(work->ctx, copy, err);
     r = r ? r : cuda_check(cu, cu->event_record(d->end, d->stream), err, "recording an event");
     return r ? r : elapsed_us(d, us, err);
+}
+
+/* ---- a candidate ----------------------------------------------------------------------------- */
+
+struct candidate {
+    struct cuda_device *d;
+    struct kernel *kernel;
+    struct launch_plan *plans; /* owned; one for each copy */
+};
+
+static int queue(void *ctx, uint32_t copy, struct error *err)
+{
+    struct candidate *c = ctx;
+    const struct launch_plan *plan = &c->plans[copy];
+    int r = 0;
+    for (uint32_t i = 0; i < plan->n && r == 0; i++) {
+        r = cuda_module_launch(&c->kernel->module, &plan->steps[i], c->d->stream, err);
+    }
+    return r;
 }
 
 static int plan_copies(struct cuda_device *d, struct prepared *w, const struct kernel *k,
@@ -65,21 +83,15 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, const struct k
     return r;
 }
 
-int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
-              const struct record *config, const struct timing *t, double *samples_us, uint32_t *n,
-              struct error *err)
+int cuda_samples(struct cuda_device *d, const struct cuda_work *work, const struct timing *t,
+                 double *samples_us, uint32_t *n, struct error *err)
 {
-    struct cuda_device *d = (struct cuda_device *)base;
-    *n = 0;
-    struct launch_plan *plans = calloc(w->n_copies, sizeof(*plans));
-    if (!plans) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
-    }
-    int r = plan_copies(d, w, k, config, plans, err);
     double us = 0;
+    int r = 0;
+    *n = 0;
     for (uint32_t i = 0; i < t->warmup + t->samples && r == 0; i++) {
         bool warm = i < t->warmup;
-        r = sample(d, w, k, &plans[w->turn++ % w->n_copies], warm ? 0 : t->gap_ms, &us, err);
+        r = sample(d, work, i % work->prepared->n_copies, warm ? 0 : t->gap_ms, &us, err);
         if (r == 0 && !warm) {
             samples_us[(*n)++] = us;
         }
@@ -87,6 +99,22 @@ int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
             break;
         }
     }
-    free(plans);
+    return r;
+}
+
+int cuda_time(struct device *base, struct prepared *w, struct kernel *k,
+              const struct record *config, const struct timing *t, double *samples_us, uint32_t *n,
+              struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    struct candidate c = {d, k, calloc(w->n_copies, sizeof(*c.plans))};
+    const struct cuda_work work = {.prepared = w, .queue = queue, .ctx = &c};
+    *n = 0;
+    if (!c.plans) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to plan launches");
+    }
+    int r = plan_copies(d, w, k, config, c.plans, err);
+    r = r ? r : cuda_samples(d, &work, t, samples_us, n, err);
+    free(c.plans);
     return r;
 }

@@ -210,6 +210,21 @@ static void judge(const struct prepared *w, const struct tolerance *tol,
     }
 }
 
+int cuda_judge_rows(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
+                    struct verdict *out, struct error *err)
+{
+    struct cuda_row_error *rows = NULL;
+    *out = (struct verdict){.right = true};
+    int r = cuda_compare(d, w, tol, err);
+    r = r ? r : cuda_wait(d, "comparing the check rows", err);
+    r = r ? r : read_rows(d, w, &rows, err);
+    if (r == 0) {
+        judge_rows(w, tol, rows, out);
+    }
+    free(rows);
+    return r;
+}
+
 int cuda_verify(struct device *base, struct prepared *w, struct kernel *k,
                 const struct record *config, const struct tolerance *tol, struct verdict *out,
                 struct error *err)

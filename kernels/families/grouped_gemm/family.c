@@ -40,4 +40,5 @@ const struct family grouped_gemm_family = {
     .bind = grouped_gemm_bind,
     .context = context,
     .place = place,
+    .products = grouped_gemm_products,
 };

@@ -8,6 +8,7 @@
  *   routing.c    the routing profiles: expected and drawn rows per expert
  *   workload.c   a problem made concrete: buffers, check rows, the args over them
  *   work.c       the least flops and bytes
+ *   products.c   the same work as dense products, for a library that knows no groups
  *   args.c       a launch's args: checked, strides filled in
  *   rules.c      what every target's check() asks of a config
  *   family.c     the description that ties these together
@@ -123,6 +124,8 @@ struct grouped_gemm_state {           /* workload.state */
 /* The device pointer of a buffer, NULL when the problem has none. */
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
 
+uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
+                               struct dense_product out[], uint32_t max, bool *exact); /* products.c */
 int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
                                struct error *err);
 void grouped_gemm_workload_deinit(struct workload *w);

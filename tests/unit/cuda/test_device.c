@@ -12,6 +12,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -411,6 +412,71 @@ static void test_emulated_life(void **state)
     }
 }
 
+/* ---- the vendor's library -------------------------------------------------------------------- */
+
+struct comparison {
+    const char *problem, *library, *fail;
+    int code;
+    const char *words;
+    uint32_t products;
+    bool exact;
+};
+
+static void compare_once(const void *arg)
+{
+    const struct comparison *c = arg;
+    const struct tolerance tol = {1e-2, 1e-2, 0};
+    const struct timing timing = {.warmup = 1, .samples = 3};
+    struct device *d;
+    struct prepared *w = NULL;
+    struct problem p;
+    struct baseline b;
+    struct error err = ERROR_NULL;
+    double samples[3];
+    uint32_t n = 0;
+    setenv("GEMMD_STUB_EMULATE", SOURCE_ROOT, 1);
+    setenv("GEMMD_LIBCUBLAS", c->library ? c->library : STUB_CUBLAS, 1);
+    setenv("GEMMD_STUB_FAIL", c->fail ? c->fail : "", 1);
+    expect(problem_parse(&p, c->problem, &err), 0, &err, NULL);
+    expect(device_open("cuda", &d, &err), 0, &err, NULL);
+    expect(d->ops->prepare(d, family_find("grouped_gemm"), &p, 1, &w, &err), 0, &err, NULL);
+    expect(d->ops->baseline(d, w, &tol, &timing, &b, samples, &n, &err), c->code, &err, c->words);
+    if (c->code == 0) {
+        CHECK(n == 3 && samples[0] == 250 && b.version == 130001);
+        CHECK(b.products == c->products && strcmp(b.library, "cublas") == 0);
+        CHECK(c->exact ? b.max_error < 0.05 : isnan(b.max_error));
+    }
+    d->ops->release(d, w);
+    d->ops->close(d);
+    CHECK(live() == 0);
+}
+
+static void test_baseline(void **state)
+{
+    (void)state;
+#define SMALL "grouped_gemm M=48 N=24 K=40 experts=4 topk=2 "
+    static const struct comparison cases[] = {
+        {SMALL "mode=forward", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dX", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dW", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dW routing=\"rows:40,0,8,0\"", NULL, NULL, 0, NULL, 2, true},
+        {SMALL "mode=dW dtype_out=fp32 accumulate=true", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=forward permute_x=true", NULL, NULL, 0, NULL, 4, false},
+        {SMALL "mode=dX permute_y=true", NULL, NULL, 0, NULL, 4, false},
+        {SMALL "mode=forward", "/no/such/libcublas.so", NULL, ERROR_NO_DEVICE, "GEMMD_LIBCUBLAS", 0,
+         false},
+        {SMALL "mode=forward", "libm.so.6", NULL, ERROR_NO_DEVICE, "not found", 0, false},
+        {SMALL "mode=forward", NULL, "cublasCreate_v2:1:3", ERROR_NO_MEMORY, "starting", 0, false},
+        {SMALL "mode=forward", NULL, "cublasGemmEx:3:15", ERROR_RESOURCE, "status 15", 0, false},
+    };
+    if (system("cc --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        in_child(compare_once, &cases[i]);
+    }
+}
+
 struct fault {
     const char *fail;
     int code;
@@ -617,7 +683,8 @@ int main(void)
         cmocka_unit_test(test_probe),          cmocka_unit_test(test_info),
         cmocka_unit_test(test_open),           cmocka_unit_test(test_compile),
         cmocka_unit_test(test_choose_library), cmocka_unit_test(test_life),
-        cmocka_unit_test(test_emulated_life),  cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_emulated_life),
+        cmocka_unit_test(test_baseline),     cmocka_unit_test(test_every_call),
         cmocka_unit_test(test_faults),         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_launcher),
     };

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What trials are compared with: cuBLAS over the experts, where the daemon has measured that for the
+ * key; else the run's reference kernel, the analytic default. Both are compared by their ratio to the
+ * reference kernel of their own runs, so that a baseline of another run serves too.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/listing.h"
+
+static const char *text_of(const json_t *row, const char *name)
+{
+    const char *text = json_string_value(json_object_get(row, name));
+    return text ? text : "";
+}
+
+/* "cublas 13.0.1 over the experts" */
+static json_t *name_of(const json_t *trial)
+{
+    const json_t *config = json_object_get(trial, "config");
+    json_int_t v = json_integer_value(json_object_get(config, "version"));
+    return json_sprintf("%s %lld.%lld.%lld over the experts", text_of(config, "library"),
+                        (long long)v / 10000, (long long)v / 100 % 100, (long long)v % 100);
+}
+
+json_t *baselines_fetch(struct listing *l, int *code)
+{
+    json_t *filter = json_pack("{s:s, s:s}", "stage", "baseline", "sort", "id"), *found = json_object();
+    const json_t *key = json_object_get(l->filter, "key");
+    if (key) {
+        json_object_set(filter, "key", (json_t *)(uintptr_t)key);
+    }
+    json_t *rows = ctl_list(&l->ctl, "trials", filter, code), *row;
+    size_t i;
+    json_array_foreach (rows, i, row) {
+        const json_t *ratio = json_object_get(row, "ratio");
+        if (strcmp(text_of(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
+            /* the newest comes last */
+            json_object_set_new(found, text_of(row, "key"),
+                                json_pack("{s:o, s:O}", "name", name_of(row), "ratio", ratio));
+        }
+    }
+    json_decref(rows);
+    return found;
+}
+
+static void compare(json_t *row, const json_t *baseline)
+{
+    double base = json_number_value(json_object_get(baseline, "ratio"));
+    double ratio = json_number_value(json_object_get(row, "ratio"));
+    double us = json_number_value(json_object_get(row, "time_us"));
+    if (ratio > 0 && us > 0) {
+        json_object_set_new(row, "speedup", json_real(base / ratio));
+        json_object_set_new(row, "baseline_us", json_real(us * base / ratio));
+    }
+    json_object_set(row, "baseline", json_object_get(baseline, "name"));
+}
+
+void baselines_apply(const json_t *baselines, json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach (rows, i, row) {
+        const json_t *baseline = json_object_get(baselines, text_of(row, "key"));
+        if (baseline) {
+            compare(row, baseline);
+        }
+    }
+}
+
+void baselines_say(const json_t *rows)
+{
+    size_t i, with = 0, n = json_array_size(rows);
+    const json_t *row, *last = NULL;
+    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+        bool library = strcmp(text_of(row, "baseline"), "analytic default") != 0;
+        with += library;
+        last = library ? row : last;
+    }
+    if (last) {
+        fprintf(stderr, "baseline: %s, rows in expert order, nothing permuted%s\n",
+                text_of(last, "baseline"),
+                with < n ? "; of keys without it, the run's reference kernel (analytic default)" : "");
+    } else {
+        fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default: cuBLAS "
+                        "has not been measured here (yet: it is when the device has nothing else to do)\n");
+    }
+}

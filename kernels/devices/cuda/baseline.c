@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The problem by cuBLAS, a product for each expert: all are queued while the GPU spins, and timed
+ * from the first one's begin to the last one's end. Nothing is waited for in between. Where the
+ * products compute what the op does, they are compared with the reference, as any candidate is.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "kernels/devices/cuda/cublas.h"
+#include "kernels/devices/cuda/gpu.h"
+
+struct products {
+    struct cublas *cublas; /* owned */
+    uint32_t n;            /* of one copy */
+    struct dense_product *of[CUDA_COPIES_MAX]; /* owned */
+    bool exact;
+};
+
+static int queue(void *ctx, uint32_t copy, struct error *err)
+{
+    const struct products *p = ctx;
+    int r = 0;
+    for (uint32_t i = 0; i < p->n && r == 0; i++) {
+        r = cublas_multiply(p->cublas, &p->of[copy][i], err);
+    }
+    return r;
+}
+
+static int list(const struct prepared *w, struct products *p, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    p->n = load->family->products(load, w->buffers[0], NULL, 0, &p->exact);
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        p->of[copy] = calloc(p->n ? p->n : 1, sizeof(*p->of[copy]));
+        if (!p->of[copy]) {
+            return error_set(err, ERROR_NO_MEMORY, "no memory for %u products", p->n);
+        }
+        load->family->products(load, w->buffers[copy], p->of[copy], p->n, &p->exact);
+    }
+    return 0;
+}
+
+/* Output that no product writes (of experts without rows) is to be zeros, and so is what they add
+ * to. */
+static int clear(struct cuda_device *d, const struct prepared *w, struct error *err)
+{
+    const struct buffer *b = &w->workload.buffers[w->workload.output];
+    CUdeviceptr at = (CUdeviceptr)(uintptr_t)w->buffers[0][w->workload.output];
+    return cuda_check(
+        d->cu,
+        d->cu->memory_set(at, 0, (size_t)b->count * dtype_size(b->dtype), d->stream), err,
+        "clearing the output");
+}
+
+static int verify(struct cuda_device *d, const struct prepared *w, struct products *p,
+                  const struct tolerance *tol, double *max_error, struct error *err)
+{
+    struct verdict v;
+    *max_error = NAN;
+    if (!p->exact || w->workload.n_checks == 0) {
+        return 0;
+    }
+    int r = clear(d, w, err);
+    r = r ? r : queue(p, 0, err);
+    r = r ? r : cuda_judge_rows(d, w, tol, &v, err);
+    if (r == 0 && !v.right) {
+        r = error_set(err, ERROR_WRONG_RESULT, "cuBLAS: %s", v.text);
+    }
+    *max_error = r ? NAN : v.max_error;
+    return r;
+}
+
+int cuda_baseline(struct device *base, struct prepared *w, const struct tolerance *tol,
+                  const struct timing *t, struct baseline *out, double *samples_us, uint32_t *n,
+                  struct error *err)
+{
+    struct cuda_device *d = (struct cuda_device *)base;
+    struct products p = {0};
+    *n = 0;
+    if (!w->workload.family->products) {
+        return error_set(err, ERROR_NO_DEVICE, "op %s is no sum of dense products",
+                         w->workload.problem.op_name);
+    }
+    *out = (struct baseline){.library = "cublas"};
+    int r = cublas_open(d->stream, &p.cublas, err);
+    r = r ? r : list(w, &p, err);
+    r = r ? r : verify(d, w, &p, tol, &out->max_error, err);
+    const struct cuda_work work = {.prepared = w, .launches = p.n, .queue = queue, .ctx = &p};
+    r = r ? r : cuda_samples(d, &work, t, samples_us, n, err);
+    if (r == 0) {
+        out->version = cublas_version(p.cublas);
+        out->products = p.n;
+    }
+    for (uint32_t copy = 0; copy < w->n_copies; copy++) {
+        free(p.of[copy]);
+    }
+    cublas_close(p.cublas);
+    return r;
+}
