@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/announce.h"
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
 #include "daemon/elsewhere.h"
@@ -18,6 +19,7 @@
 #include "daemon/notify.h"
 #include "daemon/scheme.h"
 #include "daemon/start.h"
+#include "daemon/views.h"
 #include "proto/build.h"
 
 enum { EXIT_BUSY = 75, CHORES_MS = 1000 };
@@ -63,9 +65,7 @@ static void fail_start(struct daemon *d, const struct error *err)
 
 /* ---- what is known ---------------------------------------------------------------------------------- */
 
-/* Whether the row answers, or is only worth trying first. */
-static enum cache_rank rank_of(struct daemon *d, const struct best *b,
-                               const struct problem *bucket)
+enum cache_rank daemon_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
 {
     const struct family *f = family_of_problem(bucket);
     const struct family_target *t;
@@ -104,7 +104,7 @@ void daemon_learn(struct daemon *d, const struct best *b, bool saved)
     if (status == 0) {
         answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
-                           rank_of(d, b, &x->learned), b->atol, b->rtol, &err);
+                           daemon_rank(d, b, &x->learned), b->atol, b->rtol, &err);
     }
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);
@@ -227,6 +227,8 @@ static void on_news(void *ctx, const struct ledger_news *n)
     struct daemon *d = ctx;
     if (n->kind == NEWS_BEST) {
         daemon_learn(d, n->best, n->saved);
+        views_learned(d, n->key);
+        announce(d, n->best);
         scheduler_learned(&d->scheduler, n->key);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
@@ -323,6 +325,8 @@ static void init_handles(struct daemon *d)
     supervisor_init(&d->supervisor, d);
     leases_init(&d->leases, d);
     followers_init(&d->followers);
+    list_init(&d->views);
+    list_init(&d->subscribers);
 }
 
 /* ---- the end ------------------------------------------------------------------------------------------ */
@@ -373,6 +377,7 @@ void daemon_stop(struct daemon *d, uid_t by, const char *why)
     scheduler_stop(&d->scheduler);
     leases_stop(&d->leases);
     followers_stop(&d->followers);
+    announce_stop(d);
     supervisor_stop(&d->supervisor, on_runner_stopped);
 }
 

@@ -75,6 +75,8 @@ struct daemon {
     struct leases leases;
     struct followers followers;
     struct spread spread;
+    struct list views;           /* of pinned sessions (views.h) */
+    struct list subscribers;     /* announce.h */
     char owner[40];              /* who we are in the ledger's leases: <pid>.<when> */
     struct ledger *ledger;       /* owned; NULL before its start and after its end */
     struct scratch *scratch;     /* owned */
@@ -112,6 +114,8 @@ int daemon_settle_target(struct daemon *d, struct request *r, const struct cache
                          struct error *err);
 /* scratch->bucket and key (without id) of scratch->request.problem, rounded as its query says. */
 int daemon_key(struct daemon *d, struct error *err);
+/* Whether a row answers, or is only worth trying first. */
+enum cache_rank daemon_rank(struct daemon *d, const struct best *b, const struct problem *bucket);
 /* An event for the ledger. */
 void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *format, ...)
     __attribute__((format(printf, 4, 5)));

@@ -428,10 +428,12 @@ static void shared_tell(struct ledger *base, const struct wire_buf *said)
 {
     struct shared *s = shared_of(base);
     const struct wire_obj *map;
-    if (s->writer) {
-        if (wire_decode(s->doc, said->data, said->len, &map, NULL) == 0) {
+    if (s->writer) { /* who hears it may say something himself: each has a memory of its own */
+        struct wire_doc *doc = wire_doc_new();
+        if (doc && wire_decode(doc, said->data, said->len, &map, NULL) == 0) {
             tell_said(s, map);
         }
+        wire_doc_free(doc);
         return;
     }
     struct outgoing *o = outgoing_new(s, NULL);

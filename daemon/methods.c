@@ -46,6 +46,7 @@ static const struct row rows[] = { /* the most frequent first: looked up in orde
     {"promote", method_promote, true, false},
     {"ledger", method_ledger, true, true},
     {"follow", method_follow, true, true},
+    {"subscribe", method_subscribe, false, true},
     {"backup", method_backup, true, true},
     {"shutdown", method_shutdown, true, true},
 };
@@ -105,7 +106,7 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
 static bool answer_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     struct daemon *d = s->server->daemon;
-    const struct cache_entry *e = d->stopping ? NULL : memo_find(&d->cache.memo, tail, n);
+    const struct cache_entry *e = d->stopping || s->view ? NULL : memo_find(&d->cache.memo, tail, n);
     if (e) {
         d->hits++;
         rpc_put_result(&s->out, id);

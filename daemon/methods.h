@@ -48,6 +48,7 @@ method method_acquire;                                              /* methods_a
 method method_release, method_record;                               /* methods_lease.c */
 method method_promote;                                              /* methods_promote.c */
 method method_follow, method_ledger;                                /* methods_keeper.c */
+method method_subscribe;                                            /* announce.c */
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
 method method_backup, method_shutdown;
 

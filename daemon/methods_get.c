@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
 #include "daemon/tiers.h"
+#include "daemon/views.h"
 
 /* Whether what is known answers this request: exact, tight enough, and not asked to be tuned again. */
 static bool answers(struct daemon *d, const struct cache_entry *e, const struct request *r)
@@ -29,8 +30,12 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
 static int reply_lower(struct call *c, const char *why, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    int status = tiers_answer(c->d, &x->request.problem, &x->bucket, &x->key,
-                              x->request.query.target, why, &x->answer, err);
+    const char *target = x->request.query.target;
+    /* In a pinned generation only what does not depend on what is known by now. */
+    int status = c->s->view ? tiers_default(c->d, &x->request.problem, &x->key, target, why,
+                                            &x->answer, err)
+                            : tiers_answer(c->d, &x->request.problem, &x->bucket, &x->key, target,
+                                           why, &x->answer, err);
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
         schema_encode(&c->s->out, &answer_schema, &x->answer);
@@ -84,6 +89,31 @@ static int miss(struct call *c, struct error *err)
     return status < 0 ? status : METHOD_LATER;
 }
 
+enum { PINNED_AS_EVER = METHOD_LATER + 1 };
+
+/* What the generation says that the session is pinned to. */
+static int pinned_answer(struct call *c, const struct cache_entry *e, struct error *err)
+{
+    struct scratch *x = c->d->scratch;
+    const struct wire_buf *answer = NULL;
+    char id[1][HASH_HEX];
+    switch (view_find(c->s->view, e, &x->request.query, &answer)) {
+    case VIEW_ANSWERS:
+        c->d->hits++;
+        rpc_put_result(&c->s->out, c->id);
+        wire_put_raw(&c->s->out, answer->data, answer->len);
+        return 0;
+    case VIEW_UNKNOWN:
+        cache_entry_id(e, id[0]);
+        return view_park(c, id, 1, err);
+    case VIEW_NOTHING:
+        return miss(c, err);
+    case VIEW_AS_EVER:
+        break;
+    }
+    return PINNED_AS_EVER;
+}
+
 static int get(struct call *c, bool again, struct error *err)
 {
     struct daemon *d = c->d;
@@ -105,12 +135,18 @@ static int get(struct call *c, bool again, struct error *err)
     if (custom && !d->loader.done) { /* whose row answers whom depends on what there is */
         return loader_park(&d->loader, c, NULL, err);
     }
+    if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
+        status = pinned_answer(c, e, err);
+        if (status != PINNED_AS_EVER) {
+            return status;
+        }
+    }
     if (answers(d, e, &x->request)) {
         d->hits++;
         rpc_put_result(&c->s->out, c->id);
         cache_reply(e, &c->s->out);
         /* a deadline differs from time to time, a custom op from user to user */
-        if (c->tail && !x->request.query.deadline_ms && !custom) {
+        if (c->tail && !x->request.query.deadline_ms && !custom && !c->s->view) {
             memo_put(&d->cache.memo, c->tail, c->tail_len, e);
         }
         return 0;

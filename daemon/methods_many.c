@@ -15,6 +15,7 @@
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
 #include "daemon/tiers.h"
+#include "daemon/views.h"
 #include "proto/limits.h"
 #include "proto/span.h"
 
@@ -39,6 +40,18 @@ static bool serves(struct daemon *d, const struct cache_entry *e, const struct q
             (cache_answer(&d->cache, e, a, NULL) == 0 && daemon_on_target(a, q->target)));
 }
 
+/* In a pinned generation only what does not depend on what is known by now. */
+static int lower_tier(struct many *m, bool pinned, struct error *err)
+{
+    struct daemon *d = m->pending.d;
+    struct scratch *x = d->scratch;
+    const char *why = m->now ? "being tuned in the background" : "not tuned yet";
+    const char *target = x->request.query.target;
+    return pinned ? tiers_default(d, &x->request.problem, &x->key, target, why, &x->answer, err)
+                  : tiers_answer(d, &x->request.problem, &x->bucket, &x->key, target, why,
+                                 &x->answer, err);
+}
+
 /* One problem: an answer, or an error map in its place. bytes: as it came. */
 static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t *bytes, size_t n,
                    struct error *err)
@@ -58,7 +71,17 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     if (status < 0) {
         return status;
     }
-    if (serves(d, e, &x->request.query)) {
+    const struct view *view = m->pending.ticket.session->view;
+    const struct wire_buf *then = NULL;
+    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits here */
+    enum view_says says = view_find(view, e, &x->request.query, &then);
+    memcpy(x->request.query.wait, usual.wait, sizeof(usual.wait));
+    if (says == VIEW_ANSWERS) {
+        d->hits++;
+        wire_put_raw(out, then->data, then->len);
+        return 0;
+    }
+    if (says == VIEW_AS_EVER && serves(d, e, &x->request.query)) {
         d->hits++;
         cache_reply(e, out);
         if (!m->target[0] && !custom_is(&x->request.problem)) { /* as methods_get.c */
@@ -68,9 +91,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     }
     d->misses++;
     key_id(&x->key);
-    status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key, x->request.query.target,
-                          m->now ? "being tuned in the background" : "not tuned yet", &x->answer,
-                          err);
+    status = lower_tier(m, view != NULL, err);
     if (status < 0) {
         return status;
     }
@@ -242,8 +263,30 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     return METHOD_LATER;
 }
 
+/* The keys whose answers in the pinned generation the ledger has to tell first. */
+static size_t unknown_then(struct call *c, const struct wire_obj *list, char (*keys)[HASH_HEX])
+{
+    struct daemon *d = c->d;
+    struct scratch *x = d->scratch;
+    struct error ignored = ERROR_NULL;
+    const struct wire_buf *then;
+    size_t n = 0;
+    for (size_t i = 0; i < wire_count(list); i++) {
+        if (problem_unpack(&x->request.problem, wire_at(list, i), &ignored) < 0 ||
+            custom_key(d, c->s->uid, CUSTOM_READ, &ignored) < 0) {
+            continue; /* said when it is answered */
+        }
+        const struct cache_entry *e = cache_find(&d->cache, &x->key);
+        if (view_find(c->s->view, e, &x->request.query, &then) == VIEW_UNKNOWN) {
+            cache_entry_id(e, keys[n++]);
+        }
+    }
+    return n;
+}
+
 int method_get_many(struct call *c, struct error *err)
 {
+    char keys[MANY_MAX][HASH_HEX];
     static const char *const names[] = {"problems", "target", "wait", NULL};
     const struct wire_obj *list = wire_find(c->params, "problems");
     bool now = false;
@@ -258,6 +301,10 @@ int method_get_many(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
+    size_t unknown = c->s->view ? unknown_then(c, list, keys) : 0;
+    if (unknown) {
+        return view_park(c, keys, unknown, err);
+    }
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     size_t n = 0;
     const uint8_t *raw = raw_problems(c, &n);
@@ -269,7 +316,7 @@ int method_get_many(struct call *c, struct error *err)
     if (packed.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
     }
-    if (!target[0] && answer_again(c, raw, n)) {
+    if (!target[0] && !c->s->view && answer_again(c, raw, n)) {
         return 0;
     }
     return begin(c, raw, n, now, target, err);

@@ -6,12 +6,38 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/views.h"
 #include "proto/build.h"
 #include "proto/limits.h"
 
+/* The generation that this connection's answers are to be of; -1: today's. */
+static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
+{
+    struct daemon *d = c->d;
+    int64_t g;
+    if (!wire_get_int(generation, &g) || g < -1) {
+        return error_set(err, ERROR_INVALID,
+                         "'generation' must be a number from 0 on, or -1: as it is now");
+    }
+    if (g > d->generation) {
+        return error_set(err, ERROR_INVALID,
+                         "generation %lld is not there yet: the database is at %lld; is this the "
+                         "database whose number it is?",
+                         (long long)g, (long long)d->generation);
+    }
+    struct view *v = view_hold(d, g < 0 ? d->generation : g);
+    if (!v) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
+    }
+    view_drop(c->s->view);
+    c->s->view = v;
+    return 0;
+}
+
 int method_hello(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"version", "client", NULL};
+    static const char *const names[] = {"version", "client", "generation", NULL};
+    const struct wire_obj *generation = wire_find(c->params, "generation");
     struct daemon *d = c->d;
     const struct wire_obj *version = wire_find(c->params, "version");
     const struct wire_obj *client = wire_find(c->params, "client");
@@ -32,9 +58,22 @@ int method_hello(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
                          sizeof(c->s->client) - 1);
     }
+    if (generation && !d->loader.done) { /* which is the newest is not known yet */
+        return loader_park(&d->loader, c, NULL, err);
+    }
+    status = generation ? pin_generation(c, generation, err) : 0;
+    if (status < 0) {
+        return status;
+    }
     struct wire_buf *b = &c->s->out;
     rpc_put_result(b, c->id);
-    wire_put_map(b, 8);
+    wire_put_map(b, 9);
+    wire_put_str(b, "pinned");
+    if (c->s->view) {
+        wire_put_int(b, c->s->view->generation);
+    } else {
+        wire_put_nil(b);
+    }
     wire_put_kv_int(b, "version", PROTOCOL_VERSION);
     wire_put_kv_str(b, "build", build_id);
     wire_put_str(b, "capabilities");

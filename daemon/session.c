@@ -16,6 +16,7 @@
 #include "daemon/methods.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
+#include "daemon/views.h"
 #include "proto/limits.h"
 
 enum { IN_KEEP_BYTES = 4096 };
@@ -318,6 +319,7 @@ static void freed(uv_handle_t *handle)
         release(s);
     }
     server_closed(s->server, s->refused);
+    view_drop(s->view);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);

@@ -51,6 +51,7 @@ enum {
 
 struct server;
 struct ticket;
+struct view;
 
 struct session {
     uv_pipe_t pipe;
@@ -79,6 +80,7 @@ struct session {
     struct account *account; /* a holder; NULL: no memory for it */
     size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (methods.h) */
     char client[64]; /* as `hello` said */
+    struct view *view; /* a holder: the generation it is pinned to; NULL: none */
     uv_shutdown_t shutdown;
     uint64_t hung_up_ms; /* since when; 0: not */
     bool reading, writing;

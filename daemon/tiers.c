@@ -136,6 +136,38 @@ static bool shortlisted(const struct asked *q, const char *why, struct answer *o
     return false;
 }
 
+/* The tier below whatever was measured. */
+static int analytic(const struct asked *q, const char *why, struct answer *out, struct error *err)
+{
+    answer_init(out);
+    int status = defaults_choose(q->d, q->target, q->problem, &out->config, err);
+    if (status < 0) {
+        return status;
+    }
+    unmeasured(q, out, "default");
+    snprintf(out->source, sizeof(out->source), "model");
+    snprintf(out->family, sizeof(out->family), "%s", q->family->name);
+    snprintf(out->stamp, sizeof(out->stamp), "%s", daemon_stamp(q->d, q->family, q->target));
+    answer_note(out, "%s", why);
+    return 0;
+}
+
+static int not_ours(const struct problem *p, struct error *err)
+{
+    return error_set(err, ERROR_NOT_FOUND,
+                     "nothing is known of this problem of %s, and gemmd cannot tune that op: put a "
+                     "result first",
+                     p->op_name);
+}
+
+int tiers_default(struct daemon *d, const struct problem *problem, const struct key *k,
+                  const char *target, const char *why, struct answer *out, struct error *err)
+{
+    struct asked q = {.d = d, .problem = problem, .key = k, .family = family_of_problem(problem)};
+    int status = q.family ? daemon_target(d, problem, target, &q.target, err) : not_ours(problem, err);
+    return status ? status : analytic(&q, why, out, err);
+}
+
 int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err)
@@ -143,28 +175,15 @@ int tiers_find(struct daemon *d, const struct problem *problem, const struct pro
     struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k, .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
-        return error_set(err, ERROR_NOT_FOUND,
-                         "nothing is known of this problem of %s, and gemmd cannot tune that op: "
-                         "put a result first",
-                         problem->op_name);
+        return not_ours(problem, err);
     }
     int status = daemon_target(d, problem, target, &q.target, err);
     if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
         shortlisted(&q, why, out)) {
         return status;
     }
-    answer_init(out);
     origin[0] = 0;
-    status = defaults_choose(d, q.target, problem, &out->config, err);
-    if (status < 0) {
-        return status;
-    }
-    unmeasured(&q, out, "default");
-    snprintf(out->source, sizeof(out->source), "model");
-    snprintf(out->family, sizeof(out->family), "%s", q.family->name);
-    snprintf(out->stamp, sizeof(out->stamp), "%s", daemon_stamp(d, q.family, q.target));
-    answer_note(out, "%s", why);
-    return 0;
+    return analytic(&q, why, out, err);
 }
 
 int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,

@@ -28,6 +28,9 @@ int tiers_answer(struct daemon *d, const struct problem *problem, const struct p
 int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err);
+/* The last tier only: it depends on nothing that was measured. */
+int tiers_default(struct daemon *d, const struct problem *problem, const struct key *k,
+                  const char *target, const char *why, struct answer *out, struct error *err);
 /* Configs worth trying first for a key: its own old ones, the neighbours', members of the portfolio. Returns how many
  * were written to out; each is valid for the bucket, and of the target that does it. */
 size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,

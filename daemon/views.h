@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Views: the answers of one generation. A job that pins a generation gets the same answer to a
+ * question for its whole life, at every rank, at every daemon of the database, whatever is tuned,
+ * pinned or promoted meanwhile. What a key answers under generation G follows from the database
+ * alone, whose bests are only ever appended:
+ *
+ *   the newest row up to G that serves; else, for who waits for a tuning, the oldest row after G that
+ *   serves; else, for who does not wait, the analytic default, since every other tier depends on what
+ *   is known by now.
+ *
+ * A key whose newest row is not newer than G answers as ever. For others the rows are read from the ledger,
+ * once; sessions that are pinned to one generation share what was found.
+ */
+#ifndef GEMMD_DAEMON_VIEWS_H
+#define GEMMD_DAEMON_VIEWS_H
+
+#include "daemon/list.h"
+#include "daemon/methods.h"
+#include "proto/request.h"
+
+enum { VIEW_SLOTS = 256 };
+
+struct cache_entry;
+struct view_key;
+
+struct view {
+    struct list link;       /* daemon->views */
+    int64_t generation;
+    unsigned holders;       /* sessions */
+    struct view_key *keys[VIEW_SLOTS]; /* owned: chains */
+};
+
+/* The view of a generation, with one holder more. NULL: no memory. */
+struct view *view_hold(struct daemon *d, int64_t generation);
+struct view *view_drop(struct view *v); /* one less; takes NULL and returns NULL */
+
+enum view_says {
+    VIEW_AS_EVER, /* this generation changes nothing for the key */
+    VIEW_ANSWERS, /* *answer is it, packed; borrowed */
+    VIEW_NOTHING, /* there was no answer then */
+    VIEW_UNKNOWN, /* the ledger is to be asked: view_park */
+};
+
+/* What a view says to a query whose key has this entry (NULL: none); v NULL: not pinned. */
+enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
+                         const struct wire_buf **answer);
+/* A best of this key was published. */
+void views_learned(struct daemon *d, const char *key);
+/* METHOD_LATER: the request is begun anew when the rows of these keys were read.
+ * ERROR_NO_MEMORY, ERROR_BUSY. */
+int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);
+
+#endif

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that pins a generation has one set of answers for its whole life; who wants to hear of
+improvements subscribes."""
+import threading
+
+import pytest
+from conftest import RpcError, eventually, gemm
+from test_keeper import host  # noqa: F401: the fixture
+
+CUSTOM = {"op": "custom:mine", "n": 1}
+
+
+def pinned(d, generation=-1):
+    c = d.connect()
+    c.hello = c.call("hello", version=1, generation=generation)
+    return c
+
+
+def improve(c, problem):
+    """A newer answer of the key, that has another config."""
+    old = c.call("get", problem=problem)
+    other = next(t["config"] for t in c.list("trials", key=old["key"], status="ok")
+                 if t["config"] != old["config"])
+    new = c.call("pin", problem=problem, config=other)
+    assert new["config"] != old["config"] and new["generation"] > old["generation"]
+    return old, new
+
+
+def test_a_pinned_job_sees_what_was_when_it_began(daemon):
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=6)
+        job = pinned(d)
+        assert job.hello["pinned"] == job.hello["generation"] == first["generation"]
+        old, new = improve(c, gemm())
+        late = pinned(d, first["generation"])  # a rank that comes late, or again
+        for rank in (job, late):
+            for wait in ("tuned", "now", "cached"):
+                for _ in range(2):  # the second time from what was remembered
+                    assert rank.call("get", problem=gemm(), wait=wait) == first
+        # the very bytes that hit for others are not answered by their answer, and the reverse
+        assert c.call("get", problem=gemm()) == new
+        assert c.call("hello")["pinned"] is None
+        assert pinned(d).call("get", problem=gemm())["config"] == new["config"]
+        c.call("unpin", problem=gemm())
+        c.call("tune", problem=gemm(), budget=6)
+        assert job.call("get", problem=gemm()) == first
+        many = job.call("get_many", problems=[gemm()] * 3)["answers"]
+        assert many == [first] * 3
+    assert d.stop() == 0
+    d.start()
+    assert pinned(d, first["generation"]).call("get", problem=gemm()) == first
+
+
+def test_a_key_that_came_later_answers_all_ranks_alike(daemon):
+    d = daemon()
+    with d.connect() as c:
+        ranks = [pinned(d) for _ in range(3)]
+        assert ranks[0].hello["pinned"] == 0
+        first = ranks[0].call("get", problem=gemm(), budget=6)
+        assert first["source"] == "tuned"
+        improve(c, gemm())
+        for r in ranks + [pinned(d, 0)]:
+            assert r.call("get", problem=gemm()) == first
+
+
+def test_who_does_not_wait_gets_the_same_lower_tier_all_the_time(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(n=512), budget=4)  # a neighbour, before
+        job = pinned(d)
+        before = [job.call("get", problem=gemm(), wait=w) for w in ("now", "cached")]
+        assert {b["tier"] for b in before} == {"default"}
+        eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+        c.call("get", problem=gemm(m=512), budget=4)  # and a nearer one, after
+        for wait in ("now", "cached"):
+            again = job.call("get", problem=gemm(), wait=wait)
+            assert again["tier"] == "default" and again["config"] == before[0]["config"]
+        answer, = job.call("get_many", problems=[gemm()], wait="now")["answers"]
+        assert answer["tier"] == "default" and answer["config"] == before[0]["config"]
+        # what was known before the pin is exact
+        assert job.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact"
+
+
+def test_many_keys_of_an_old_generation_at_once(daemon):
+    d = daemon()
+    problems = [{**CUSTOM, "n": i} for i in range(200)]
+    with d.connect() as c:
+        old = [c.call("put", problem=p, config={"A": 1}, time_us=5) for p in problems]
+        job = pinned(d)
+        for p in problems[:150]:
+            c.call("put", problem=p, config={"A": 2}, time_us=4)
+        answers = job.call("get_many", problems=problems)["answers"]
+        assert [a["config"] for a in answers] == [{"A": 1}] * 200
+        assert [a["generation"] for a in answers] == [a["generation"] for a in old]
+        assert c.call("get_many", problems=problems)["answers"][0]["config"] == {"A": 2}
+
+
+def test_ranks_at_several_daemons_agree(host):  # noqa: F811
+    one, two = host(2)
+    with one.connect() as c:
+        first = two.call("get", problem=gemm(), budget=6)
+        eventually(lambda: one.status()["keys"] == 1)
+        g = one.call("hello")["generation"]
+        ranks = [pinned(one, g), pinned(two, g)]
+        _, new = improve(c, gemm())
+        eventually(lambda: two.call("get", problem=gemm())["config"] == new["config"])
+        assert [r.call("get", problem=gemm()) for r in ranks] == [first] * 2
+        late = gemm(n=1024)
+        answers = [None, None]
+
+        def ask(i):
+            answers[i] = ranks[i].call("get", problem=late, budget=4)
+        threads = [threading.Thread(target=ask, args=(i,)) for i in range(2)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert answers[0] == answers[1]
+        improve(c, late)
+        assert [r.call("get", problem=late) for r in ranks] == answers
+
+
+def test_a_generation_that_is_not_there(daemon):
+    d = daemon()
+    with d.connect() as c:
+        for value, word in ((7, "not there yet"), (-2, "from 0 on"), ("now", "number")):
+            with pytest.raises(RpcError, match="invalid") as e:
+                c.call("hello", generation=value)
+            assert word in e.value.message
+
+
+def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
+    one, two = host(2)
+    with one.connect() as c, two.connect() as quiet, one.connect() as asking:
+        assert c.call("subscribe")["subscribed"]
+        c.call("subscribe")  # twice is once
+        answer = two.call("get", problem=gemm(), budget=6)
+        while not any(n == "improved" for n, _ in c.notifications):
+            c.notifications.append(tuple(c.read()[1:]))
+        heard = [p for n, p in c.notifications if n == "improved"]
+        assert len(heard) == 1 and heard[0]["answer"] == answer
+        assert heard[0]["problem"]["op"] == "grouped_gemm" and heard[0]["problem"]["N"] == 256
+        assert not c.call("subscribe", on=False)["subscribed"]
+        c.notifications.clear()
+        _, new = improve(asking, gemm())
+        eventually(lambda: c.call("get", problem=gemm())["config"] == new["config"])
+        assert c.notifications == [] and quiet.call("hello") and quiet.notifications == []
