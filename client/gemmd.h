@@ -95,8 +95,16 @@ struct gemmd_options {
     bool autostart;       /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
                              gemmd beside this program, else in PATH; its log is in the state
                              directory */
+    const char *generation; /* pins the handle to a generation of the database, a number or "now": a
+                               question then has the same answer for the job's whole life, at every
+                               rank and daemon that is pinned to the same number, also while tuning
+                               goes on. A key without an answer in that generation has its first one
+                               after it, for GEMMD_WAIT_TUNED without a deadline; else the analytic
+                               default. "now" differs from rank to rank: let one rank connect so, and
+                               give the others the number of gemmd_generation. NULL:
+                               $GEMMD_GENERATION, else not pinned */
 };
-#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false}
+#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL}
 
 /* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
  * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (no room for one more connection, until the deadline).
@@ -109,6 +117,10 @@ GEMMD_API int gemmd_connect(struct gemmd **out, const struct gemmd_options *opti
 GEMMD_API int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                               struct gemmd_error *err);
 GEMMD_API struct gemmd *gemmd_close(struct gemmd *g); /* NULL in, NULL out */
+/* The newest generation of the daemon's database, and the one that the handle is pinned to (-1:
+ * none). Either may be NULL. */
+GEMMD_API int gemmd_generation(struct gemmd *g, int64_t *newest, int64_t *pinned,
+                               struct gemmd_error *err);
 
 /* ---- problems -------------------------------------------------------------------------------- */
 
@@ -236,6 +248,15 @@ GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *proble
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
+/* Waits for keys that get an answer, or a newer one, whoever tunes them, until the first of them or for
+ * timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The handle
+ * subscribes by its first call of this; what comes while another call of the handle waits is
+ * not told, so use a handle for this. A pinned handle hears of them too, and goes on with its own
+ * answers. problem_json and answer are valid during the call. */
+GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
+                                 void (*improved)(void *ctx, const char *problem_json,
+                                                  const struct gemmd_answer *answer),
+                                 void *ctx, int *n, struct gemmd_error *err);
 /* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user (the
  * caller is the witness), and the end of the caller's lease; for ops that gemmd understands a hint,
  * until measured. time_us may be NaN. */

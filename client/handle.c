@@ -96,7 +96,7 @@ static void delist(struct gemmd *g)
 
 /* ---- open and close ------------------------------------------------------------------------- */
 
-enum { OPTIONS_SIZE_MIN = sizeof(struct gemmd_options) };
+enum { OPTIONS_SIZE_MIN = offsetof(struct gemmd_options, generation) };
 
 static int read_options(struct gemmd_options *o, const struct gemmd_options *given,
                         struct error *err)

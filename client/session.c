@@ -5,6 +5,7 @@
  * tuning that may take minutes), silence is probed with `hello`, which a daemon answers from its
  * event loop at any time: a daemon that hangs is noticed within two default deadlines.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,24 @@ static int copy_text(char **out, const char *text, struct error *err)
     return text && !*out ? error_set(err, ERROR_NO_MEMORY, "no memory for a connection") : 0;
 }
 
+static int read_generation(struct session *s, const char *given, struct error *err)
+{
+    const char *text = given ? given : getenv("GEMMD_GENERATION");
+    if (!text || !*text) {
+        return 0;
+    }
+    char *end = NULL;
+    errno = 0;
+    s->wants_generation = true;
+    s->generation = strcmp(text, "now") == 0 ? -1 : strtoll(text, &end, 10);
+    if (end && (errno || end == text || *end || s->generation < 0)) {
+        return error_set(err, ERROR_INVALID,
+                         "generation \"%.40s\": it must be a number from 0 on, or \"now\"%s", text,
+                         given ? "" : " (from GEMMD_GENERATION)");
+    }
+    return 0;
+}
+
 int session_init(struct session *s, const struct gemmd_options *o, struct error *err)
 {
     *s = (struct session){.link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1};
@@ -40,6 +59,7 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
     }
     int r = copy_text(&s->socket, o->socket, err);
     r = r ? r : copy_text(&s->device, o->device, err);
+    r = r ? r : read_generation(s, o->generation, err);
     if (r) {
         session_deinit(s);
     }
@@ -266,9 +286,12 @@ static int reach(struct session *s, int64_t deadline, struct error *err)
     return r ? r : open_any(s, deadline, err);
 }
 
-static void pack_hello(struct wire_buf *b)
+static void pack_hello(struct wire_buf *b, const struct session *s)
 {
-    wire_put_map(b, 2);
+    wire_put_map(b, 2 + s->wants_generation);
+    if (s->wants_generation) {
+        wire_put_kv_int(b, "generation", s->generation);
+    }
     wire_put_kv_int(b, "version", PROTOCOL_VERSION);
     wire_put_kv_str(b, "client", "libgemmd " GEMMD_VERSION);
 }
@@ -276,7 +299,8 @@ static void pack_hello(struct wire_buf *b)
 static int greet(struct session *s, int64_t deadline, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    pack_hello(&params);
+    s->subscribed = false;
+    pack_hello(&params, s);
     struct session_request q = {.method = "hello", .params = &params, .deadline = deadline};
     const struct wire_obj *result;
     bool sent;
@@ -291,6 +315,9 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
     if (s->welcome.version != PROTOCOL_VERSION) {
         return error_set(err, ERROR_VERSION, "gemmd speaks protocol version %lld, this library %d",
                          (long long)s->welcome.version, PROTOCOL_VERSION);
+    }
+    if (s->wants_generation && !wire_get_int(wire_find(result, "pinned"), &s->generation)) {
+        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations", s->welcome.build);
     }
     s->known = true;
     s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
@@ -351,4 +378,36 @@ int session_call(struct session *s, const struct session_request *q, const struc
             return r;
         }
     }
+}
+
+/* ---- listening ------------------------------------------------------------------------------ */
+
+static int subscribe(struct session *s, int64_t deadline, struct error *err)
+{
+    const struct session_request q = {.method = "subscribe", .deadline = deadline, .repeatable = true};
+    const struct wire_obj *result;
+    int r = session_connect(s, deadline, err);
+    if (r == 0 && !s->subscribed) {
+        r = session_call(s, &q, &result, err);
+        s->subscribed = r == 0;
+    }
+    return r;
+}
+
+int session_listen(struct session *s, int64_t deadline,
+                   void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
+                   struct error *err)
+{
+    *n = 0;
+    int r = subscribe(s, clock_after_ms(s->default_ms), err);
+    while (r == 0) {
+        struct rpc_message m;
+        int64_t now = clock_ns();
+        r = link_recv(&s->link, s->doc, &m, *n > 0 ? now : deadline, err);
+        if (r == 0 && m.type == RPC_NOTIFY && strcmp(m.method, "improved") == 0) {
+            heard(ctx, m.params);
+            ++*n;
+        }
+    }
+    return r == LINK_TIMEOUT ? 0 : r;
 }

@@ -29,6 +29,9 @@ struct session {
     char *socket, *device; /* owned copies of the options; may be NULL */
     int64_t default_ms;    /* deadline of what has none of its own */
     bool autostart;
+    bool wants_generation; /* each connection is pinned to `generation` */
+    int64_t generation;    /* -1: to what is newest when the first one is made */
+    bool subscribed;       /* this connection hears of improvements */
 
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
@@ -56,6 +59,11 @@ struct session_request {
 int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
                  struct error *err);
 int session_connect(struct session *s, int64_t deadline, struct error *err);
+
+/* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how many. */
+int session_listen(struct session *s, int64_t deadline,
+                   void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
+                   struct error *err);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */
 bool session_is_cold(const struct session *s);

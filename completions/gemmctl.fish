@@ -14,6 +14,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from import backup" -F
 
 complete -c gemmctl -l socket -r -F -d "socket of the daemon"
 complete -c gemmctl -l device -x -a "cpu cuda:0" -d "whose daemon"
+complete -c gemmctl -l generation -x -a "now" -d "answers as of this generation"
 complete -c gemmctl -l json -d "one JSON document instead of tables"
 complete -c gemmctl -s q -l quiet -d "no progress, no remarks"
 complete -c gemmctl -l help -d "options of the command"

@@ -9,7 +9,7 @@
 
 /* ---- options -------------------------------------------------------------------------------- */
 
-enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON };
+enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION };
 
 static const struct argp_option options[] = {
     {0, 0, 0, 0, "For every command:", -1},
@@ -20,6 +20,10 @@ static const struct argp_option options[] = {
      "only one that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
+    {"generation", KEY_GENERATION, "N|now", 0,
+     "answers as they are in this generation of the database, as a job that is pinned to it gets "
+     "them (default: $GEMMD_GENERATION, else the newest)",
+     0},
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
@@ -36,6 +40,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_DEVICE:
         c->device = arg;
+        break;
+    case KEY_GENERATION:
+        c->generation = arg;
         break;
     case KEY_JSON:
         c->json = true;
@@ -104,6 +111,7 @@ int ctl_connect(struct ctl *c)
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     struct gemmd_error e;
     o.socket = c->socket;
+    o.generation = c->generation;
     o.device = c->device ? c->device : "any";
     return gemmd_connect(&c->g, &o, &e) ? ctl_fail(&e) : DONE;
 }

@@ -36,6 +36,7 @@ enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, UNREACHABLE = 3, BUSY = 75 };
 /* What every command takes. */
 struct ctl {
     const char *socket, *device; /* borrowed from argv or the environment */
+    const char *generation;      /* borrowed from argv; NULL: none given */
     bool json, quiet;
     struct gemmd *g; /* owned */
 };

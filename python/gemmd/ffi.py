@@ -35,7 +35,8 @@ class Error(Structure):
 class Options(Structure):
     c_name = "gemmd_options"
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("device", c_char_p),
-                ("deadline_ms", c_int), ("autostart", c_bool)]
+                ("deadline_ms", c_int), ("autostart", c_bool),
+                ("generation", c_char_p)]
 
 
 class Problem(Structure):

@@ -96,6 +96,22 @@ def test_eight_ranks_with_a_kernel_of_their_own_measure_it_once(new_home):
     assert len(home.json("trials", "custom:rank source=0123abcd n=4096")) == 3
 
 
+def test_a_pinned_rank_keeps_its_answers(new_home):
+    home = new_home()
+    lines = result_of(run_job(home, os.environ["GEMMD_TEST_GENERATION_JOB"]))
+    assert " ".join(lines) == ("pinned 1 free -1 improved A=2 1 heard 1 free A=2 rank A=1 other A=1 "
+                               "bad invalid")
+    problem = "custom:job n=4096"
+    assert home.json("get", problem)[0]["config"] == {"A": 2}
+    first = min(r["generation"] for r in home.json("list", "--what", "history"))
+    assert home.json("get", problem, "--generation", first)[0]["config"] == {"A": 1}
+    home.env["GEMMD_GENERATION"] = str(first)
+    assert home.json("get", problem)[0]["config"] == {"A": 1}
+    assert home.json("get", problem, "--generation", "now")[0]["config"] == {"A": 2}
+    assert "not there yet" in home.ctl("get", problem, "--generation", 99, code=1).stderr
+    del home.env["GEMMD_GENERATION"]
+
+
 def test_a_persons_session(new_home):
     home = new_home()
     tuned, = home.json("tune", *PROBLEM, "--budget", 4)
