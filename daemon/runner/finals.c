@@ -28,7 +28,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03, TIE_BAND = 1.003;
 static const double STAYS[ROUNDS] = {1.02, 1.01, 1.006, INFINITY}; /* after each round */
-static const double BLOCK_US = 12e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
+static const double BLOCK_US = 7e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
 
 struct finalist {
     struct candidate c;

@@ -7,10 +7,10 @@
  *            `aborted`. Single launches scatter by a per cent or two. A launch of half a
  *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 8 ms of them in all, at most 20; or --iters of them, fewer when a
+ *   samples  more single launches: 5 ms of them in all, at most 20; or --iters of them, fewer when a
  *            launch takes long: about a second's. Never fewer than five
  *
- * On a GPU a launch comes after an idle time as long as itself (half to 4 ms), so that each finds the
+ * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds the
  * same clocks and none is charged for its neighbours; finals take twice that.
  *
  * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
@@ -32,9 +32,9 @@ enum {
     STEP_LIMIT_MS = 10000,
     STEP_LIMIT_MAX_MS = 600000
 };
-static const double SAMPLING_US = 8e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
+static const double SAMPLING_US = 5e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
 static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.06;
-static const double GAP_LEAST_MS = 0.5, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500;
+static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500;
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 

@@ -10,7 +10,8 @@ A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with t
     cold   a fresh daemon, with no database and no compiled kernel; from asking to the answer, so the
            runner's start is in it, and every compile
     warm   every kernel that the cold runs compiled is in the cache directory and the runner is up; the
-           key's own answer and trials are evicted first
+           key is tuned once, untimed, since a search goes where its times lead it and may ask for kernels
+           that the cold one did not; then its answer and trials are evicted, and it is tuned again
     layer  the six keys of a model asked for at once, by six processes; a fresh daemon, nothing compiled
 
 Writes DIR/tune_times.json and prints tables; where the time went is in each row ("phases", of the
@@ -123,14 +124,10 @@ def warm(options, rows, kernels, clock):
     results = []
     with Store(options) as store:
         store.take_kernels(kernels)
-        if rows:
-            store.tune(rows[0])  # the runner is up from here on
         for row in rows:
             if clock.left() < 0:
                 break
-            key = rows_of(store.daemon.json("get", *problem_options(row), "--wait", "cached"))[0]
-            if key["tier"] == "exact":
-                store.daemon.run("evict", key["key"])
+            store.daemon.run("evict", store.tune(row)[1]["key"])
             seconds, answer = store.tune(row)
             results.append(measured(row, seconds, answer, store.phases()))
     return results
