@@ -71,8 +71,7 @@ static int plan(struct recipe *r, const char *device, const struct gemmd_problem
                          r->problem.op_name);
     }
     status = config && *config ? read_config(r, f, config, &t, err) : choose(r, f, &t, err);
-    return status ? status
-                  : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
+    return status ? status : t->variant(&r->problem, &r->config, r->info.arch, &r->variant, err);
 }
 
 static int build(const struct recipe *r, struct modules_made *out, struct error *err)
@@ -102,9 +101,9 @@ static int make(const char *device, const struct gemmd_problem *problem, const c
     struct modules_made made = {.found = false};
     int status = plan(&r, device, problem, config, err);
     status = status ? status : build(&r, &made, err);
-    status = status ? status
-                    : kernel_make(&r.problem, &r.config, made.image.data, made.image.size, out,
-                                  err);
+    status = status
+                 ? status
+                 : kernel_make(&r.problem, &r.config, made.image.data, made.image.size, out, err);
     image_deinit(&made.image);
     return status;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_step [cuda:0|cpu]: one step of an MoE MLP in plain C. Asks gemmd for the layer's six products,
- * loads their kernels, launches forward and backward, and checks every result against the host.
+ * train_step [cuda:0|cpu]: one step of an MoE MLP in plain C. Asks gemmd for the layer's six
+ * products, loads their kernels, launches forward and backward, and checks every result against the
+ * host.
  *
  *   h = X W1^T   permute_x: rows gathered into expert order     W1 [experts, 2 * INTER, HIDDEN]
  *   a = silu(h[:, :INTER]) * h[:, INTER:]                       on the host: not gemmd's affair
  *   y = a W2^T   permute_y: rows scattered into token order     W2 [experts, HIDDEN, INTER]
  *
- * and backwards from dy: dW2, da, dh, dW1, dX. A real job asks once, at its start, and launches these
- * kernels in every step, on its own stream. Without a daemon the analytic default's kernels are
- * compiled here, so the step runs all the same. Exit status: 0 right, 1 wrong or not possible.
+ * and backwards from dy: dW2, da, dh, dW1, dX. A real job asks once, at its start, and launches
+ * these kernels in every step, on its own stream. Without a daemon the analytic default's kernels
+ * are compiled here, so the step runs all the same. Exit status: 0 right, 1 wrong or not possible.
  */
 #include <math.h>
 #include <stdint.h>
@@ -26,7 +27,8 @@ enum { DEADLINE_MS = 60000 };
 static const struct memory *memory;
 static const char *device;
 
-/* ---- bf16 tensors, on the host and on the device ---------------------------------------------- */
+/* ---- bf16 tensors, on the host and on the device ----------------------------------------------
+ */
 
 struct tensor {
     size_t n;
@@ -88,7 +90,8 @@ static void tensor_random(struct tensor *t, float scale)
     }
 }
 
-/* ---- routing: every token goes to TOPK experts ------------------------------------------------- */
+/* ---- routing: every token goes to TOPK experts -------------------------------------------------
+ */
 
 struct routing {
     int32_t m_sizes[EXPERTS], gather[ROWS], expert[ROWS];
@@ -122,7 +125,8 @@ static int route(struct routing *r)
     return status ? status : memory->upload(r->device_gather, r->gather, sizeof(r->gather));
 }
 
-/* ---- asking and loading ------------------------------------------------------------------------ */
+/* ---- asking and loading ------------------------------------------------------------------------
+ */
 
 struct product {
     const char *name, *mode;
@@ -165,7 +169,8 @@ static int load(struct gemmd *g, struct product *p)
     return r ? -1 : 0;
 }
 
-/* ---- launching --------------------------------------------------------------------------------- */
+/* ---- launching ---------------------------------------------------------------------------------
+ */
 
 /* forward reads x and w, dX dy and w, dW dy and x; NULL for what is not read. */
 static int launch(const struct product *p, const struct routing *r, const struct tensor *x,
@@ -197,7 +202,8 @@ static int launch(const struct product *p, const struct routing *r, const struct
     return status;
 }
 
-/* ---- the host's part: SwiGLU and the sum over a token's experts --------------------------------- */
+/* ---- the host's part: SwiGLU and the sum over a token's experts ---------------------------------
+ */
 
 static float sigmoid(float v)
 {
@@ -227,7 +233,8 @@ static void swiglu_backward(const struct tensor *h, const struct tensor *da, str
     }
 }
 
-/* ---- checking ---------------------------------------------------------------------------------- */
+/* ---- checking ----------------------------------------------------------------------------------
+ */
 
 /* Relative norm of the difference to what double precision makes of the same operands. */
 struct difference {
@@ -319,21 +326,29 @@ static int check_dw(const struct product *p, const struct routing *r, const stru
     return verdict(p->name, &d);
 }
 
-/* ---- the step ---------------------------------------------------------------------------------- */
+/* ---- the step ----------------------------------------------------------------------------------
+ */
 
 enum { UP, DOWN, DOWN_DX, DOWN_DW, UP_DX, UP_DW, PRODUCTS };
 static struct product products[PRODUCTS] = {
-    [UP] = {"h", "forward", 1, NULL},    [DOWN] = {"y", "forward", 0, NULL},
-    [DOWN_DX] = {"da", "dX", 0, NULL},   [DOWN_DW] = {"dW2", "dW", 0, NULL},
-    [UP_DX] = {"dX", "dX", 1, NULL},     [UP_DW] = {"dW1", "dW", 1, NULL},
+    [UP] = {"h", "forward", 1, NULL},  [DOWN] = {"y", "forward", 0, NULL},
+    [DOWN_DX] = {"da", "dX", 0, NULL}, [DOWN_DW] = {"dW2", "dW", 0, NULL},
+    [UP_DX] = {"dX", "dX", 1, NULL},   [UP_DW] = {"dW1", "dW", 1, NULL},
 };
 
 enum { X, W1, W2, H, A, Y, DY, DA, DH, DX, DW1, DW2, TENSORS };
 static const size_t sizes[TENSORS] = {
-    [X] = TOKENS * HIDDEN,       [W1] = EXPERTS * 2 * INTER * HIDDEN, [W2] = EXPERTS * HIDDEN * INTER,
-    [H] = ROWS * 2 * INTER,      [A] = ROWS * INTER,                  [Y] = ROWS * HIDDEN,
-    [DY] = ROWS * HIDDEN,        [DA] = ROWS * INTER,                 [DH] = ROWS * 2 * INTER,
-    [DX] = ROWS * HIDDEN,        [DW1] = EXPERTS * 2 * INTER * HIDDEN,
+    [X] = TOKENS * HIDDEN,
+    [W1] = EXPERTS * 2 * INTER * HIDDEN,
+    [W2] = EXPERTS * HIDDEN * INTER,
+    [H] = ROWS * 2 * INTER,
+    [A] = ROWS * INTER,
+    [Y] = ROWS * HIDDEN,
+    [DY] = ROWS * HIDDEN,
+    [DA] = ROWS * INTER,
+    [DH] = ROWS * 2 * INTER,
+    [DX] = ROWS * HIDDEN,
+    [DW1] = EXPERTS * 2 * INTER * HIDDEN,
     [DW2] = EXPERTS * HIDDEN * INTER,
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All products of an MoE layer from four numbers: the first GEMM's W is [experts, 2 * inter, hidden]
- * (gate and up side by side) and permutes X, the second's [experts, hidden, inter] and permutes Y.
- * The numbers stand in the option, or in the table of known models, which is a file: one line more is
- * one model more.
+ * All products of an MoE layer from four numbers: the first GEMM's W is [experts, 2 * inter,
+ * hidden] (gate and up side by side) and permutes X, the second's [experts, hidden, inter] and
+ * permutes Y. The numbers stand in the option, or in the table of known models, which is a file:
+ * one line more is one model more.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ enum { EXPERTS, TOPK, HIDDEN, INTER, NUMBERS };
 static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"};
 
 struct moe {
-    char *name;              /* owned */
-    long long v[NUMBERS];    /* 0: not given */
+    char *name;           /* owned */
+    long long v[NUMBERS]; /* 0: not given */
 };
 
 static int read_number(const char *text, long long *out)
@@ -110,12 +110,11 @@ static int find_model(struct moe *m, const char *model)
 static void add(json_t *rows, const struct moe *m, const char *mode, bool first, long long tokens,
                 bool permutes)
 {
-    json_t *problem = json_pack(
-        "{ss, ss, sI, sI, sI, sI, sI}", "op", "grouped_gemm", "mode", mode, "M",
-        (json_int_t)(tokens * m->v[TOPK]), "N",
-        (json_int_t)(first ? 2 * m->v[INTER] : m->v[HIDDEN]), "K",
-        (json_int_t)(first ? m->v[HIDDEN] : m->v[INTER]), "experts", (json_int_t)m->v[EXPERTS],
-        "topk", (json_int_t)m->v[TOPK]);
+    json_t *problem = json_pack("{ss, ss, sI, sI, sI, sI, sI}", "op", "grouped_gemm", "mode", mode,
+                                "M", (json_int_t)(tokens * m->v[TOPK]), "N",
+                                (json_int_t)(first ? 2 * m->v[INTER] : m->v[HIDDEN]), "K",
+                                (json_int_t)(first ? m->v[HIDDEN] : m->v[INTER]), "experts",
+                                (json_int_t)m->v[EXPERTS], "topk", (json_int_t)m->v[TOPK]);
     if (permutes) {
         json_object_set_new(problem, first ? "permute_x" : "permute_y", json_true());
     }
@@ -160,8 +159,9 @@ json_t *moe_problems(const char *spec, const struct shapes_filter *f)
     int code = strchr(spec, '=') ? read_words(&m, spec) : find_model(&m, spec);
     code = code ? code : add_tokens(rows, &m, f);
     if (code == DONE && json_array_size(rows) == 0) {
-        code = ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, dW, "
-                         "layers gate_up, down");
+        code =
+            ctl_usage("--mode and --layer leave nothing of the layer: modes are forward, dX, dW, "
+                      "layers gate_up, down");
     }
     free(m.name);
     if (code) {

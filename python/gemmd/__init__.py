@@ -14,6 +14,6 @@ from gemmd.kernel import Kernel
 from gemmd.models import known_models, model_problems, prefetch
 from gemmd.results import Acquired, Answer, Problem, Progress, Rows
 
-__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid", "Kernel", "NotFound",
-           "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch", "compile_kernel",
-           "known_models", "model_problems", "prefetch", "space"]
+__all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid",
+           "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch",
+           "compile_kernel", "known_models", "model_problems", "prefetch", "space"]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A connection to gemmd.
 
-Threads: one Client may be used from several; calls to the daemon are serialised in libgemmd, and the
-interpreter's lock is not held meanwhile. fork(): the child connects anew by itself. close() while
-another thread is in a call takes effect when that call ends.
+Threads: one Client may be used from several; calls to the daemon are serialised in libgemmd, and
+the interpreter's lock is not held meanwhile. fork(): the child connects anew by itself. close()
+while another thread is in a call takes effect when that call ends.
 """
 import contextlib
 import os
@@ -85,7 +85,8 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
                configs=None, progress=ffi.ON_PROGRESS(), **fields):
     """struct gemmd_query. `restrict` and `configs` as Python values or JSON text."""
     if wait not in _WAITS:
-        raise make_error("query", -2, "invalid", f'wait is "{wait}": use "tuned", "now" or "cached"')
+        raise make_error("query", -2, "invalid",
+                         f'wait is "{wait}": use "tuned", "now" or "cached"')
     flags = (ffi.FALLBACK * fallback | ffi.NO_TABLE * (not table) | ffi.AGAIN * again
              | ffi.OFFLINE * offline)
     out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags, progress=progress,
@@ -97,8 +98,8 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
     return out
 
 
-_QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "iters", "warmup", "atol", "rtol",
-                 "seed", "target", "bucket"}
+_QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "iters", "warmup", "atol",
+                 "rtol", "seed", "target", "bucket"}
 
 
 def read_answer(a):
@@ -226,7 +227,8 @@ class Client:
 
     def get_many(self, problems, **query):
         """Answers to many problems in one round trip, in their order: Rows, in which a problem that
-        could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is "now"."""
+        could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is
+        "now"."""
         n, what = len(problems), "get_many"
         asked = (ffi.Problem * max(n, 1))(*map(make_problem, problems))
         answers = (ffi.Answer * max(n, 1))(*[ffi.Answer(size=sizeof(ffi.Answer))] * n)
@@ -258,8 +260,8 @@ class Client:
 
     def acquire(self, problem, configs=None, deadline_ms=0, lease_ms=0, now=False):
         """The answer of a "custom:" problem, or the right to find it, as Acquired. One connection
-        holds a key at a time; others wait (deadline_ms 0: as long as it takes; now: not at all). Two
-        threads of one Client are one holder.
+        holds a key at a time; others wait (deadline_ms 0: as long as it takes; now: not at all).
+        Two threads of one Client are one holder.
 
         configs: what the caller chooses among (dicts or text). A hit is then the fastest of these.
         lease_ms: without a record() the lease ends after that (60000).
@@ -278,8 +280,8 @@ class Client:
                         known)
 
     def record(self, problem, trials):
-        """What was measured of a key: dicts of config, and time_us, or status and reason. Renews the
-        lease."""
+        """What was measured of a key: dicts of config, and time_us, or status and reason. Renews
+        the lease."""
         problem, err = make_problem(problem), ffi.Error()
         with self._use() as handle:
             code = self.library.dll.gemmd_record(handle, byref(problem), to_json(trials),
@@ -364,8 +366,9 @@ os.register_at_fork(after_in_child=_after_fork)
 # ---- without a daemon ----------------------------------------------------------------------------
 
 def compile_kernel(problem, config=None, device=None, library=None):
-    """The Kernel of a config (None: the analytic default), compiled in this process, or found in the
-    cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU; "cpu"."""
+    """The Kernel of a config (None: the analytic default), compiled in this process, or found in
+    the cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU;
+    "cpu"."""
     library = library or ffi.shared_library()
     out, err, problem = c_void_p(), ffi.Error(), make_problem(problem)
     text = to_bytes(write_config(config)) if config else None

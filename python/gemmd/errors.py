@@ -7,7 +7,8 @@ also the matching exceptions of Python (TimeoutError, ...).
 
 
 class GemmdError(Exception):
-    """`name` (docs/protocol.md lists them), `code` (enum gemmd_error_code), `text` (the sentence)."""
+    """`name` (docs/protocol.md lists them), `code` (enum gemmd_error_code), `text` (the
+    sentence)."""
 
     def __init__(self, what, code, name, text):
         super().__init__(f"{what}: {text} ({name})")

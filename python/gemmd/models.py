@@ -47,8 +47,8 @@ def _read(config, name):
 
 
 def model_shape(config):
-    """The four numbers of a known model's name, a mapping, or an object with attributes: a config of
-    transformers, say. ValueError tells what is missing."""
+    """The four numbers of a known model's name, a mapping, or an object with attributes: a config
+    of transformers, say. ValueError tells what is missing."""
     if isinstance(config, str):
         models = known_models()
         if config not in models:
@@ -62,8 +62,8 @@ def model_shape(config):
 
 
 def model_problems(config, tokens, modes=MODES, dtype="bf16"):
-    """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter, hidden],
-    gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
+    """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
+    hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
     s = model_shape(config)
     layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
               ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
@@ -118,11 +118,11 @@ def _tune_missing(client, problems, answers, until, query):
 
 def prefetch(model_config, tokens, modes=MODES, dtype="bf16", deadline_s=None, client=None,
              device=None, progress=None, **query):
-    """Tunes what is not known of a model's MoE layers, and returns the answers as Rows, in the order
-    of model_problems().
+    """Tunes what is not known of a model's MoE layers, and returns the answers as Rows, in the
+    order of model_problems().
 
-    model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or what
-        transformers calls them). tokens: a number, or several.
+    model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or
+        what transformers calls them). tokens: a number, or several.
     deadline_s: what is not tuned by then has a lesser answer, and tuning goes on.
     client: a Client, else one for `device` is made. progress, budget, ...: as of Client.get().
     A daemon that is not there is a warning, no error: the job can go on without it.

@@ -100,9 +100,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Acquired:
-    """`outcome`: "hit" (the answer is known), "lease" (measure, record, put), "held" (another one is
-    at it). `answer`: None when nothing is known yet. `known`: what need not be measured again of the
-    configs named, dicts of config, status, time_us, reason."""
+    """`outcome`: "hit" (the answer is known), "lease" (measure, record, put), "held" (another one
+    is at it). `answer`: None when nothing is known yet. `known`: what need not be measured again of
+    the configs named, dicts of config, status, time_us, reason."""
     outcome: str
     answer: Optional[Answer]
     known: List[Dict[str, object]] = field(default_factory=list)

@@ -6,11 +6,12 @@
     def kernel(...)
 
 The arguments are triton.autotune's own, and the benchmark is Triton's. For each new tuning key one
-process of all that ask holds a lease and times the configs that are not known yet; the others wait and
-get its winner. What is kept is one row per config (failures, with their reason, too), so a config
-more is one timing more. A row is of: the kernel's name and source (with what it calls), Triton's
-version and backend, the device class, the key's arguments and all dtypes; private to its user until
-the daemon's owner promotes it. Without a daemon Triton tunes by itself, with one warning.
+process of all that ask holds a lease and times the configs that are not known yet; the others wait
+and get its winner. What is kept is one row per config (failures, with their reason, too), so a
+config more is one timing more. A row is of: the kernel's name and source (with what it calls),
+Triton's version and backend, the device class, the key's arguments and all dtypes; private to its
+user until the daemon's owner promotes it. Without a daemon Triton tunes by itself, with one
+warning.
 """
 import contextlib
 import hashlib
@@ -71,8 +72,8 @@ def backend():
 
 
 def problem_of(tuner, key, kwargs):
-    """The custom problem of one tuning key, as text. `key`: Triton's own tuple, the values of the key
-    arguments and then the dtypes."""
+    """The custom problem of one tuning key, as text. `key`: Triton's own tuple, the values of the
+    key arguments and then the dtypes."""
     args = {name: v for name, v in {**tuner.nargs, **kwargs}.items() if name in tuner.arg_names}
     names = [name for name in tuner.keys if name in args]
     names += [f"{name}.dtype" for name, v in args.items() if hasattr(v, "dtype")]
@@ -218,8 +219,8 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
     """triton.autotune(configs, key, ...), shared through gemmd.
 
     gemmd_socket: of the daemon; else found as by gemmd.Client. deadline_ms: how long to wait for
-    another process that is tuning (0: as long as it is alive); past it, the best so far or the first
-    config is taken for this process.
+    another process that is tuning (0: as long as it is alive); past it, the best so far or the
+    first config is taken for this process.
     """
     def decorate(fn):
         tuner = triton.autotune(configs, key, *more, **options)(fn)

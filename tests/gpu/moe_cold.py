@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cold start of moe_layer.py: processes that begin their first step at the same moment, with an
-empty gemmd, and without gemmd. `python moe_cold.py` is one of the processes: it says `ready` when its
-layer is on the device, waits for a line, and prints what its first steps took."""
+empty gemmd, and without gemmd. `python moe_cold.py` is one of the processes: it says `ready` when
+its layer is on the device, waits for a line, and prints what its first steps took."""
 import argparse
 import json
 import pathlib
@@ -56,8 +56,9 @@ def worker():
 # ---- all of them ---------------------------------------------------------------------------------
 
 def start(options, lib, socket, without):
-    command = [sys.executable, __file__, "--device", options.device, "--socket", socket, "--lib", lib,
-               "--tokens", options.tokens[0], "--experts", options.experts, "--topk", options.topk,
+    command = [sys.executable, __file__, "--device", options.device, "--socket", socket,
+               "--lib", lib, "--tokens", options.tokens[0], "--experts", options.experts,
+               "--topk", options.topk,
                "--hidden", options.hidden, "--inter", options.inter, "--dtype", options.dtype,
                "--deadline-ms", STEP_S * 1000, *(["--without"] if without else [])]
     return subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -5,8 +5,8 @@ torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU are the same c
 torch._grouped_mm wants rows in expert order, so its forms permute. `torch_index` does it as one
 writes it first, with x[token]; its gradient is a scattered sum. `torch_gather` is what somebody
 writes who has measured that: both permutes and their gradients are gathers, by the permutation and
-its inverse, and the sum over a token's experts is a plain sum. Nothing here waits for the device but
-the loop, which reads the rows of each expert.
+its inverse, and the sum over a token's experts is a plain sum. Nothing here waits for the device
+but the loop, which reads the rows of each expert.
 """
 import torch
 

@@ -5,15 +5,17 @@
     moe_layer.py --build build [--lib libgemmd.so] [--json FILE] [--tokens 4096,16384]
                  [--stages layer,graph,compile,cold] [--processes 8]
 
-layer    gradients of every form against an fp32 loop, then step times (forward and backward, permutes
-         counted) in alternating blocks, compiled and eager; moe_forms.py says what is compared
+layer    gradients of every form against an fp32 loop, then step times (forward and backward,
+         permutes counted) in alternating blocks, compiled and eager; moe_forms.py says what is
+         compared
 graph    a step captured once and replayed on other inputs: bit-identical to the same step run
 compile  torch.compile of the layer has no graph break, and a step waits for nothing
-cold     processes that start together with an empty gemmd: each key tuned once; seconds to first step
+cold     processes that start together with an empty gemmd: each key tuned once; seconds to first
+         step
 
-gemmd is started in a temporary folder; while times are taken it is stopped. --device cpu rehearses on
-a machine without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a wrong
-result or a promise that does not hold, 77 no PyTorch, CUDA or GPU.
+gemmd is started in a temporary folder; while times are taken it is stopped. --device cpu rehearses
+on a machine without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a
+wrong result or a promise that does not hold, 77 no PyTorch, CUDA or GPU.
 """
 import argparse
 import json
@@ -170,7 +172,8 @@ def gradients(b, tokens):
 
 
 def ready(b, name, run):
-    """Whether a form runs; one of torch's that this PyTorch cannot compile is left out, and said."""
+    """Whether a form runs; one of torch's that this PyTorch cannot compile is left out, and
+    said."""
     began = time.monotonic()
     try:
         for _ in range(3):

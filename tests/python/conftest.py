@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python/gemmd from the sources, the libgemmd.so of the build, and a real daemon on the CPU: the one
-of tests/integration/conftest.py, whose fixtures these tests use."""
+"""python/gemmd from the sources, the libgemmd.so of the build, and a real daemon on the CPU: the
+one of tests/integration/conftest.py, whose fixtures these tests use."""
 import importlib.util
 import os
 import pathlib
@@ -61,6 +61,7 @@ def cpu(daemon):
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """A file that is skipped as a whole (no PyTorch) is a skipped test for meson, not a failed one."""
+    """A file that is skipped as a whole (no PyTorch) is a skipped test for meson, not a failed
+    one."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
         session.exitstatus = 77

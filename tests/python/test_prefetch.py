@@ -98,7 +98,8 @@ def test_the_deadline_is_of_all_keys_together(cpu):
 def test_gemmctl_and_python_mean_the_same(cpu):
     env = {"GEMMD_MODELS": str(ROOT / "python" / "gemmd" / "models.csv")}
     for name in ("qwen3-30b-a3b", "gpt-oss-20b"):
-        said = cpu.ctl("get", "--moe", name, "--tokens", "512", "--wait", "cached", "--json", env=env)
+        said = cpu.ctl("get", "--moe", name, "--tokens", "512", "--wait", "cached", "--json",
+                       env=env)
         assert os.access(BUILD / "client" / "gemmctl", os.X_OK)
         theirs = {(p["mode"], p["M"], p["N"], p["K"], p.get("permute_x", False),
                    p.get("permute_y", False)) for p in problems_of(said.stdout)}

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and a
-job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
+"""gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and
+a job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
 import os
 import signal
 import socket

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once. Arguments: sizes
-of BLOCK to choose among, then how many elements. Prints the winner and what was timed, as JSON. With
-TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so that the largest
-wins."""
+"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once. Arguments:
+sizes of BLOCK to choose among, then how many elements. Prints the winner and what was timed, as
+JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
+that the largest wins."""
 import json
 import sys
 import time

@@ -94,8 +94,8 @@ def _add_workspace(plan, args, alive):
 
 
 def launch(call, out, m_sizes, gather, weights=None, **operands):
-    """Whether `out` was, or on a GPU will be, written by a kernel; False: the caller goes on in plain
-    PyTorch."""
+    """Whether `out` was, or on a GPU will be, written by a kernel; False: the caller goes on in
+    plain PyTorch."""
     device = call.device
     if device.type == "cuda":
         if torch.cuda.current_device() != device.index:

@@ -130,8 +130,8 @@ def _check(x, w, m_sizes, gather, flags):
         raise ValueError(f"m_sizes is {tuple(m_sizes.shape)}: one number of rows for each of "
                          f"{w.shape[0]} experts")
     if flags.permute_x and flags.permute_y:
-        raise ValueError("permute_x and permute_y are both true: the first GEMM of a layer permutes "
-                         "x, the second y, none both")
+        raise ValueError("permute_x and permute_y are both true: the first GEMM of a layer "
+                         "permutes x, the second y, none both")
     if gather is None and (flags.permute_x or flags.permute_y):
         raise ValueError("permute_x and permute_y need gather_indices")
 
@@ -147,8 +147,8 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     m_sizes: [experts] int32 or int64 on x's device: rows of each expert; zeros allowed, sum T.
     gather_indices: [T] int32 or int64: the flat (token, slot) index of each row in expert order, a
         stable argsort of the flattened expert ids; needed by the permutes.
-    permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters y's
-        rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
+    permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters
+        y's rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
         topk_weights ([T], token order), fused when no gradient is wanted.
     Returns [T, N]. ValueError for what cannot be meant; never fails for want of a daemon.
 

@@ -27,9 +27,9 @@ class Settings:
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
     daemon that did not answer is left alone; None: for ever, so that results do not change within a
-    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's, as
-    in gemmd.Client; `autostart`: starts a daemon for the device when none answers (GEMMD_AUTOSTART=1).
-    `enabled`: False: always plain PyTorch."""
+    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
+    as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
+    (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
 
     def __init__(self):
         env = os.environ.get
