@@ -8,18 +8,9 @@
 
 #include <jansson.h>
 
-const struct device_info measured_h200 = {.kind = "cuda",
-                                          .name = "NVIDIA H200",
-                                          .arch = "sm_90a",
-                                          .sm_count = 132,
-                                          .cc_major = 9,
-                                          .smem_optin = 232448,
-                                          .smem_per_sm = 233472,
-                                          .regs_per_block = 65536,
-                                          .warp_size = 32,
-                                          .l2_bytes = 60 << 20,
-                                          .peak_tflops = 788,
-                                          .peak_gbps = 4300};
+#include "tests/unit/cuda/h200.h"
+
+const struct device_info measured_h200 = {H200_FIELDS};
 
 static bool fault(const char *what, const char *why)
 {

@@ -3,41 +3,17 @@
  * The analytic model of the target "hopper" is sane: finite everywhere, longer for more work, and
  * the same whether asked for one config or for a whole space. How right it is, model_eval says.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
+#include "tests/unit/cuda/common.h"
 
-static const struct device_info h200 = {.kind = "cuda",
-                                        .arch = "sm_90a",
-                                        .sm_count = 132,
-                                        .cc_major = 9,
-                                        .smem_optin = 232448,
-                                        .l2_bytes = 60 << 20,
-                                        .peak_tflops = 788,
-                                        .peak_gbps = 4300};
+static const struct device_info h200 = {H200_FIELDS};
 
 static const char *const modes[] = {"forward", "dX", "dW"};
-
-static struct problem problem_of(const char *text)
-{
-    struct problem p;
-    struct error err = ERROR_NULL;
-    char full[9000];
-    snprintf(full, sizeof(full), "grouped_gemm %s", text);
-    if (problem_parse(&p, full, &err)) {
-        fail_msg("%s: %s", full, err.text);
-    }
-    return p;
-}
 
 static double predict(const char *problem, const char *mode, const char *tile,
                       const struct device_info *info)

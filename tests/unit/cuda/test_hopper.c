@@ -3,33 +3,15 @@
  * The target "hopper": what is legal and what is said when it is not, the analytic default, and the
  * launches that it plans. No GPU, no CUDA. What the launches compute, test_emulated.c shows.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper.h"
+#include "tests/unit/cuda/common.h"
 
-static const struct device_info h200 = {
-    .kind = "cuda",
-    .name = "NVIDIA H200",
-    .arch = "sm_90a",
-    .sm_count = 132,
-    .cc_major = 9,
-    .smem_optin = 232448,
-    .smem_per_sm = 233472,
-    .regs_per_block = 65536,
-    .warp_size = 32,
-    .l2_bytes = 60 << 20,
-    .peak_tflops = 788,
-    .peak_gbps = 4300,
-};
+static const struct device_info h200 = {H200_FIELDS};
 
 #define QWEN          "M=32768 N=1536 K=2048 experts=128 topk=8"
 #define TILE(m, n, k) "BLOCK_SIZE_M=" #m " BLOCK_SIZE_N=" #n " BLOCK_SIZE_K=" #k
@@ -38,28 +20,6 @@ static const struct device_info h200 = {
 #define DENSE         "M=64 N=1024 K=1024"
 #define SMALL         "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
 #define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
-
-static struct problem problem_of(const char *text)
-{
-    struct problem p;
-    struct error err = ERROR_NULL;
-    char full[512];
-    snprintf(full, sizeof(full), "grouped_gemm %s", text);
-    if (problem_parse(&p, full, &err)) {
-        fail_msg("%s", err.text);
-    }
-    return p;
-}
-
-static struct record config_of(const char *text)
-{
-    struct record r;
-    struct error err = ERROR_NULL;
-    if (record_parse(&r, text, &err)) {
-        fail_msg("%s", err.text);
-    }
-    return r;
-}
 
 /* ---- legality ------------------------------------------------------------------------------- */
 

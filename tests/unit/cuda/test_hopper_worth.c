@@ -4,48 +4,25 @@
  * measurement, enough variants for every kind of problem, and nothing that gives something away for
  * nothing. A person who restricts the space to such all the same gets them.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper.h"
+#include "tests/unit/cuda/common.h"
 
-static const struct device_info h200 = {
-    .kind = "cuda",
-    .name = "NVIDIA H200",
-    .arch = "sm_90a",
-    .sm_count = 132,
-    .cc_major = 9,
-    .smem_optin = 232448,
-    .smem_per_sm = 233472,
-    .regs_per_block = 65536,
-    .warp_size = 32,
-    .l2_bytes = 60 << 20,
-    .peak_tflops = 788,
-    .peak_gbps = 4300,
-};
+static const struct device_info h200 = {H200_FIELDS};
 
 #define QWEN "M=32768 N=1536 K=2048 experts=128 topk=8"
 
-static struct problem problem_of(const char *mode)
+static struct problem qwen(const char *mode)
 {
-    struct problem p;
-    struct error err = ERROR_NULL;
-    char full[256];
-    snprintf(full, sizeof(full), "grouped_gemm " QWEN " %s", mode);
-    if (problem_parse(&p, full, &err)) {
-        fail_msg("%s", err.text);
-    }
-    return p;
+    char text[256];
+    snprintf(text, sizeof(text), QWEN " %s", mode);
+    return problem_of(text);
 }
 
 /* "128x192 pp s4 nb1 f0 skip": as tests/gpu/hopper names its variants. */
-static struct record config_of(const struct problem *p, const char *text)
+static struct record variant_of(const struct problem *p, const char *text)
 {
     struct grouped_gemm_problem v;
     struct record r;
@@ -80,8 +57,8 @@ static struct record config_of(const struct problem *p, const char *text)
 /* 0, or 1 and why; legal it must be. */
 static int worth(const char *mode, const char *text, struct rejection *why)
 {
-    struct problem p = problem_of(mode);
-    struct record config = config_of(&p, text);
+    struct problem p = qwen(mode);
+    struct record config = variant_of(&p, text);
     if (hopper_check(&p, &config, &h200, why)) {
         fail_msg("%s, %s is not legal: %s", mode, text, why->text);
     }
@@ -155,7 +132,7 @@ static void test_enough(void **state)
         "mode=dW dtype_out=fp32",
     };
     for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
-        struct problem p = problem_of(modes[i]);
+        struct problem p = qwen(modes[i]);
         struct record config;
         struct rejection why;
         struct space s;
@@ -205,7 +182,7 @@ static void test_unworthy(void **state)
 
 static struct record split_of(const struct problem *p, const char *text, int parts)
 {
-    struct record config = config_of(p, text);
+    struct record config = variant_of(p, text);
     record_put_bool(&config, "use_tma_store", false);
     record_put_int(&config, "NUM_KSPLIT", parts);
     return config;
@@ -268,7 +245,7 @@ static void test_split_not(void **state)
     assert_string_equal(why.rule, "split_short");
 
     struct param params[PARAMS_MAX];
-    p = problem_of("mode=forward");
+    p = qwen("mode=forward");
     const uint32_t n = hopper_tunables(&p, &h200, params);
     for (uint32_t i = 0; i < n; i++) {
         assert_true(strcmp(params[i].name, "NUM_KSPLIT") != 0 || params[i].n == 1);
@@ -299,7 +276,7 @@ static bool only_128(const void *ctx, const struct record *config)
 static void test_restricted(void **state)
 {
     (void)state;
-    struct problem p = problem_of("mode=forward");
+    struct problem p = qwen("mode=forward");
     struct space s;
     struct error err = ERROR_NULL;
     assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, only_128, NULL, &err), 0);

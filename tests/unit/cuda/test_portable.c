@@ -3,34 +3,15 @@
  * The target "portable": what is legal and what is said when it is not, the space, the analytic
  * default, the compile-time part, and the launches that it plans. No GPU, no CUDA.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/portable.h"
+#include "tests/unit/cuda/common.h"
 
-static const struct device_info h200 = {
-    .kind = "cuda",
-    .name = "NVIDIA H200",
-    .arch = "sm_90a",
-    .sm_count = 132,
-    .cc_major = 9,
-    .smem_optin = 232448,
-    .smem_per_sm = 233472,
-    .regs_per_block = 65536,
-    .warp_size = 32,
-    .l2_bytes = 60 << 20,
-    .clock_khz = 1980000,
-    .peak_tflops = 788,
-    .peak_gbps = 4300,
-};
+static const struct device_info h200 = {H200_FIELDS, .clock_khz = 1980000};
 static const struct device_info a40 = {
     .kind = "cuda",
     .name = "NVIDIA A40",
@@ -49,28 +30,6 @@ static const struct device_info a40 = {
 };
 
 #define QWEN "M=32768 N=1536 K=2048 experts=128 topk=8"
-
-static struct problem problem_of(const char *text)
-{
-    struct problem p;
-    struct error err = ERROR_NULL;
-    char full[512];
-    snprintf(full, sizeof(full), "grouped_gemm %s", text);
-    if (problem_parse(&p, full, &err)) {
-        fail_msg("%s", err.text);
-    }
-    return p;
-}
-
-static struct record config_of(const char *text)
-{
-    struct record r;
-    struct error err = ERROR_NULL;
-    if (record_parse(&r, text, &err)) {
-        fail_msg("%s", err.text);
-    }
-    return r;
-}
 
 #define GOOD                                                                                       \
     "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 BLOCK_SIZE_K=64 num_warps=8 num_stages=3 GROUP_SIZE_M=8"
