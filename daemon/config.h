@@ -28,6 +28,7 @@ struct config {
     char log_level[16];
     int64_t linger_ms;
     int64_t runner_nice;
+    int64_t compile_ahead;
     int64_t hang_limit_ms;
     int64_t memory_percent;
     int64_t lock_clocks;
@@ -60,7 +61,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 28 };
+enum { CONFIG_KEYS = 29 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -323,6 +323,7 @@ static void init_handles(struct daemon *d)
     loader_init(&d->loader, d);
     scheduler_init(&d->scheduler, d);
     supervisor_init(&d->supervisor, d);
+    ahead_init(&d->ahead, d);
     leases_init(&d->leases, d);
     followers_init(&d->followers);
     list_init(&d->views);
@@ -375,6 +376,7 @@ void daemon_stop(struct daemon *d, uid_t by, const char *why)
         server_stop_listening(&d->server);
     }
     scheduler_stop(&d->scheduler);
+    ahead_stop(&d->ahead);
     leases_stop(&d->leases);
     followers_stop(&d->followers);
     announce_stop(d);

@@ -19,6 +19,7 @@
 
 #include <uv.h>
 
+#include "daemon/ahead.h"
 #include "daemon/cache.h"
 #include "daemon/config.h"
 #include "daemon/defaults.h"
@@ -72,6 +73,7 @@ struct daemon {
     struct loader loader;
     struct scheduler scheduler;
     struct supervisor supervisor;
+    struct ahead ahead;
     struct leases leases;
     struct followers followers;
     struct spread spread;

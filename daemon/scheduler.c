@@ -196,6 +196,7 @@ int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *er
         s->n_queued++;
         scheduler_next(s);
         spread_queued(s->daemon, j);
+        ahead_queued(&s->daemon->ahead);
     }
     if (query.progress) {
         job_tell(j);

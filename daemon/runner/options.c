@@ -50,6 +50,7 @@ enum option_code {
     OPT_MODE,
     OPT_ALL,
     OPT_PROBLEMS,
+    OPT_EACH,
     OPT_SECONDS,
     OPT_MAX,
     OPT_QUIET,
@@ -80,6 +81,7 @@ static const struct option table[] = {
     {"mode", required_argument, NULL, OPT_MODE},
     {"all", no_argument, NULL, OPT_ALL},
     {"problems", no_argument, NULL, OPT_PROBLEMS},
+    {"each", required_argument, NULL, OPT_EACH},
     {"seconds", required_argument, NULL, OPT_SECONDS},
     {"cache-max-mib", required_argument, NULL, OPT_MAX},
     {"quiet", no_argument, NULL, OPT_QUIET},
@@ -131,6 +133,8 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
     case OPT_PROBLEMS:
         w->setup.problems = stdin;
         return 0;
+    case OPT_EACH:
+        return number("--each", optarg, 0, INT32_MAX, &w->setup.each);
     case OPT_SECONDS:
         return number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
     case OPT_MAX:
@@ -248,7 +252,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--mode LIST] [--all] [--problems] "
-                        "[--seconds S]\n"
+                        "[--each N] [--seconds S]\n"
                         "                    [--cache-max-mib N] [--quiet] [--json]\n"
                         "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"

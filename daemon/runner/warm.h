@@ -42,6 +42,7 @@ struct warm_setup { /* borrowed */
     const char *modes;    /* "forward,dW"; NULL: all. Of the usual problems */
     bool all;             /* of these: all types and fusions, not just bf16 */
     FILE *problems;       /* one problem's text a line, instead of the usual ones; NULL */
+    int64_t each;         /* variants of a problem, the best; 0: all */
 };
 
 int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err);

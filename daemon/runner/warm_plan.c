@@ -96,7 +96,7 @@ static int add_points(struct warm_plan *p, const struct space *s, const struct r
 }
 
 static int add_ranked(struct warm_plan *p, const struct space *s, const struct warm_problem *of,
-                      struct error *err)
+                      int64_t each, struct error *err)
 {
     const struct ranking_setup ranking = {
         .space = s, .target = of->target, .problem = &of->problem, .info = &p->info};
@@ -104,7 +104,7 @@ static int add_ranked(struct warm_plan *p, const struct space *s, const struct w
     uint32_t n;
     int r = ranking_make(&ranking, &order, &n, err);
     if (r == 0) {
-        r = add_points(p, s, order, n, err);
+        r = add_points(p, s, order, each > 0 && each < n ? (uint32_t)each : n, err);
         free(order);
     }
     return r;
@@ -126,8 +126,8 @@ static int room_for_problem(struct warm_plan *p, struct error *err)
 }
 
 /* ERROR_NO_CONFIG: no target of the device takes it, or not the one that is asked for. */
-static int add_problem(struct warm_plan *p, const struct problem *problem, const char *target,
-                       struct error *err)
+static int add_problem(struct warm_plan *p, const struct problem *problem,
+                       const struct warm_setup *setup, struct error *err)
 {
     const struct family *f = family_of_problem(problem);
     int r = f ? room_for_problem(p, err)
@@ -138,7 +138,7 @@ static int add_problem(struct warm_plan *p, const struct problem *problem, const
     }
     struct warm_problem *w = &p->problems[p->n_problems];
     *w = (struct warm_problem){.problem = *problem};
-    r = family_target_choose(f, problem, &p->info, target, &w->target, err);
+    r = family_target_choose(f, problem, &p->info, setup->target, &w->target, err);
     if (r) {
         return r;
     }
@@ -149,7 +149,7 @@ static int add_problem(struct warm_plan *p, const struct problem *problem, const
         w->space.n_params = s.n_params;
         memcpy(w->space.params, s.params, sizeof(s.params));
         p->n_problems++;
-        r = add_ranked(p, &s, w, err);
+        r = add_ranked(p, &s, w, setup->each, err);
     }
     space_deinit(&s);
     return r;
@@ -206,7 +206,7 @@ static int add_usual(struct warm_plan *p, const struct warm_setup *s, const char
     if (problem_parse(&problem, text, NULL) != 0) {
         return 0;
     }
-    int r = add_problem(p, &problem, s->target, &why);
+    int r = add_problem(p, &problem, s, &why);
     return r == 0 || r == ERROR_NO_CONFIG ? 0 : error_set(err, r, "%s", why.text);
 }
 
@@ -238,7 +238,7 @@ static int add_lines(struct warm_plan *p, const struct warm_setup *s, struct err
         line[n - (line[n - 1] == '\n')] = '\0';
         if (line[0]) {
             r = problem_parse(&problem, line, err);
-            r = r ? r : add_problem(p, &problem, s->target, err);
+            r = r ? r : add_problem(p, &problem, s, err);
         }
     }
     if (r == 0 && p->n_problems == 0) {

@@ -92,6 +92,32 @@ def test_where_the_time_went_is_an_event(stubbed):
     assert int(inside) <= int(total) + 1
 
 
+def test_queued_problems_are_compiled_ahead(stubbed):
+    d = stubbed(["--compile-ahead", "3", "--log-level", "info"], cache=None)
+    waiting = gemm(M=128, N=128, K=256)
+    with d.connect() as first, d.connect() as second:
+        default = first.call("get", problem=gemm(M=96, N=64, K=64), wait="cached", target="portable")
+        # NVRTC's stub takes its time with the device's own kernels: the other job has to wait
+        first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable",
+                   configs=[default["config"]])
+        second.send("tune", problem=waiting, budget=1)
+        eventually(lambda: "compiling ahead for 1 queued problems" in d.text())
+        eventually(lambda: len(list((d.cache / "records").iterdir())) >= 1 + HELPERS + 3)
+
+
+def test_nothing_is_compiled_ahead_when_it_is_switched_off(stubbed):
+    d = stubbed(["--compile-ahead", "0", "--log-level", "info"], cache=None)
+    with d.connect() as first:
+        for m in (96, 160):
+            default = first.call("get", problem=gemm(M=m, N=64, K=64), wait="cached",
+                                 target="portable")
+            last = first.send("tune", problem=gemm(M=m, N=64, K=64), strategy="given",
+                              target="portable", configs=[default["config"]])
+        while first.read()[1] != last:
+            pass
+    assert "compiling ahead" not in d.text()
+
+
 def test_trials_keep_the_conditions_they_were_measured_under(stubbed):
     d = stubbed(GEMMD_STUB_MHZ="1410", GEMMD_STUB_THROTTLE="4")
     answer = d.tune(M=96, N=64, K=64)

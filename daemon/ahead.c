@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "daemon/ahead.h"
+#include "daemon/daemon.h"
+#include "daemon/log.h"
+
+enum {
+    SOON_MS = 20,
+    JOBS_MOST = 32,    /* problems that a process is given */
+    TEXT_MAX = 2048,   /* of a problem */
+};
+
+static void on_soon(uv_timer_t *timer);
+
+void ahead_init(struct ahead *a, struct daemon *d)
+{
+    *a = (struct ahead){.daemon = d};
+    uv_timer_init(&d->loop, &a->soon);
+    a->soon.data = a;
+}
+
+void ahead_queued(struct ahead *a)
+{
+    bool may = strcmp(a->daemon->device.kind, "cuda") == 0 && a->daemon->config->compile_ahead > 0;
+    if (may && !a->runs && !a->stopping && !uv_is_active((uv_handle_t *)&a->soon)) {
+        uv_timer_start(&a->soon, on_soon, SOON_MS, 0);
+    }
+}
+
+/* ---- what it is told ----------------------------------------------------------------------------- */
+
+/* The problem of a queued search on a line. A search of given configs compiles those, no others. */
+static bool write_problem(struct daemon *d, const struct job *j, int fd)
+{
+    struct request *r = calloc(1, sizeof(*r));
+    const struct wire_obj *map;
+    struct error why;
+    char text[TEXT_MAX];
+    bool done = false;
+    if (r && wire_decode(d->doc, j->search.data, j->search.len, &map, &why) == 0 &&
+        request_unpack(r, map, &why) == 0 && strcmp(r->query.strategy, "given") != 0) {
+        size_t n = problem_format(&r->problem, text, sizeof(text) - 1);
+        if (n < sizeof(text) - 1) {
+            text[n] = '\n';
+            done = write(fd, text, n + 1) == (ssize_t)(n + 1);
+        }
+    }
+    free(r);
+    return done;
+}
+
+/* Of jobs that wait and are not known to it yet, for the device's usual target. */
+static unsigned write_problems(struct ahead *a, int fd)
+{
+    struct daemon *d = a->daemon;
+    unsigned n = 0;
+    LIST_EACH(node, &d->scheduler.queue) {
+        const struct job *j = LIST_OF(node, struct job, link);
+        if (n < JOBS_MOST && j->id > a->last_id) {
+            a->last_id = j->id;
+            n += !j->target[0] && write_problem(d, j, fd);
+        }
+    }
+    return n;
+}
+
+/* ---- the process --------------------------------------------------------------------------------- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct ahead *a = handle->data;
+    a->runs = false;
+    if (a->daemon->scheduler.n_queued > 0) {
+        ahead_queued(a); /* jobs that came meanwhile */
+    }
+}
+
+static void on_exit_of(uv_process_t *process, int64_t status, int signal)
+{
+    struct ahead *a = process->data;
+    if (!a->stopping && (status || signal)) {
+        log_info("compiling ahead ended early (status %lld, signal %d): the runner compiles",
+                 (long long)status, signal);
+    }
+    uv_close((uv_handle_t *)process, on_closed);
+}
+
+static int spawn(struct ahead *a, int problems)
+{
+    struct daemon *d = a->daemon;
+    char device[sizeof(d->device.arch) + 8], each[24];
+    snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
+    snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
+    const char *args[] = {d->runner, "--warm", "--problems", "--quiet", "--each", each,
+                          "--device", device, "--cache-dir", d->cache_dir, NULL};
+    uv_stdio_container_t stdio[3] = {
+        {.flags = UV_INHERIT_FD, .data.fd = problems}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
+    uv_process_options_t o = {.exit_cb = on_exit_of, .file = d->runner, .args = (char **)args,
+                              .stdio_count = 3, .stdio = stdio};
+    a->process.data = a;
+    return uv_spawn(&d->loop, &a->process, &o);
+}
+
+static void start(struct ahead *a, int problems, unsigned n)
+{
+    int status = spawn(a, problems);
+    a->runs = true;
+    a->starts++;
+    if (status < 0) { /* libuv wants the handle closed here, too */
+        log_info("cannot compile ahead: %s; the runner compiles", uv_strerror(status));
+        uv_close((uv_handle_t *)&a->process, on_closed);
+        return;
+    }
+    log_info("compiling ahead for %u queued problems, process %d", n, (int)a->process.pid);
+}
+
+static void on_soon(uv_timer_t *timer)
+{
+    struct ahead *a = timer->data;
+    int fd = a->runs || a->stopping || !a->daemon->scheduler.running
+                 ? -1
+                 : memfd_create("problems", MFD_CLOEXEC);
+    unsigned n = fd >= 0 ? write_problems(a, fd) : 0;
+    if (n > 0 && lseek(fd, 0, SEEK_SET) == 0) {
+        start(a, fd, n);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+void ahead_stop(struct ahead *a)
+{
+    a->stopping = true;
+    uv_close((uv_handle_t *)&a->soon, NULL);
+    if (a->runs) {
+        uv_process_kill(&a->process, SIGKILL);
+    }
+}

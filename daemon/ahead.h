@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Compiling ahead: while one job has a GPU, the variants that queued jobs will ask for first are
+ * compiled by a second process, `gemmd-runner --warm`, at the lowest priority of processor and disk.
+ * A search decides in waves, each of which waits for its compiles; between them most cores of the
+ * host are idle. It needs no device, so it disturbs no measurement there; on the CPU, where a
+ * compiler beside a kernel would be measured with it, and in replays nothing is compiled ahead.
+ *
+ * It is never waited for: a variant that it works on is compiled once all the same (modules.h), and
+ * what it has not done the runner does.
+ */
+#ifndef GEMMD_DAEMON_AHEAD_H
+#define GEMMD_DAEMON_AHEAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <uv.h>
+
+struct daemon;
+
+struct ahead {
+    struct daemon *daemon; /* borrowed */
+    uv_timer_t soon;       /* keys of a layer come one by one: they are looked at together */
+    uv_process_t process;
+    bool runs, stopping;
+    int64_t last_id; /* jobs up to this one have been handed to it */
+    uint64_t starts;
+};
+
+void ahead_init(struct ahead *a, struct daemon *d);
+void ahead_queued(struct ahead *a); /* a job may have to wait */
+void ahead_stop(struct ahead *a);   /* kills it; its handles close with the loop */
+
+#endif
