@@ -9,7 +9,7 @@ import sys
 import msgpack
 import pytest
 
-from conftest import GEMMD, RUNNER, SYNTHETIC, RpcError, eventually, gemm
+from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
@@ -103,3 +103,19 @@ def test_descriptors_of_clients_are_dropped(daemon):
             c.next_id += 1
             c.wait(i + 1)
         eventually(lambda: len(os.listdir(f"/proc/{d.process.pid}/fd")) <= before + 1)
+
+
+@ROOT_ONLY
+def test_the_event_of_a_stop_says_who_asked(folder):
+    """Of a gemmd of one user that is stopped by root, and by its own user."""
+    os.chown(folder, 1, 1)
+    d = Daemon(folder, SYNTHETIC)
+    as_daemon = {"user": "daemon", "group": "daemon", "extra_groups": []}
+    for uid in (0, 1):
+        process = subprocess.Popen(list(map(str, d.command())), env=d.env, stderr=subprocess.DEVNULL,
+                                   **as_daemon)
+        eventually(d.socket.exists)
+        subprocess.run([GEMMCTL, "stop"], env={**d.env, "GEMMD_SOCKET": str(d.socket)}, check=True,
+                       stdout=subprocess.DEVNULL, **({} if uid == 0 else as_daemon))
+        assert process.wait(20) == 0
+        assert d.sql("SELECT uid FROM event WHERE kind = 'stop' ORDER BY id DESC LIMIT 1") == [(uid,)]
