@@ -3,8 +3,8 @@
  * The finals: the best few within 3 % of the best, measured again in alternating blocks (first A B
  * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
  * gives every finalist a median; finalists are compared by the median over rounds of the ratios
- * within a round. Who is too far behind after a round takes no part in the next: 2 % after the
- * first, then 1, then 0.6. Those within 0.3 % of the best are equal, and the tie goes to the one that
+ * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
+ * first, then 0.7, then 0.5. Those within 0.3 % of the best are equal, and the tie goes to the one that
  * the model predicts faster, then to the first in text order, so that a repeated tuning gives the
  * same answer.
  *
@@ -20,14 +20,14 @@
 #include "daemon/runner/stats.h"
 
 enum {
-    FINALISTS_MAX = 8,
+    FINALISTS_MAX = 6,
     ROUNDS = 4,
     BLOCK_MIN = 2,
     BLOCK_MIN_ASKED = 3,
     BLOCK_MAX = SAMPLES_MAX / ROUNDS
 };
 static const double FINAL_BAND = 1.03, TIE_BAND = 1.003;
-static const double STAYS[ROUNDS] = {1.02, 1.01, 1.006, INFINITY}; /* after each round */
+static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
 static const double BLOCK_US = 7e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
 
 struct finalist {

@@ -24,7 +24,7 @@
 
 enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
 enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.042;
+static const double VARIANT_SHARE = 0.04;
 
 struct search {
     struct job *job; /* borrowed */

@@ -2,7 +2,8 @@
 /*
  * ranked: what the model likes, corrected by what measuring it teaches.
  *
- *   seeds   variants of which the model expects most, not many of a kind
+ *   seeds   of each tile (block sizes and schedule) that the model finds good, its best variant: the
+ *           model is wrong about tiles, and about few things else so much
  *   greedy  the best two variants with other run-time settings, one parameter after the other:
  *           nothing is compiled for that
  *   next    a few variants that may well be the best, by what the others taught (surrogate.h): near
@@ -22,12 +23,14 @@
 
 enum {
     CENTRES = 2,
-    SEEDS_MOST = 10,
+    SEEDS_MOST = 8,
     NEXT_MOST = 4, /* variants of a step */
     STEP_MOST = 128 /* proposals of a step */
 };
 
-static const double WORTH = 0.02; /* above the best, logarithm: to be hoped so much is enough */
+static const double WORTH = 0.04, /* above the best, logarithm: to be hoped so much is enough */
+    SEED_WORTH = 0.06,            /* the same of predictions */
+    SAME = 1.01;                  /* times a prediction */
 
 enum stage { SEEDS, GREEDY, NEXT, TAIL };
 
@@ -45,6 +48,7 @@ struct ranked_search {
     uint32_t n_used, n_failed;
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
+    bool *leads;              /* owned, by variant: it is predicted fastest of its tile */
     uint32_t variants;        /* at most; 0: as many as the budget */
     uint32_t n_seeds;
     enum stage stage;
@@ -158,7 +162,7 @@ static void step_greedy(struct ranked_search *s)
     }
 }
 
-/* A variant's first point: with the settings of the best so far, where it has these. */
+/* A variant's first point: with the settings of the best so far, where the model does not mind. */
 static uint32_t first_point(const struct ranked_search *s, uint32_t variant)
 {
     uint32_t first = s->representative[variant], centre;
@@ -170,7 +174,8 @@ static uint32_t first_point(const struct ranked_search *s, uint32_t variant)
         at.at[i] = grid_at(&s->grid, centre)->at[i];
     }
     uint32_t c = grid_find(&s->grid, &at);
-    return c == GRID_NONE ? first : c;
+    bool fine = c != GRID_NONE && s->predicted[c] <= SAME * s->predicted[first];
+    return fine ? c : first;
 }
 
 /* The variant to be hoped most of, of those that nobody has looked at; or n_variants. */
@@ -193,7 +198,7 @@ static void step_variants(struct ranked_search *s, uint32_t want)
     uint32_t centre;
     double unit = unit_of(s), limit = INFINITY;
     learn_all(s, unit);
-    if (s->stage != SEEDS && find_centres(s, 1, &centre) > 0) {
+    if (find_centres(s, 1, &centre) > 0) {
         limit = log(s->score[centre]) - unit + WORTH;
     }
     for (uint32_t i = 0; queued && i < want; i++) {
@@ -206,6 +211,59 @@ static void step_variants(struct ranked_search *s, uint32_t want)
         surrogate_learn(&s->surrogate, v, NAN);
     }
     free(queued);
+}
+
+/* The best variant of a tile that nobody has looked at, and that the model finds good enough. */
+static uint32_t next_tile(const struct ranked_search *s)
+{
+    uint32_t best = s->grid.n_variants;
+    double lowest = INFINITY, lead = INFINITY;
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        lead = fmin(lead, s->prior[v]);
+        bool queued = false;
+        for (uint32_t i = 0; i < s->n_queue; i++) {
+            queued |= s->grid.variant[s->queue[i]] == v;
+        }
+        if (s->leads[v] && !s->used[v] && !queued && s->prior[v] < lowest) {
+            best = v;
+            lowest = s->prior[v];
+        }
+    }
+    return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
+}
+
+/* Of a candidate's variant, the best predicted point whose settings are all other ones. */
+static uint32_t opposite(const struct ranked_search *s, uint32_t c)
+{
+    uint32_t best = GRID_NONE;
+    for (uint32_t k = 0; k < s->books.n; k++) {
+        bool other = s->grid.variant[k] == s->grid.variant[c];
+        for (uint32_t i = s->grid.n_compile; other && i < s->grid.space->n_params; i++) {
+            other = grid_at(&s->grid, k)->at[i] != grid_at(&s->grid, c)->at[i];
+        }
+        if (other && (best == GRID_NONE || s->predicted[k] < s->predicted[best])) {
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Two points of each: settings can cost a third, and the model may be wrong about them, too. */
+static void step_tiles(struct ranked_search *s, uint32_t want)
+{
+    for (uint32_t i = 0; i < want; i++) {
+        uint32_t v = next_tile(s), before = s->n_queue;
+        if (v < s->grid.n_variants) {
+            enqueue(s, s->representative[v]);
+        }
+        if (s->n_queue == before) {
+            break;
+        }
+        uint32_t c = opposite(s, s->representative[v]);
+        if (c != GRID_NONE) {
+            enqueue(s, c);
+        }
+    }
 }
 
 static void step_tail(struct ranked_search *s)
@@ -235,7 +293,7 @@ static void take_step(struct ranked_search *s)
     switch (s->stage) {
     case SEEDS:
         if (done < s->n_seeds) {
-            step_variants(s, least(s->n_seeds - done, variants_left(s)));
+            step_tiles(s, least(s->n_seeds - done, variants_left(s)));
         }
         break;
     case GREEDY:
@@ -283,6 +341,7 @@ static void ranked_close(struct strategy *base)
         free(s->used);
         free(s->representative);
         free(s->prior);
+        free(s->leads);
         free(s);
     }
 }
@@ -301,6 +360,38 @@ static void find_representatives(struct ranked_search *s)
     }
 }
 
+static bool is_of_tile(const char *name)
+{
+    return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0;
+}
+
+static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint32_t v, uint32_t w)
+{
+    const struct space_point *x = grid_at(&s->grid, s->representative[v]),
+                             *y = grid_at(&s->grid, s->representative[w]);
+    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
+        if (of_tile[i] && x->at[i] != y->at[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static void find_leaders(struct ranked_search *s)
+{
+    bool of_tile[PARAMS_MAX];
+    for (uint32_t i = 0; i < s->grid.n_compile; i++) {
+        of_tile[i] = is_of_tile(s->grid.space->params[i].name);
+    }
+    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
+        s->leads[v] = true;
+        for (uint32_t w = 0; w < s->grid.n_variants && s->leads[v]; w++) {
+            bool before = s->prior[w] < s->prior[v] || (s->prior[w] == s->prior[v] && w < v);
+            s->leads[v] = !(before && same_tile(s, of_tile, v, w));
+        }
+    }
+}
+
 static int allocate(struct ranked_search *s, const struct strategy_setup *setup, struct error *err)
 {
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
@@ -308,7 +399,9 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
     s->used = calloc(setup->n + 1, sizeof(*s->used));
     s->representative = calloc(setup->n + 1, sizeof(*s->representative));
     s->prior = calloc(setup->n + 1, sizeof(*s->prior));
-    if (!s->score || !s->known || !s->used || !s->representative || !s->prior) {
+    s->leads = calloc(setup->n + 1, sizeof(*s->leads));
+    if (!s->score || !s->known || !s->used || !s->representative || !s->prior ||
+        !s->leads) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
     for (uint32_t i = 0; i < setup->n; i++) {
@@ -322,6 +415,7 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
     r = r ? r : surrogate_init(&s->surrogate, &s->grid, s->representative, err);
     if (r == 0) {
         find_representatives(s);
+        find_leaders(s);
     }
     return r;
 }

@@ -69,12 +69,9 @@ static bool read_problem(struct measured *m, struct measured_problem *p, const j
     snprintf(p->model, sizeof(p->model), "%s", model);
     snprintf(p->layer, sizeof(p->layer), "%s", layer);
     p->tokens = (int)json_integer_value(json_object_get(row, "tokens"));
-    const json_t *seed = json_object_get(row, "seed");
     snprintf(text, sizeof(text), "grouped_gemm %s", problem);
     if (problem_parse(&p->problem, text, &err) ||
-        grouped_gemm_workload_init(&p->workload, &p->problem,
-                                   seed ? (uint64_t)json_integer_value(seed) : MEASURED_SEED,
-                                   &err)) {
+        grouped_gemm_workload_init(&p->workload, &p->problem, MEASURED_SEED, &err)) {
         return fault(text, err.text);
     }
     hopper_facts_init(&p->facts, &p->problem, &measured_h200, &p->workload);
