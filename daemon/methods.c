@@ -106,13 +106,16 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
 static bool answer_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     struct daemon *d = s->server->daemon;
-    const struct cache_entry *e = d->stopping || s->view ? NULL : memo_find(&d->cache.memo, tail, n);
+    if (d->stopping || s->view) {
+        return false;
+    }
+    const struct cache_entry *e = memo_find(&d->cache.memo, tail, n);
     if (e) {
         d->hits++;
         rpc_put_result(&s->out, id);
         cache_reply(e, &s->out);
     }
-    return e != NULL;
+    return e || many_again(s, id, tail, n);
 }
 
 static void handle(struct session *s, const uint8_t *data, size_t n, bool again)

@@ -52,6 +52,9 @@ method method_subscribe;                                            /* announce.
 method method_pin, method_unpin, method_evict, method_unquarantine; /* methods_admin.c */
 method method_backup, method_shutdown;
 
+/* get_many whose problems were all hits before in the same bytes: answered. `tail`: as call.tail. */
+bool many_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n);
+
 /* ---- what they share ------------------------------------------------------------------------------ */
 
 /* scratch->request.problem, bucket and key (with id) from params' "problem"; of custom ops the

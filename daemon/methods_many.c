@@ -217,18 +217,22 @@ static const uint8_t *raw_problems(const struct call *c, size_t *n)
 }
 
 /* All of them from the memo, at once; else nothing is put. */
-static bool answer_again(struct call *c, const uint8_t *raw, size_t n)
+static bool put_again(struct session *s, uint32_t id, const uint8_t *raw, size_t n)
 {
-    struct wire_buf *out = &c->s->out;
+    struct daemon *d = s->server->daemon;
+    struct wire_buf *out = &s->out;
     size_t count = 0, before = out->len;
     const uint8_t *end = raw + n, *at = span_array(raw, n, &count);
-    rpc_put_result(out, c->id);
+    if (!at || count > MANY_MAX) {
+        return false;
+    }
+    rpc_put_result(out, id);
     wire_put_map(out, 1);
     wire_put_str(out, "answers");
     wire_put_array(out, count);
     for (size_t i = 0; i < count; i++) {
         size_t length = span_of(at, (size_t)(end - at));
-        const struct cache_entry *e = memo_find(&c->d->cache.memo, at, length);
+        const struct cache_entry *e = memo_find(&d->cache.memo, at, length);
         if (!e) {
             out->len = before;
             return false;
@@ -236,8 +240,31 @@ static bool answer_again(struct call *c, const uint8_t *raw, size_t n)
         cache_reply(e, out);
         at += length;
     }
-    c->d->hits += count;
+    d->hits += count;
     return true;
+}
+
+static bool is_text(const uint8_t *at, size_t n, const char *text)
+{
+    size_t length = strlen(text);
+    return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
+}
+
+bool many_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
+{
+    static const char name[] = "\xa8get_many";
+    const size_t head = sizeof(name) - 1;
+    size_t problems_n = 0, wait_n = 0;
+    if (n <= head || memcmp(tail, name, head) != 0) {
+        return false;
+    }
+    const uint8_t *params = tail + head;
+    size_t rest = n - head;
+    const uint8_t *wait = span_find(params, rest, "wait", &wait_n);
+    bool plain = params[0] == (wait ? 0x82 : 0x81) && /* a target, or a mistake, is looked at */
+                 (!wait || is_text(wait, wait_n, "now") || is_text(wait, wait_n, "cached"));
+    const uint8_t *problems = plain ? span_find(params, rest, "problems", &problems_n) : NULL;
+    return problems && put_again(s, id, problems, problems_n);
 }
 
 static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
@@ -315,9 +342,6 @@ int method_get_many(struct call *c, struct error *err)
     }
     if (packed.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
-    }
-    if (!target[0] && !c->s->view && answer_again(c, raw, n)) {
-        return 0;
     }
     return begin(c, raw, n, now, target, err);
 }
