@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/families/grouped_gemm/cuda_args.h"
 #include "kernels/families/grouped_gemm/portable.h"
 
 /* ---- the variant ---------------------------------------------------------------------------- */
@@ -41,8 +42,6 @@ int portable_variant(const struct problem *p, const struct record *config, const
 
 /* ---- the launch ----------------------------------------------------------------------------- */
 
-enum { M_SIZES_64 = 1, GATHER_64 = 2, WEIGHTS_FP32 = 4, ACCUMULATE = 8 };
-
 struct portable_params { /* as in portable.cu; strides in bytes */
     const void *a, *b;
     void *out;
@@ -55,17 +54,6 @@ struct portable_params { /* as in portable.cu; strides in bytes */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct portable_params) == 128, "portable.cu counts on this layout");
-
-/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less
- * than topk <= 2^(shift - 30) parts of 2^shift. */
-static void divide_by(int64_t topk, uint32_t *mul, uint32_t *shift)
-{
-    *shift = 30;
-    while ((INT64_C(1) << (*shift - 30)) < topk) {
-        ++*shift;
-    }
-    *mul = (uint32_t)(((INT64_C(1) << *shift) + topk - 1) / topk);
-}
 
 static void fill_operands(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
                           struct portable_params *p)
@@ -96,12 +84,9 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct porta
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = t->group,
-        .flags = (a->m_sizes_dtype == DTYPE_INT64 ? M_SIZES_64 : 0) |
-                 (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
-                 (a->weights_dtype == DTYPE_FP32 ? WEIGHTS_FP32 : 0) |
-                 (a->flags & GROUPED_GEMM_ACCUMULATE ? ACCUMULATE : 0),
+        .flags = cuda_flags_of(a),
     };
-    divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
     fill_operands(v, a, p);
 }
 
@@ -116,27 +101,6 @@ static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct po
     }
     int64_t cut = v->experts < rows ? v->experts : rows;
     return (rows / t->r + cut) * cols;
-}
-
-static int check_indices(const struct grouped_gemm_args *a, struct error *err)
-{
-    const struct {
-        const void *data;
-        uint32_t dtype;
-        const char *name;
-    } all[] = {
-        {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
-        {a->gather_indices, a->gather_dtype, "gather_indices"},
-        {a->topk_weights, a->weights_dtype, "topk_weights"},
-    };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        size_t size = dtype_size((enum dtype)all[i].dtype);
-        if (all[i].data && size && (uintptr_t)all[i].data % size) {
-            return error_set(err, ERROR_INVALID, "args.%s is %p: align it to its %zu-byte elements",
-                             all[i].name, all[i].data, size);
-        }
-    }
-    return 0;
 }
 
 int portable_plan(const struct problem *p, const struct record *config,
@@ -157,7 +121,7 @@ int portable_plan(const struct problem *p, const struct record *config,
         return error_set(err, ERROR_INVALID,
                          "the config has no arrangement of warps: check it first");
     }
-    r = check_indices(&a, err);
+    r = cuda_check_indices(&a, err);
     if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
         return r; /* no rows: nothing to write */
     }

@@ -9,6 +9,7 @@
  *   workload.c   a problem made concrete: buffers, check rows, the args over them
  *   work.c       the least flops and bytes
  *   products.c   the same work as dense products, for a library that knows no groups
+ *   cuda_args.c  what the cuda targets make of these alike
  *   args.c       a launch's args: checked, strides filled in
  *   rules.c      what every target's check() asks of a config
  *   family.c     the description that ties these together

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernels/families/grouped_gemm/cuda_args.h"
 #include "kernels/families/grouped_gemm/hopper.h"
 
 /* ---- the variant
@@ -47,12 +48,8 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
 /* ---- the kernel's arguments
  * ------------------------------------------------------------------------- */
 
-enum {
-    M_SIZES_64 = 1,
-    GATHER_64 = 2,
-    WEIGHTS_FP32 = 4,
-    ACCUMULATE = 8,
-    RASTER_COLUMNS = 16,
+enum { /* behind those of cuda_args.h */
+    RASTER_COLUMNS = CUDA_FLAGS_NEXT,
     SORT = 32,
     WIDE_A = 64,
     WIDE_B = 128,
@@ -90,17 +87,6 @@ struct permute_params { /* as in hopper/permute.cu */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct permute_params) == 56, "hopper/permute.cu counts on this layout");
-
-/* g / topk = g * mul >> shift for every g below 2^30: mul = ceil(2^shift / topk) is off by less
- * than topk <= 2^(shift - 30) parts of 2^shift. */
-static void divide_by(int64_t topk, uint32_t *mul, uint32_t *shift)
-{
-    *shift = 30;
-    while ((INT64_C(1) << (*shift - 30)) < topk) {
-        ++*shift;
-    }
-    *mul = (uint32_t)(((INT64_C(1) << *shift) + topk - 1) / topk);
-}
 
 /* What the modes call x, w and dy, in the terms of the template; strides in bytes. */
 struct operands {
@@ -270,27 +256,6 @@ static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
 /* ---- checks of a launch
  * --------------------------------------------------------------------------------- */
 
-static int check_indices(const struct grouped_gemm_args *a, struct error *err)
-{
-    const struct {
-        const void *data;
-        uint32_t dtype;
-        const char *name;
-    } all[] = {
-        {a->m_sizes, a->m_sizes_dtype, "m_sizes"},
-        {a->gather_indices, a->gather_dtype, "gather_indices"},
-        {a->topk_weights, a->weights_dtype, "topk_weights"},
-    };
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-        size_t size = dtype_size((enum dtype)all[i].dtype);
-        if (all[i].data && size && (uintptr_t)all[i].data % size) {
-            return error_set(err, ERROR_INVALID, "args.%s is %p: align it to its %zu-byte elements",
-                             all[i].name, all[i].data, size);
-        }
-    }
-    return 0;
-}
-
 /* What a tensor map and 32-bit offsets can hold. */
 static int check_sizes(const struct grouped_gemm_problem *v, const struct operands *o,
                        const struct grouped_gemm_args *a, int64_t rows, struct error *err)
@@ -374,15 +339,12 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = t->group,
-        .flags = (a->m_sizes_dtype == DTYPE_INT64 ? M_SIZES_64 : 0) |
-                 (a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0) |
-                 (a->weights_dtype == DTYPE_FP32 ? WEIGHTS_FP32 : 0) |
-                 (a->flags & GROUPED_GEMM_ACCUMULATE ? ACCUMULATE : 0) |
+        .flags = cuda_flags_of(a) |
                  (t->raster_columns ? RASTER_COLUMNS : 0) | (t->sort_experts ? SORT : 0) |
                  (v->mode == GEMM_DW && is_wide(o->a_cols) ? WIDE_A : 0) |
                  (v->mode == GEMM_DW && is_wide(o->b_cols) ? WIDE_B : 0),
     };
-    divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
 }
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -444,9 +406,9 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
         .from_stride = *c->stride * in,
         .rows = (int32_t)a->rows,
         .chunks = (int32_t)(c->cols * in / 16),
-        .flags = a->gather_dtype == DTYPE_INT64 ? GATHER_64 : 0,
+        .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
     };
-    divide_by(c->divisor, &p.row_mul, &p.row_shift);
+    cuda_divide_by(c->divisor, &p.row_mul, &p.row_shift);
     struct launch *l = &out->steps[out->n++];
     *l = (struct launch){.entry = "grouped_gemm_permute",
                          .grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
@@ -516,7 +478,7 @@ int hopper_plan(const struct problem *p, const struct record *config,
     }
     out->workspace_bytes = a.rows > 0 ? workspace_bytes(&v, &t, &a) : 0;
     out->n = 0;
-    r = check_indices(&a, err);
+    r = cuda_check_indices(&a, err);
     r = r ? r : check_accumulate(&v, &a, err);
     if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
         return r; /* no rows: nothing to write */
