@@ -22,7 +22,7 @@ cover=${BUILD_COVER:-$root/build-fuzz-coverage}
 # What each target is about; the coverage of other files is chance.
 sources() {
     case $1 in
-    frame) echo proto/scan.c proto/rpc.c proto/wire_read.c proto/wire.c ;;
+    frame) echo proto/scan.c proto/rpc.c ;;
     message) echo proto/scan.c proto/rpc.c proto/wire_read.c proto/request.c proto/restrict.c \
         proto/order.c proto/schema.c proto/record.c proto/record_wire.c proto/problem.c \
         proto/bucket.c proto/key.c ;;
@@ -30,7 +30,7 @@ sources() {
     import) echo client/ctl/aiter_read.c client/ctl/unsloth_read.c client/ctl/tile.c proto/schema.c ;;
     landscape) echo kernels/devices/replay/file.c kernels/devices/replay/table.c \
         kernels/devices/replay/faults.c kernels/devices/replay/noise.c ;;
-    record) echo kernels/modules_record.c kernels/modules.c proto/schema.c ;;
+    record) echo kernels/modules_record.c ;;
     settings) echo daemon/config.c ;;
     esac
 }
