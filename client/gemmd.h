@@ -100,8 +100,8 @@ struct gemmd_options {
                                rank and daemon that is pinned to the same number, also while tuning
                                goes on. A key without an answer in that generation has its first one
                                after it, for GEMMD_WAIT_TUNED without a deadline; else the analytic
-                               default. "now" differs from rank to rank: let one rank connect so, and
-                               give the others the number of gemmd_generation. NULL:
+                               default. "now" differs from rank to rank: let one rank connect so,
+                               and give the others the number of gemmd_generation. NULL:
                                $GEMMD_GENERATION, else not pinned */
 };
 #define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL}
@@ -248,17 +248,17 @@ GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *proble
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
-/* Waits for keys that get an answer, or a newer one, whoever tunes them, until the first of them or for
- * timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The handle
- * subscribes by its first call of this; what comes while another call of the handle waits is
+/* Waits for keys that get an answer, or a newer one, whoever tunes them, until the first of them or
+ * for timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The
+ * handle subscribes by its first call of this; what comes while another call of the handle waits is
  * not told, so use a handle for this. A pinned handle hears of them too, and goes on with its own
  * answers. problem_json and answer are valid during the call. */
 GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                  void (*improved)(void *ctx, const char *problem_json,
                                                   const struct gemmd_answer *answer),
                                  void *ctx, int *n, struct gemmd_error *err);
-/* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user (the
- * caller is the witness), and the end of the caller's lease; for ops that gemmd understands a hint,
+/* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user
+ * (the caller is the witness), and the end of the caller's lease; for ops that gemmd understands a hint,
  * until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
@@ -266,8 +266,8 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
 /* ---- kernels of one's own -------------------------------------------------------------------- */
 
 /*
- * A job may tune kernels that gemmd knows nothing of and let gemmd be cache and referee. The problem
- * is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid stands in
+ * A job may tune kernels that gemmd knows nothing of and let gemmd be cache and referee. The
+ * problem is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid stands in
  * its fields (hash of the source, compiler's version, shape); the device class is added by gemmd.
  *
  *   gemmd_acquire -> GEMMD_HIT: launch the answer's config
@@ -286,7 +286,7 @@ struct gemmd_acquire {
     /* ["BLOCK_M=64 num_warps=4", {...}], at most 512: the configs that the caller chooses among. A
      * hit is then the fastest of these, all of them known. NULL: whatever was put. */
     const char *configs_json;
-    int deadline_ms; /* waits at most so long while another one holds the key; 0: as long as it takes */
+    int deadline_ms; /* waits so long while another one holds the key; 0: as long as it takes */
     int lease_ms;    /* 0: 60000; at most 3600000 */
     bool now;        /* does not wait at all: GEMMD_HELD at once */
 };
@@ -302,8 +302,8 @@ GEMMD_API int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem
                             struct gemmd_error *err);
 /* What was measured: a JSON array of {"config": text or {..}, "time_us": microseconds, "status":
  * "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or "hung",
- * "reason": text of at most 319 bytes}. What crashed or hung may be tried again; the others are known
- * from now on. Renews the lease of the key. Durable with the gemmd_put that follows. */
+ * "reason": text of at most 319 bytes}. What crashed or hung may be tried again; the others are
+ * known from now on. Renews the lease of the key. Durable with the gemmd_put that follows. */
 GEMMD_API int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem,
                            const char *trials_json, struct gemmd_error *err);
 /* Gives up a lease without an answer: the next in line gets it. 0 also when there was none. */

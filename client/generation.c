@@ -63,9 +63,10 @@ int gemmd_improvements(struct gemmd *g, int timeout_ms,
     struct hearing h = {improved, ctx};
     int heard = 0;
     int64_t deadline = clock_after_ms(timeout_ms > 0 ? timeout_ms : 0);
-    int r = !improved || timeout_ms < 0
-                ? error_set(&e, ERROR_INVALID, "improvements need a function, and a timeout_ms from 0")
-                : handle_enter(g, clock_after_ms(g ? g->session.default_ms : 0), &e);
+    int r =
+        !improved || timeout_ms < 0
+            ? error_set(&e, ERROR_INVALID, "improvements need a function, and a timeout_ms from 0")
+            : handle_enter(g, clock_after_ms(g ? g->session.default_ms : 0), &e);
     if (r == 0) {
         r = session_listen(&g->session, deadline, hear, &h, &heard, &e);
         handle_leave(g);

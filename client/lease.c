@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels of the caller's own: acquire, record, release. The lease is the connection's: when that is
- * lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
+/* Kernels of the caller's own: acquire, record, release. The lease is the connection's: when that
+ * is lost, so is the lease, and the caller's next gemmd_acquire says who holds the key now. */
 #include <stdio.h>
 #include <string.h>
 
@@ -66,7 +66,8 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     if (r == 0 && wire_type_of(map) != WIRE_NIL) {
         r = answer_unpack(map, &got, err);
     }
-    if (*outcome == GEMMD_HELD && wire_get_int(wire_find(wire_find(result, "holder"), "pid"), &pid)) {
+    if (*outcome == GEMMD_HELD &&
+        wire_get_int(wire_find(wire_find(result, "holder"), "pid"), &pid)) {
         snprintf(got.note, sizeof(got.note), "being worked out by process %lld", (long long)pid);
     }
     if (r == 0 && known_json) {

@@ -317,7 +317,8 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
                          (long long)s->welcome.version, PROTOCOL_VERSION);
     }
     if (s->wants_generation && !wire_get_int(wire_find(result, "pinned"), &s->generation)) {
-        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations", s->welcome.build);
+        return error_set(err, ERROR_VERSION, "this gemmd (%s) pins no generations",
+                         s->welcome.build);
     }
     s->known = true;
     s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
@@ -384,7 +385,8 @@ int session_call(struct session *s, const struct session_request *q, const struc
 
 static int subscribe(struct session *s, int64_t deadline, struct error *err)
 {
-    const struct session_request q = {.method = "subscribe", .deadline = deadline, .repeatable = true};
+    const struct session_request q = {
+        .method = "subscribe", .deadline = deadline, .repeatable = true};
     const struct wire_obj *result;
     int r = session_connect(s, deadline, err);
     if (r == 0 && !s->subscribed) {

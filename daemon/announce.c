@@ -9,8 +9,8 @@
 #include "daemon/methods.h"
 
 struct subscriber {
-    struct ticket ticket;  /* first: never answered, it tells when he has gone */
-    struct list link;      /* daemon->subscribers */
+    struct ticket ticket; /* first: never answered, it tells when he has gone */
+    struct list link;     /* daemon->subscribers */
 };
 
 static void gone(struct ticket *t)
@@ -22,7 +22,8 @@ static void gone(struct ticket *t)
 
 static struct subscriber *find(struct daemon *d, const struct session *s)
 {
-    LIST_EACH(node, &d->subscribers) {
+    LIST_EACH(node, &d->subscribers)
+    {
         struct subscriber *x = LIST_OF(node, struct subscriber, link);
         if (x->ticket.session == s) {
             return x;
@@ -78,7 +79,8 @@ int method_subscribe(struct call *c, struct error *err)
     return 0;
 }
 
-/* ---- telling ------------------------------------------------------------------------------------- */
+/* ---- telling
+ * ------------------------------------------------------------------------------------- */
 
 static void pack(struct wire_buf *b, struct daemon *d, const struct best *best,
                  const struct problem *p)
@@ -104,7 +106,8 @@ void announce(struct daemon *d, const struct best *b)
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
     pack(&packed, d, b, p);
-    LIST_EACH(node, &d->subscribers) {
+    LIST_EACH(node, &d->subscribers)
+    {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
         if (meant && !packed.failed && !session_is_behind(s)) {
@@ -116,7 +119,8 @@ void announce(struct daemon *d, const struct best *b)
 
 void announce_stop(struct daemon *d)
 {
-    LIST_EACH(node, &d->subscribers) {
+    LIST_EACH(node, &d->subscribers)
+    {
         end(LIST_OF(node, struct subscriber, link));
     }
 }

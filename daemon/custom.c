@@ -29,7 +29,8 @@ static int check_named(const struct problem *p, int64_t uid, bool *named, struct
         return 0;
     }
     return error_set(err, ERROR_DENIED,
-                     "the field '" CUSTOM_USER "' of a custom op is the uid whose row it is; you are "
+                     "the field '" CUSTOM_USER
+                     "' of a custom op is the uid whose row it is; you are "
                      "uid %lld",
                      (long long)uid);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Ops that gemmd only keeps ("custom:<name>"): whose row answers whom. A row that a user puts is his
- * own: its bucket carries his uid as the field `user`, so that it has a key of its own and answers
- * nobody else, until the daemon's owner promotes it to the key without that field, which answers all.
+ * Ops that gemmd only keeps ("custom:<name>"): whose row answers whom. A row that a user puts is
+ * his own: its bucket carries his uid as the field `user`, so that it has a key of its own and
+ * answers nobody else, until the daemon's owner promotes it to the key without that field, which
+ * answers all.
  */
 #ifndef GEMMD_DAEMON_CUSTOM_H
 #define GEMMD_DAEMON_CUSTOM_H
@@ -24,8 +25,8 @@ enum custom_use {
 bool custom_is(const struct problem *p); /* an op that gemmd only keeps */
 bool custom_is_owner(int64_t uid);       /* root or the daemon's user */
 /* daemon_key for a caller: scratch->bucket and key (without id) of scratch->request.problem, which
- * for custom ops becomes the caller's own problem, or the shared one. ERROR_DENIED: it names another
- * user. */
+ * for custom ops becomes the caller's own problem, or the shared one. ERROR_DENIED: it names
+ * another user. */
 int custom_key(struct daemon *d, int64_t uid, enum custom_use use, struct error *err);
 /* The problem that answers all, of one of a user. False: it is that one already. */
 bool custom_share(struct problem *p);

@@ -22,7 +22,8 @@ static void watch(struct scheduler *s)
     }
 }
 
-/* ---- leasing ------------------------------------------------------------------------------------- */
+/* ---- leasing
+ * ------------------------------------------------------------------------------------- */
 
 static void step_aside(struct scheduler *s, struct job *j)
 {
@@ -84,7 +85,8 @@ static void on_renewed(void *ctx, int status, const struct error *err)
     }
 }
 
-/* ---- coming back ----------------------------------------------------------------------------------- */
+/* ---- coming back
+ * ----------------------------------------------------------------------------------- */
 
 static void come_back(struct scheduler *s, struct job *j)
 {
@@ -97,7 +99,8 @@ static void come_back(struct scheduler *s, struct job *j)
 
 void scheduler_freed(struct scheduler *s, const char *key)
 {
-    LIST_EACH(node, &s->elsewhere) {
+    LIST_EACH(node, &s->elsewhere)
+    {
         struct job *j = LIST_OF(node, struct job, link);
         if (!key[0] || strcmp(j->key, key) == 0) {
             come_back(s, j);
@@ -123,7 +126,8 @@ static void answer_waiting(struct scheduler *s, struct job *j)
 
 static void answer_all(struct scheduler *s, struct list *jobs, const char *key)
 {
-    LIST_EACH(node, jobs) {
+    LIST_EACH(node, jobs)
+    {
         struct job *j = LIST_OF(node, struct job, link);
         if (strcmp(j->key, key) == 0) {
             answer_waiting(s, j);
@@ -142,8 +146,7 @@ static void on_timer(uv_timer_t *timer)
     struct scheduler *s = timer->data;
     struct daemon *d = s->daemon;
     if (s->running && s->running->leased && d->ledger) {
-        d->ledger->ops->lease(d->ledger, s->running->key, d->owner, LEASE_LEDGER_MS, on_renewed,
-                              d);
+        d->ledger->ops->lease(d->ledger, s->running->key, d->owner, LEASE_LEDGER_MS, on_renewed, d);
     }
     scheduler_freed(s, "");
     watch(s);

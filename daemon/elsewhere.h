@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Single flight across the daemons of one database. Before a job is searched here, its key is leased
- * from the ledger; when another daemon has it, the job steps aside (scheduler->elsewhere), and the
- * device goes on with the next one. It comes back when the key's answer is told, or when the lease
- * is given back without one.
+ * Single flight across the daemons of one database. Before a job is searched here, its key is
+ * leased from the ledger; when another daemon has it, the job steps aside (scheduler->elsewhere),
+ * and the device goes on with the next one. It comes back when the key's answer is told, or when
+ * the lease is given back without one.
  *
  * Only searches that make the key's answer: a pin and a restricted search are this daemon's own.
  */

@@ -14,10 +14,10 @@
 struct daemon;
 
 struct follower {
-    struct ticket ticket;   /* first: never answered, it tells when he has gone */
-    struct daemon *daemon;  /* borrowed */
-    struct list link;       /* followers->all */
-    char owner[80];         /* as he calls himself in leases */
+    struct ticket ticket;  /* first: never answered, it tells when he has gone */
+    struct daemon *daemon; /* borrowed */
+    struct list link;      /* followers->all */
+    char owner[80];        /* as he calls himself in leases */
 };
 
 struct followers {

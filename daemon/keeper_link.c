@@ -46,7 +46,8 @@ void keeper_link_close(struct keeper_link *l)
     }
 }
 
-/* ---- reading ----------------------------------------------------------------------------------- */
+/* ---- reading -----------------------------------------------------------------------------------
+ */
 
 static void refuse(struct keeper_link *l, const struct error *e)
 {
@@ -111,7 +112,8 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
-/* ---- writing ----------------------------------------------------------------------------------- */
+/* ---- writing -----------------------------------------------------------------------------------
+ */
 
 struct sending {
     uv_write_t write;
@@ -146,7 +148,8 @@ void keeper_link_send(struct keeper_link *l, struct wire_buf *bytes)
     }
 }
 
-/* ---- opening ----------------------------------------------------------------------------------- */
+/* ---- opening -----------------------------------------------------------------------------------
+ */
 
 /* Whoever listens there gets to hear what this daemon measures, and says what it serves. */
 static bool is_trusted(struct keeper_link *l)

@@ -16,13 +16,13 @@ struct lease {
     struct list link;      /* leases->all */
     struct list wanters;
     enum lease_state state;
-    bool asked;            /* the ledger, and it has not answered yet */
-    bool over;             /* freed when the ledger has answered */
+    bool asked; /* the ledger, and it has not answered yet */
+    bool over;  /* freed when the ledger has answered */
     char key[HASH_HEX];
-    int64_t uid, pid;      /* the holder */
+    int64_t uid, pid; /* the holder */
     int64_t lease_ms;
-    uint64_t until_ms;     /* HELD: when it is lost */
-    uint64_t renew_ms;     /* when the ledger is asked (again) */
+    uint64_t until_ms; /* HELD: when it is lost */
+    uint64_t renew_ms; /* when the ledger is asked (again) */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -33,7 +33,8 @@ static uint64_t now_of(const struct leases *l)
     return uv_now(l->timer.loop);
 }
 
-/* ---- times ------------------------------------------------------------------------------------- */
+/* ---- times -------------------------------------------------------------------------------------
+ */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
@@ -46,7 +47,8 @@ static uint64_t next_event(const struct lease *l)
     if (l->state == LEASE_HELD) {
         at = earlier(at, l->until_ms);
     }
-    LIST_EACH(node, &l->wanters) {
+    LIST_EACH(node, &l->wanters)
+    {
         at = earlier(at, LIST_OF(node, struct wanter, link)->deadline_ms);
     }
     return at;
@@ -58,7 +60,8 @@ static void watch(struct leases *l)
     if (l->stopping) {
         return;
     }
-    LIST_EACH(node, &l->all) {
+    LIST_EACH(node, &l->all)
+    {
         at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
     }
     if (at == UINT64_MAX) {
@@ -68,11 +71,13 @@ static void watch(struct leases *l)
     }
 }
 
-/* ---- one lease --------------------------------------------------------------------------------- */
+/* ---- one lease ---------------------------------------------------------------------------------
+ */
 
 static struct lease *find(const struct leases *l, const char *key)
 {
-    LIST_EACH(node, &l->all) {
+    LIST_EACH(node, &l->all)
+    {
         struct lease *x = LIST_OF(node, struct lease, link);
         if (strcmp(x->key, key) == 0) {
             return x;
@@ -128,7 +133,8 @@ static struct wanter *take_wanter(struct list *node)
 static void turn_away(struct lease *l)
 {
     uint64_t now = now_of(l->leases);
-    LIST_EACH(node, &l->wanters) {
+    LIST_EACH(node, &l->wanters)
+    {
         struct wanter *w = LIST_OF(node, struct wanter, link);
         bool taken = l->state == LEASE_HELD || l->state == LEASE_ELSEWHERE;
         if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
@@ -138,7 +144,8 @@ static void turn_away(struct lease *l)
     }
 }
 
-/* ---- the ledger ---------------------------------------------------------------------------------- */
+/* ---- the ledger
+ * ---------------------------------------------------------------------------------- */
 
 static void on_leased(void *ctx, int status, const struct error *err)
 {
@@ -180,7 +187,8 @@ static void ask_ledger(struct lease *l)
     }
 }
 
-/* ---- turns --------------------------------------------------------------------------------------- */
+/* ---- turns
+ * --------------------------------------------------------------------------------------- */
 
 static void next_turn(struct lease *l)
 {
@@ -238,7 +246,8 @@ void lease_end(struct lease *l)
     lease_pass(l);
 }
 
-/* ---- in line --------------------------------------------------------------------------------------- */
+/* ---- in line
+ * --------------------------------------------------------------------------------------- */
 
 struct lease *leases_of(struct leases *l, const struct session *s, const char *key)
 {
@@ -288,7 +297,8 @@ void leases_drop(struct wanter *w)
 
 void leases_freed(struct leases *l, const char *key)
 {
-    LIST_EACH(node, &l->all) {
+    LIST_EACH(node, &l->all)
+    {
         struct lease *x = LIST_OF(node, struct lease, link);
         bool meant = !key[0] || strcmp(x->key, key) == 0;
         if (meant && x->state == LEASE_ELSEWHERE && !x->asked) {
@@ -318,13 +328,15 @@ static void on_timer(uv_timer_t *timer)
 {
     struct leases *l = timer->data;
     uint64_t now = now_of(l);
-    LIST_EACH(node, &l->all) {
+    LIST_EACH(node, &l->all)
+    {
         event(LIST_OF(node, struct lease, link), now);
     }
     watch(l);
 }
 
-/* ---- life ------------------------------------------------------------------------------------------ */
+/* ---- life
+ * ------------------------------------------------------------------------------------------ */
 
 void leases_init(struct leases *l, struct daemon *d)
 {
@@ -353,7 +365,8 @@ void leases_stop(struct leases *l)
     struct error e = ERROR_NULL;
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
-    LIST_EACH(node, &l->all) {
+    LIST_EACH(node, &l->all)
+    {
         stop_one(LIST_OF(node, struct lease, link), &e);
     }
     uv_close((uv_handle_t *)&l->timer, NULL);

@@ -2,12 +2,12 @@
 /*
  * Leases: who works out an answer that gemmd cannot work out itself, since the kernel is the user's
  * own ("custom:" ops). One connection at a time holds a key; others who ask for it wait, or go on
- * with what is known. A lease ends by the holder's `put`, by `release`, with his connection, or when
- * he neither records nor asks again for its length; then the next in line gets it, unless the answer
- * is there by now.
+ * with what is known. A lease ends by the holder's `put`, by `release`, with his connection, or
+ * when he neither records nor asks again for its length; then the next in line gets it, unless the
+ * answer is there by now.
  *
- *   ASKING (the ledger, since another daemon may have the key) -> CHECKING (what is known meanwhile)
- *          -> HELD by a session -> CHECKING for the next one -> ... -> gone
+ *   ASKING (the ledger, since another daemon may have the key)
+ *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one -> ... -> gone
  *   ASKING -> ELSEWHERE (another daemon has it: asked again when it is freed, or after a while)
  *
  * Towards other daemons the daemon itself holds the key in the ledger, and renews it there.
@@ -43,11 +43,12 @@ struct wanter {
     int64_t lease_ms;
     uint64_t deadline_ms; /* loop time; 0: waits as long as it takes */
     bool now;             /* does not wait at all */
-    /* It is its turn: the daemon has the key. Says by lease_hold or lease_pass what follows, at once
-     * or later; it is out of `wanters` by then. `l` NULL: its session holds the key already. */
+    /* It is its turn: the daemon has the key. Says by lease_hold or lease_pass what follows, at
+     * once or later; it is out of `wanters` by then. `l` NULL: its session holds the key already.
+     */
     void (*turn)(struct wanter *w, struct lease *l);
-    /* Its time is over, or it did not want to wait: another one, of that uid and pid (0: not known),
-     * holds the key. `e`: a fault instead. It is out of `wanters`, and owns itself. */
+    /* Its time is over, or it did not want to wait: another one, of that uid and pid (0: not
+     * known), holds the key. `e`: a fault instead. It is out of `wanters`, and owns itself. */
     void (*other)(struct wanter *w, int64_t uid, int64_t pid, const struct error *e);
 };
 

@@ -26,7 +26,8 @@ void ledger_wire_put(struct wire_buf *b, const char *verb, const struct schema *
     }
 }
 
-/* ---- answers ------------------------------------------------------------------------------------- */
+/* ---- answers
+ * ------------------------------------------------------------------------------------- */
 
 struct applying {
     ledger_wire_cb cb;
@@ -94,7 +95,8 @@ static void on_status(void *ctx, const struct ledger_status *s)
     answer(ctx, &result, NULL);
 }
 
-/* ---- verbs --------------------------------------------------------------------------------------- */
+/* ---- verbs
+ * --------------------------------------------------------------------------------------- */
 
 struct message {
     char verb[24], key[64], owner[80];
@@ -253,14 +255,14 @@ static int read_message(const struct wire_obj *params, struct message *m,
     wire_get_int(wire_find(params, "ttl_ms"), &m->ttl_ms);
     if (!copy(wire_find(params, "verb"), m->verb, sizeof(m->verb)) ||
         !copy(wire_find(params, "key"), m->key, sizeof(m->key)) ||
-        !copy(wire_find(params, "owner"), m->owner, sizeof(m->owner)) ||
-        !(*verb = find(m->verb))) {
+        !copy(wire_find(params, "owner"), m->owner, sizeof(m->owner)) || !(*verb = find(m->verb))) {
         return error_set(err, ERROR_INVALID,
-                         "no request of a ledger that this gemmd knows: 'verb' is '%.20s'", m->verb);
+                         "no request of a ledger that this gemmd knows: 'verb' is '%.20s'",
+                         m->verb);
     }
-    return (*verb)->row ? schema_decode((*verb)->row, SCHEMA_LENIENT, wire_find(params, "row"),
-                                        &m->row, err)
-                        : 0;
+    return (*verb)->row
+               ? schema_decode((*verb)->row, SCHEMA_LENIENT, wire_find(params, "row"), &m->row, err)
+               : 0;
 }
 
 int ledger_wire_apply(struct ledger *l, const struct wire_obj *params, ledger_wire_cb cb, void *ctx,

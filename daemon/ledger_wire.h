@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What changes a ledger, as messages: the params of the method `ledger`, by which the daemons of one
- * database speak to its keeper (docs/protocol.md, "Between daemons"):
+ * What changes a ledger, as messages: the params of the method `ledger`, by which the daemons of
+ * one database speak to its keeper (docs/protocol.md, "Between daemons"):
  *
  *   {"verb": "publish", "row": {...}}               -> {"row": {...}, "saved": bool}
  *   {"verb": "unpin", "key": id}                    -> the same; row nil: nothing is left
@@ -23,8 +23,8 @@ typedef void (*ledger_wire_cb)(void *ctx, const struct wire_buf *result, const s
 
 enum { LEDGER_WIRE_TAKEN = 1 };
 
-/* Does what a message says. 0: the callback comes. LEDGER_WIRE_TAKEN: it does not, nobody is told how
- * this ends; the result is nil. ERROR_INVALID, or the ledger's fault: it does not either. */
+/* Does what a message says. 0: the callback comes. LEDGER_WIRE_TAKEN: it does not, nobody is told
+ * how this ends; the result is nil. ERROR_INVALID, or the ledger's fault: it does not either. */
 int ledger_wire_apply(struct ledger *l, const struct wire_obj *params, ledger_wire_cb cb, void *ctx,
                       struct error *err);
 

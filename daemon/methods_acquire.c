@@ -3,9 +3,9 @@
  * acquire: what is known of a user's own kernel, or the lease to work it out (leases.h). What its
  * holder says then is in methods_lease.c and methods_put.c.
  *
- * A caller may name the configs that it chooses among. Then a hit is the best of these, all of which
- * are known, and whoever gets the lease is told what need not be measured again: adding a config
- * to a kernel's list costs one measurement.
+ * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
+ * which are known, and whoever gets the lease is told what need not be measured again: adding a
+ * config to a kernel's list costs one measurement.
  */
 #include <math.h>
 #include <stdio.h>
@@ -24,17 +24,17 @@ struct choice {
 };
 
 struct acquiring {
-    struct wanter wanter; /* first */
-    struct lease *lease;  /* NULL: it is not its turn */
+    struct wanter wanter;  /* first */
+    struct lease *lease;   /* NULL: it is not its turn */
     char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
-    bool asking;          /* the ledger has not answered yet: it may not be freed */
-    bool mine;            /* its session holds the key */
+    bool asking;           /* the ledger has not answered yet: it may not be freed */
+    bool mine;             /* its session holds the key */
     /* What is known of the configs named. */
     size_t n_known;
     struct wire_buf known; /* owned: the maps, one after the other */
     bool any;              /* one of them works: the best is in these two */
     double best_us;
-    struct wire_buf best;  /* owned: a packed record */
+    struct wire_buf best; /* owned: a packed record */
     int64_t best_s;
     size_t n;
     struct choice choices[];
@@ -64,7 +64,8 @@ static void fail(struct acquiring *a, const struct error *e)
     acquiring_free(a);
 }
 
-/* ---- what is known ------------------------------------------------------------------------------- */
+/* ---- what is known
+ * ------------------------------------------------------------------------------- */
 
 static uint64_t config_hash(struct wire_buf *scratch, const struct record *config)
 {
@@ -140,7 +141,8 @@ static void learn_answer(struct acquiring *a)
     }
 }
 
-/* ---- answering ------------------------------------------------------------------------------------- */
+/* ---- answering
+ * ------------------------------------------------------------------------------------- */
 
 /* The answer of the best config known: false: none is. */
 static bool best_answer(struct acquiring *a, struct answer *out)
@@ -220,7 +222,8 @@ static bool is_hit(struct acquiring *a)
     return a->n ? a->n_known == a->n : entry_of(a) != NULL;
 }
 
-/* ---- its turn ---------------------------------------------------------------------------------------- */
+/* ---- its turn
+ * ---------------------------------------------------------------------------------------- */
 
 static void evaluated(struct acquiring *a)
 {
@@ -269,7 +272,8 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
     }
 }
 
-/* ---- reading what is known --------------------------------------------------------------------------- */
+/* ---- reading what is known
+ * --------------------------------------------------------------------------- */
 
 static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
 {
@@ -326,7 +330,8 @@ static void evaluate(struct acquiring *a)
     }
 }
 
-/* ---- acquire ------------------------------------------------------------------------------------------- */
+/* ---- acquire
+ * ------------------------------------------------------------------------------------------- */
 
 /* The configs named, without those named twice. */
 static int read_choices(const struct wire_obj *list, struct record *scratch, struct choice *out,
@@ -406,8 +411,8 @@ static int read_keys(struct call *c, struct acquiring *a, struct error *err)
 
 int method_acquire(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"problem", "configs", "deadline_ms", "lease_ms", "wait",
-                                        NULL};
+    static const char *const names[] = {"problem",  "configs", "deadline_ms",
+                                        "lease_ms", "wait",    NULL};
     const struct wire_obj *list = wire_find(c->params, "configs");
     int status = call_only(c, names, err);
     status = status ? status : call_problem(c, CUSTOM_WRITE, err);
@@ -424,8 +429,8 @@ int method_acquire(struct call *c, struct error *err)
     if (!a) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
     }
-    a->wanter = (struct wanter){.d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn,
-                                .other = on_other};
+    a->wanter = (struct wanter){
+        .d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn, .other = on_other};
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
     status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);

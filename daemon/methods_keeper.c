@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the other daemons of a database ask its keeper: to be told of changes (`follow`), and to have
- * something written (`ledger`, whose params ledger_wire.h lists). For daemons, not for jobs.
+ * What the other daemons of a database ask its keeper: to be told of changes (`follow`), and to
+ * have something written (`ledger`, whose params ledger_wire.h lists). For daemons, not for jobs.
  */
 #include <string.h>
 
@@ -15,10 +15,11 @@ int method_follow(struct call *c, struct error *err)
     struct daemon *d = c->d;
     char owner[80];
     int status = call_only(c, names, err);
-    if (status == 0 && (!wire_copy_str(wire_find(c->params, "owner"), owner, sizeof(owner)) ||
-                        !owner[0])) {
-        status = error_set(err, ERROR_INVALID, "'owner' must be how the daemon calls itself in "
-                                               "leases");
+    if (status == 0 &&
+        (!wire_copy_str(wire_find(c->params, "owner"), owner, sizeof(owner)) || !owner[0])) {
+        status = error_set(err, ERROR_INVALID,
+                           "'owner' must be how the daemon calls itself in "
+                           "leases");
     }
     if (status == 0 && !ledger_shared_is_keeper(d->ledger)) {
         status = error_set(err, ERROR_CONFLICT, "this gemmd is not the keeper of %s", d->database);
@@ -53,10 +54,10 @@ static void on_applied(void *ctx, const struct wire_buf *result, const struct er
 int method_ledger(struct call *c, struct error *err)
 {
     struct pending *p;
-    int status = ledger_shared_is_keeper(c->d->ledger)
-                     ? call_later(c, sizeof(*p), &p, err)
-                     : error_set(err, ERROR_CONFLICT, "this gemmd is not the keeper of %s",
-                                 c->d->database);
+    int status =
+        ledger_shared_is_keeper(c->d->ledger)
+            ? call_later(c, sizeof(*p), &p, err)
+            : error_set(err, ERROR_CONFLICT, "this gemmd is not the keeper of %s", c->d->database);
     if (status < 0) {
         return status;
     }

@@ -54,10 +54,11 @@ static int check_status(const struct trial *t, struct error *err)
                                               "a config of status ok needs its 'time_us', above 0");
         }
     }
-    return error_set(err, ERROR_INVALID,
-                     "status '%s' is none of ok, invalid, compile, resource, wrong_result, crashed, "
-                     "hung",
-                     t->status);
+    return error_set(
+        err, ERROR_INVALID,
+        "status '%s' is none of ok, invalid, compile, resource, wrong_result, crashed, "
+        "hung",
+        t->status);
 }
 
 /* One of `trials`: config, status, time_us, reason. */

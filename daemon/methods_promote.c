@@ -109,13 +109,14 @@ static int find(struct call *c, const struct cache_entry **out, struct error *er
     int status = call_key(c, key, err);
     *out = status < 0 ? NULL : cache_find_id(&d->cache, key, &many);
     if (status == 0 && !*out) {
-        status = error_set(err, ERROR_NOT_FOUND,
-                           "there is no answer of this device class to promote; name whose it is by "
-                           "the field '" CUSTOM_USER "' (a uid), or give its key; `gemmctl list` "
-                           "shows both");
+        status =
+            error_set(err, ERROR_NOT_FOUND,
+                      "there is no answer of this device class to promote; name whose it is by "
+                      "the field '" CUSTOM_USER "' (a uid), or give its key; `gemmctl list` "
+                      "shows both");
     }
-    status = status ? status
-                    : cache_problem(&d->cache, *out, d->device.class, &x->request.problem, err);
+    status =
+        status ? status : cache_problem(&d->cache, *out, d->device.class, &x->request.problem, err);
     return status ? status : call_only_custom(&x->request.problem, "promote", err);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Jobs for idle devices (spread.h). What is said are maps: {"say": "idle", "owner":, "class":, "ask":
- * others that are idle shall say so, too} and {"say": "offer", "to": owner, "class":, "uid":, "search":
- * the packed request}. */
+/* Jobs for idle devices (spread.h). What is said are maps: {"say": "idle", "owner":, "class":,
+ * "ask": others that are idle shall say so, too} and {"say": "offer", "to": owner, "class":,
+ * "uid":, "search": the packed request}. */
 #include <stdio.h>
 #include <string.h>
 
@@ -28,7 +28,8 @@ static void say(struct daemon *d, struct wire_buf *said)
     }
 }
 
-/* ---- idle ---------------------------------------------------------------------------------------- */
+/* ---- idle
+ * ---------------------------------------------------------------------------------------- */
 
 static void say_idle(struct daemon *d, bool ask)
 {
@@ -68,7 +69,8 @@ static void remember(struct spread *s, const char *owner)
     }
 }
 
-/* ---- offers -------------------------------------------------------------------------------------- */
+/* ---- offers
+ * -------------------------------------------------------------------------------------- */
 
 /* A search that makes the key's answer: its winner answers the one who waits here. Once: two idle
  * devices shall not get the same. */
@@ -145,8 +147,11 @@ static int take(struct daemon *d, const struct wire_obj *search, uid_t uid, stru
     status = status ? status : daemon_key(d, err);
     if (status == 0) {
         key_id(&x->key);
-        struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                           .background = true, .account = account};
+        struct wanted w = {.request = &x->request,
+                           .bucket = &x->bucket,
+                           .key = &x->key,
+                           .background = true,
+                           .account = account};
         status = scheduler_want(&d->scheduler, &w, err);
     }
     request_deinit(&x->request);

@@ -2,8 +2,8 @@
 /*
  * Spreading: a daemon with more to tune than its device does offers jobs to daemons of the same
  * database and device class whose devices are idle. Nobody plans: who runs out of work says so
- * (`idle`), who has too much offers that one a job, the last of its queue. The job stays where it is, too:
- * whoever comes to it first leases the key (elsewhere.h), and its answer is everybody's.
+ * (`idle`), who has too much offers that one a job, the last of its queue. The job stays where it
+ * is, too: whoever comes to it first leases the key (elsewhere.h), and its answer is everybody's.
  *
  * What is said travels through the ledger (ledger.h, `tell`) to all daemons of the database. A word
  * that is lost, or comes late, costs an offer that nobody takes.

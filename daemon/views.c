@@ -22,11 +22,13 @@ struct view_key {
     struct view_answer before, after; /* the newest up to the generation; the oldest after it */
 };
 
-/* ---- life ---------------------------------------------------------------------------------------- */
+/* ---- life
+ * ---------------------------------------------------------------------------------------- */
 
 struct view *view_hold(struct daemon *d, int64_t generation)
 {
-    LIST_EACH(node, &d->views) {
+    LIST_EACH(node, &d->views)
+    {
         struct view *v = LIST_OF(node, struct view, link);
         if (v->generation == generation) {
             v->holders++;
@@ -65,7 +67,8 @@ struct view *view_drop(struct view *v)
     return NULL;
 }
 
-/* ---- finding ------------------------------------------------------------------------------------- */
+/* ---- finding
+ * ------------------------------------------------------------------------------------- */
 
 static size_t slot_of(const char *id)
 {
@@ -121,12 +124,14 @@ static void forget_empty(struct view *v, const char *id)
 
 void views_learned(struct daemon *d, const char *key)
 {
-    LIST_EACH(node, &d->views) {
+    LIST_EACH(node, &d->views)
+    {
         forget_empty(LIST_OF(node, struct view, link), key);
     }
 }
 
-/* ---- reading rows -------------------------------------------------------------------------------- */
+/* ---- reading rows
+ * -------------------------------------------------------------------------------- */
 
 struct parked {
     struct pending pending; /* first */

@@ -5,12 +5,12 @@
  * pinned or promoted meanwhile. What a key answers under generation G follows from the database
  * alone, whose bests are only ever appended:
  *
- *   the newest row up to G that serves; else, for who waits for a tuning, the oldest row after G that
- *   serves; else, for who does not wait, the analytic default, since every other tier depends on what
- *   is known by now.
+ *   the newest row up to G that serves; else, for who waits for a tuning, the oldest row after G
+ * that serves; else, for who does not wait, the analytic default, since every other tier depends on
+ * what is known by now.
  *
- * A key whose newest row is not newer than G answers as ever. For others the rows are read from the ledger,
- * once; sessions that are pinned to one generation share what was found.
+ * A key whose newest row is not newer than G answers as ever. For others the rows are read from the
+ * ledger, once; sessions that are pinned to one generation share what was found.
  */
 #ifndef GEMMD_DAEMON_VIEWS_H
 #define GEMMD_DAEMON_VIEWS_H
@@ -25,9 +25,9 @@ struct cache_entry;
 struct view_key;
 
 struct view {
-    struct list link;       /* daemon->views */
+    struct list link; /* daemon->views */
     int64_t generation;
-    unsigned holders;       /* sessions */
+    unsigned holders;                  /* sessions */
     struct view_key *keys[VIEW_SLOTS]; /* owned: chains */
 };
 

@@ -114,8 +114,8 @@ int store_lease(struct store *s, const char *key, const char *owner, int64_t ttl
 int store_unlease(struct store *s, const char *key, const char *owner, struct error *err);
 /* Ends all leases of the owners that `lost` says are gone; NULL: of `owner`. *n (may be NULL): how
  * many. */
-int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner), int64_t *n,
-                     struct error *err);
+int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner),
+                     int64_t *n, struct error *err);
 
 /*
  * Listing, for people. `what`: best | history | trials | modules | quarantine | runs | devices |

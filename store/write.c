@@ -335,8 +335,8 @@ static int next_lost(struct store *s, bool (*lost)(const char *owner), char *out
     return r;
 }
 
-int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner), int64_t *n,
-                     struct error *err)
+int store_end_leases(struct store *s, const char *owner, bool (*lost)(const char *owner),
+                     int64_t *n, struct error *err)
 {
     char name[128];
     int64_t ended = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Two handles of one job, one of them pinned, while somebody improves the answer they ask for. Prints
- * what each of them gets, one line each; nothing but gemmd.h.
+ * Two handles of one job, one of them pinned, while somebody improves the answer they ask for.
+ * Prints what each of them gets, one line each; nothing but gemmd.h.
  */
 #include <stdio.h>
 #include <stdlib.h>

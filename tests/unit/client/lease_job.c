@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A rank of a job with a kernel of its own, and nothing but gemmd.h: gets the best of three configs,
- * and measures them (that is, sleeps) when it is the one that has to. Prints how it went at first,
- * how many it measured, and the config.
+ * A rank of a job with a kernel of its own, and nothing but gemmd.h: gets the best of three
+ * configs, and measures them (that is, sleeps) when it is the one that has to. Prints how it went
+ * at first, how many it measured, and the config.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -15,7 +15,8 @@ static int measure(struct gemmd *g, const struct gemmd_problem *p, struct gemmd_
 {
     static const char *const trials[] = {
         "[{\"config\": \"BLOCK=64\", \"time_us\": 9.5}]",
-        "[{\"config\": {\"BLOCK\": 128}, \"status\": \"resource\", \"reason\": \"out of shared memory\"}]",
+        "[{\"config\": {\"BLOCK\": 128}, \"status\": \"resource\", \"reason\": \"out of shared "
+        "memory\"}]",
         "[{\"config\": \"BLOCK=256 fast=true\", \"time_us\": 4.5}]"};
     int r = 0;
     for (int i = 0; i < 3 && r == 0; i++) {
