@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--ms 300] > result.json
+"""cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--speed 0.7] > result.json
 
 A job's cold start: all ranks ask for the same keys at once, first at one daemon, then spread over
-several daemons of one database. Device time is played by `replay` at a speed at which a tuning takes
-about --ms, so that devices are the limit and not the machine. Prints tunings and seconds of both, and
+several daemons of one database. Device time is played by `replay`, slower than it was (--speed), so
+that devices are the limit and not the machine. Prints tunings and seconds of both, and
 the ratio; fails when a key was tuned twice."""
 import argparse
 import importlib.util
@@ -26,7 +26,7 @@ def load(name, path):
     return module
 
 
-harness = load("conftest", HERE.parent / "integration" / "conftest.py")
+load("conftest", HERE.parent / "integration" / "conftest.py")
 keeper = load("test_keeper", HERE.parent / "integration" / "test_keeper.py")
 
 
@@ -50,34 +50,20 @@ def run(n, ranks, keys, speed, cache):
         shutil.rmtree(folder)
 
 
-def speed_for(ms, cache):
-    """At which a tuning takes that long."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-"))
-    m, = start(folder, 1, cache, 1)
-    try:
-        m.call("get", problem=harness.gemm(m=64), budget=2)  # the runner's start
-        begun = time.monotonic()
-        m.call("get", problem=harness.gemm(m=4096), budget=2)
-        return (time.monotonic() - begun) * 1e3 / ms
-    finally:
-        m.stop()
-        shutil.rmtree(folder)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("keys", 200), ("ranks", 8), ("daemons", 8), ("ms", 300)):
+    for name, default in (("keys", 200), ("ranks", 8), ("daemons", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--speed", type=float, default=0.7)
     o = parser.parse_args()
     cache = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-cache-"))
     try:
-        speed = speed_for(o.ms, cache)
         run(1, 1, o.keys, 1000, cache)  # modules are compiled
-        one = run(1, o.ranks, o.keys, speed, cache)
-        many = run(o.daemons, o.ranks, o.keys, speed, cache)
+        one = run(1, o.ranks, o.keys, o.speed, cache)
+        many = run(o.daemons, o.ranks, o.keys, o.speed, cache)
     finally:
         shutil.rmtree(cache)
-    json.dump({"keys": o.keys, "ranks": o.ranks, "replay_speed": round(speed, 2), "one": one,
+    json.dump({"keys": o.keys, "ranks": o.ranks, "replay_speed": o.speed, "one": one,
                "many": many, "ratio": round(one["seconds"] / many["seconds"], 2)}, sys.stdout,
               indent=1)
     print()
