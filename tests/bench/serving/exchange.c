@@ -194,7 +194,7 @@ __attribute__((format(printf, 1, 2))) static char *text(const char *format, ...)
     return out;
 }
 
-/* What is left of `bytes` for a part of unknown length, whose rest of the message has `other` bytes. */
+/* What is left of `bytes` for one part of a message whose others have `other` bytes. */
 static int room(size_t bytes, size_t other)
 {
     if (bytes <= other) {
@@ -257,8 +257,8 @@ struct exchange *exchanges_redis(int fd, int n, size_t request_bytes, size_t rep
     int key = room(request_bytes, strlen("*2\r\n$3\r\nGET\r\n$100\r\n\r\n"));
     int value = room(reply_bytes, strlen("$100\r\n\r\n"));
     for (int i = 0; i < n; i++) {
-        set(fd, text("*3\r\n$3\r\nSET\r\n$%d\r\n%0*d\r\n$%d\r\n%0*d\r\n", key, key, i, value, value, i),
-            "+OK\r\n");
+        set(fd, text("*3\r\n$3\r\nSET\r\n$%d\r\n%0*d\r\n$%d\r\n%0*d\r\n", key, key, i, value,
+                     value, i), "+OK\r\n");
         put_texts(&x[i], text("*2\r\n$3\r\nGET\r\n$%d\r\n%0*d\r\n", key, key, i),
                   text("$%d\r\n%0*d\r\n", value, value, i));
     }

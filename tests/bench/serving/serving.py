@@ -265,7 +265,7 @@ def parse():
     p.add_argument("--problems", type=int, default=10000)
     p.add_argument("--keys", type=int, default=100000, help="of the database of the start")
     p.add_argument("--realtime", action="store_true",
-                   help="all servers and clients under SCHED_FIFO (root): on a machine that others use")
+                   help="servers and clients under SCHED_FIFO (root): where others use the machine")
     args = p.parse_args()
     args.build = args.build.resolve()
     args.programs = args.build / "tests/bench/serving"
