@@ -11,6 +11,14 @@ KEY = 'custom:mine source="abc" n=64'
 CONFIGS = [{"tile": 8, "fast": True}, {"tile": 16, "fast": False}]
 
 
+def outcome_by(g, deadline_ms):
+    """"late": on a busy machine the answer itself may miss the deadline."""
+    try:
+        return g.acquire(KEY, CONFIGS, deadline_ms=deadline_ms).outcome
+    except gemmd.Deadline:
+        return "late"
+
+
 def test_one_measures_and_the_others_get_its_winner(cpu):
     outcomes, held, go = [], threading.Event(), threading.Event()
 
@@ -20,7 +28,7 @@ def test_one_measures_and_the_others_get_its_winner(cpu):
             if asked.outcome == "lease":
                 assert asked.answer is None and asked.known == []
                 held.set()
-                assert go.wait(20)
+                assert go.wait(60)
                 g.record(KEY, [{"config": CONFIGS[0], "time_us": 20.0},
                                {"config": CONFIGS[1], "time_us": 10.0}])
                 g.put(KEY, CONFIGS[1], 10.0)
@@ -29,13 +37,14 @@ def test_one_measures_and_the_others_get_its_winner(cpu):
     ranks = [threading.Thread(target=rank) for _ in range(4)]
     for r in ranks:
         r.start()
-    assert held.wait(20)
+    assert held.wait(60)
     with gemmd.Client(cpu.socket) as g:
         assert g.acquire(KEY, CONFIGS, now=True).outcome == "held"
-        assert g.acquire(KEY, CONFIGS, deadline_ms=50).outcome == "held"
+        assert outcome_by(g, 300) in ("held", "late")
     go.set()
     for r in ranks:
         r.join()
+    assert len(outcomes) == 4
     assert sorted(outcomes, key=str) == [("hit", CONFIGS[1])] * 3 + [("lease", None)]
 
 
