@@ -173,8 +173,10 @@ def decide(client, problem, configs, timer, deadline_ms):
     """The config for a problem; None: Triton is to tune by itself."""
     try:
         asked = client.acquire(problem, [name_of(c) for c in configs], deadline_ms=deadline_ms)
-    except Deadline:  # of the caller's: gemmd itself was late to say "held"
-        return configs[0]
+    except Deadline:
+        if not deadline_ms:
+            raise  # gemmd hangs
+        return configs[0]  # it was late to say "held"
     if asked.outcome == "hit":
         return find(configs, asked.answer.config)
     if asked.outcome == "held":  # the deadline passed
