@@ -65,6 +65,7 @@ def test_a_stop_right_after_the_start(daemon):
         time.sleep(random.Random(3).uniform(0.05, 0.2))
         d.process.terminate()
         assert d.process.wait(20) in (0, -signal.SIGTERM), d.text() # before its handler is there
+    d.killed = True
 
 
 def test_no_descriptors_left(daemon):
