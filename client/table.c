@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * An entry is words: the question's numbers, its texts, then the answer as the struct that the
- * caller gets, but without the unused ends of its two long texts. So a hit compares and copies some
+ * caller gets, but without the unused ends of its long texts. So a hit compares and copies some
  * sixty words and looks at nothing else.
  *
  * Words are stored with release and loaded with acquire order, which costs nothing on x86: a reader
@@ -30,10 +30,11 @@ struct table_entry {
 
 /* Where things are: texts and rows begin after the question's words, the answer's pieces follow. */
 struct shape {
-    uint16_t texts; /* words of the texts */
-    uint16_t rows;  /* words of the rows, each a row or the end */
-    uint16_t head;  /* words of the answer up to the end of `config` */
-    uint16_t note;  /* first word of the answer after the end of `note` */
+    uint64_t texts : 12; /* words of the texts */
+    uint64_t rows : 12;  /* words of the rows */
+    uint64_t head : 12;  /* words of the answer up to the end of `config` */
+    uint64_t note : 12;  /* first word of the answer after the end of `note` */
+    uint64_t stamp : 12; /* and after the end of `stamp`, its last text */
 };
 _Static_assert(sizeof(struct shape) == WORD, "a shape is read as one word");
 
@@ -43,6 +44,9 @@ enum {
     MODULE_WORD = offsetof(struct gemmd_answer, module) / WORD,
     TARGET_WORD = offsetof(struct gemmd_answer, target) / WORD,
 };
+_Static_assert(sizeof(struct gemmd_answer) - offsetof(struct gemmd_answer, stamp) -
+                       sizeof(((struct gemmd_answer *)0)->stamp) < WORD,
+               "a field behind the stamp would not be copied");
 _Static_assert(sizeof(struct gemmd_answer) % WORD == 0, "an answer is copied by words");
 
 static uint64_t load(const word *w)
@@ -66,14 +70,14 @@ static struct shape shape_of(const struct table_entry *e)
 static size_t words_of(const struct shape *s)
 {
     return (size_t)QUESTION_WORDS + s->texts + s->rows + s->head + s->note - MODULE_WORD +
-           (ANSWER_WORDS - TARGET_WORD);
+           s->stamp - TARGET_WORD;
 }
 
 /* False: it is being changed, and says nothing. */
 static bool fits(const struct shape *s, const struct table_entry *e)
 {
     return s->head <= ANSWER_WORDS && s->note >= MODULE_WORD && s->note <= ANSWER_WORDS &&
-           words_of(s) <= sizes[e->size];
+           s->stamp >= TARGET_WORD && s->stamp <= ANSWER_WORDS && words_of(s) <= sizes[e->size];
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -188,7 +192,7 @@ static void give(const struct table_entry *e, uint64_t out[ANSWER_WORDS])
     }
     const word *from = copy(out, &e->words[QUESTION_WORDS + s.texts + s.rows], 0, s.head);
     from = copy(out, from, MODULE_WORD, s.note);
-    copy(out, from, TARGET_WORD, ANSWER_WORDS);
+    copy(out, from, TARGET_WORD, s.stamp);
 }
 
 static bool get_locked(struct table *t, uint64_t hash, const struct question *q,
@@ -293,6 +297,7 @@ static struct table_entry *make(struct table *t, const struct question *q,
         .rows = (uint16_t)q->n_rows,
         .head = (uint16_t)words_to(offsetof(struct gemmd_answer, config) + strlen(a.config) + 1),
         .note = (uint16_t)words_to(offsetof(struct gemmd_answer, note) + strlen(a.note) + 1),
+        .stamp = (uint16_t)words_to(offsetof(struct gemmd_answer, stamp) + strlen(a.stamp) + 1),
     };
     bool kept = s.texts && q->n_rows < ENTRY_WORDS_MAX && words_of(&s) <= ENTRY_WORDS_MAX;
     struct table_entry *e = kept ? entry_new(t, words_of(&s)) : NULL;
@@ -308,7 +313,7 @@ static struct table_entry *make(struct table *t, const struct question *q,
     at = put_words(e, at, q->rows, s.rows);
     at = put_words(e, at, &a, s.head);
     at = put_words(e, at, (const char *)&a + MODULE_WORD * WORD, s.note - (size_t)MODULE_WORD);
-    put_words(e, at, (const char *)&a + TARGET_WORD * WORD, ANSWER_WORDS - TARGET_WORD);
+    put_words(e, at, (const char *)&a + TARGET_WORD * WORD, s.stamp - (size_t)TARGET_WORD);
     return e;
 }
 

@@ -658,6 +658,7 @@ static void test_table_fills_structs_of_any_release(void **state)
     strcpy(a.config, "A=1");
     strcpy(a.note, "a note");
     strcpy(a.target, "portable");
+    strcpy(a.stamp, "a stamp");
     table_init(&t);
     table_put(&t, &q, &a);
     for (size_t size = ANSWER_SIZE_MIN; size <= sizeof(out); size += 8) {
@@ -667,6 +668,9 @@ static void test_table_fills_structs_of_any_release(void **state)
         assert_int_equal(out.answer.size, size);
         assert_string_equal(out.answer.config, "A=1");
         assert_string_equal(out.answer.note, "a note");
+        if (size >= sizeof(a)) {
+            assert_string_equal(out.answer.stamp, "a stamp");
+        }
         if (size >= sizeof(a)) {
             assert_string_equal(out.answer.target, "portable");
         }
