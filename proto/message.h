@@ -64,6 +64,8 @@ SCHEMA_STRUCT(answer, ANSWER_FIELDS);
     X(T, REAL, reference_us, 0)                                                                    \
     X(T, REAL, elapsed_ms, 0)                                                                      \
     X(T, REAL, eta_ms, 0)       /* NaN: not known */                                               \
+    X(T, REAL, device_ms, 0)    /* what the job has cost so far: time on the device */             \
+    X(T, REAL, compile_ms, 0)   /* and core time of compilers */                                   \
     X(T, TEXT, config, CONFIG_TEXT_MAX) /* the one just finished */
 SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
 

@@ -73,6 +73,8 @@ void notice_progress(struct job *j, const char *phase, const struct record *conf
         .best_us = j->best_us,
         .reference_us = j->reference_us,
         .elapsed_ms = elapsed,
+        .device_ms = j->device_ms,
+        .compile_ms = j->compile_ms,
         .eta_ms = j->done ? elapsed / j->done * (total - j->done) : NAN,
     };
     snprintf(p.phase, sizeof(p.phase), "%s", phase);

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A tuning that is killed at some moment and goes on with what was finished costs no more than a
+ * tenth more than one that is left alone: of device time and core time of compilers together. What
+ * a restart costs by itself (operands, the reference again) is counted apart.
+ *
+ *   test_interrupted LANDSCAPE [MOMENTS]
+ *
+ * On a landscape where a search uses up what it may compile. Where it stops earlier, because nothing
+ * seems to be left to gain, noise alone makes one run cost half as much again as another.
+ */
+#include "harness.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/devices/replay/replay.h"
+
+enum { MOMENTS = 10 };
+static const double MOST = 1.1;
+
+struct world {
+    char spec[600], problem[1024];
+};
+
+struct cost {
+    double ms, restart_ms;
+    uint32_t trials;
+};
+
+static struct tune_order *order_of(const struct world *w)
+{
+    struct tune_order *o = order_new(w->problem);
+    o->request.query.seed = 1;
+    return o;
+}
+
+static double spent(const struct child *c)
+{
+    return c->progress.device_ms + c->progress.compile_ms;
+}
+
+/* Reads until so many trials have come, or the answer. */
+static void read_until(struct child *c, uint32_t trials)
+{
+    while (!c->answered && c->n_trials < trials && child_read(c)) {
+    }
+    uint32_t said = c->n_progress;
+    while (!c->answered && c->n_progress == said && child_read(c)) {
+    }
+}
+
+static void whole(const struct world *w, struct cost *out)
+{
+    struct child c;
+    char *folder = folder_make();
+    struct tune_order *o = order_of(w);
+    child_start(&c, w->spec, folder, NULL);
+    child_tune(&c, o);
+    assert_int_equal(c.error.code, 0);
+    *out = (struct cost){.ms = c.result.device_ms + c.result.compile_ms, .trials = c.n_trials};
+    order_free(o);
+    child_end(&c);
+    folder_remove(folder);
+}
+
+/* Killed when `trials` have come, then to the end. */
+static void interrupted(const struct world *w, uint32_t trials, struct cost *out)
+{
+    struct child first, second;
+    char *folder = folder_make();
+    struct tune_order *o = order_of(w);
+    child_start(&first, w->spec, folder, NULL);
+    child_send_order(&first, o);
+    read_until(&first, trials);
+    kill(first.pid, SIGKILL);
+    out->ms = spent(&first);
+    order_done(o, first.trials, first.n_trials);
+    child_ended(&first);
+    child_start(&second, w->spec, folder, NULL);
+    child_send_order(&second, o);
+    read_until(&second, 1);
+    out->restart_ms = second.progress.device_ms;
+    child_wait(&second);
+    assert_int_equal(second.error.code, 0);
+    out->ms += second.result.device_ms + second.result.compile_ms - out->restart_ms;
+    order_free(o);
+    child_end(&second);
+    folder_remove(folder);
+}
+
+int main(int argc, char **argv)
+{
+    struct world w;
+    struct error err = ERROR_NULL;
+    struct landscape *l;
+    struct cost all, cut;
+    uint64_t state = 20;
+    setvbuf(stdout, NULL, _IOLBF, 0); /* nothing is left for children to print again */
+    uint32_t moments = argc > 2 ? (uint32_t)atoi(argv[2]) : MOMENTS;
+    bool good = true;
+    families_register();
+    snprintf(w.spec, sizeof(w.spec), "replay:%s", argc > 1 ? argv[1] : "");
+    if (argc < 2 || landscape_load(w.spec, &l, &err)) {
+        fprintf(stderr, "test_interrupted LANDSCAPE [MOMENTS] %s\n", err.text);
+        return 2;
+    }
+    problem_format(&l->problem[0], w.problem, sizeof(w.problem));
+    landscape_free(l);
+    whole(&w, &all);
+    printf("left alone: %.0f ms, %u trials\n", all.ms, all.trials);
+    for (uint32_t i = 0; i < moments; i++) {
+        uint32_t at = 1 + (uint32_t)(random_unit(&state) * (all.trials - 1));
+        interrupted(&w, at, &cut);
+        printf("killed after %2u trials: %.3f of that, and %.0f ms to start again\n", at,
+               cut.ms / all.ms, cut.restart_ms);
+        good = good && cut.ms <= MOST * all.ms;
+    }
+    return good ? 0 : 1;
+}
