@@ -9,8 +9,8 @@
  *   workload.c   a problem made concrete: buffers, check rows, the args over them
  *   work.c       the least flops and bytes
  *   products.c   the same work as dense products, for a library that knows no groups
- *   cuda_args.c  what the cuda targets make of these alike
  *   args.c       a launch's args: checked, strides filled in
+ *   cuda_args.c  what the cuda targets make of these alike
  *   rules.c      what every target's check() asks of a config
  *   family.c     the description that ties these together
  *   cpu*.c       the target "cpu"; cpu_kernel.c.in is its source, cpu_reference.c its reference
