@@ -258,8 +258,8 @@ GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                                   const struct gemmd_answer *answer),
                                  void *ctx, int *n, struct gemmd_error *err);
 /* A result of the caller's own: for "custom:" ops an answer from now on, to all jobs of this user
- * (the caller is the witness), and the end of the caller's lease; for ops that gemmd understands a hint,
- * until measured. time_us may be NaN. */
+ * (the caller is the witness), and the end of the caller's lease; for ops that gemmd understands a
+ * hint, until measured. time_us may be NaN. */
 GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, const char *config,
                         double time_us, struct gemmd_error *err);
 
@@ -267,8 +267,9 @@ GEMMD_API int gemmd_put(struct gemmd *g, const struct gemmd_problem *problem, co
 
 /*
  * A job may tune kernels that gemmd knows nothing of and let gemmd be cache and referee. The
- * problem is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid stands in
- * its fields (hash of the source, compiler's version, shape); the device class is added by gemmd.
+ * problem is of a "custom:<name>" op (gemmd_problem.text): everything that makes an answer valid
+ * stands in its fields (hash of the source, compiler's version, shape); the device class is added
+ * by gemmd.
  *
  *   gemmd_acquire -> GEMMD_HIT: launch the answer's config
  *                 -> GEMMD_LEASE: measure, gemmd_record what was measured, gemmd_put the winner

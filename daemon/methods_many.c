@@ -73,7 +73,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     }
     const struct view *view = m->pending.ticket.session->view;
     const struct wire_buf *then = NULL;
-    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits here */
+    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
     enum view_says says = view_find(view, e, &x->request.query, &then);
     memcpy(x->request.query.wait, usual.wait, sizeof(usual.wait));
     if (says == VIEW_ANSWERS) {

@@ -164,7 +164,8 @@ int tiers_default(struct daemon *d, const struct problem *problem, const struct 
                   const char *target, const char *why, struct answer *out, struct error *err)
 {
     struct asked q = {.d = d, .problem = problem, .key = k, .family = family_of_problem(problem)};
-    int status = q.family ? daemon_target(d, problem, target, &q.target, err) : not_ours(problem, err);
+    int status =
+        q.family ? daemon_target(d, problem, target, &q.target, err) : not_ours(problem, err);
     return status ? status : analytic(&q, why, out, err);
 }
 
