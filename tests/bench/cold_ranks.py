@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--speed 0.7] > result.json
+"""cold_ranks.py [--keys 200] [--ranks 8] [--daemons 8] [--speed 0.3] > result.json
 
 A job's cold start: all ranks ask for the same keys at once, first at one daemon, then spread over
 several daemons of one database. Device time is played by `replay`, slower than it was (--speed), so
@@ -54,7 +54,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name, default in (("keys", 200), ("ranks", 8), ("daemons", 8)):
         parser.add_argument(f"--{name}", type=int, default=default)
-    parser.add_argument("--speed", type=float, default=0.7)
+    parser.add_argument("--speed", type=float, default=0.3)
     o = parser.parse_args()
     cache = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-cache-"))
     try:
