@@ -11,9 +11,9 @@
 
 typedef int result;
 static int stub_calls;
-static bool cached; /* the last compile */
 
 struct program {
+    int cached; /* as NVRTC 12.9 has it without --no-cache: with an empty log */
     char name[64];
     char *image;
     size_t size;
@@ -89,9 +89,9 @@ static void keep_tally(void)
     usleep((useconds_t)stub_number("GEMMD_STUB_MS", 0) * 1000);
 }
 
-static const char *log_text(void)
+static const char *log_text(const struct program *p)
 {
-    const char *text = cached ? "" : getenv("GEMMD_STUB_LOG");
+    const char *text = p->cached ? "" : getenv("GEMMD_STUB_LOG");
     return text ? text : "ptxas info    : Used 64 registers, used 1 barriers, 8 bytes smem\n";
 }
 
@@ -141,9 +141,9 @@ STUB_EXPORT result nvrtcCompileProgram(struct program *program, int n, const cha
     enum { COMPILATION = 6 };
     const char *root = getenv("GEMMD_STUB_EMULATE");
     keep_tally();
-    cached = stub_number("GEMMD_STUB_NVRTC", 13000) >= 12090;
+    program->cached = stub_number("GEMMD_STUB_NVRTC", 13000) >= 12090;
     for (int i = 0; i < n; i++) {
-        cached = cached && strcmp(options[i], "--no-cache") != 0;
+        program->cached = program->cached && strcmp(options[i], "--no-cache") != 0;
     }
     MAY_FAIL();
     if (root && emulate(program, root, n, options)) {
@@ -153,21 +153,19 @@ STUB_EXPORT result nvrtcCompileProgram(struct program *program, int n, const cha
     return 0;
 }
 
-STUB_EXPORT result nvrtcGetProgramLogSize(void *program, size_t *size);
-STUB_EXPORT result nvrtcGetProgramLogSize(void *program, size_t *size)
+STUB_EXPORT result nvrtcGetProgramLogSize(struct program *program, size_t *size);
+STUB_EXPORT result nvrtcGetProgramLogSize(struct program *program, size_t *size)
 {
-    (void)program;
     MAY_FAIL();
-    *size = strlen(log_text()) + 1;
+    *size = strlen(log_text(program)) + 1;
     return 0;
 }
 
-STUB_EXPORT result nvrtcGetProgramLog(void *program, char *text);
-STUB_EXPORT result nvrtcGetProgramLog(void *program, char *text)
+STUB_EXPORT result nvrtcGetProgramLog(struct program *program, char *text);
+STUB_EXPORT result nvrtcGetProgramLog(struct program *program, char *text)
 {
-    (void)program;
     MAY_FAIL();
-    strcpy(text, log_text());
+    strcpy(text, log_text(program));
     return 0;
 }
 
