@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon that dies, stops at any moment, or has no descriptors left. kill -9 at random moments and
-what it may not lose: kills.py."""
+"""A daemon that dies, stops at any moment, or has no descriptors left. kill -9 at random moments: what was
+answered as saved stays, nothing finished is measured again. kills.py has more kinds of changes to lose."""
 import os
 import pathlib
 import random
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import threading
 import time
@@ -14,6 +15,11 @@ import time
 from conftest import RpcError, eventually, gemm
 
 PROBLEMS = [gemm(n=64 * (i + 1), k=64 * (1 + i % 3)) for i in range(40)]
+
+
+def measured_twice(d):
+    return d.sql("SELECT key, config, count(*) FROM trial WHERE stage = 'measure' AND reference = 0 "
+                 "GROUP BY key, config HAVING count(*) > 1")
 
 
 def ask(d, problems, answers):
@@ -26,6 +32,31 @@ def ask(d, problems, answers):
                     answers[answer["key"]] = answer
     except (EOFError, OSError, RpcError):
         pass
+
+
+def test_kill_loop(daemon):
+    rng = random.Random(20261121)
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "20"})
+    answers = {}
+    for round_ in range(15):
+        threads = [threading.Thread(target=ask, args=(d, rng.sample(PROBLEMS, 10), answers))
+                   for _ in range(3)]
+        [t.start() for t in threads]
+        time.sleep(rng.uniform(0.02, 0.5))
+        d.kill()
+        [t.join() for t in threads]
+        with sqlite3.connect(f"file:{d.database}?mode=ro", uri=True) as db:
+            assert db.execute("PRAGMA quick_check").fetchall() == [("ok",)]
+        d.start()
+        with d.connect() as c:
+            for key, answer in answers.items():
+                shown = c.call("show", key=key)["answer"]
+                assert shown == answer, f"round {round_}: an answer that was saved is gone"
+    with d.connect() as c:
+        for p in PROBLEMS:
+            assert c.call("get", problem=p, budget=10)["tier"] == "exact"
+    assert answers, "the kills came before any answer: the test shows nothing"
+    assert measured_twice(d) == []
 
 
 def test_the_daemon_alone_is_killed_and_its_runner_goes(daemon):
