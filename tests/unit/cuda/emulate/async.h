@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the GPU does beside the threads, as a list of operations, and shared memory as they see it:
+ * what threads wrote is not in that second copy before an async_fence.
+ */
+#ifndef GEMMD_TESTS_EMULATE_ASYNC_H
+#define GEMMD_TESTS_EMULATE_ASYNC_H
+
+#include <stddef.h>
+
+#include "tests/unit/cuda/emulate/block.h"
+
+enum {
+    EMULATE_OPS_MAX = 65536,
+    EMULATE_BARRIERS_MAX = 64,
+    EMULATE_PIECES = EMULATE_SHARED_MAX / 16
+};
+
+struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here */
+    struct emulate_map map;
+    char rest[128 - sizeof(struct emulate_map)];
+};
+
+enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
+
+struct emulate_op {
+    enum emulate_kind kind;
+    int actor; /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
+    uint32_t group;
+    uint32_t shared, bar;
+    struct emulate_map map;
+    int at[5];
+    uint64_t a, b;
+    int scale;
+    float *d[128];
+};
+
+struct emulate_mbarrier {
+    uint32_t at, expected, pending;
+    int64_t bytes;
+    struct emulate_meeting phases;
+    char what[40];
+};
+
+static struct {
+    struct emulate_op *ops;
+    uint32_t n_ops, laziness; /* an operation is run with 1 : laziness */
+    struct emulate_mbarrier barriers[EMULATE_BARRIERS_MAX];
+    uint32_t n_barriers;
+    struct emulate_meeting named[16];
+    struct emulate_meeting warpgroups[EMULATE_THREADS_MAX / 128];
+    float *d[EMULATE_THREADS_MAX];
+    uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
+    uint32_t n_dirty, dirty[EMULATE_PIECES]; /* pieces of 16 bytes that threads wrote */
+    uint8_t is_dirty[EMULATE_PIECES];
+    char memory[EMULATE_SHARED_MAX]; /* as the async proxy sees it */
+} async_;
+
+/* May be called outside any fiber: does not switch. */
+static void async_fail(const char *what, uint64_t value)
+{
+    if (!emulate.failed) {
+        snprintf(emulate_error, sizeof(emulate_error), "block %d: %s (0x%llx)", emulate.block[0],
+                 what, (unsigned long long)value);
+    }
+    emulate.failed = 1;
+}
+
+static void async_dirty(uint32_t at)
+{
+    if (!async_.is_dirty[at / 16]) {
+        async_.is_dirty[at / 16] = 1;
+        async_.dirty[async_.n_dirty++] = at / 16;
+    }
+}
+
+static void async_fence(void)
+{
+    for (uint32_t i = 0; i < async_.n_dirty; i++) {
+        const uint32_t piece = async_.dirty[i];
+        memcpy(async_.memory + piece * 16, shared_memory + piece * 16, 16);
+        async_.is_dirty[piece] = 0;
+    }
+    async_.n_dirty = 0;
+}
+
+static uint32_t swizzle_128(uint32_t at)
+{
+    return at ^ (at >> 7 & 7) << 4;
+}
+
+static struct emulate_op *new_op(enum emulate_kind kind, int actor, uint32_t group)
+{
+    static struct emulate_op none;
+    if (async_.n_ops == EMULATE_OPS_MAX) {
+        async_fail("too many operations", 0);
+        return &none;
+    }
+    struct emulate_op *op = &async_.ops[async_.n_ops++];
+    memset(op, 0, offsetof(struct emulate_op, d));
+    op->kind = kind;
+    op->actor = actor;
+    op->group = group;
+    return op;
+}
+
+/* Runs what `chosen` says, in the order of issue (operations.h). */
+static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group),
+                    int actor, uint32_t group);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A block of threads as fibers: its state, meetings of a warp or of all, and which warp is next,
+ * drawn from a seed. A warp whose lanes meet in different instructions, or that waits for ever,
+ * ends the run with a sentence in emulate_error.
+ */
+#ifndef GEMMD_TESTS_EMULATE_BLOCK_H
+#define GEMMD_TESTS_EMULATE_BLOCK_H
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/cuda/emulate/fiber.h"
+#include "tests/unit/cuda/emulate_launch.h"
+
+enum {
+    EMULATE_THREADS_MAX = 512,
+    EMULATE_SHARED_MAX = 256 * 1024,
+    EMULATE_WORDS = 12,
+    EMULATE_COPIES_MAX = 1024
+};
+
+struct emulate_copy {
+    uint32_t to;
+    const char *from;
+    int bytes;
+    int group;
+};
+
+/* A meeting: of a warp (an instruction) or of the whole block (a barrier). */
+struct emulate_meeting {
+    uint32_t arrived, round;
+    const char *what;
+};
+
+struct emulate_thread {
+    struct emulate_fiber fiber;
+    char *stack;
+    int done;
+    const struct emulate_meeting *waits_for; /* NULL: can run */
+    uint32_t round;                          /* waits until it is over */
+    int groups;                              /* committed */
+    uint32_t n_copies;
+    struct emulate_copy copies[EMULATE_COPIES_MAX];
+};
+
+struct emulate_warp {
+    struct emulate_meeting meeting;
+    uint32_t in[32][EMULATE_WORDS], out[32][EMULATE_WORDS];
+};
+
+static struct {
+    struct emulate_launch l;
+    struct emulate_thread *threads;
+    struct emulate_warp warps[EMULATE_THREADS_MAX / 32];
+    struct emulate_meeting barrier;
+    struct emulate_fiber scheduler;
+    int current;
+    int block[3];
+    uint64_t random;
+    int failed;
+} emulate;
+
+char emulate_error[256];
+static char shared_memory[EMULATE_SHARED_MAX] __attribute__((aligned(128)));
+
+/* What goes on by itself beside the threads (copy engines): called between rounds of the warps, and
+ * says whether there is anything that it may still do. */
+#ifdef EMULATE_ASYNC
+static void emulate_async_begin(void);
+static int emulate_async(void);
+#else
+static void emulate_async_begin(void)
+{
+}
+static int emulate_async(void)
+{
+    return 0;
+}
+#endif
+
+#define THREAD    (emulate.current)
+#define BLOCK     (emulate.block[0])
+#define BLOCKS    ((int)emulate.l.grid[0])
+#define INLINE    static inline
+#define HIDE32(v) ((void)(v))
+#define HIDE64(v) ((void)(v))
+#define KERNEL    void
+#define PARAMS    struct portable_params
+
+static void emulate_fail(const char *format, ...)
+{
+    if (!emulate.failed) {
+        va_list args;
+        va_start(args, format);
+        int n = snprintf(emulate_error, sizeof(emulate_error),
+                         "block %d thread %d: ", emulate.block[0], emulate.current);
+        vsnprintf(emulate_error + n, sizeof(emulate_error) - (size_t)n, format, args);
+        va_end(args);
+    }
+    emulate.failed = 1;
+    emulate_switch(&emulate.threads[emulate.current].fiber, &emulate.scheduler); /* never back */
+}
+
+static void emulate_meet(struct emulate_meeting *m, uint32_t members, const char *what)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    if (m->arrived == 0) {
+        m->what = what;
+    } else if (m->what != what) {
+        emulate_fail("meets in %s while others are in %s", what, m->what);
+    }
+    m->arrived++;
+    if (m->arrived == members) {
+        m->arrived = 0;
+        m->round++;
+        return; /* the last one did not wait: it goes on and the others follow */
+    }
+    t->waits_for = m;
+    t->round = m->round;
+    emulate_switch(&t->fiber, &emulate.scheduler);
+}
+
+/* All lanes have put their words in; the last to come computes for all. */
+static uint32_t *emulate_exchange(const char *what, const uint32_t *in, int n,
+                                  void (*compute)(struct emulate_warp *w))
+{
+    struct emulate_warp *w = &emulate.warps[emulate.current / 32];
+    int lane = emulate.current % 32;
+    memcpy(w->in[lane], in, (size_t)n * sizeof(in[0]));
+    if (w->meeting.arrived == 31 && w->meeting.what == what) {
+        compute(w);
+    }
+    emulate_meet(&w->meeting, 32, what);
+    return w->out[lane];
+}
+
+static uint64_t emulate_random(void)
+{
+    emulate.random = emulate.random * 6364136223846793005u + 1442695040888963407u;
+    return emulate.random >> 33;
+}
+
+static int emulate_can_run(int i)
+{
+    struct emulate_thread *t = &emulate.threads[i];
+    return !t->done && (!t->waits_for || t->waits_for->round != t->round);
+}
+
+static void emulate_resume(int i)
+{
+    emulate.current = i;
+    emulate.threads[i].waits_for = NULL;
+    emulate_switch(&emulate.scheduler, &emulate.threads[i].fiber);
+}
+
+/* Runs a warp until none of its lanes can go on. Returns whether any could. */
+static int emulate_run_warp(int warp)
+{
+    int ran = 0;
+    for (int again = 1; again && !emulate.failed;) {
+        again = 0;
+        for (int i = warp * 32; i < warp * 32 + 32 && !emulate.failed; i++) {
+            if (emulate_can_run(i)) {
+                emulate_resume(i);
+                again = ran = 1;
+            }
+        }
+    }
+    return ran;
+}
+
+static void emulate_entry(void); /* calls the kernel with emulate.l.params */
+
+static void emulate_begin(void)
+{
+    emulate_entry();
+    emulate.threads[emulate.current].done = 1;
+    emulate_switch(&emulate.threads[emulate.current].fiber, &emulate.scheduler);
+}
+
+static void emulate_block(void)
+{
+    int n = (int)emulate.l.threads, warps = n / 32;
+    memset(shared_memory, 0xff, sizeof(shared_memory));
+    memset(emulate.warps, 0, sizeof(emulate.warps));
+    emulate.barrier = (struct emulate_meeting){0};
+    emulate_async_begin();
+    for (int i = 0; i < n; i++) {
+        struct emulate_thread *t = &emulate.threads[i];
+        t->done = t->groups = 0;
+        t->n_copies = 0;
+        t->waits_for = NULL;
+        emulate_make(&t->fiber, t->stack, emulate_begin);
+    }
+    for (int ran = 1; ran && !emulate.failed;) {
+        ran = emulate_async();
+        int first = (int)(emulate_random() % (uint64_t)warps), back = (int)(emulate_random() & 1);
+        for (int i = 0; i < warps && !emulate.failed; i++) {
+            ran |= emulate_run_warp((back ? first + warps - i : first + i) % warps);
+        }
+    }
+    for (int i = 0; i < n && !emulate.failed; i++) {
+        if (!emulate.threads[i].done) {
+            emulate.failed = 1;
+            snprintf(emulate_error, sizeof(emulate_error),
+                     "block %d thread %d waits for ever in %s", emulate.block[0], i,
+                     emulate.threads[i].waits_for->what);
+        }
+    }
+}
+
+int emulate_launch(const struct emulate_launch *l)
+{
+    emulate.l = *l;
+    emulate.failed = 0;
+    emulate.random = l->seed;
+    emulate.threads = calloc(l->threads, sizeof(emulate.threads[0]));
+    for (uint32_t i = 0; i < l->threads; i++) {
+        emulate.threads[i].stack = malloc(EMULATE_STACK);
+    }
+    for (uint32_t y = 0; y < l->grid[1] && !emulate.failed; y++) {
+        for (uint32_t x = 0; x < l->grid[0] && !emulate.failed; x++) {
+            emulate.block[0] = (int)x;
+            emulate.block[1] = (int)y;
+            emulate_block();
+        }
+    }
+    for (uint32_t i = 0; i < l->threads; i++) {
+        free(emulate.threads[i].stack);
+    }
+    free(emulate.threads);
+    return emulate.failed ? -1 : 0;
+}
+
+static void barrier(void)
+{
+    emulate_meet(&emulate.barrier, emulate.l.threads, "barrier");
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * When operations run: at a moment drawn from the seed, at the latest when somebody waits for them.
+ */
+#ifndef GEMMD_TESTS_EMULATE_OPERATIONS_H
+#define GEMMD_TESTS_EMULATE_OPERATIONS_H
+
+#include "tests/unit/cuda/emulate/accesses.h"
+#include "tests/unit/cuda/emulate/mbarrier.h"
+#include "tests/unit/cuda/emulate/tma.h"
+#include "tests/unit/cuda/emulate/wgmma.h"
+
+static void run_op(const struct emulate_op *op)
+{
+    switch (op->kind) {
+    case OP_LOAD:
+        each_element(op, load_element);
+        mbarrier_bytes(mbarrier_at(op->bar), box_bytes(&op->map));
+        break;
+    case OP_STORE:
+    case OP_ADD:
+        if (emulate.threads[op->actor].done) {
+            async_fail("a thread ended before its stores had read shared memory",
+                       (uint64_t)op->actor);
+        }
+        each_element(op, store_element);
+        break;
+    case OP_COPIES:
+        run_copies(op);
+        break;
+    case OP_WGMMA:
+        run_wgmma(op);
+        break;
+    }
+}
+
+static void run_ops(int (*chosen)(const struct emulate_op *op, int actor, uint32_t group),
+                    int actor, uint32_t group)
+{
+    static struct emulate_op op; /* large; not on a fiber's stack */
+    uint32_t kept = 0, n = async_.n_ops;
+    for (uint32_t i = 0; i < n && !emulate.failed; i++) {
+        if (chosen(&async_.ops[i], actor, group)) {
+            op = async_.ops[i];
+            run_op(&op);
+        } else {
+            if (kept != i) {
+                async_.ops[kept] = async_.ops[i];
+            }
+            kept++;
+        }
+    }
+    async_.n_ops = kept;
+}
+
+/* Loads and stores in any order; copies and wgmmas only after those before them. */
+static uint8_t blocked_copies[EMULATE_THREADS_MAX], blocked_wgmmas[EMULATE_THREADS_MAX / 128];
+
+static int by_chance(const struct emulate_op *op, int actor, uint32_t group)
+{
+    (void)actor, (void)group;
+    uint8_t *blocked = op->kind == OP_COPIES  ? &blocked_copies[op->actor]
+                       : op->kind == OP_WGMMA ? &blocked_wgmmas[op->actor]
+                                              : NULL;
+    if ((blocked && *blocked) || emulate_random() % async_.laziness) {
+        if (blocked) {
+            *blocked = 1;
+        }
+        return 0;
+    }
+    return 1;
+}
+
+static int emulate_async(void)
+{
+    memset(blocked_copies, 0, sizeof(blocked_copies));
+    memset(blocked_wgmmas, 0, sizeof(blocked_wgmmas));
+    int any = async_.n_ops > 0;
+    run_ops(by_chance, 0, 0);
+    return any;
+}
+
+/* Kept from launch to launch; the module goes when it is closed. */
+__attribute__((destructor)) static void async_end(void)
+{
+    free(async_.ops);
+}
+
+static void emulate_async_begin(void)
+{
+    async_.ops = async_.ops ? async_.ops : malloc(EMULATE_OPS_MAX * sizeof(async_.ops[0]));
+    async_.n_ops = async_.n_barriers = async_.n_dirty = 0;
+    async_.laziness = (uint32_t[]){1, 2, 8, 40}[emulate_random() % 4];
+    memset(async_.is_dirty, 0, sizeof(async_.is_dirty));
+    memset(async_.named, 0, sizeof(async_.named));
+    memset(async_.warpgroups, 0, sizeof(async_.warpgroups));
+    memset(async_.stores, 0, sizeof(async_.stores));
+    memset(async_.wgmmas, 0, sizeof(async_.wgmmas));
+    memset(async_.memory, 0xff, sizeof(async_.memory));
+}
+
+#endif

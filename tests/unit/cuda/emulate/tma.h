@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * TMA: loads, stores and additions of boxes by tensor maps, with the 128-byte swizzle.
+ */
+#ifndef GEMMD_TESTS_EMULATE_TMA_H
+#define GEMMD_TESTS_EMULATE_TMA_H
+
+#include "tests/unit/cuda/emulate/async.h"
+
+static int async_allowed(const char *at, size_t bytes)
+{
+    for (uint32_t i = 0; i < emulate.l.n_ranges; i++) {
+        if (at >= emulate.l.ranges[i].begin && at + bytes <= emulate.l.ranges[i].end) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static uint32_t box_bytes(const struct emulate_map *m)
+{
+    uint32_t n = m->element;
+    for (uint32_t i = 0; i < m->rank; i++) {
+        n *= m->box[i];
+    }
+    return n;
+}
+
+/* Calls each for every element of the box: its address or NULL, and where it is in shared memory.
+ */
+static void each_element(const struct emulate_op *op,
+                         void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
+{
+    const struct emulate_map *m = &op->map;
+    uint32_t n = box_bytes(m) / m->element, index[5] = {0};
+    for (uint32_t i = 0; i < n; i++) {
+        uint64_t address = (uint64_t)(uintptr_t)m->base;
+        int inside = 1;
+        for (uint32_t d = 0; d < m->rank; d++) {
+            int64_t c = (int64_t)op->at[d] + index[d];
+            inside = inside && c >= 0 && (uint64_t)c < m->size[d];
+            address += (uint64_t)c * (d ? m->stride[d - 1] : m->element);
+        }
+        each(op, inside ? (char *)(uintptr_t)address : NULL,
+             swizzle_128(op->shared + i * m->element));
+        for (uint32_t d = 0; d < m->rank && ++index[d] == m->box[d]; d++) {
+            index[d] = 0;
+        }
+    }
+}
+
+static void load_element(const struct emulate_op *op, char *global, uint32_t shared)
+{
+    if (!global) {
+        memset(shared_memory + shared, 0, op->map.element);
+    } else if (!async_allowed(global, op->map.element)) {
+        async_fail("TMA load outside the operands", (uintptr_t)global);
+    } else {
+        memcpy(shared_memory + shared, global, op->map.element);
+    }
+    memcpy(async_.memory + shared, shared_memory + shared, op->map.element);
+}
+
+static void store_element(const struct emulate_op *op, char *global, uint32_t shared)
+{
+    if (!global) {
+        return;
+    }
+    if (!async_allowed(global, op->map.element)) {
+        async_fail("TMA store outside the output", (uintptr_t)global);
+    } else if (op->kind == OP_ADD) {
+        float old, more;
+        memcpy(&old, global, 4);
+        memcpy(&more, async_.memory + shared, 4);
+        old += more;
+        memcpy(global, &old, 4);
+    } else {
+        memcpy(global, async_.memory + shared, op->map.element);
+    }
+}
+
+static void map_prefetch(const struct tensor_map *map)
+{
+    if (!map->map.base) {
+        emulate_fail("a tensor map that the plan did not ask for");
+    }
+}
+
+static uint64_t policy_normal(void)
+{
+    return 1;
+}
+
+static uint64_t policy_evict_first(void)
+{
+    return 2;
+}
+
+static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_map *map,
+                  const int at[5], uint32_t bar)
+{
+    if (!map->map.base || shared % 1024) {
+        emulate_fail("TMA with a map of %p, shared memory at %u", map->map.base, shared);
+    }
+    const int thread = emulate.current;
+    struct emulate_op *op =
+        new_op(kind, kind == OP_LOAD ? -1 : thread, kind == OP_LOAD ? 0 : async_.stores[thread]);
+    op->shared = shared;
+    op->bar = bar;
+    op->map = map->map;
+    memcpy(op->at, at, sizeof(op->at));
+    if (shared + box_bytes(&op->map) > emulate.l.shared_bytes) {
+        emulate_fail("TMA past the end of shared memory, at %u", shared);
+    }
+    if (kind == OP_LOAD) {
+        memset(shared_memory + shared, 0xff, box_bytes(&op->map));
+        memset(async_.memory + shared, 0xff, box_bytes(&op->map));
+    }
+}
+
+static void load_3d(uint32_t to, const struct tensor_map *map, int x, int y, int z, uint32_t bar,
+                    uint64_t policy)
+{
+    if (policy != 1 && policy != 2) {
+        emulate_fail("an L2 policy that is none");
+    }
+    issue(OP_LOAD, to, map, (int[5]){x, y, z}, bar);
+}
+
+static void load_4d(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w,
+                    uint32_t bar)
+{
+    issue(OP_LOAD, to, map, (int[5]){x, y, z, w}, bar);
+}
+
+static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w, int v,
+                    uint32_t bar)
+{
+    issue(OP_LOAD, to, map, (int[5]){x, y, z, w, v}, bar);
+}
+
+static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z)
+{
+    issue(OP_STORE, from, map, (int[5]){x, y, z}, 0);
+}
+
+static void add_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z)
+{
+    issue(OP_ADD, from, map, (int[5]){x, y, z}, 0);
+}
+
+static void store_4d(const struct tensor_map *map, uint32_t from, int x, int y, int z, int w)
+{
+    issue(OP_STORE, from, map, (int[5]){x, y, z, w}, 0);
+}
+
+static void stores_commit(void)
+{
+    async_.stores[emulate.current]++;
+}
+
+#define STORES_WAIT_READ(pending)                                                                  \
+    run_ops(stores_until, emulate.current,                                                         \
+            async_.stores[emulate.current] < (pending)                                             \
+                ? 0                                                                                \
+                : async_.stores[emulate.current] - (pending))
+
+static int stores_until(const struct emulate_op *op, int actor, uint32_t group)
+{
+    return (op->kind == OP_STORE || op->kind == OP_ADD) && op->actor == actor && op->group < group;
+}
+
+#endif

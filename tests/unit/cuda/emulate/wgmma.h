@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * wgmma: descriptors of shared memory, m64 tiles of 16 deep, accumulators as the lanes hold them.
+ */
+#ifndef GEMMD_TESTS_EMULATE_WGMMA_H
+#define GEMMD_TESTS_EMULATE_WGMMA_H
+
+#include "tests/unit/cuda/emulate/async.h"
+#include "tests/unit/cuda/emulate/numbers.h"
+#include "tests/unit/cuda/emulate/warp.h"
+
+static float operand(uint64_t desc, int mn, int k, int transposed)
+{
+    const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)
+                                                                  << 4;
+    const uint32_t stride = (uint32_t)(desc >> 32 & 0x3fff) << 4;
+    uint32_t at = transposed ? start + (uint32_t)(mn / 64) * lead + (uint32_t)(k / 8) * stride +
+                                   (uint32_t)(k % 8) * 128 + (uint32_t)(mn % 64) * 2
+                             : start + (uint32_t)(mn / 8) * stride + (uint32_t)(mn % 8) * 128 +
+                                   (uint32_t)k * 2;
+    uint16_t v;
+    if (desc >> 62 != 1 || (desc >> 49 & 7) || at + 2 > emulate.l.shared_bytes) {
+        async_fail("a wgmma descriptor", desc);
+        return 0;
+    }
+    memcpy(&v, async_.memory + swizzle_128(at), 2);
+    return widen(v);
+}
+
+static void run_wgmma(const struct emulate_op *op)
+{
+    static float a[64][16], b[16][TILE_C];
+    for (int k = 0; k < 16; k++) {
+        for (int m = 0; m < 64; m++) {
+            a[m][k] = operand(op->a, m, k, A_TRANSPOSED);
+        }
+        for (int n = 0; n < TILE_C; n++) {
+            b[k][n] = operand(op->b, n, k, B_TRANSPOSED);
+        }
+    }
+    for (int m = 0; m < 64; m++) {
+        float sum[TILE_C] = {0};
+        for (int k = 0; k < 16; k++) {
+            for (int n = 0; n < TILE_C; n++) {
+                sum[n] += a[m][k] * b[k][n];
+            }
+        }
+        for (int n = 0; n < TILE_C; n++) {
+            float *d =
+                op->d[m / 16 * 32 + m % 8 * 4 + n % 8 / 2] + n / 8 * 4 + m / 8 % 2 * 2 + n % 2;
+            *d = (op->scale ? *d : 0) + sum[n];
+        }
+    }
+}
+
+static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
+{
+    return op->kind == OP_WGMMA && op->actor == actor && op->group < group;
+}
+
+/* The last of 128 threads to come issues for all. */
+static void wgmma(float *d, uint64_t a, uint64_t b, int scale)
+{
+    const int wg = emulate.current / 128;
+    struct emulate_meeting *m = &async_.warpgroups[wg];
+    async_.d[emulate.current] = d;
+    if (m->arrived == 127) {
+        struct emulate_op *op = new_op(OP_WGMMA, wg, async_.wgmmas[emulate.current]);
+        op->a = a;
+        op->b = b;
+        op->scale = scale;
+        memcpy(op->d, &async_.d[wg * 128], sizeof(op->d));
+    }
+    emulate_meet(m, 128, "wgmma");
+}
+
+static void wgmma_fence(void)
+{
+}
+
+static void wgmma_commit(void)
+{
+    async_.wgmmas[emulate.current]++;
+}
+
+/* Each warp waits for itself: only its own part need be done, but all is. */
+#define WGMMA_WAIT(pending)                                                                        \
+    run_ops(wgmmas_until, emulate.current / 128,                                                   \
+            async_.wgmmas[emulate.current] < (pending)                                             \
+                ? 0                                                                                \
+                : async_.wgmmas[emulate.current] - (pending))
+
+static void wgmma_settle(float *d)
+{
+    (void)d;
+}
+
+#endif
