@@ -399,7 +399,8 @@ int daemon_run(const struct config *c)
     struct daemon *d = &daemon;
     struct error err = ERROR_NULL;
     d->config = c;
-    d->server.lock_fd = d->server.device_lock_fd = -1;
+    d->server.lock_fd = -1;
+    d->server.device_lock = DEVICE_LOCK_NULL;
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
     mallopt(M_ARENA_MAX, 1); /* the writer thread is no reason for a second heap */

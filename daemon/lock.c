@@ -1,66 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two locks, and what is said of their holders (lock.h). */
+/* The locks of a path and of a device, and what is said of their holders (lock.h). */
 #include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "daemon/lock.h"
-#include "daemon/log.h"
+#include "proto/lockfile.h"
 #include "proto/paths.h"
 
-enum { HOLDER_LOOKS = 10, ASKERS_MAX = 64 };
+enum { HOLDER_PATIENCE_MS = 200, ASKERS_MAX = 64 };
 
 /* ---- a path ------------------------------------------------------------------------------------------ */
 
-/* Who holds the lock, 0: it does not say. It may have taken it just now and not have written yet. */
-static long holder_of(int fd)
-{
-    for (int i = 0; i < HOLDER_LOOKS; i++) {
-        char text[16] = "";
-        long pid = pread(fd, text, sizeof(text) - 1, 0) > 0 ? strtol(text, NULL, 10) : 0;
-        if (pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM)) {
-            return pid;
-        }
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-    }
-    return 0;
-}
-
 int lock_path(const char *socket_path, int *out, struct error *err)
 {
-    char path[PATHS_MAX + 8];
+    char path[PATHS_MAX + 8], name[LOCKFILE_NAME_MAX];
     snprintf(path, sizeof(path), "%s.lock", socket_path);
-    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) {
-        return error_set(err, errno == EACCES ? ERROR_DENIED : ERROR_IO, "cannot open %s: %s", path,
-                         strerror(errno));
+    int status = lockfile_take(path, 0600, NULL, out, err);
+    if (status != LOCKFILE_HELD) {
+        return status;
     }
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        long pid = holder_of(fd);
-        close(fd);
-        return error_set(err, ERROR_BUSY,
-                         "another gemmd (pid %ld) serves %s; use it, stop it with `gemmctl stop`, "
-                         "or give this one another --socket",
-                         pid, socket_path);
-    }
-    /* For the sentence above, and for people. */
-    if (ftruncate(fd, 0) < 0 || dprintf(fd, "%d\n", (int)getpid()) < 0) {
-        log_warning("%s: cannot write the process id: %s", path, strerror(errno));
-    }
-    *out = fd;
-    return 0;
+    struct lockfile_holder h = lockfile_holder(path, HOLDER_PATIENCE_MS);
+    return error_set(err, ERROR_BUSY,
+                     "another gemmd (%s) serves %s; use it, stop it with `gemmctl stop`, "
+                     "or give this one another --socket",
+                     lockfile_name(&h, name), socket_path);
 }
 
 /* ---- a device ---------------------------------------------------------------------------------------- */
+
+static int device_taken(const char *uuid, const char *who, struct error *err)
+{
+    return error_set(err, ERROR_BUSY,
+                     "another gemmd (%s) serves device %s; there is one daemon per GPU, also when "
+                     "its socket is elsewhere: use that one, or stop it first",
+                     who, uuid);
+}
+
+static int take_file(const char *uuid, const char *socket_path, int *out, struct error *err)
+{
+    char dir[PATHS_MAX], path[PATHS_MAX + 128], name[LOCKFILE_NAME_MAX];
+    int status = strchr(uuid, '/') ? error_set(err, ERROR_INVALID, "'%.64s' names no device", uuid)
+                                   : paths_runtime_dir(dir, err);
+    status = status ? status : paths_make_dir(dir, 0750, err);
+    if (status < 0) {
+        return status;
+    }
+    snprintf(path, sizeof(path), "%s/device-%.100s.lock", dir, uuid);
+    status = lockfile_take(path, 0640, socket_path, out, err);
+    if (status != LOCKFILE_HELD) {
+        return status;
+    }
+    struct lockfile_holder h = lockfile_holder(path, HOLDER_PATIENCE_MS);
+    return device_taken(uuid, lockfile_name(&h, name), err);
+}
 
 static socklen_t name_of(const char *uuid, struct sockaddr_un *out)
 {
@@ -69,12 +66,13 @@ static socklen_t name_of(const char *uuid, struct sockaddr_un *out)
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
 }
 
-/* The kernel knows who listens. */
-static int taken(const char *uuid, const struct sockaddr_un *name, socklen_t length,
-                 struct error *err)
+/* The kernel knows who listens: any user can take such a name, but not secretly. */
+static int name_taken(const char *uuid, const struct sockaddr_un *name, socklen_t length,
+                      struct error *err)
 {
     struct ucred who = {.pid = 0, .uid = (uid_t)-1};
     socklen_t n = sizeof(who);
+    char text[48];
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd >= 0 && connect(fd, (const struct sockaddr *)name, length) == 0) {
         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &n);
@@ -82,13 +80,11 @@ static int taken(const char *uuid, const struct sockaddr_un *name, socklen_t len
     if (fd >= 0) {
         close(fd);
     }
-    return error_set(err, ERROR_BUSY,
-                     "another gemmd (pid %d of user %d) serves device %s; there is one daemon per "
-                     "GPU, also when its socket is elsewhere: use that one, or stop it first",
-                     (int)who.pid, (int)who.uid, uuid);
+    snprintf(text, sizeof(text), "pid %d of user %d", (int)who.pid, (int)who.uid);
+    return device_taken(uuid, text, err);
 }
 
-int lock_device(const char *uuid, int *out, struct error *err)
+static int take_name(const char *uuid, int *out, struct error *err)
 {
     struct sockaddr_un name;
     socklen_t length = name_of(uuid, &name);
@@ -100,9 +96,32 @@ int lock_device(const char *uuid, int *out, struct error *err)
         int why = errno;
         close(fd);
         return why == EADDRINUSE
-                   ? taken(uuid, &name, length, err)
+                   ? name_taken(uuid, &name, length, err)
                    : error_set(err, ERROR_IO, "cannot lock device %s: %s", uuid, strerror(why));
     }
     *out = fd;
     return 0;
+}
+
+int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
+                struct error *err)
+{
+    *out = DEVICE_LOCK_NULL;
+    int status = take_file(uuid, socket_path, &out->file, err);
+    status = status ? status : take_name(uuid, &out->name, err);
+    if (status < 0) {
+        lock_device_end(out);
+    }
+    return status;
+}
+
+void lock_device_end(struct device_lock *l)
+{
+    if (l->file >= 0) {
+        close(l->file);
+    }
+    if (l->name >= 0) {
+        close(l->name);
+    }
+    *l = DEVICE_LOCK_NULL;
 }

@@ -2,22 +2,34 @@
 /*
  * Who owns a socket's path and a device.
  *
- * A path belongs to whoever holds the flock on "<path>.lock". The lock is taken before a stale socket is
- * unlinked, and never unlinked itself, so that two daemons cannot both believe they own one path.
+ * A path belongs to whoever holds the lock file "<path>.lock" (proto/lockfile.h). It is taken before a
+ * stale socket is unlinked, so that two daemons cannot both believe they own one path.
  *
- * A GPU belongs to whoever listens on the abstract socket name made of its UUID: that needs no directory
- * that all daemons share, and the kernel frees it with the process. Any user of the host can take such
- * a name, but not secretly: whoever is refused is told the holder's pid and uid by the kernel. The name
- * is one per network namespace; containers with one each do not see each other's.
+ * A GPU belongs to whoever holds two things, taken in this order:
+ *   the lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people see,
+ *   and what containers that share the directory agree on;
+ *   the abstract socket name "gemmd-device-<uuid>": users with a runtime directory each agree on that,
+ *   as long as they share the network namespace.
+ * Each sees what the other cannot. The device's class is in neither name: it tells the power limit,
+ * which may change while a daemon runs.
  */
 #ifndef GEMMD_DAEMON_LOCK_H
 #define GEMMD_DAEMON_LOCK_H
 
 #include "proto/error.h"
 
-/* Each gives a descriptor that is the lock; closing it lets go. ERROR_BUSY: another one has it, the
- * sentence says who; ERROR_IO, ERROR_DENIED. */
+/* Gives a descriptor that is the lock; closing it lets go. ERROR_BUSY: another one has it, the
+ * sentence says who; ERROR_IO, ERROR_DENIED, ERROR_DISK_FULL. */
 int lock_path(const char *socket_path, int *out, struct error *err);
-int lock_device(const char *uuid, int *out, struct error *err);
+
+struct device_lock {
+    int file, name; /* descriptors; -1: not held */
+};
+#define DEVICE_LOCK_NULL ((struct device_lock){-1, -1})
+
+/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is held. */
+int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
+                struct error *err);
+void lock_device_end(struct device_lock *l); /* may be called twice */
 
 #endif

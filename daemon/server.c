@@ -9,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/lock.h"
 #include "daemon/log.h"
 #include "daemon/server.h"
 #include "daemon/session.h"
@@ -21,7 +20,8 @@ enum { SWEEP_MS = 1000 };
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err)
 {
-    s->lock_fd = s->device_lock_fd = -1;
+    s->lock_fd = -1;
+    s->device_lock = DEVICE_LOCK_NULL;
     int status = paths_check_socket(path, err);
     if (status) {
         return status;
@@ -39,7 +39,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
     }
     status = lock_path(path, &s->lock_fd, err);
     if (status == 0 && exclusive_device) {
-        status = lock_device(device_uuid, &s->device_lock_fd, err);
+        status = lock_device(device_uuid, path, &s->device_lock, err);
     }
     return status;
 }
@@ -296,10 +296,8 @@ void server_deinit(struct server *s)
         }
         close(s->lock_fd);
     }
-    if (s->device_lock_fd >= 0) {
-        close(s->device_lock_fd);
-    }
+    lock_device_end(&s->device_lock);
     free(s->input);
     s->input = NULL;
-    s->lock_fd = s->device_lock_fd = -1;
+    s->lock_fd = -1;
 }

@@ -11,6 +11,7 @@
 
 #include "daemon/account.h"
 #include "daemon/list.h"
+#include "daemon/lock.h"
 #include "proto/error.h"
 #include "proto/paths.h"
 
@@ -44,7 +45,8 @@ struct server {
     struct accounts accounts;
     unsigned open_handles;
     uint64_t quiet_since_ms; /* without sessions since */
-    int lock_fd, device_lock_fd;
+    int lock_fd;
+    struct device_lock device_lock;
     char path[PATHS_MAX];
     bool listening, inherited, bound;
     bool own_dir; /* the socket's directory is the usual one, or was not there before */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* See place.h. The lock is flock(2), so it ends with the process, however that ends. */
+/* See place.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -7,10 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "proto/lockfile.h"
 #include "store/place.h"
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
@@ -85,18 +85,11 @@ int place_refuse_network(const char *path, struct error *err)
     return 0;
 }
 
-static long pid_in(int fd)
-{
-    char text[32] = {0};
-    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
-    return n > 0 ? strtol(text, NULL, 10) : 0;
-}
-
 bool place_holder(const char *path, long *pid, char *address, size_t size)
 {
     char name[PATH_MAX + 8], text[PATH_MAX + 40] = {0};
     snprintf(name, sizeof(name), "%s.lock", path);
-    int fd = open(name, O_RDONLY | O_CLOEXEC);
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
     if (fd >= 0) {
         close(fd);
@@ -112,32 +105,22 @@ bool place_holder(const char *path, long *pid, char *address, size_t size)
 
 int place_lock(const char *path, const char *address, int *fd, struct error *err)
 {
-    char name[PATH_MAX + 8], text[PATH_MAX + 40];
+    char name[PATH_MAX + 8], who[LOCKFILE_NAME_MAX];
+    struct error why = ERROR_NULL;
     snprintf(name, sizeof(name), "%s.lock", path);
-    *fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (*fd < 0) {
-        return error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,
-                         "database %s: cannot make its lock file %s: %s", path, name,
-                         strerror(errno));
+    int status = lockfile_take(name, 0644, address ? address : "", fd, &why);
+    if (status == LOCKFILE_HELD) {
+        struct lockfile_holder h = lockfile_holder(name, 0);
+        return error_set(err, ERROR_BUSY,
+                         "database %s is in use by gemmd with %s: stop that one, or give this one "
+                         "another --database",
+                         path, lockfile_name(&h, who));
     }
-    if (flock(*fd, LOCK_EX | LOCK_NB)) {
-        int e = errno;
-        long pid = pid_in(*fd);
-        close(*fd);
-        *fd = -1;
-        return e == EWOULDBLOCK
-                   ? error_set(err, ERROR_BUSY,
-                               "database %s is in use by gemmd with pid %ld: stop that one, or "
-                               "give this one another --database",
-                               path, pid)
-                   : error_set(err, ERROR_STORE, "database %s: cannot lock %s: %s", path, name,
-                               strerror(e));
+    if (status < 0) { /* a disk too full for it is met, and reported, at the database */
+        status = error_set(err, status == ERROR_DISK_FULL ? ERROR_DISK_FULL : ERROR_STORE,
+                           "database %s: %s", path, why.text);
     }
-    /* The pid is for people; a disk too full for it is met, and reported, at the database. */
-    int n = snprintf(text, sizeof(text), "%ld\n%s\n", (long)getpid(), address ? address : "");
-    bool written = ftruncate(*fd, 0) == 0 && pwrite(*fd, text, (size_t)n, 0) == n;
-    (void)written;
-    return 0;
+    return status;
 }
 
 int place_sync_folder(const char *path)

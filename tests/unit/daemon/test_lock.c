@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who owns a socket path and a device. */
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
 #include "common.h"
 #include "daemon/server.h"
+#include "proto/lockfile.h"
 
 static struct server a, b;
 
@@ -23,25 +30,172 @@ static void the_second_is_told_about_the_first(void **state)
     folder_remove(&f);
 }
 
+/* ---- devices --------------------------------------------------------------------------------- */
+
+/* A folder whose "run" is the runtime directory, and a device nobody else has. */
+struct host {
+    struct folder f;
+    char uuid[48], lock[160];
+};
+
+static void use_runtime_dir(const struct host *h, const char *name)
+{
+    char dir[96];
+    snprintf(dir, sizeof(dir), "%s/%s", h->f.path, name);
+    mkdir(dir, 0700);
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_RUNTIME_DIR", dir, 1);
+}
+
+static struct host host_make(void)
+{
+    struct host h = {.f = folder_make()};
+    snprintf(h.uuid, sizeof(h.uuid), "GPU-test-%d", (int)getpid());
+    snprintf(h.lock, sizeof(h.lock), "%s/run/gemmd/device-%s.lock", h.f.path, h.uuid);
+    use_runtime_dir(&h, "run");
+    return h;
+}
+
+static int lock_at(struct server *s, const struct host *h, const char *socket, struct error *err)
+{
+    char path[96];
+    snprintf(path, sizeof(path), "%s/%s", h->f.path, socket);
+    return server_lock(s, path, h->uuid, true, err);
+}
+
+/* Another daemon on the same device: it has the locks when this returns. 0: it may not be made. */
+static pid_t daemon_elsewhere(const struct host *h, bool other_network)
+{
+    int ready[2];
+    char said = 0;
+    assert_int_equal(pipe(ready), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct error err = ERROR_NULL;
+        said = other_network && unshare(CLONE_NEWNET) < 0 ? 'n'
+               : lock_at(&a, h, "elsewhere.sock", &err) == 0 ? 'y' : 'n';
+        _exit(write(ready[1], &said, 1) == 1 && said == 'y' ? pause() : 1);
+    }
+    close(ready[1]);
+    assert_int_equal(read(ready[0], &said, 1), 1);
+    close(ready[0]);
+    if (said != 'y') {
+        waitpid(pid, NULL, 0);
+    }
+    return said == 'y' ? pid : 0;
+}
+
+static void kill_hard(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void refused_naming(const struct host *h, pid_t holder)
+{
+    struct error err = ERROR_NULL;
+    char who[32];
+    snprintf(who, sizeof(who), "(pid %d", (int)holder);
+    assert_int_equal(lock_at(&b, h, "here.sock", &err), ERROR_BUSY);
+    assert_non_null(strstr(err.text, h->uuid));
+    assert_non_null(strstr(err.text, who));
+    assert_int_equal(b.device_lock.file, -1);
+    server_deinit(&b);
+}
+
 static void a_device_has_one_daemon_wherever_its_socket_is(void **state)
 {
     (void)state;
-    struct folder f = folder_make();
+    struct host h = host_make();
     struct error err = ERROR_NULL;
-    char one[96], two[96], uuid[48], who[48];
-    snprintf(one, sizeof(one), "%s/1.sock", f.path);
-    snprintf(two, sizeof(two), "%s/2.sock", f.path);
-    snprintf(uuid, sizeof(uuid), "GPU-test-%d", (int)getpid());
-    assert_ok(server_lock(&a, one, uuid, true, &err), &err);
-    assert_int_equal(server_lock(&b, two, uuid, true, &err), ERROR_BUSY);
-    assert_non_null(strstr(err.text, uuid));
-    snprintf(who, sizeof(who), "pid %d of user %d", (int)getpid(), (int)geteuid());
-    assert_non_null(strstr(err.text, who));
-    server_deinit(&b);
-    assert_ok(server_lock(&b, two, uuid, false, &err), &err);
+    struct stat st;
+    char path[96];
+    assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
+    refused_naming(&h, getpid());
+    assert_int_equal(stat(h.lock, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0640);
+    snprintf(path, sizeof(path), "%s/run/gemmd", h.f.path);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0750);
+    snprintf(path, sizeof(path), "%s/2.sock", h.f.path);
+    assert_ok(server_lock(&b, path, h.uuid, false, &err), &err); /* no device of its own */
     server_deinit(&b);
     server_deinit(&a);
-    folder_remove(&f);
+    assert_ok(lock_at(&b, &h, "2.sock", &err), &err);
+    server_deinit(&b);
+    folder_remove(&h.f);
+}
+
+static void a_lock_file_left_behind_is_no_obstacle(void **state)
+{
+    (void)state;
+    struct host h = host_make();
+    struct error err = ERROR_NULL;
+    pid_t other = daemon_elsewhere(&h, false);
+    assert_true(other > 0);
+    refused_naming(&h, other);
+    kill_hard(other);
+    assert_int_equal(access(h.lock, F_OK), 0);
+    assert_int_equal(lockfile_holder(h.lock, 0).pid, other);
+    assert_ok(lock_at(&b, &h, "here.sock", &err), &err);
+    assert_int_equal(lockfile_holder(h.lock, 0).pid, getpid());
+    server_deinit(&b);
+    folder_remove(&h.f);
+}
+
+/* What only the lock file tells. */
+static void containers_with_a_network_each_agree_on_the_file(void **state)
+{
+    (void)state;
+    struct host h = host_make();
+    pid_t other = daemon_elsewhere(&h, true);
+    if (!other) {
+        folder_remove(&h.f);
+        skip(); /* needs root */
+    }
+    refused_naming(&h, other);
+    kill_hard(other);
+    folder_remove(&h.f);
+}
+
+/* What only the abstract name tells. */
+static void users_with_a_directory_each_agree_on_the_name(void **state)
+{
+    (void)state;
+    struct host h = host_make();
+    pid_t other = daemon_elsewhere(&h, false);
+    assert_true(other > 0);
+    use_runtime_dir(&h, "of another user");
+    refused_naming(&h, other);
+    kill_hard(other);
+    folder_remove(&h.f);
+}
+
+static void what_is_planted_in_the_locks_place_is_not_written_to(void **state)
+{
+    (void)state;
+    static const char text[] = "data";
+    struct host h = host_make();
+    struct error err = ERROR_NULL;
+    struct stat st;
+    char precious[96];
+    snprintf(precious, sizeof(precious), "%s/precious", h.f.path);
+    int fd = open(precious, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, text, sizeof(text)), sizeof(text));
+    close(fd);
+    assert_ok(lock_at(&a, &h, "1.sock", &err), &err); /* makes the directory */
+    server_deinit(&a);
+    for (int hard = 0; hard < 2; hard++) {
+        unlink(h.lock);
+        assert_int_equal((hard ? link : symlink)(precious, h.lock), 0);
+        assert_int_equal(lock_at(&a, &h, "1.sock", &err), ERROR_DENIED);
+        assert_non_null(strstr(err.text, h.lock));
+        assert_non_null(strstr(err.text, "remove it"));
+        server_deinit(&a);
+        assert_int_equal(stat(precious, &st), 0);
+        assert_int_equal(st.st_size, sizeof(text));
+    }
+    folder_remove(&h.f);
 }
 
 static void a_path_that_does_not_fit_is_refused(void **state)
@@ -60,6 +214,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_second_is_told_about_the_first),
         cmocka_unit_test(a_device_has_one_daemon_wherever_its_socket_is),
+        cmocka_unit_test(a_lock_file_left_behind_is_no_obstacle),
+        cmocka_unit_test(containers_with_a_network_each_agree_on_the_file),
+        cmocka_unit_test(users_with_a_directory_each_agree_on_the_name),
+        cmocka_unit_test(what_is_planted_in_the_locks_place_is_not_written_to),
         cmocka_unit_test(a_path_that_does_not_fit_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

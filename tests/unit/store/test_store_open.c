@@ -45,7 +45,7 @@ static void places_that_will_not_do(void **state)
         {"/dev/null", "it is a device, pipe or socket"},
         {"/no/such/folder/x.db", "folder /no/such/folder: No such file or directory"},
         {inside, "not a folder"},
-        {"/proc/x.db", "cannot make its lock file /proc/x.db.lock"},
+        {"/proc/x.db", "cannot make the lock file /proc/x.db.lock"},
     };
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
         struct store *s;
@@ -159,6 +159,25 @@ static void one_writer_at_a_time(void **state)
     store_close(s);
     s = fixture_open(f);
     store_close(s);
+}
+
+/* Whoever may write to the folder does not choose what gemmd writes to. */
+static void a_link_in_the_locks_place_is_not_followed(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    struct stat st;
+    char lock[128], precious[128];
+    fixture_path(f, ".lock", lock);
+    fixture_path(f, ".precious", precious);
+    write_file(precious, "data", 4);
+    assert_int_equal(symlink(precious, lock), 0);
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
+    assert_says(err, lock);
+    assert_says(err, "symbolic link");
+    assert_int_equal(stat(precious, &st), 0);
+    assert_int_equal(st.st_size, 4);
 }
 
 static void relative_and_odd_names(void **state)
@@ -527,6 +546,7 @@ int main(void)
         T(files_without_permission),
         T(network_file_systems_are_refused),
         T(one_writer_at_a_time),
+        T(a_link_in_the_locks_place_is_not_followed),
         T(relative_and_odd_names),
         T(newer_versions_are_refused),
         T(other_programs_files_are_refused),

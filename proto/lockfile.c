@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Files that say whose something is (lockfile.h). */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "proto/lockfile.h"
+
+enum { LOOK_MS = 20 };
+
+static int refuse(const char *path, struct error *err)
+{
+    int code = errno == EACCES || errno == EPERM || errno == ELOOP ? ERROR_DENIED
+               : errno == ENOSPC || errno == EDQUOT               ? ERROR_DISK_FULL
+                                                                  : ERROR_IO;
+    return error_set(err, code, "cannot make the lock file %s: %s", path,
+                     errno == ELOOP ? "it is a symbolic link; remove it" : strerror(errno));
+}
+
+/* A second name is somebody's other file, which we would write to. */
+static int check_plain(const char *path, int fd, struct error *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        return refuse(path, err);
+    }
+    if (!S_ISREG(st.st_mode) || st.st_nlink > 1) {
+        return error_set(err, ERROR_DENIED, "the lock file %s %s; remove it", path,
+                         S_ISREG(st.st_mode) ? "is also another file's name" : "is no plain file");
+    }
+    return 0;
+}
+
+/* For the sentences of those who are refused, and for people: a disk too full for it is no fault. */
+static void sign(int fd, const char *second)
+{
+    if (ftruncate(fd, 0) == 0) {
+        dprintf(fd, "%ld\n", (long)getpid());
+        if (second) {
+            dprintf(fd, "%s\n", second);
+        }
+    }
+}
+
+int lockfile_take(const char *path, unsigned mode, const char *second, int *fd, struct error *err)
+{
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+    if (*fd < 0) {
+        return refuse(path, err);
+    }
+    int status = check_plain(path, *fd, err);
+    if (status == 0 && flock(*fd, LOCK_EX | LOCK_NB) < 0) {
+        status = errno == EWOULDBLOCK ? LOCKFILE_HELD : refuse(path, err);
+    }
+    if (status) {
+        close(*fd);
+        *fd = -1;
+        return status;
+    }
+    sign(*fd, second);
+    return 0;
+}
+
+static struct lockfile_holder look(const char *path)
+{
+    char text[32] = "";
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+    if (fd >= 0) {
+        close(fd);
+    }
+    struct lockfile_holder h = {.pid = n > 0 ? strtol(text, NULL, 10) : 0};
+    h.lives = h.pid > 0 && (kill((pid_t)h.pid, 0) == 0 || errno == EPERM);
+    return h;
+}
+
+struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms)
+{
+    struct lockfile_holder h = look(path);
+    for (unsigned ms = 0; !h.lives && ms < patience_ms; ms += LOOK_MS) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000 * 1000}, NULL);
+        h = look(path);
+    }
+    return h;
+}
+
+const char *lockfile_name(const struct lockfile_holder *h, char out[LOCKFILE_NAME_MAX])
+{
+    if (h->pid <= 0) {
+        snprintf(out, LOCKFILE_NAME_MAX, "which does not say its pid");
+    } else {
+        snprintf(out, LOCKFILE_NAME_MAX, "pid %ld%s", h->pid,
+                 h->lives ? "" : " of another container");
+    }
+    return out;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A file whose flock(2) says that something is somebody's: a socket's path, a device, a database. The
+ * kernel lets go with the process, however that ends, so a file that was left behind is no obstacle;
+ * lslocks(8) shows it; and it holds for all who see the directory, in whichever network or process
+ * namespace. The file is never removed: another process may just have opened it, and would then lock
+ * a file without a name.
+ *
+ * Its text is for people, and for those who are refused: the holder's pid first.
+ */
+#ifndef GEMMD_PROTO_LOCKFILE_H
+#define GEMMD_PROTO_LOCKFILE_H
+
+#include <stdbool.h>
+
+#include "proto/error.h"
+
+enum { LOCKFILE_HELD = 1 };
+
+/* Takes it without waiting, makes it with `mode` when it is not there, and writes our pid and, when
+ * `second` is not NULL, a line of it. 0: closing *fd lets go. LOCKFILE_HELD: somebody else has it.
+ * ERROR_DENIED: no permission, or what is there is a symbolic link, no plain file, or has a second
+ * name: it is neither followed nor written to. ERROR_DISK_FULL, ERROR_IO. */
+int lockfile_take(const char *path, unsigned mode, const char *second, int *fd, struct error *err);
+
+struct lockfile_holder {
+    long pid;   /* as it wrote: 0: nothing to be read */
+    bool lives; /* such a process is seen from here */
+};
+
+/* Who has written last. Who has only just taken it may not have yet: looked for until the process is
+ * one that lives, at most `patience_ms`. */
+struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
+
+enum { LOCKFILE_NAME_MAX = 64 };
+/* "pid 12", also when it is in another container and not seen from here. Returns out. */
+const char *lockfile_name(const struct lockfile_holder *h, char out[LOCKFILE_NAME_MAX]);
+
+#endif
