@@ -68,9 +68,9 @@ struct device_ops {
      * prepare, and its errors with it. */
     int (*open)(const char *spec, struct device **out, struct error *err);
     void (*close)(struct device *d);
-    /* What it will ask its supply for before it prepares a problem of a target: so that compiling it
-     * can begin earlier. Returns how many. NULL: nothing. */
-    uint32_t (*helpers)(const struct device *d, const struct family_target *t,
+    /* What such a device will ask its supply for before it prepares a problem of a target: so that
+     * compiling it can begin earlier, also where no such device is. Returns how many. NULL: nothing. */
+    uint32_t (*helpers)(const struct device_info *info, const struct family_target *t,
                         struct variant out[DEVICE_HELPERS_MAX]);
     /* How it is, and who else uses it. NULL: nothing can be known. */
     void (*health)(struct device *d, struct device_health *out);
@@ -117,6 +117,9 @@ int device_open(const char *spec, struct device **out, struct error *err);
  * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
  * and what to do. */
 int device_probe(const char *spec, struct device_info *out, struct error *err);
+/* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0: nothing. */
+uint32_t device_helpers(const char *spec, const struct device_info *info,
+                        const struct family_target *t, struct variant out[DEVICE_HELPERS_MAX]);
 
 /* Locks the clocks of "GPU-<uuid>" at `mhz` for all who use it, or gives them back (0). They stay so
  * after this process. ERROR_DENIED: only root may; ERROR_NO_DEVICE: nobody can. */

@@ -1,26 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device's own kernels (device_ops.helpers), as builds: from the module cache, else compiled on
- * the pool while the device is being opened. They are held for the life of the runner.
+ * the pool while the device is being opened. They are held for the life of the process.
  */
 #ifndef GEMMD_RUNNER_HELPERS_H
 #define GEMMD_RUNNER_HELPERS_H
 
-#include "kernels/device.h"
-
-struct runner;
-struct build;
+#include "daemon/runner/builds.h"
 
 enum { HELPERS_MAX = 16 }; /* a few per family */
 
+struct helpers_setup {     /* all borrowed */
+    struct device *device; /* its supply becomes these helpers */
+    struct compiler *compiler;
+    struct builds *builds;
+    void (*wait)(void *ctx);                      /* until some build may be done */
+    void (*words)(void *ctx, struct wire_buf *b); /* a compile's last words (crash.h); NULL: none */
+    void *ctx;
+};
+
 struct helpers {
+    struct helpers_setup setup;
     uint32_t n;
     struct build *builds[HELPERS_MAX]; /* held */
 };
 
+/* It stays where it is as long as the device is open. */
+void helpers_init(struct helpers *h, const struct helpers_setup *setup);
 /* Starts what the device will need for problems of a target. */
-int helpers_want(struct runner *r, const struct family_target *t, struct error *err);
-/* A device_supply's function; ctx is the runner. Waits for the build. */
-int helpers_image(void *ctx, const struct variant *v, const struct image **out, struct error *err);
+int helpers_want(struct helpers *h, const struct family_target *t, struct error *err);
 
 #endif

@@ -361,7 +361,7 @@ static int begin(struct job *j, struct error *err)
     const struct tune_order *o = j->order;
     timeline_enter(&r->timeline, PHASE_PLAN);
     int status = find_target(j, err);
-    status = status ? status : helpers_want(r, j->target, err);
+    status = status ? status : helpers_want(&r->helpers, j->target, err);
     if (status) {
         return status;
     }

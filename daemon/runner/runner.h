@@ -91,8 +91,6 @@ void runner_quit(enum runner_exit code) __attribute__((noreturn));
 void runner_pump(struct runner *r);
 /* Opens device, compiler and pool when they are not yet. */
 int runner_open(struct runner *r, struct error *err);
-/* The message `attempt` of a compile that is no candidate's, as last words (crash.h). */
-void runner_last_words(struct runner *r, struct wire_buf *b);
 /* min(limit, --hang-limit-ms) */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 

@@ -22,7 +22,8 @@
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
 
-enum { OPEN_LIMIT_MS = 120000, REST_MS = 1000 /* nobody comes: time for what can wait */ };
+enum { OPEN_LIMIT_MS = 120000, REST_MS = 1000, /* nobody comes: time for what can wait */
+       HELPERS_LOOK_MS = 100 };
 
 void runner_quit(enum runner_exit code)
 {
@@ -65,7 +66,6 @@ static int open_device(struct runner *r, struct error *err)
     int status = device_open(r->opt.device, &r->device, err);
     if (status == 0) {
         lock_clocks(r);
-        r->device->supply = (struct device_supply){.image = helpers_image, .ctx = r};
         channel_notify(&r->channel, "device", &device_info_schema, &r->device->info);
     }
     return status;
@@ -76,6 +76,36 @@ static unsigned thread_count(const struct runner *r)
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     int64_t n = r->opt.compile_threads > 0 ? r->opt.compile_threads : cores;
     return n < 1 ? 1 : n > 256 ? 256 : (unsigned)n;
+}
+
+/* ---- the device's own kernels ---------------------------------------------------------------- */
+
+static void wait_for_helpers(void *ctx)
+{
+    struct runner *r = ctx;
+    enum phase before = timeline_enter(&r->timeline, PHASE_HELPERS);
+    channel_wait(&r->channel, builds_fd(r->builds), HELPERS_LOOK_MS);
+    runner_pump(r);
+    timeline_enter(&r->timeline, before);
+}
+
+/* The message `attempt` of a compile that is no candidate's. */
+static void last_words(void *ctx, struct wire_buf *b)
+{
+    const struct runner *r = ctx;
+    struct attempt a = {.job = r->job, .stage = "compile"};
+    rpc_put_notify(b, "attempt");
+    schema_encode(b, &attempt_schema, &a);
+}
+
+static void open_helpers(struct runner *r)
+{
+    helpers_init(&r->helpers, &(struct helpers_setup){.device = r->device,
+                                                      .compiler = r->compiler,
+                                                      .builds = r->builds,
+                                                      .wait = wait_for_helpers,
+                                                      .words = last_words,
+                                                      .ctx = r});
 }
 
 int runner_open(struct runner *r, struct error *err)
@@ -91,15 +121,11 @@ int runner_open(struct runner *r, struct error *err)
                                      .threads = r->threads,
                                      .note_fd = r->opt.fd};
         status = builds_new(&setup, &r->builds, err);
+        if (status == 0) {
+            open_helpers(r);
+        }
     }
     return status;
-}
-
-void runner_last_words(struct runner *r, struct wire_buf *b)
-{
-    struct attempt a = {.job = r->job, .stage = "compile"};
-    rpc_put_notify(b, "attempt");
-    schema_encode(b, &attempt_schema, &a);
 }
 
 /* ---- orders ---------------------------------------------------------------------------------- */

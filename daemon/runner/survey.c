@@ -127,6 +127,21 @@ static int find_problem(struct survey *s, struct error *err)
                                     &s->target, err);
 }
 
+static void wait_for_helpers(void *ctx)
+{
+    survey_wait(ctx);
+}
+
+static int open_helpers(struct survey *s, struct error *err)
+{
+    helpers_init(&s->helpers, &(struct helpers_setup){.device = s->device,
+                                                      .compiler = s->compiler,
+                                                      .builds = s->builds,
+                                                      .wait = wait_for_helpers,
+                                                      .ctx = s});
+    return helpers_want(&s->helpers, s->target, err);
+}
+
 static int open_all(struct survey *s, struct error *err)
 {
     const struct survey_order *o = s->order;
@@ -143,7 +158,8 @@ static int open_all(struct survey *s, struct error *err)
                                        .threads = spare ? threads - SPARE_CORES : threads,
                                        .note_fd = -1};
     r = builds_new(&setup, &s->builds, err);
-    return r ? r : find_problem(s, err);
+    r = r ? r : find_problem(s, err);
+    return r ? r : open_helpers(s, err);
 }
 
 static int open_file(struct survey *s, const char *part, struct error *err)

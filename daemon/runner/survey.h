@@ -23,7 +23,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "daemon/runner/builds.h"
+#include "daemon/runner/helpers.h"
 #include "proto/paths.h"
 
 enum {
@@ -71,6 +71,7 @@ struct survey {
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
     struct builds *builds;     /* owned */
+    struct helpers helpers;
     struct prepared *prepared; /* of the device */
     struct record reference;   /* the analytic default */
     struct kernel *yardstick;  /* of the device: the reference's */

@@ -17,8 +17,9 @@
 /* A variant, and where it comes from. */
 struct warm_item {
     char hash[HASH_HEX];
-    uint32_t problem, rank; /* of warm_plan; its place in that problem's predictions, 0: the best */
-    struct space_point at;
+    uint32_t problem, rank; /* of warm_plan; its place in that problem's order, from 0 on */
+    bool helper;            /* one of the device's own kernels (device_helpers), by its rank */
+    struct space_point at;  /* else */
 };
 
 struct warm_problem {
@@ -28,6 +29,7 @@ struct warm_problem {
 };
 
 struct warm_plan {
+    const char *device; /* borrowed: the setup's */
     struct device_info info;
     char compiler[96];
     uint32_t n, n_problems, room, room_problems;

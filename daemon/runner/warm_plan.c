@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which variants, and in which order. Of each problem those come first that a tuning would ask for
- * first (ranking.h), and the problems take turns, so that stopping early leaves every problem its
- * best candidates.
+ * Which variants, and in which order. First the device's own kernels, which every tuning waits for;
+ * then of each problem those that a tuning would ask for first (ranking.h). The problems take
+ * turns, so that stopping early leaves every problem its best candidates.
  *
- * The usual problems are every mode with each of its permutes, in four sizes: what is legal and worth
- * a place depends a little on sizes, and nothing else of them is in a variant.
+ * The usual problems are every mode with each of its permutes, in four sizes: what is legal and
+ * worth a place depends a little on sizes, and nothing else of them is in a variant.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -47,21 +47,7 @@ static const char *const usual_sizes[] = {
 };
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* ---- the variants of a problem --------------------------------------------------------------- */
-
-/* One point a variant: run-time tunables keep their first value, by which a variant is judged. */
-static bool first_at_run_time(const void *ctx, const struct record *config)
-{
-    const struct space *s = ctx;
-    for (uint32_t i = 0; i < s->n_params; i++) {
-        const struct param *p = &s->params[i];
-        struct value v;
-        if (p->run_time && record_get(config, p->name, &v) && !value_equal(&v, &p->values[0])) {
-            return false;
-        }
-    }
-    return true;
-}
+/* ---- items ----------------------------------------------------------------------------------- */
 
 static int add_item(struct warm_plan *p, const struct warm_item *item, struct error *err)
 {
@@ -78,19 +64,51 @@ static int add_item(struct warm_plan *p, const struct warm_item *item, struct er
     return 0;
 }
 
+static int add_variant(struct warm_plan *p, struct warm_item *item, struct error *err)
+{
+    struct variant v;
+    item->problem = p->n_problems - 1;
+    int r = warm_plan_variant(p, item, &v, err);
+    if (r) {
+        return r;
+    }
+    variant_hash(&v, p->compiler, item->hash);
+    return add_item(p, item, err);
+}
+
+static int add_helpers(struct warm_plan *p, const struct family_target *t, struct error *err)
+{
+    struct variant all[DEVICE_HELPERS_MAX];
+    uint32_t n = device_helpers(p->device, &p->info, t, all);
+    int r = 0;
+    for (uint32_t i = 0; i < n && r == 0; i++) {
+        r = add_variant(p, &(struct warm_item){.helper = true, .rank = i}, err);
+    }
+    return r;
+}
+
+/* ---- the variants of a problem --------------------------------------------------------------- */
+
+/* One point a variant: run-time tunables keep their first value, by which a variant is judged. */
+static bool first_at_run_time(const void *ctx, const struct record *config)
+{
+    const struct space *s = ctx;
+    for (uint32_t i = 0; i < s->n_params; i++) {
+        const struct param *p = &s->params[i];
+        struct value v;
+        if (p->run_time && record_get(config, p->name, &v) && !value_equal(&v, &p->values[0])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int add_points(struct warm_plan *p, const struct space *s, const struct ranked *order,
                       uint32_t n, struct error *err)
 {
     int r = 0;
     for (uint32_t i = 0; i < n && r == 0; i++) {
-        struct variant v;
-        struct warm_item item = {
-            .problem = p->n_problems - 1, .rank = i, .at = s->points[order[i].point]};
-        r = warm_plan_variant(p, &item, &v, err);
-        if (r == 0) {
-            variant_hash(&v, p->compiler, item.hash);
-            r = add_item(p, &item, err);
-        }
+        r = add_variant(p, &(struct warm_item){.rank = i, .at = s->points[order[i].point]}, err);
     }
     return r;
 }
@@ -149,16 +167,31 @@ static int add_problem(struct warm_plan *p, const struct problem *problem,
         w->space.n_params = s.n_params;
         memcpy(w->space.params, s.params, sizeof(s.params));
         p->n_problems++;
-        r = add_ranked(p, &s, w, setup->each, err);
+        r = add_helpers(p, w->target, err);
+        r = r ? r : add_ranked(p, &s, w, setup->each, err);
     }
     space_deinit(&s);
     return r;
+}
+
+static int helper_variant(const struct warm_plan *p, const struct family_target *t, uint32_t number,
+                          struct variant *out, struct error *err)
+{
+    struct variant all[DEVICE_HELPERS_MAX];
+    if (number >= device_helpers(p->device, &p->info, t, all)) {
+        return error_set(err, ERROR_INTERNAL, "the device has no kernel %u of its own", number);
+    }
+    *out = all[number];
+    return 0;
 }
 
 int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct variant *out,
                       struct error *err)
 {
     struct warm_problem *w = &p->problems[item->problem];
+    if (item->helper) {
+        return helper_variant(p, w->target, item->rank, out, err);
+    }
     struct space_point at = item->at;
     struct record config;
     w->space.points = &at;
@@ -253,6 +286,9 @@ static int add_lines(struct warm_plan *p, const struct warm_setup *s, struct err
 static int by_turn(const void *a, const void *b)
 {
     const struct warm_item *x = a, *y = b;
+    if (x->helper != y->helper) {
+        return x->helper ? -1 : 1;
+    }
     if (x->rank != y->rank) {
         return x->rank < y->rank ? -1 : 1;
     }
@@ -283,7 +319,7 @@ static void put_in_order(struct warm_plan *p)
 
 int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err)
 {
-    *p = (struct warm_plan){.n = 0};
+    *p = (struct warm_plan){.device = s->device};
     snprintf(p->compiler, sizeof(p->compiler), "%s", s->compiler);
     int r = device_probe(s->device, &p->info, err);
     r = r ? r : s->problems ? add_lines(p, s, err) : add_all_usual(p, s, err);

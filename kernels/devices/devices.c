@@ -47,6 +47,14 @@ int device_probe(const char *spec, struct device_info *out, struct error *err)
     return i < 0 ? i : kinds[i].probe(spec, out, err);
 }
 
+uint32_t device_helpers(const char *spec, const struct device_info *info,
+                        const struct family_target *t, struct variant out[DEVICE_HELPERS_MAX])
+{
+    int i = find(spec, NULL);
+    bool any = i >= 0 && kinds[i].device->helpers;
+    return any ? kinds[i].device->helpers(info, t, out) : 0;
+}
+
 int compiler_open(const char *spec, struct compiler **out, struct error *err)
 {
     int i = find(spec, err);

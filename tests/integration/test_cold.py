@@ -9,11 +9,12 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
 import tempfile
 
 import pytest
 
-from conftest import BUILD, ROOT, Daemon, RpcError, eventually, gemm
+from conftest import BUILD, PATIENCE, ROOT, RUNNER, Daemon, RpcError, eventually, gemm
 
 STUBS = BUILD / "tests" / "cuda_stub"
 pytestmark = [
@@ -36,6 +37,12 @@ class Stubbed(Daemon):
     def compiles(self):
         return self.tally.stat().st_size if self.tally.exists() else 0
 
+    def runner(self, *args, stdin=None):
+        """gemmd-runner by hand, with this daemon's device and cache directory."""
+        subprocess.run([str(RUNNER), "--device", "cuda", "--target", "portable", "--cache-dir",
+                        str(self.cache), "--quiet", *args], input=stdin, text=True,
+                       env=self.env, check=True, timeout=120 * PATIENCE)
+
     def tune(self, **problem):
         """The analytic default alone: one variant to compile."""
         p = gemm(**problem)
@@ -43,6 +50,12 @@ class Stubbed(Daemon):
         assert default["tier"] in ("default", "portfolio")
         return self.call("tune", problem=p, strategy="given", configs=[default["config"]],
                          target="portable")
+
+
+def problem_text(**fields):
+    words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+             for name, value in gemm(**fields).items() if name != "op"]
+    return f"grouped_gemm {' '.join(words)}"
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +88,24 @@ def test_the_devices_own_kernels_are_compiled_once(stubbed):
     again = stubbed(cache=None)
     again.tune(M=4000, N=64, K=64)
     assert again.compiles() <= 2 + HELPERS, "a new runner finds the device's kernels in the cache"
+
+
+def test_warm_compiles_the_devices_own_kernels(stubbed):
+    d = stubbed(cache=None)
+    d.runner("--warm", "--problems", "--each", "1", stdin=problem_text(M=96, N=64, K=64))
+    assert d.compiles() == HELPERS + 1
+    d.tune(M=96, N=64, K=64)
+    assert d.compiles() <= HELPERS + 1 + 1, "the tuning finds them: a variant is new, at most"
+
+
+def test_a_landscape_takes_them_from_the_cache_too(stubbed, folder):
+    d = stubbed(cache=None)
+    problem = problem_text(M=96, N=64, K=64)
+    d.runner("--warm", "--problems", "--each", "1", stdin=problem)
+    before = d.compiles()
+    d.runner("--landscape", str(folder / "one.jsonl"), "--variants", "1", "--settings", "1",
+             "--seconds", "0", "--finals", "1", problem)
+    assert d.compiles() <= before + 2, "the first variant and the reference, at most"
 
 
 def test_where_the_time_went_is_an_event(stubbed):

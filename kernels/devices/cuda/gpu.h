@@ -82,7 +82,7 @@ struct cuda_row_error { /* as in tools.cu, which says what they are */
 
 /* The context, when there is none yet. */
 int cuda_wake(struct cuda_device *d, struct error *err);
-uint32_t cuda_helpers(const struct device *d, const struct family_target *t,
+uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX]);
 /* Into the context, unless they are there. */
 int cuda_load_tools(struct cuda_device *d, struct error *err);

@@ -6,32 +6,31 @@
 
 #include "kernels/devices/cuda/gpu.h"
 
-static void describe(const struct cuda_device *d, const char *entry, const char *source,
+static void describe(const struct device_info *info, const char *entry, const char *source,
                      struct variant *v)
 {
     *v = (struct variant){.family = "helpers", .kind = "cuda", .source = source};
     snprintf(v->entry, sizeof(v->entry), "%s", entry);
-    snprintf(v->arch, sizeof(v->arch), "%s", d->base.info.arch);
+    snprintf(v->arch, sizeof(v->arch), "%s", info->arch);
     hash128_hex(source, strlen(source), v->source_hash);
 }
 
-static void describe_tools(const struct cuda_device *d, struct variant *v)
+static void describe_tools(const struct device_info *info, struct variant *v)
 {
-    describe(d, "cuda_tools", cuda_tools_source, v);
+    describe(info, "cuda_tools", cuda_tools_source, v);
 }
 
-static void describe_reference(const struct cuda_device *d, const struct family_target *t,
+static void describe_reference(const struct device_info *info, const struct family_target *t,
                                struct variant *v)
 {
-    describe(d, "cuda_reference", t->reference_source, v);
+    describe(info, "cuda_reference", t->reference_source, v);
 }
 
-uint32_t cuda_helpers(const struct device *base, const struct family_target *t,
+uint32_t cuda_helpers(const struct device_info *info, const struct family_target *t,
                       struct variant out[DEVICE_HELPERS_MAX])
 {
-    const struct cuda_device *d = (const struct cuda_device *)base;
-    describe_tools(d, &out[0]);
-    describe_reference(d, t, &out[1]);
+    describe_tools(info, &out[0]);
+    describe_reference(info, t, &out[1]);
     return 2;
 }
 
@@ -54,7 +53,7 @@ int cuda_load_tools(struct cuda_device *d, struct error *err)
     if (d->tools.module) {
         return 0;
     }
-    describe_tools(d, &v);
+    describe_tools(&d->base.info, &v);
     return load(d, &v, &d->tools, err);
 }
 
@@ -65,7 +64,7 @@ int cuda_load_reference(struct cuda_device *d, const struct family_target *t, st
         return 0;
     }
     cuda_module_unload(&d->reference);
-    describe_reference(d, t, &v);
+    describe_reference(&d->base.info, t, &v);
     d->reference_source = t->reference_source;
     return load(d, &v, &d->reference, err);
 }
