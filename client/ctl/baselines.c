@@ -85,6 +85,6 @@ void baselines_say(const json_t *rows)
                 with < n ? "; of keys without it, the run's reference kernel (analytic default)" : "");
     } else {
         fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default: cuBLAS "
-                        "has not been measured here (yet: it is when the device has nothing else to do)\n");
+                        "has not been measured here (a GPU's gemmd does it when idle)\n");
     }
 }

@@ -149,6 +149,7 @@ void table_print(const struct column *columns, size_t n, const json_t *rows);
 const json_t *table_value(const json_t *row, const char *path);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
+int show_decimals(double v);       /* how many make four digits: 5.332, 19238 */
 char *show_time(const json_t *v); /* microseconds, four digits */
 char *show_rate(const json_t *v);
 char *show_percent(const json_t *v);

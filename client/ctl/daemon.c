@@ -251,20 +251,20 @@ static int version(struct ctl *c)
     o.socket = c->socket;
     o.device = c->device ? c->device : "any";
     json_t *hello = NULL;
-    int code = DONE;
-    if (gemmd_connect(&c->g, &o, &e) == 0) {
+    int code = DONE, r = gemmd_connect(&c->g, &o, &e);
+    if (r == 0) {
         hello =
             ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);
     }
     const json_t *build = json_object_get(hello, "build");
     if (c->json) {
-        code = ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
+        ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
     } else {
         printf("gemmctl %s\ngemmd %s\n", gemmd_version(),
-               build ? json_string_value(build) : "not running");
+               build ? json_string_value(build) : r == GEMMD_UNREACHABLE ? "not running" : "unknown");
     }
     json_decref(hello);
-    return code;
+    return r && r != GEMMD_UNREACHABLE ? ctl_fail(&e) : code;
 }
 
 int cmd_version(int argc, char **argv)

@@ -71,6 +71,19 @@ static bool is_help(const char *word)
            strcmp(word, "-?") == 0;
 }
 
+/* What is typed goes into JSON, which would leave out other texts without a word. */
+static int check_words(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        json_t *text = json_string(argv[i]);
+        if (!text) {
+            return ctl_usage("\"%s\" is not UTF-8", argv[i]);
+        }
+        json_decref(text);
+    }
+    return DONE;
+}
+
 int main(int argc, char **argv)
 {
     static char help_option[] = "--help";
@@ -78,8 +91,11 @@ int main(int argc, char **argv)
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
     }
+    if (check_words(argc, argv)) {
+        return USAGE;
+    }
     if (is_help(argv[1])) {
-        if (argc < 3) {
+        if (argc < 3 || is_help(argv[2])) {
             return help();
         }
         argv[1] = argv[2]; /* help COMMAND: COMMAND --help */

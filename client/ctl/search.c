@@ -92,8 +92,8 @@ static double read_real(const char *name, const char *arg, struct argp_state *st
 {
     char *end;
     double v = strtod(arg, &end);
-    if (!*arg || *end || !isfinite(v) || v < 0) {
-        argp_error(state, "--%s takes a number from 0 on, not \"%s\"", name, arg);
+    if (!*arg || *end || !isfinite(v) || v <= 0) {
+        argp_error(state, "--%s takes a number above 0, not \"%s\"", name, arg);
     }
     return v;
 }
@@ -155,15 +155,18 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     json_decref(j);
 }
 
-static void add_config_lines(struct search *s, char *text)
+/* False: a line is no text. */
+static bool add_config_lines(struct search *s, char *text)
 {
-    for (char *line, *at = text; (line = strsep(&at, "\n"));) {
+    bool good = true;
+    for (char *line, *at = text; good && (line = strsep(&at, "\n"));) {
         line += strspn(line, " \t\r");
         line[strcspn(line, "\r")] = '\0';
         if (*line && *line != '#') {
-            json_array_append_new(s->configs, json_string(line));
+            good = json_array_append_new(s->configs, json_string(line)) == 0;
         }
     }
+    return good;
 }
 
 static void add_configs(struct search *s, const char *path, struct argp_state *state)
@@ -181,8 +184,8 @@ static void add_configs(struct search *s, const char *path, struct argp_state *s
         }
         json_array_extend(s->configs, j);
         json_decref(j);
-    } else {
-        add_config_lines(s, text);
+    } else if (!add_config_lines(s, text)) {
+        argp_error(state, "--configs: %s is not UTF-8", path);
     }
     free(text);
     if (json_array_size(s->configs) == 0) {

@@ -46,8 +46,7 @@ static char *unknown(void)
     return strdup("-");
 }
 
-/* Four digits that mean something. */
-static int decimals(double v)
+int show_decimals(double v)
 {
     return v >= 1000 ? 0 : v >= 100 ? 1 : v >= 10 ? 2 : 3;
 }
@@ -69,7 +68,7 @@ char *show_plain(const json_t *v)
 char *show_time(const json_t *v)
 {
     double d = json_number_value(v);
-    return json_is_number(v) ? format("%.*f", decimals(d), d) : unknown();
+    return json_is_number(v) ? format("%.*f", show_decimals(d), d) : unknown();
 }
 
 char *show_rate(const json_t *v)

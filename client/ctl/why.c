@@ -112,14 +112,15 @@ static void print_answer(const json_t *why)
     double time = number_at(why, "answer.time_us"), floor = number_at(why, "answer.floor_us");
     double reference = number_at(why, "answer.reference_us");
     if (time > 0) {
-        line("time", "%.4g us%s", time, reference > 0 ? "" : ", no reference was measured");
+        line("time", "%.*f us%s", show_decimals(time), time, reference > 0 ? "" : ", no reference was measured");
     }
     if (time > 0 && reference > 0) {
-        line("", "%.2fx the analytic default of the same run (%.4g us)", reference / time,
-             reference);
+        line("", "%.2fx the analytic default of the same run (%.*f us)", reference / time,
+             show_decimals(reference), reference);
     }
     if (time > 0 && floor > 0) {
-        line("", "%.0f %% of what this device allows at best (%.4g us)", 100 * floor / time, floor);
+        line("", "%.0f %% of what this device allows at best (%.*f us)", 100 * floor / time,
+             show_decimals(floor), floor);
     }
     free(config);
 }
@@ -159,8 +160,10 @@ static void print_trial(const json_t *why)
     }
     size_t samples = json_array_size(json_object_get(trial, "samples_us"));
     double q25 = number_at(trial, "q25_us"), q75 = number_at(trial, "q75_us");
-    line("evidence", "trial %lld: %zu samples, median %.4g us, quartiles %.4g to %.4g us",
-         (long long)int_at(trial, "id"), samples, number_at(trial, "time_us"), q25, q75);
+    double time = number_at(trial, "time_us");
+    int digits = show_decimals(time);
+    line("evidence", "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
+         (long long)int_at(trial, "id"), samples, digits, time, digits, q25, digits, q75);
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
          (long long)int_at(why, "trials"), (long long)int_at(why, "failed"), text_at(trial, "key"));
     line("verified", "elements within atol %g, rtol %g: largest error %.3g, relative norm %.3g",
@@ -214,8 +217,9 @@ static void print_miss(const json_t *why)
     size_t i;
     json_t *row;
     json_array_foreach (json_object_get(why, "elsewhere"), i, row) {
-        line(i ? "" : "elsewhere", "known for another class of device: %s, %.4g us",
-             text_at(row, "class"), number_at(row, "time_us"));
+        double time = number_at(row, "time_us");
+        line(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
+             text_at(row, "class"), show_decimals(time), time);
     }
 }
 

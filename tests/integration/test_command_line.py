@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmctl as people type it, with the mistakes that they make, against a real daemon."""
+import os
+import subprocess
+
+import pytest
+
+from conftest import GEMMCTL, PATIENCE
+
+SIZE = ["--m", "256", "--n", "256", "--k", "256"]
+
+
+def ctl(d, *args, code=0, env=None, **more):
+    """gemmctl with these words, bytes as they are."""
+    result = subprocess.run([GEMMCTL, *args], capture_output=True, timeout=60 * PATIENCE,
+                            env={**d.env, "GEMMD_SOCKET": str(d.socket), **(env or {})}, **more)
+    said = result.stderr.decode(errors="replace")
+    assert result.returncode == code, (args, result.stdout, said)
+    return result.stdout.decode(errors="replace"), said
+
+
+@pytest.mark.parametrize("args", [
+    ["tune", *SIZE, "--config", b"BLOCK_SIZE_M=\xff"],
+    ["get", *SIZE, "--mode", b"\xff"],
+    ["list", "--where", b"source=\xff"],
+    ["list", "--sort", b"\xff"],
+    ["evict", b"custom:x name=\xff"],
+], ids=lambda args: args[0])
+def test_what_is_no_text_is_not_left_out(daemon_of_module, args):
+    """A config or a filter that was dropped would tune, or list, everything."""
+    _, said = ctl(daemon_of_module, *args, code=2)
+    assert "is not UTF-8" in said
+
+
+def test_configs_of_a_file_that_is_no_text(daemon_of_module, folder):
+    (folder / "configs").write_bytes(b"BLOCK_SIZE_M=64\nBLOCK_SIZE_M=\xff\n")
+    _, said = ctl(daemon_of_module, "tune", *SIZE, "--configs", str(folder / "configs"), code=2)
+    assert "is not UTF-8" in said
+
+
+@pytest.mark.parametrize("args,word", [
+    (["get", *SIZE, "--layer", "down"], "--shapes"),
+    (["get", *SIZE, "--model", "mixtral-8x7b"], "--shapes"),
+    (["get", *SIZE, "--permutes", "none"], "--shapes"),
+    (["tune", *SIZE, "--atol", "0"], "above 0"),
+    (["help", "nothing"], "nothing"),
+])
+def test_no_option_is_passed_over(daemon_of_module, args, word):
+    assert word in ctl(daemon_of_module, *args, code=2)[1]
+
+
+def test_help_of_help(daemon_of_module):
+    assert ctl(daemon_of_module, "help", "--help") == ctl(daemon_of_module, "help")
+
+
+def test_the_version_among_several_daemons(daemon, folder):
+    """Not "not running": which one is meant, is the question."""
+    d = daemon()
+    (folder / "gemmd").mkdir(mode=0o700)
+    for name in ("cpu.sock", "replay-other.sock"):
+        os.symlink(d.socket, folder / "gemmd" / name)
+    env = {"XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0", "GEMMD_SOCKET": ""}
+    out, said = ctl(d, "version", code=1, env=env)
+    assert "not running" not in out and "several daemons" in said
+    assert '"gemmd": null' in ctl(d, "version", "--json", code=1, env=env)[0]
