@@ -209,7 +209,12 @@ int config_read(struct config *c, struct config_sources *from, const char *path,
     struct reading r = {.config = c, .from = from, .path = path, .err = err};
     void *stream[2] = {f, &r};
     int bad = ini_parse_stream(read_line, stream, take_line, &r);
+    int unread = ferror(f) ? errno : 0; /* a directory can be opened */
     fclose(f);
+    if (unread) {
+        return error_set(err, ERROR_IO, "cannot read the configuration %s: %s", path,
+                         strerror(unread));
+    }
     if (r.status) {
         return r.status;
     }

@@ -22,7 +22,7 @@
 #include "daemon/views.h"
 #include "proto/build.h"
 
-enum { EXIT_BUSY = 75, CHORES_MS = 1000 };
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75, CHORES_MS = 1000 };
 
 int daemon_key(struct daemon *d, struct error *err)
 {
@@ -53,7 +53,9 @@ void daemon_event(struct daemon *d, const char *kind, int64_t uid, const char *f
 static int fail(struct daemon *d, const struct error *err)
 {
     log_error("%s", err->text);
-    d->exit_code = err->code == ERROR_BUSY ? EXIT_BUSY : EXIT_FAILURE;
+    d->exit_code = err->code == ERROR_BUSY      ? EXIT_BUSY
+                   : err->code == ERROR_INVALID ? EXIT_USAGE
+                                                : EXIT_FAILURE;
     return d->exit_code;
 }
 

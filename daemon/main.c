@@ -12,7 +12,8 @@
 
 enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
 
-const char *argp_program_version = "gemmd " GEMMD_VERSION;
+/* Seen by the C library, which then has --version. */
+__attribute__((visibility("default"))) const char *argp_program_version = "gemmd " GEMMD_VERSION;
 
 struct arguments {
     struct config config;

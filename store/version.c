@@ -65,8 +65,13 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
     if (access(path, F_OK) == 0) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
+    const char *folder = dirname(dir);
+    if (access(folder, W_OK | X_OK)) { /* SQLite would speak of the database */
+        return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s", path,
+                         (int)geteuid(), strerror(errno));
+    }
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
-    if (r == 0 && (sync_path(path, O_RDWR) || sync_path(dirname(dir), O_RDONLY | O_DIRECTORY))) {
+    if (r == 0 && (sync_path(path, O_RDWR) || sync_path(folder, O_RDONLY | O_DIRECTORY))) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_IO,
                       "%s: %s", path, strerror(errno));
     }

@@ -49,7 +49,7 @@ def test_an_unknown_group_is_refused(folder):
     result = subprocess.run([GEMMD, "--device", SYNTHETIC, "--runner", RUNNER, "--socket",
                              folder / "s", "--database", folder / "d.db", "--cache-dir", folder,
                              "--group", "no-such-group"], capture_output=True, text=True, timeout=30)
-    assert result.returncode == 1 and "no-such-group" in result.stderr
+    assert result.returncode == 2 and "no-such-group" in result.stderr
     assert not (folder / "s").exists()
 
 
@@ -133,6 +133,9 @@ def test_backup_is_a_database(daemon, folder):
     with pytest.raises(RpcError) as e:
         d.call("backup", path="relative.db")
     assert e.value.name == "invalid"
+    with pytest.raises(RpcError) as e:
+        d.call("backup", path=str(folder / "nowhere" / "copy.db"))
+    assert "No such file" in e.value.message and str(d.database) not in e.value.message
     d.stop()
     d.database = copy
     d.start()
@@ -311,8 +314,14 @@ def test_print_config_shows_where_each_value_comes_from(folder):
            [l.split(";")[0] for l in result.stdout.splitlines()], "what it prints reads back"
 
 
+def test_version():
+    result = subprocess.run([GEMMD, "--version"], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0 and result.stdout.startswith("gemmd 0."), result
+
+
 def test_usage_errors(folder):
     for option, word in (("--linger-ms=soon", "soon"), ("--max-connections=0", "from 1"),
-                         ("--log-level=loud", "loud"), ("--colour=red", "colour")):
+                         ("--log-level=loud", "loud"), ("--colour=red", "colour"),
+                         (f"--config={folder}", "directory"), ("--device=tpu:0", "tpu:0")):
         result = subprocess.run([GEMMD, option], capture_output=True, text=True, timeout=30)
         assert result.returncode == 2 and word in result.stderr
