@@ -15,14 +15,16 @@ enum { ANSWER_MARGIN_MS = 20 }; /* of a deadline, for the answer's way back */
 
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
 {
-    const struct question q = question_of(&a->problem);
+    struct question q;
+    question_of(&a->problem, &q);
     return !(a->query.flags & (GEMMD_NO_TABLE | GEMMD_AGAIN)) && ask_is_plain(&a->query) &&
            table_get(&g->table, &q, out);
 }
 
 void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer)
 {
-    const struct question q = question_of(&a->problem);
+    struct question q;
+    question_of(&a->problem, &q);
     if (ask_is_plain(&a->query) && answer_is_final(answer)) {
         table_put(&g->table, &q, answer);
     }
@@ -148,7 +150,8 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
               !ask_is_plain(q))) {
         return false;
     }
-    const struct question question = question_of(p);
+    struct question question;
+    question_of(p, &question);
     return table_get(&g->table, &question, out);
 }
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The hash reads of the usual texts (a mode, dtypes) what tells them apart, their first bytes; of
- * long ones everything. It need not be more than good: whoever finds an entry by it compares all. */
+/* The hash need not be more than good: whoever finds an entry by it compares all. */
 #include <string.h>
 
 #include "client/question.h"
 #include "proto/hash.h"
 
-static const char forward[] = "forward", bf16[] = "bf16", uniform[] = "uniform", none[] = "";
-
-enum { IN_WORDS = 1 << 4 }; /* flag: the problem is in the words, not in its text */
+enum { /* flags after the four of the problem */
+    IN_WORDS = 1 << 4,      /* the problem is in the words, not in its text */
+    ROUTING_TWICE = 1 << 5, /* by text and by rows: a mistake, of which no answer is ever kept */
+};
 
 /* Of a caller compiled before there was rows_per_expert the struct ends before it. */
 static const int64_t *rows_of(const struct gemmd_problem *p)
@@ -16,22 +16,18 @@ static const int64_t *rows_of(const struct gemmd_problem *p)
     return p->size > offsetof(struct gemmd_problem, rows_per_expert) ? p->rows_per_expert : NULL;
 }
 
-struct question question_of(const struct gemmd_problem *p)
+/* The first eight bytes of a text, zeros behind its end; *rest: where the others begin. Every text
+ * takes the same steps, so that no branch has to be guessed. */
+static inline uint64_t text_word(const char *text, const char **rest)
 {
-    if (p->text) {
-        return (struct question){.texts = {p->text, none, none, none}};
+    uint64_t word = 0;
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        uint64_t c = (uint8_t)*text;
+        word |= c << shift;
+        text += c != 0;
     }
-    const int64_t *rows = rows_of(p);
-    int64_t experts = p->experts > 0 ? p->experts : 1;
-    uint64_t flags = (uint64_t)(p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
-                                p->accumulate << 3 | IN_WORDS);
-    return (struct question){
-        .words = {(uint64_t)p->m, (uint64_t)p->n, (uint64_t)p->k,
-                  p->experts ? (uint64_t)p->experts : 1, p->topk ? (uint64_t)p->topk : 1, flags},
-        .texts = {p->mode ? p->mode : forward, p->dtype_in ? p->dtype_in : bf16,
-                  p->dtype_out ? p->dtype_out : none, p->routing ? p->routing : uniform},
-        .rows = rows,
-        .n_rows = rows ? (size_t)experts : 0};
+    *rest = text;
+    return word;
 }
 
 /* Both halves of a product: every bit of a and b counts. */
@@ -42,24 +38,72 @@ static uint64_t fold(uint64_t a, uint64_t b)
     return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* "forward", "dX" and "dW" differ here, and so do "bf16", "fp16" and "fp32". */
-static uint64_t front(const char *text)
+/* What the hash has of a text: "forward", "dX" and "dW" differ here, and so do "bf16", "fp16" and
+ * "fp32". A whole word is there some nanoseconds later, and the table waits for the hash. */
+static inline uint64_t front(const char *text)
 {
-    return (uint64_t)(uint8_t)text[0] << 8 | (text[0] ? (uint8_t)text[1] : 0);
+    return (uint64_t)(uint8_t)text[0] << 8 | (uint8_t)text[text[0] != 0];
 }
 
-uint64_t question_hash(const struct question *q)
+static inline uint64_t hash(const uint64_t w[QUESTION_WORDS], uint64_t fronts)
 {
-    uint64_t texts;
-    if (q->words[QUESTION_WORDS - 1] & IN_WORDS) {
-        texts = front(q->texts[0]) << 48 | front(q->texts[1]) << 32 | front(q->texts[2]) << 16;
-        texts ^= q->n_rows ? hash64(q->rows, q->n_rows * sizeof(*q->rows)) : 0;
-        texts ^= q->texts[3] == uniform ? 0 : hash64(q->texts[3], strlen(q->texts[3]));
-    } else {
-        texts = hash64(q->texts[0], strlen(q->texts[0]));
-    }
-    const uint64_t *w = q->words;
     return fold(w[0] ^ UINT64_C(0xa0761d6478bd642f), w[1] ^ UINT64_C(0xe7037ed1a0b428db)) ^
            fold(w[2] ^ UINT64_C(0x8ebc6af09c88c6e3), w[3] ^ UINT64_C(0x589965cc75374cc3)) ^
-           fold(w[4] ^ w[5] << 32 ^ UINT64_C(0x1d8e4e27c47d124f), texts ^ UINT64_C(0xeb44accab455d165));
+           fold(w[4] ^ w[5] << 32 ^ UINT64_C(0x1d8e4e27c47d124f),
+                fronts ^ UINT64_C(0xeb44accab455d165));
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* A text of the caller's, or what its absence means. Its front. */
+static inline uint64_t take_text(struct question *q, size_t i, const char *text, const char *usual)
+{
+    q->words[QUESTION_NUMBERS + i] =
+        text ? text_word(text, &q->rest[i]) : text_word(usual, &q->rest[i]);
+    return front(text ? text : usual);
+}
+
+/* Both return the fronts of all texts. */
+static inline uint64_t take_fields(struct question *q, const struct gemmd_problem *p)
+{
+    q->words[0] = (uint64_t)p->m;
+    q->words[1] = (uint64_t)p->n;
+    q->words[2] = (uint64_t)p->k;
+    q->words[3] = p->experts ? (uint64_t)p->experts : 1;
+    q->words[4] = p->topk ? (uint64_t)p->topk : 1;
+    q->rows = rows_of(p);
+    q->n_rows = !q->rows ? 0 : p->experts > 0 ? (size_t)p->experts : 1;
+    q->words[QUESTION_FLAGS] = (uint64_t)(p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
+                                          p->accumulate << 3 | IN_WORDS |
+                                          (q->rows && p->routing ? ROUTING_TWICE : 0));
+    return take_text(q, 0, p->mode, "forward") << 48 | take_text(q, 1, p->dtype_in, "bf16") << 32 |
+           take_text(q, 2, p->dtype_out, "") << 16 | take_text(q, 3, p->routing, "uniform");
+}
+
+static uint64_t take_whole(struct question *q, const char *text)
+{
+    memset(q, 0, sizeof(*q));
+    for (size_t i = 1; i < QUESTION_TEXTS; i++) {
+        q->rest[i] = "";
+    }
+    return take_text(q, 0, text, "");
+}
+
+/* Apart, since most questions have no more. */
+__attribute__((noinline)) static void add_more(struct question *q)
+{
+    q->words[QUESTION_FLAGS] |= QUESTION_HAS_MORE;
+    for (size_t i = 0; i < QUESTION_TEXTS; i++) {
+        q->hash = fold(q->hash, hash64(q->rest[i], strlen(q->rest[i])));
+    }
+    q->hash ^= q->n_rows ? hash64(q->rows, q->n_rows * sizeof(*q->rows)) : 0;
+}
+
+void question_of(const struct gemmd_problem *p, struct question *q)
+{
+    uint64_t fronts = p->text ? take_whole(q, p->text) : take_fields(q, p);
+    q->hash = hash(q->words, fronts);
+    if (q->rows || *q->rest[0] || *q->rest[1] || *q->rest[2] || *q->rest[3]) {
+        add_more(q);
+    }
 }

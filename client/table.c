@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An entry is words: the question's numbers, its texts, then the answer as the struct that the
- * caller gets, but without the unused ends of its long texts. So a hit compares and copies some
- * sixty words and looks at nothing else.
+ * An entry is words: the question's, the answer as the struct that the caller gets, but without
+ * the unused ends of its long texts, and what else the question has. So a hit compares ten words,
+ * copies some seventy, and looks at nothing else.
  *
  * Words are stored with release and loaded with acquire order, which costs nothing on x86: a reader
  * that sees a word of a change sees the odd sequence number, too.
@@ -13,10 +13,10 @@
 #include "client/answer.h"
 #include "client/table.h"
 
-enum { WORD = sizeof(uint64_t), ENTRY_WORDS_MAX = 704, CACHE_LINE = 64, FETCH_LINES = 7 };
+enum { WORD = sizeof(uint64_t), ENTRY_WORDS_MAX = 704, CACHE_LINE = 64 };
 
 /* Of an entry in words; most answers fit into the first. */
-static const size_t sizes[TABLE_SIZES] = {72, 128, ENTRY_WORDS_MAX};
+static const size_t sizes[TABLE_SIZES] = {83, 155, ENTRY_WORDS_MAX};
 
 typedef _Atomic uint64_t word;
 
@@ -28,26 +28,23 @@ struct table_entry {
     word words[];                      /* sizes[size] of them */
 };
 
-/* Where things are: texts and rows begin after the question's words, the answer's pieces follow. */
-struct shape {
-    uint64_t texts : 12; /* words of the texts */
-    uint64_t rows : 12;  /* words of the rows */
-    uint64_t head : 12;  /* words of the answer up to the end of `config` */
-    uint64_t note : 12;  /* first word of the answer after the end of `note` */
-    uint64_t stamp : 12; /* and after the end of `stamp`, its last text */
-};
-_Static_assert(sizeof(struct shape) == WORD, "a shape is read as one word");
-
-/* Words of the answer, whole. */
+/* An answer is copied in blocks of words, so that how long its texts are changes little. The last
+ * block may overlap the one before. */
 enum {
+    BLOCK = 4,
     ANSWER_WORDS = sizeof(struct gemmd_answer) / WORD,
-    MODULE_WORD = offsetof(struct gemmd_answer, module) / WORD,
-    TARGET_WORD = offsetof(struct gemmd_answer, target) / WORD,
+    ANSWER_BLOCKS = (ANSWER_WORDS + BLOCK - 1) / BLOCK,
 };
-_Static_assert(sizeof(struct gemmd_answer) - offsetof(struct gemmd_answer, stamp) -
-                       sizeof(((struct gemmd_answer *)0)->stamp) < WORD,
-               "a field behind the stamp would not be copied");
 _Static_assert(sizeof(struct gemmd_answer) % WORD == 0, "an answer is copied by words");
+
+/* What is where behind the question's words. It is read as one word, and whatever an entry has ever
+ * had fits into it: a reader without the lock stays within. */
+struct shape {
+    uint64_t blocks : 40; /* those of the answer that are kept, one bit each: they come first */
+    uint64_t texts : 12;  /* then so many words of texts */
+    uint64_t rows : 12;   /* and of rows */
+};
+_Static_assert(sizeof(struct shape) == WORD && ANSWER_BLOCKS <= 40, "a shape is one word");
 
 static uint64_t load(const word *w)
 {
@@ -67,17 +64,21 @@ static struct shape shape_of(const struct table_entry *e)
     return s;
 }
 
-static size_t words_of(const struct shape *s)
+/* Where the words of texts begin. */
+static size_t texts_at(const struct shape *s)
 {
-    return (size_t)QUESTION_WORDS + s->texts + s->rows + s->head + s->note - MODULE_WORD +
-           s->stamp - TARGET_WORD;
+    return QUESTION_WORDS + (size_t)__builtin_popcountll(s->blocks) * BLOCK;
 }
 
-/* False: it is being changed, and says nothing. */
-static bool fits(const struct shape *s, const struct table_entry *e)
+static size_t words_of(const struct shape *s)
 {
-    return s->head <= ANSWER_WORDS && s->note >= MODULE_WORD && s->note <= ANSWER_WORDS &&
-           s->stamp >= TARGET_WORD && s->stamp <= ANSWER_WORDS && words_of(s) <= sizes[e->size];
+    return texts_at(s) + s->texts + s->rows;
+}
+
+/* Of the answer's words. */
+static size_t block_at(size_t block)
+{
+    return block * BLOCK < ANSWER_WORDS - BLOCK ? block * BLOCK : ANSWER_WORDS - BLOCK;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -108,12 +109,11 @@ void table_deinit(struct table *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* The texts of a question lie one behind the other, each with its zero; their words are read one by
- * one. */
+/* The texts' rests lie one behind the other, each with its zero; their words are read one by one. */
 static bool same_texts(const word *at, size_t words, const struct question *q)
 {
     size_t i = 0;
-    const char *text = q->texts[0];
+    const char *text = q->rest[0];
     for (size_t n = 0; n < words; n++) {
         uint64_t v = load(&at[n]);
         for (unsigned shift = 0; shift < 64; shift += 8) {
@@ -124,83 +124,72 @@ static bool same_texts(const word *at, size_t words, const struct question *q)
             if (!c && ++i == QUESTION_TEXTS) {
                 return true;
             }
-            text = c ? text : q->texts[i];
+            text = c ? text : q->rest[i];
         }
     }
     return false;
 }
 
-static bool same(const struct table_entry *e, const struct question *q)
+static bool same_rest(const struct table_entry *e, const struct question *q)
 {
     const struct shape s = shape_of(e);
-    uint64_t differ = s.rows ^ q->n_rows;
-    for (size_t i = 0; i < QUESTION_WORDS; i++) {
-        differ |= load(&e->words[i]) ^ q->words[i];
-    }
-    if (differ || !fits(&s, e) || !same_texts(&e->words[QUESTION_WORDS], s.texts, q)) {
+    const word *at = &e->words[texts_at(&s)];
+    if (s.rows != q->n_rows || !same_texts(at, s.texts, q)) {
         return false;
     }
+    uint64_t differ = 0;
     for (size_t i = 0; i < q->n_rows; i++) {
-        differ |= load(&e->words[QUESTION_WORDS + s.texts + i]) ^ (uint64_t)q->rows[i];
+        differ |= load(&at[s.texts + i]) ^ (uint64_t)q->rows[i];
     }
     return !differ;
 }
 
-static void fetch(const struct table_entry *e)
+static bool same(const struct table_entry *e, const struct question *q)
 {
-    for (int i = 0; i < FETCH_LINES; i++) {
-        __builtin_prefetch((const char *)e + (ptrdiff_t)(i * CACHE_LINE));
+    uint64_t differ = 0;
+#pragma GCC unroll 10
+    for (size_t i = 0; i < QUESTION_WORDS; i++) {
+        differ |= load(&e->words[i]) ^ q->words[i];
     }
+    return !differ && (!(q->words[QUESTION_FLAGS] & QUESTION_HAS_MORE) || same_rest(e, q));
 }
 
 /* NULL: not there, or the table is being changed. */
-static const struct table_entry *look(const struct table_slot *slots, uint64_t hash,
-                                      const struct question *q)
+static const struct table_entry *look(const struct table_slot *slots, const struct question *q)
 {
-    size_t at = hash % TABLE_SLOTS;
+    size_t at = q->hash % TABLE_SLOTS;
     for (size_t tried = 0; slots && tried < TABLE_SLOTS; tried++) {
         const struct table_entry *e =
             atomic_load_explicit(&slots[at].entry, memory_order_acquire);
         if (!e) {
             return NULL;
         }
-        if (load(&slots[at].hash) == hash) {
-            fetch(e);
-            if (same(e, q)) {
-                return e;
-            }
+        if (load(&slots[at].hash) == q->hash && same(e, q)) {
+            return e;
         }
         at = (at + 1) % TABLE_SLOTS;
     }
     return NULL;
 }
 
-static const word *copy(uint64_t *out, const word *from, size_t first, size_t end)
-{
-    for (size_t i = first; i < end; i++) {
-        out[i] = load(from++);
-    }
-    return from;
-}
-
 /* Into a struct of this library's size. */
 static void give(const struct table_entry *e, uint64_t out[ANSWER_WORDS])
 {
-    const struct shape s = shape_of(e);
-    if (!fits(&s, e)) {
-        return; /* whoever reads without the lock will notice */
+    const word *from = &e->words[QUESTION_WORDS];
+    for (uint64_t left = shape_of(e).blocks; left; left &= left - 1) {
+        uint64_t *to = out + block_at((size_t)__builtin_ctzll(left));
+#pragma GCC unroll 4 /* compilers leave loops of atomics as they are */
+        for (size_t i = 0; i < BLOCK; i++) {
+            to[i] = load(from++);
+        }
     }
-    const word *from = copy(out, &e->words[QUESTION_WORDS + s.texts + s.rows], 0, s.head);
-    from = copy(out, from, MODULE_WORD, s.note);
-    copy(out, from, TARGET_WORD, s.stamp);
 }
 
-static bool get_locked(struct table *t, uint64_t hash, const struct question *q,
-                       struct gemmd_answer *out)
+static bool get_locked(struct table *t, const struct question *q, struct gemmd_answer *out)
 {
     struct gemmd_answer a = answer_none();
     pthread_mutex_lock(&t->lock);
-    const struct table_entry *e = look(atomic_load(&t->slots), hash, q);
+    const struct table_entry *e = look(atomic_load(&t->slots), q);
     if (e) {
         give(e, (uint64_t *)(void *)&a);
     }
@@ -213,12 +202,11 @@ static bool get_locked(struct table *t, uint64_t hash, const struct question *q,
 
 bool table_get(struct table *t, const struct question *q, struct gemmd_answer *out)
 {
-    uint64_t hash = question_hash(q);
     unsigned before = atomic_load_explicit(&t->sequence, memory_order_acquire);
     size_t size = out->size;
     if (before % 2 == 0 && size == sizeof(*out)) {
         const struct table_slot *slots = atomic_load_explicit(&t->slots, memory_order_acquire);
-        const struct table_entry *e = look(slots, hash, q);
+        const struct table_entry *e = look(slots, q);
         if (e) {
             give(e, (uint64_t *)(void *)out);
             if (atomic_load_explicit(&t->sequence, memory_order_acquire) == before) {
@@ -227,7 +215,7 @@ bool table_get(struct table *t, const struct question *q, struct gemmd_answer *o
         }
         out->size = size;
     }
-    return get_locked(t, hash, q, out);
+    return get_locked(t, q, out);
 }
 
 /* ---- changing, under the lock ------------------------------------------------------------------ */
@@ -268,20 +256,50 @@ static size_t words_to(size_t bytes)
     return (bytes + WORD - 1) / WORD;
 }
 
-/* The question's texts in words, zeros at the end; 0: too long to be kept. */
+/* The texts' rests in words, zeros at the end; 0: too long to be kept. */
 static size_t join_texts(const struct question *q, char out[ENTRY_WORDS_MAX * WORD])
 {
     size_t n = 0, max = (ENTRY_WORDS_MAX - QUESTION_WORDS - ANSWER_WORDS) * WORD;
     for (size_t i = 0; i < QUESTION_TEXTS; i++) {
-        size_t length = strlen(q->texts[i]) + 1;
+        size_t length = strlen(q->rest[i]) + 1;
         if (length > max - n) {
             return 0;
         }
-        memcpy(out + n, q->texts[i], length);
+        memcpy(out + n, q->rest[i], length);
         n += length;
     }
     memset(out + n, 0, WORD);
     return words_to(n);
+}
+
+/* The blocks of the answer's bytes from `first` to `end`. */
+static uint64_t blocks_of(size_t first, size_t end)
+{
+    enum { BYTES = BLOCK * WORD };
+    return ((UINT64_C(1) << (end + BYTES - 1) / BYTES) - 1) & ~((UINT64_C(1) << first / BYTES) - 1);
+}
+
+#define FIELD_AT(f) offsetof(struct gemmd_answer, f)
+_Static_assert(sizeof(struct gemmd_answer) - FIELD_AT(stamp) -
+                       sizeof(((struct gemmd_answer *)0)->stamp) < WORD,
+               "a field behind the stamp would not be copied");
+
+/* All but the unused ends of `config`, `note` and `stamp`. */
+static uint64_t blocks_used(const struct gemmd_answer *a)
+{
+    return blocks_of(0, FIELD_AT(config) + strlen(a->config) + 1) |
+           blocks_of(FIELD_AT(module), FIELD_AT(note) + strlen(a->note) + 1) |
+           blocks_of(FIELD_AT(target), FIELD_AT(stamp) + strlen(a->stamp) + 1);
+}
+
+static size_t put_answer(struct table_entry *e, size_t at, const struct gemmd_answer *a,
+                         uint64_t blocks)
+{
+    for (; blocks; blocks &= blocks - 1) {
+        size_t from = block_at((size_t)__builtin_ctzll(blocks));
+        at = put_words(e, at, (const char *)a + from * WORD, BLOCK);
+    }
+    return at;
 }
 
 /* A new entry with a question and its answer; NULL: it is not kept. */
@@ -292,14 +310,12 @@ static struct table_entry *make(struct table *t, const struct question *q,
     struct gemmd_answer a = *given;
     a.local = true;
     a.size = sizeof(a);
-    struct shape s = {
-        .texts = (uint16_t)join_texts(q, texts),
-        .rows = (uint16_t)q->n_rows,
-        .head = (uint16_t)words_to(offsetof(struct gemmd_answer, config) + strlen(a.config) + 1),
-        .note = (uint16_t)words_to(offsetof(struct gemmd_answer, note) + strlen(a.note) + 1),
-        .stamp = (uint16_t)words_to(offsetof(struct gemmd_answer, stamp) + strlen(a.stamp) + 1),
-    };
-    bool kept = s.texts && q->n_rows < ENTRY_WORDS_MAX && words_of(&s) <= ENTRY_WORDS_MAX;
+    bool more = q->words[QUESTION_FLAGS] & QUESTION_HAS_MORE;
+    struct shape s = {.blocks = blocks_used(&a),
+                      .texts = more ? (uint16_t)join_texts(q, texts) : 0,
+                      .rows = (uint16_t)q->n_rows};
+    bool kept = (!more || s.texts) && q->n_rows < ENTRY_WORDS_MAX &&
+                words_of(&s) <= ENTRY_WORDS_MAX;
     struct table_entry *e = kept ? entry_new(t, words_of(&s)) : NULL;
     if (!e) {
         return NULL;
@@ -307,13 +323,11 @@ static struct table_entry *make(struct table *t, const struct question *q,
     uint64_t shape;
     memcpy(&shape, &s, sizeof(shape));
     store(&e->shape, shape);
-    e->hash = question_hash(q);
+    e->hash = q->hash;
     size_t at = put_words(e, 0, q->words, QUESTION_WORDS);
+    at = put_answer(e, at, &a, s.blocks);
     at = put_words(e, at, texts, s.texts);
-    at = put_words(e, at, q->rows, s.rows);
-    at = put_words(e, at, &a, s.head);
-    at = put_words(e, at, (const char *)&a + MODULE_WORD * WORD, s.note - (size_t)MODULE_WORD);
-    put_words(e, at, (const char *)&a + TARGET_WORD * WORD, s.stamp - (size_t)TARGET_WORD);
+    put_words(e, at, q->rows, s.rows);
     return e;
 }
 
@@ -375,7 +389,7 @@ static void change(struct table *t, struct table_slot *slots, const struct quest
     unsigned before = atomic_load_explicit(&t->sequence, memory_order_relaxed);
     atomic_store_explicit(&t->sequence, before + 1, memory_order_relaxed);
     struct table_entry *old =
-        (struct table_entry *)(void *)(uintptr_t)look(slots, question_hash(q), q);
+        (struct table_entry *)(void *)(uintptr_t)look(slots, q);
     struct table_entry *e = make(t, q, a);
     if (old) { /* also when there is no memory for the new one: what it says is no longer so */
         take(t, slots, old);

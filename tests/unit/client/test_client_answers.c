@@ -561,11 +561,18 @@ static void test_when_the_table_is_not_asked(void **state)
     fake_stop(f);
 }
 
+static struct question asked(const struct gemmd_problem *p)
+{
+    struct question q;
+    question_of(p, &q);
+    return q;
+}
+
 static struct question question(int64_t i)
 {
     struct gemmd_problem p = small_problem();
     p.m = i;
-    return question_of(&p);
+    return asked(&p);
 }
 
 static void test_table_is_bounded(void **state)
@@ -599,12 +606,13 @@ static void test_a_word_more_is_another_question(void **state)
     (void)state;
     struct table t;
     struct gemmd_answer a = GEMMD_ANSWER_INIT, out = GEMMD_ANSWER_INIT;
-    struct gemmd_problem p[24];
+    enum { N = 29 };
+    struct gemmd_problem p[N];
     int64_t rows[3][2] = {{3, 5}, {5, 3}, {INT64_C(1) << 40, 3}}, all[GEMM_EXPERTS_MAX] = {0};
     char buffer[] = "forward", long_text[8192];
     memset(long_text, 'x', sizeof(long_text));
     long_text[sizeof(long_text) - 1] = 0;
-    for (int i = 0; i < 24; i++) {
+    for (int i = 0; i < N; i++) {
         p[i] = small_problem();
     }
     p[1].mode = "dX", p[2].mode = "dW", p[3].dtype_in = "fp16", p[4].dtype_in = "fp32";
@@ -618,28 +626,30 @@ static void test_a_word_more_is_another_question(void **state)
     }
     p[23].experts = 300;
     p[23].rows_per_expert = all;
+    p[24].routing = "zipf:1.2", p[25].routing = "zipf:1.25"; /* a word long, and longer */
+    p[26].text = "forwards", p[27].text = "forwards and on", p[28].text = "forwards and oN";
     table_init(&t);
-    for (int i = 0; i < 24; i++) {
-        const struct question q = question_of(&p[i]);
+    for (int i = 0; i < N; i++) {
+        const struct question q = asked(&p[i]);
         a.generation = i;
         assert_false(table_get(&t, &q, &out));
         table_put(&t, &q, &a);
     }
     p[0].mode = buffer; /* the text counts, not where it stands */
-    for (int i = 0; i < 24; i++) {
-        const struct question q = question_of(&p[i]);
+    for (int i = 0; i < N; i++) {
+        const struct question q = asked(&p[i]);
         assert_true(table_get(&t, &q, &out));
         assert_int_equal(out.generation, i);
     }
     strcpy(buffer, "dX");
-    struct question q = question_of(&p[0]);
+    struct question q = asked(&p[0]);
     assert_true(table_get(&t, &q, &out) && out.generation == 1);
     p[23].experts = GEMM_EXPERTS_MAX; /* neither are many experts' rows */
-    q = question_of(&p[23]);
+    q = asked(&p[23]);
     table_put(&t, &q, &a);
     assert_false(table_get(&t, &q, &out));
     p[0].text = long_text; /* is not kept, and does no harm */
-    q = question_of(&p[0]);
+    q = asked(&p[0]);
     table_put(&t, &q, &a);
     assert_false(table_get(&t, &q, &out));
     table_deinit(&t);
