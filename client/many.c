@@ -95,7 +95,9 @@ static void answer_known(struct many *m)
 struct chunk {
     size_t n;
     size_t index[MANY_MAX]; /* of its problems in the caller's array */
-    struct wire_buf problems;
+    struct wire_buf problems, params;
+    struct session_request request;
+    struct session_sent sent;
 };
 
 static void chunk_add(struct many *m, struct chunk *c, size_t i)
@@ -140,7 +142,7 @@ static void take_one(struct many *m, size_t i, const struct wire_obj *o)
     struct ask a;
     struct gemmd_answer answer;
     struct error e;
-    bool is_fault = wire_find(o, "name") && !wire_find(o, "tier");
+    bool is_fault = !wire_find(o, "tier") && wire_find(o, "name");
     int r = read_ask(m, i, &a, &e);
     r = r ? r : is_fault ? rpc_get_error(o, &e) : answer_unpack(o, &answer, &e);
     if (r) {
@@ -166,42 +168,76 @@ static int take_answers(struct many *m, const struct chunk *c, const struct wire
     return 0;
 }
 
-static int ask_chunk(struct many *m, const struct chunk *c, struct error *err)
+static int pack(const struct many *m, struct chunk *c, struct error *err)
 {
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    wire_put_map(&params, m->query.target ? 3 : 2);
+    struct wire_buf *b = &c->params;
+    wire_buf_clear(b);
+    wire_put_map(b, m->query.target ? 3 : 2);
     if (m->query.target) {
-        wire_put_kv_str(&params, "target", m->query.target);
+        wire_put_kv_str(b, "target", m->query.target);
     }
-    wire_put_kv_str(&params, "wait", m->query.wait == GEMMD_WAIT_CACHED ? "cached" : "now");
-    wire_put_str(&params, "problems");
-    wire_put_array(&params, c->n);
-    wire_put_raw(&params, c->problems.data, c->problems.len);
-    if (params.failed || c->problems.failed) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    wire_put_kv_str(b, "wait", m->query.wait == GEMMD_WAIT_CACHED ? "cached" : "now");
+    wire_put_str(b, "problems");
+    wire_put_array(b, c->n);
+    wire_put_raw(b, c->problems.data, c->problems.len);
+    return b->failed || c->problems.failed
+               ? error_set(err, ERROR_NO_MEMORY, "no memory for a request")
+               : 0;
+}
+
+/* Fills it with the next problems, from *at on, and sends them; n 0: there are none. */
+static int chunk_start(struct many *m, struct chunk *c, size_t *at, struct error *err)
+{
+    do {
+        chunk_fill(m, c, at);
+    } while (c->n == 0 && *at < m->n);
+    if (c->n == 0) {
+        return 0;
     }
-    const struct session_request q = {
-        .method = "get_many", .params = &params, .deadline = m->deadline, .repeatable = true};
-    const struct wire_obj *result;
     int r = get_may_ask(m->g, &m->query, err);
-    r = r ? r : session_call(&m->g->session, &q, &result, err);
-    return r ? r : take_answers(m, c, result, err);
+    r = r ? r : pack(m, c, err);
+    if (r == 0) {
+        c->request = (struct session_request){.method = "get_many",
+                                              .params = &c->params,
+                                              .deadline = m->deadline,
+                                              .repeatable = true};
+        session_start(&m->g->session, &c->request, &c->sent);
+    }
+    return r;
+}
+
+/* The daemon works on a chunk while the answers to the one before are taken. */
+static int ask_chunks(struct many *m, struct chunk chunks[2], struct error *err)
+{
+    size_t at = 0;
+    int r = chunk_start(m, &chunks[0], &at, err);
+    for (int i = 0; r == 0 && chunks[i].n > 0; i = !i) {
+        struct chunk *c = &chunks[i], *next = &chunks[!i];
+        const struct wire_obj *result;
+        struct error e;
+        r = session_finish(&m->g->session, &c->request, &c->sent, &result, err);
+        if (r == 0) {
+            int started = chunk_start(m, next, &at, &e);
+            r = take_answers(m, c, result, err);
+            *err = r == 0 && started ? e : *err;
+            r = r ? r : started;
+        }
+    }
+    return r;
 }
 
 static int ask_rest(struct many *m, struct error *err)
 {
-    struct chunk *c = malloc(sizeof(*c));
-    if (!c) {
+    struct chunk *chunks = calloc(2, sizeof(*chunks));
+    if (!chunks) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     }
-    c->problems = WIRE_BUF_NULL;
-    int r = 0;
-    for (size_t at = 0; at < m->n && r == 0;) {
-        chunk_fill(m, c, &at);
-        r = c->n > 0 ? ask_chunk(m, c, err) : 0;
+    int r = ask_chunks(m, chunks, err);
+    for (int i = 0; i < 2; i++) {
+        wire_buf_deinit(&chunks[i].problems);
+        wire_buf_deinit(&chunks[i].params);
     }
-    wire_buf_deinit(&c->problems);
-    free(c);
+    free(chunks);
     return r;
 }
 

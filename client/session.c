@@ -223,17 +223,24 @@ static int last_words(struct session *s, const struct session_request *q, uint32
     return err->code;
 }
 
-static int exchange(struct session *s, const struct session_request *q, bool *sent,
-                    const struct wire_obj **result, struct error *err)
+static void send_one(struct session *s, const struct session_request *q, struct session_sent *p)
 {
-    uint32_t id = s->next_id++;
+    p->id = s->next_id++;
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
-    int r = send_request(s, id, q->method, q->params,
-                         clock_earlier(q->deadline, clock_after_ms(s->default_ms)), sent, err);
-    if (r == ERROR_DISCONNECTED) {
-        return last_words(s, q, id, err);
+    p->fault.code =
+        send_request(s, p->id, q->method, q->params,
+                     clock_earlier(q->deadline, clock_after_ms(s->default_ms)), &p->sent, &p->fault);
+}
+
+static int receive_one(struct session *s, const struct session_request *q,
+                       const struct session_sent *p, const struct wire_obj **result,
+                       struct error *err)
+{
+    if (p->fault.code == 0) {
+        return wait_answer(s, q, p->id, result, err);
     }
-    return r ? r : wait_answer(s, q, id, result, err);
+    *err = p->fault;
+    return err->code == ERROR_DISCONNECTED ? last_words(s, q, p->id, err) : err->code;
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */
@@ -303,8 +310,9 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
     pack_hello(&params, s);
     struct session_request q = {.method = "hello", .params = &params, .deadline = deadline};
     const struct wire_obj *result;
-    bool sent;
-    int r = exchange(s, &q, &sent, &result, err);
+    struct session_sent p;
+    send_one(s, &q, &p);
+    int r = receive_one(s, &q, &p, &result, err);
     if (r) {
         return r;
     }
@@ -361,24 +369,40 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
     return 0;
 }
 
-int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
-                 struct error *err)
+void session_start(struct session *s, const struct session_request *q, struct session_sent *p)
 {
-    for (;;) {
-        bool fresh = s->link.fd < 0;
-        int r = session_connect(s, q->deadline, err);
-        if (r) {
-            return r;
-        }
-        bool sent;
-        r = exchange(s, q, &sent, result, err);
+    p->under_way = s->link.fd >= 0;
+    if (p->under_way) {
+        send_one(s, q, p);
+    }
+}
+
+int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
+                   const struct wire_obj **result, struct error *err)
+{
+    if (p->under_way) {
+        int r = receive_one(s, q, p, result, err);
         /* A connection from before this call may be that of a daemon that is gone: once more, on a
          * new one, unless the lost daemon may have acted on the request. */
-        bool again = r == ERROR_DISCONNECTED && !fresh && (!sent || q->repeatable);
+        bool again = r == ERROR_DISCONNECTED && (!p->sent || q->repeatable);
         if (!again) {
             return r;
         }
     }
+    int r = session_connect(s, q->deadline, err);
+    if (r) {
+        return r;
+    }
+    send_one(s, q, p);
+    return receive_one(s, q, p, result, err);
+}
+
+int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
+                 struct error *err)
+{
+    struct session_sent p;
+    session_start(s, q, &p);
+    return session_finish(s, q, &p, result, err);
 }
 
 /* ---- listening ------------------------------------------------------------------------------ */

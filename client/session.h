@@ -60,6 +60,19 @@ int session_call(struct session *s, const struct session_request *q, const struc
                  struct error *err);
 int session_connect(struct session *s, int64_t deadline, struct error *err);
 
+/* The same in two steps, to do something else while the daemon works: the result that came before
+ * stays valid until session_finish, which also says what went wrong in session_start. One request
+ * at a time; q stays as it is until the end. */
+struct session_sent {
+    uint32_t id;
+    bool under_way; /* false: there was no connection, session_finish makes one */
+    bool sent;      /* all of it left */
+    struct error fault;
+};
+void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
+int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
+                   const struct wire_obj **result, struct error *err);
+
 /* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how many. */
 int session_listen(struct session *s, int64_t deadline,
                    void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,

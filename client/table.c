@@ -350,7 +350,7 @@ static void slots_take(struct table_slot *slots, const struct table_entry *e)
         i = (i + 1) & MASK;
     }
     for (size_t j = (i + 1) & MASK; entry_at(slots, j); j = (j + 1) & MASK) {
-        size_t home = entry_at(slots, j)->hash & MASK;
+        size_t home = load(&slots[j].hash) & MASK;
         if (((j - home) & MASK) >= ((j - i) & MASK)) { /* else it could not be reached any more */
             slot_set(&slots[i], entry_at(slots, j));
             i = j;
