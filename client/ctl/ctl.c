@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,7 +167,7 @@ int ctl_print_json(json_t *j)
     int r = json_dumpf(j, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(17) | JSON_ENCODE_ANY);
     json_decref(j);
     if (r || putchar('\n') == EOF || fflush(stdout)) {
-        return ctl_failed("cannot write the result");
+        return ctl_failed("cannot write the result: %s", strerror(errno));
     }
     return DONE;
 }

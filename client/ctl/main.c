@@ -52,7 +52,7 @@ static int help(void)
         "The daemon is the one of --socket or $GEMMD_SOCKET, else of --device or $GEMMD_DEVICE,\n"
         "else the only one that runs.\n"
         "Exit status: 0 done, 1 failed, 2 wrong usage, 3 no daemon, 75 busy.\n");
-    return fflush(stdout) == 0 ? DONE : FAILED;
+    return DONE;
 }
 
 static const struct command *find(const char *name)
@@ -84,6 +84,12 @@ static int check_words(int argc, char **argv)
     return DONE;
 }
 
+static int check_written(int code)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    return lost && code == DONE ? ctl_failed("cannot write the result: %s", strerror(errno)) : code;
+}
+
 int main(int argc, char **argv)
 {
     static char help_option[] = "--help";
@@ -96,7 +102,7 @@ int main(int argc, char **argv)
     }
     if (is_help(argv[1])) {
         if (argc < 3 || is_help(argv[2])) {
-            return help();
+            return check_written(help());
         }
         argv[1] = argv[2]; /* help COMMAND: COMMAND --help */
         argv[2] = help_option;
@@ -109,7 +115,5 @@ int main(int argc, char **argv)
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
     argv[1] = name; /* what argp calls us by */
     argp_err_exit_status = USAGE;
-    int code = c->run(argc - 1, argv + 1);
-    bool lost = fflush(stdout) != 0 || ferror(stdout);
-    return lost && code == DONE ? ctl_failed("cannot write the result: %s", strerror(errno)) : code;
+    return check_written(c->run(argc - 1, argv + 1));
 }

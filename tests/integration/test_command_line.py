@@ -53,6 +53,14 @@ def test_help_of_help(daemon_of_module):
     assert ctl(daemon_of_module, "help", "--help") == ctl(daemon_of_module, "help")
 
 
+@pytest.mark.parametrize("args", [["help"], ["status"], ["status", "--json"]], ids=" ".join)
+def test_a_full_disk_is_said(daemon_of_module, args):
+    with open("/dev/full", "wb") as full:
+        said = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
+    assert said.returncode == 1 and "No space left" in said.stderr
+
+
 def test_the_version_among_several_daemons(daemon, folder):
     """Not "not running": which one is meant, is the question."""
     d = daemon()
