@@ -274,7 +274,9 @@ static int reach(struct session *s, int64_t deadline, struct error *err)
         s->found = true;
     }
     int r = open_any(s, deadline, err);
-    if (r != ERROR_UNREACHABLE || !s->autostart) {
+    /* The system's folder, closed to this user, is no reason not to have a daemon of one's own. */
+    bool closed = r == ERROR_DENIED && s->places.n > 1;
+    if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
         return r;
     }
     /* gemmd takes "cuda:GPU-..." where the socket is called "GPU-...". */

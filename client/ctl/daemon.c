@@ -167,7 +167,7 @@ static int start(struct ctl *c)
     o.deadline_ms = START_DEADLINE_MS;
     int r = gemmd_connect(&c->g, &o, &e);
     bool was_there = r == 0;
-    if (r == GEMMD_UNREACHABLE) {
+    if (r == GEMMD_UNREACHABLE || r == GEMMD_DENIED) {
         o.autostart = true;
         r = gemmd_connect(&c->g, &o, &e);
     }

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import GEMMCTL, PATIENCE
+from conftest import GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -71,3 +71,26 @@ def test_the_version_among_several_daemons(daemon, folder):
     out, said = ctl(d, "version", code=1, env=env)
     assert "not running" not in out and "several daemons" in said
     assert '"gemmd": null' in ctl(d, "version", "--json", code=1, env=env)[0]
+
+
+CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd && exec setpriv --reuid=65534 --regid=65534 \
+--clear-groups sh -c '"$0" start --device "$1" && "$0" version && "$0" stop' "$0" "$1"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user, in a /run of its own")
+def test_a_daemon_of_ones_own_beside_a_closed_one(folder):
+    """Who is not in the system's group may still start a gemmd."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let us mount")
+    os.chown(folder, 65534, 65534)
+    env = {**os.environ, **{f"XDG_{name}": str(folder) for name in
+                            ("RUNTIME_DIR", "STATE_HOME", "CACHE_HOME")},
+           "GEMMD_DAEMON": str(GEMMD), "GEMMD_RUNNER": str(RUNNER)}
+    for name in ("GEMMD_SOCKET", "GEMMD_DEVICE", "GEMMD_SYSTEM"):
+        env.pop(name, None)
+    result = subprocess.run(["unshare", "-m", "sh", "-c", CLOSED, GEMMCTL, SYNTHETIC], env=env,
+                            capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert result.returncode == 0, result
+    assert "gemmd started" in result.stdout and "gemmd has stopped" in result.stdout
+    assert "may not connect" not in result.stderr
