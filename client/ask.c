@@ -311,10 +311,15 @@ static int read_fields(const struct gemmd_problem *p, char op[OP_WORD_MAX], stru
     return r;
 }
 
-int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err)
+void ask_know_ops(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, families_register);
+}
+
+int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err)
+{
+    ask_know_ops();
     char op[OP_WORD_MAX];
     struct record fields;
     int r = read_fields(p, op, &fields, err);

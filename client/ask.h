@@ -31,6 +31,7 @@ int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct e
 /* The params of get and tune. deadline_ms: what the daemon is told; 0: none. */
 int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struct error *err);
 /* Checked and canonical; registers the families of this library. */
+void ask_know_ops(void); /* before problems are read by anything else than these */
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/ask.h"
 #include "client/find.h"
 #include "client/link.h"
 #include "kernels/device.h"
@@ -54,6 +55,7 @@ static int device_name_of(const char *device, char *out, size_t size, struct err
         return 0;
     }
     struct device_info info;
+    ask_know_ops(); /* a landscape is of problems */
     int r = device_probe(device, &info, err);
     if (r) {
         return r;

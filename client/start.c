@@ -99,9 +99,9 @@ static int name_files(struct start *s, struct error *err)
 {
     char dir[PATHS_MAX];
     int r = paths_state_dir(dir, err);
-    r = r ? r : paths_make_dir(dir, 0750, err);
-    if (r) {
-        return r;
+    struct error why = ERROR_NULL;
+    if (r || paths_make_dir(dir, 0750, &why)) {
+        return r ? r : error_set(err, why.code, "%.300s; set XDG_STATE_HOME to another place", why.text);
     }
     const char *slash = strrchr(s->order->socket, '/');
     const char *base = slash ? slash + 1 : s->order->socket;

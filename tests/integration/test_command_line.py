@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
+from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -71,6 +71,14 @@ def test_the_version_among_several_daemons(daemon, folder):
     out, said = ctl(d, "version", code=1, env=env)
     assert "not running" not in out and "several daemons" in said
     assert '"gemmd": null' in ctl(d, "version", "--json", code=1, env=env)[0]
+
+
+def test_a_recorded_landscape_names_its_daemon(folder):
+    """Its lines are of problems, which the client has to know before it reads them."""
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0", "GEMMD_SOCKET": ""}
+    result = subprocess.run([GEMMCTL, "status", "--device", f"replay:{DATA / 'cpu-small.jsonl'}"],
+                            env=env, capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert result.returncode == 3 and "no gemmd answers for replay-" in result.stderr, result
 
 
 CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd && exec setpriv --reuid=65534 --regid=65534 \
