@@ -12,8 +12,7 @@
 
 enum {
     SOON_MS = 20,
-    JOBS_MOST = 32,    /* problems that a process is given */
-    TEXT_MAX = 2048,   /* of a problem */
+    JOBS_MOST = 32, /* searches that a process is given */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -35,28 +34,20 @@ void ahead_queued(struct ahead *a)
 
 /* ---- what it is told ----------------------------------------------------------------------------- */
 
-/* The problem of a queued search on a line. A search of given configs compiles those, no others. */
-static bool write_problem(struct daemon *d, const struct job *j, int fd)
+/* A queued search on a line, with what restricts it. */
+static bool write_search(struct daemon *d, const struct job *j, int fd)
 {
-    struct request *r = calloc(1, sizeof(*r));
     const struct wire_obj *map;
     struct error why;
-    char text[TEXT_MAX];
-    bool done = false;
-    if (r && wire_decode(d->doc, j->search.data, j->search.len, &map, &why) == 0 &&
-        request_unpack(r, map, &why) == 0 && strcmp(r->query.strategy, "given") != 0) {
-        size_t n = problem_format(&r->problem, text, sizeof(text) - 1);
-        if (n < sizeof(text) - 1) {
-            text[n] = '\n';
-            done = write(fd, text, n + 1) == (ssize_t)(n + 1);
-        }
-    }
-    free(r);
-    return done;
+    char *text = NULL;
+    bool written = wire_decode(d->doc, j->search.data, j->search.len, &map, &why) == 0 &&
+                   wire_to_json(map, &text, &why) == 0 && dprintf(fd, "%s\n", text) > 0;
+    free(text);
+    return written;
 }
 
-/* Of jobs that wait and are not known to it yet, for the device's usual target. */
-static unsigned write_problems(struct ahead *a, int fd)
+/* Of jobs that wait and are not known to it yet. */
+static unsigned write_searches(struct ahead *a, int fd)
 {
     struct daemon *d = a->daemon;
     unsigned n = 0;
@@ -64,7 +55,7 @@ static unsigned write_problems(struct ahead *a, int fd)
         const struct job *j = LIST_OF(node, struct job, link);
         if (n < JOBS_MOST && j->id > a->last_id) {
             a->last_id = j->id;
-            n += !j->target[0] && write_problem(d, j, fd);
+            n += write_search(d, j, fd);
         }
     }
     return n;
@@ -91,7 +82,7 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
     uv_close((uv_handle_t *)process, on_closed);
 }
 
-static int spawn(struct ahead *a, int problems)
+static int spawn(struct ahead *a, int searches)
 {
     struct daemon *d = a->daemon;
     char device[sizeof(d->device.arch) + 8], each[24];
@@ -100,16 +91,16 @@ static int spawn(struct ahead *a, int problems)
     const char *args[] = {d->runner, "--warm", "--problems", "--quiet", "--each", each,
                           "--device", device, "--cache-dir", d->cache_dir, NULL};
     uv_stdio_container_t stdio[3] = {
-        {.flags = UV_INHERIT_FD, .data.fd = problems}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
+        {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
     uv_process_options_t o = {.exit_cb = on_exit_of, .file = d->runner, .args = (char **)args,
                               .stdio_count = 3, .stdio = stdio};
     a->process.data = a;
     return uv_spawn(&d->loop, &a->process, &o);
 }
 
-static void start(struct ahead *a, int problems, unsigned n)
+static void start(struct ahead *a, int searches, unsigned n)
 {
-    int status = spawn(a, problems);
+    int status = spawn(a, searches);
     a->runs = true;
     a->starts++;
     if (status < 0) { /* libuv wants the handle closed here, too */
@@ -125,8 +116,8 @@ static void on_soon(uv_timer_t *timer)
     struct ahead *a = timer->data;
     int fd = a->runs || a->stopping || !a->daemon->scheduler.running
                  ? -1
-                 : memfd_create("problems", MFD_CLOEXEC);
-    unsigned n = fd >= 0 ? write_problems(a, fd) : 0;
+                 : memfd_create("searches", MFD_CLOEXEC);
+    unsigned n = fd >= 0 ? write_searches(a, fd) : 0;
     if (n > 0 && lseek(fd, 0, SEEK_SET) == 0) {
         start(a, fd, n);
     }

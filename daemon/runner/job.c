@@ -366,6 +366,7 @@ static int begin(struct job *j, struct error *err)
         return status;
     }
     struct plan_setup setup = {.target = j->target,
+                               .info = &r->device->info,
                                .device = r->device,
                                .order = o,
                                .workload = &j->workload,

@@ -25,7 +25,7 @@
 #include "daemon/runner/runner.h"
 #include "daemon/runner/strategy.h"
 
-enum { BUDGET_DEFAULT = 96, ITERS_DEFAULT = 20, WARMUP_DEFAULT = 1 };
+enum { ITERS_DEFAULT = 20, WARMUP_DEFAULT = 1 };
 
 /* What is known of a config after its trial, in this run or before. */
 struct outcome {

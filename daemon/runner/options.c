@@ -12,7 +12,8 @@
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --version
  *
- * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line.
+ * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line, or
+ * whole searches as JSON, each with what restricts it.
  * --landscape (survey.h) measures a whole space for the replay device.
  * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.

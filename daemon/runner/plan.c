@@ -10,6 +10,9 @@
 #include "daemon/runner/plan.h"
 #include "daemon/runner/ranking.h"
 
+enum { VARIANTS_LEAST = 8 };
+static const double VARIANT_SHARE = 0.04;
+
 static bool allow(const void *ctx, const struct record *config)
 {
     return request_allows(ctx, config);
@@ -20,14 +23,17 @@ static void drop_unknown(struct plan *p)
 {
     const struct device *d = p->setup.device;
     uint32_t n = 0;
-    for (uint32_t i = 0; d->ops->knows && i < p->space.n; i++) {
+    if (!d || !d->ops->knows) {
+        return;
+    }
+    for (uint32_t i = 0; i < p->space.n; i++) {
         struct record config;
         space_config(&p->space, i, &config);
         if (d->ops->knows(d, &p->setup.order->request.problem, &config)) {
             p->space.points[n++] = p->space.points[i];
         }
     }
-    p->space.n = d->ops->knows ? n : p->space.n;
+    p->space.n = n;
 }
 
 /* Points of a variant stand together, parameters at run time are the last. */
@@ -146,7 +152,7 @@ static double predict(const struct plan *p, const struct record *config)
 {
     const struct plan_setup *s = &p->setup;
     return ranking_known(
-        s->target->predict(&s->order->request.problem, config, &s->device->info, s->workload));
+        s->target->predict(&s->order->request.problem, config, s->info, s->workload));
 }
 
 static bool is_avoided(const struct plan *p, const struct record *config)
@@ -172,7 +178,7 @@ static int rank_space(struct plan *p, struct error *err)
         .space = &p->space,
         .target = s->target,
         .problem = &s->order->request.problem,
-        .info = &s->device->info,
+        .info = s->info,
         .workload = s->workload,
         .leave_out = s->order->n_avoid > 0 ? point_is_avoided : NULL,
         .ctx = p,
@@ -205,7 +211,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     }
     const struct space_setup space = {.target = setup->target,
                                       .problem = &q->problem,
-                                      .info = &setup->device->info,
+                                      .info = setup->info,
                                       .allow = q->n_restrict ? allow : NULL,
                                       .ctx = q};
     int r = space_build_on(setup->threads, &p->space, &space, err);
@@ -249,6 +255,30 @@ int plan_rank_extras(struct plan *p, struct error *err)
         p->predicted[i] = predict(p, &p->extra[i]);
     }
     return 0;
+}
+
+uint32_t plan_budget(const struct plan *p)
+{
+    const struct query *q = &p->setup.order->request.query;
+    bool all = strcmp(q->strategy, "given") == 0 ||
+               (strcmp(q->strategy, "exhaustive") == 0 && q->budget == 0);
+    int64_t n = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
+    return all ? PLAN_ALL : n < INT32_MAX ? (uint32_t)n : INT32_MAX;
+}
+
+struct strategy_setup plan_search(const struct plan *p)
+{
+    const struct query *q = &p->setup.order->request.query;
+    uint32_t share = (uint32_t)(VARIANT_SHARE * p->variants);
+    return (struct strategy_setup){
+        .n = p->n_ranked,
+        .predicted_us = p->predicted,
+        .space = p->point ? &p->space : NULL,
+        .point = p->point,
+        /* Without a budget that was asked for: a small part of what there is to compile. */
+        .variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST,
+        .seed = (uint64_t)q->seed,
+    };
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -340,7 +370,7 @@ int plan_variant(const struct plan *p, const struct record *config, struct varia
                  char hash[HASH_HEX], struct error *err)
 {
     const struct plan_setup *s = &p->setup;
-    int r = s->target->variant(&s->order->request.problem, config, s->device->info.arch, v, err);
+    int r = s->target->variant(&s->order->request.problem, config, s->info->arch, v, err);
     if (r == 0) {
         variant_hash(v, s->compiler, hash);
     }
@@ -360,7 +390,7 @@ bool plan_avoids(const struct plan *p, const char *hash)
 int plan_check(const struct plan *p, const struct record *config, struct rejection *why)
 {
     const struct plan_setup *s = &p->setup;
-    if (s->target->check(&s->order->request.problem, config, &s->device->info, why)) {
+    if (s->target->check(&s->order->request.problem, config, s->info, why)) {
         return 1;
     }
     if (is_avoided(p, config)) {

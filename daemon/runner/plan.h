@@ -7,14 +7,18 @@
 #ifndef GEMMD_RUNNER_PLAN_H
 #define GEMMD_RUNNER_PLAN_H
 
+#include "daemon/runner/strategy.h"
 #include "kernels/device.h"
 #include "proto/request.h"
 
 #define PLAN_NONE UINT32_MAX
+#define PLAN_ALL  UINT32_MAX
+enum { BUDGET_DEFAULT = 96 };
 
 struct plan_setup { /* all borrowed until plan_deinit */
     const struct family_target *target;
-    const struct device *device;
+    const struct device_info *info;
+    const struct device *device; /* asked what it knows; NULL: one that knows everything */
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
     const char *compiler; /* version, for variant hashes */
@@ -42,6 +46,11 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
 void plan_deinit(struct plan *p);
 
 uint32_t plan_count(const struct plan *p); /* ranked and extra */
+/* How many configs a search of it may measure; PLAN_ALL: as many as there are. */
+uint32_t plan_budget(const struct plan *p);
+/* What a search of it hands to a strategy; what is left of the budget (0: all), and what is coming,
+ * are for the caller to add. Its arrays are the plan's. */
+struct strategy_setup plan_search(const struct plan *p);
 void plan_config(const struct plan *p, uint32_t id, struct record *config);
 double plan_predicted(const struct plan *p, uint32_t id);
 /* The number of a config, which gets one when it has none. */

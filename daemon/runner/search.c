@@ -23,8 +23,6 @@
 #include "daemon/runner/job.h"
 
 enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
-enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.04;
 
 struct search {
     struct job *job; /* borrowed */
@@ -230,27 +228,16 @@ static int step(struct search *s, struct error *err)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Configs that may still be measured; UINT32_MAX: all. */
+/* Configs that may still be measured; PLAN_ALL: all. */
 static uint32_t budget_left(const struct job *j)
 {
-    const struct query *q = &j->order->request.query;
-    bool all = j->given || (strcmp(q->strategy, "exhaustive") == 0 && q->budget == 0);
-    if (all) {
-        return UINT32_MAX;
+    int64_t left = plan_budget(&j->plan);
+    if (left == PLAN_ALL) {
+        return PLAN_ALL;
     }
-    int64_t left = q->budget > 0 ? q->budget : BUDGET_DEFAULT;
     left -= j->reference != PLAN_NONE && !j->reference_again;
     left -= j->done - j->failed;
-    return left > 0 ? (uint32_t)(left < INT32_MAX ? left : INT32_MAX) : 0;
-}
-
-/* Without a budget that was asked for: a small part of what there is to compile. */
-static uint32_t variants_wanted(const struct job *j)
-{
-    uint32_t share = (uint32_t)(VARIANT_SHARE * j->plan.variants);
-    return j->order->request.query.budget > 0 ? 0
-           : share > VARIANTS_LEAST           ? share
-                                              : VARIANTS_LEAST;
+    return left > 0 ? (uint32_t)left : 0;
 }
 
 /* Hints and the reference are counted before the strategy gets its budget, none of which must go on
@@ -265,17 +252,10 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
                          strategy_names());
     }
     s->hints[s->n_hints] = j->reference; /* PLAN_NONE is no candidate either */
-    struct strategy_setup setup = {
-        .n = j->plan.n_ranked,
-        .predicted_us = j->plan.predicted,
-        .space = j->plan.point ? &j->plan.space : NULL,
-        .point = j->plan.point,
-        .budget = budget == UINT32_MAX ? 0 : budget,
-        .variants = variants_wanted(j),
-        .seed = (uint64_t)j->order->request.query.seed,
-        .coming = s->hints,
-        .n_coming = s->n_hints + 1,
-    };
+    struct strategy_setup setup = plan_search(&j->plan);
+    setup.budget = budget == PLAN_ALL ? 0 : budget;
+    setup.coming = s->hints;
+    setup.n_coming = s->n_hints + 1;
     int r = ops->open(&setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
         if (j->outcomes[i].known) {
@@ -313,7 +293,7 @@ int job_search(struct job *j, struct error *err)
     search_init(&s, j);
     uint32_t left = budget_left(j);
     int r = gather_hints(&s, left, err);
-    uint32_t proposals = left == UINT32_MAX ? left : left - s.n_hints;
+    uint32_t proposals = left == PLAN_ALL ? left : left - s.n_hints;
     if (r == 0 && proposals > 0) {
         r = open_strategy(&s, proposals, err);
     }

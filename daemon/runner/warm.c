@@ -268,7 +268,6 @@ static int open_compiler(struct warm *w, struct error *err)
 
 static int allocate(struct warm *w, struct error *err)
 {
-    w->threads = cache_dir_threads(w->order->threads);
     w->n_slots = 2 * w->threads; /* so that no thread waits for us */
     w->slots = calloc(w->n_slots, sizeof(*w->slots));
     w->later = calloc(w->plan.n + 1, sizeof(*w->later));
@@ -284,6 +283,7 @@ static int prepare(struct warm *w, struct error *err)
     if (r) {
         return r;
     }
+    w->threads = s.threads = cache_dir_threads(w->order->threads);
     s.compiler = w->compiler->ops->version(w->compiler);
     r = warm_plan_init(&w->plan, &s, err);
     modules_count(w->cache_dir, &usage);

@@ -14,12 +14,16 @@
 
 #include "kernels/family.h"
 
+/* HELPER: one of the device's own kernels. CONFIG: one that need not be in the space. */
+enum warm_origin { WARM_HELPER, WARM_POINT, WARM_CONFIG };
+
 /* A variant, and where it comes from. */
 struct warm_item {
     char hash[HASH_HEX];
-    uint32_t problem, rank; /* of warm_plan; its place in that problem's order, from 0 on */
-    bool helper;            /* one of the device's own kernels (device_helpers), by its rank */
-    struct space_point at;  /* else */
+    uint32_t problem, rank; /* of warm_plan; its place in that search's order, from 0 on */
+    enum warm_origin origin;
+    uint32_t number;       /* HELPER: of device_helpers; CONFIG: of the plan's configs */
+    struct space_point at; /* POINT: of the problem's space */
 };
 
 struct warm_problem {
@@ -32,9 +36,10 @@ struct warm_plan {
     const char *device; /* borrowed: the setup's */
     struct device_info info;
     char compiler[96];
-    uint32_t n, n_problems, room, room_problems;
+    uint32_t n, n_problems, n_configs, room, room_problems, room_configs;
     struct warm_item *items;       /* owned; the order in which to compile */
     struct warm_problem *problems; /* owned */
+    struct record *configs;        /* owned */
 };
 
 struct warm_setup { /* borrowed */
@@ -43,8 +48,10 @@ struct warm_setup { /* borrowed */
     const char *target;   /* NULL: the device's choice for each problem */
     const char *modes;    /* "forward,dW"; NULL: all. Of the usual problems */
     bool all;             /* of these: all types and fusions, not just bf16 */
-    FILE *problems;       /* one problem's text a line, instead of the usual ones; NULL */
-    int64_t each;         /* variants of a problem, the best; 0: all */
+    FILE *problems;       /* instead of the usual ones: a problem's text a line, or a search as
+                             JSON, with restrictions and all; NULL */
+    int64_t each;         /* variants of a search, the first; 0: all */
+    unsigned threads;     /* to build spaces on */
 };
 
 int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err);
