@@ -38,6 +38,7 @@ struct config {
     int64_t max_connections;
     int64_t message_ms;
     int64_t answer_ms;
+    int64_t keeper_ms;
     int64_t user_connections;
     int64_t user_jobs;
     int64_t user_mib;
@@ -61,7 +62,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 29 };
+enum { CONFIG_KEYS = 30 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

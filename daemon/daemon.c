@@ -100,7 +100,8 @@ void daemon_learn(struct daemon *d, const struct best *b, bool saved)
     int status = problem_make(&x->learned, b->op, &b->problem, &err);
     status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
     const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
-    if (e && e->generation > b->generation) { /* what is loaded may be older than what was told */
+    /* What is loaded may be older than what was told; what has no generation yet is the newest. */
+    if (e && b->generation && e->generation > b->generation) {
         return;
     }
     if (status == 0) {
@@ -276,6 +277,7 @@ static int open_ledger(struct daemon *d, struct error *err)
     struct ledger_config c = {.path = d->database,
                               .address = d->config->offline ? NULL : d->server.path,
                               .owner = d->owner,
+                              .keeper_ms = (uint64_t)d->config->keeper_ms,
                               .force_network_fs = d->config->force_network_fs,
                               .trials_per_key_max = d->config->trials_per_key,
                               .cache_dir = d->cache_dir,

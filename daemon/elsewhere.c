@@ -47,7 +47,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
     if (!j) {
         return;
     }
-    j->leased = status == 0;
+    j->leased = status != STORE_HELD; /* after a fault it is asked for again, and given back */
     if (status == STORE_HELD && !j->cancelled) {
         step_aside(s, j);
         return;
@@ -62,8 +62,12 @@ static void on_leased(void *ctx, int status, const struct error *err)
 void elsewhere_lease(struct daemon *d, struct job *j)
 {
     j->state = JOB_LEASING;
-    if (j->pin || j->restricted || d->config->offline ||
-        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_leased, d) < 0) {
+    if (j->pin || j->restricted || d->config->offline) {
+        tuning_leased(d, j);
+    } else if (d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_leased, d) <
+               0) {
+        j->leased = true; /* like after a fault */
+        watch(&d->scheduler);
         tuning_leased(d, j);
     }
 }

@@ -176,7 +176,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
 static void ask_ledger(struct lease *l)
 {
     struct daemon *d = l->leases->daemon;
-    struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger has ended"};
+    struct error gone = {.code = ERROR_SHUTTING_DOWN, .text = "the ledger cannot be asked now"};
     l->renew_ms = now_of(l->leases) + LEASE_RENEW_MS;
     l->asked = true;
     int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, d->owner, LEASE_LEDGER_MS,

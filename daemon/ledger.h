@@ -3,7 +3,7 @@
  * The ledger: what gemmd remembers, behind one asynchronous interface, so that a request never
  * waits for a disk. Homes: local (SQLite on its own writer thread, ledger_local.c); shared (the
  * database belongs to several daemons of this host: one of them, the keeper, has the local home and
- * the others ask it, ledger_shared.c); later fleet. Each has the same table of functions.
+ * the others ask it, ledger_follow.h); later fleet. Each has the same table of functions.
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has
@@ -11,7 +11,9 @@
  * get their callbacks (writes are carried out; reads may be ERROR_SHUTTING_DOWN), then `stopped`.
  *
  * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
- * in memory, retries every few seconds, and counts them in ledger_status.unsaved.
+ * in memory, retries every few seconds, and counts them in ledger_status.unsaved. A keeper that does
+ * not answer is the same: bests are kept until it does, or another one takes over; they have no
+ * generation (0) until then.
  */
 #ifndef GEMMD_DAEMON_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_H
@@ -42,6 +44,7 @@ struct ledger_config {
     const char *path;      /* database file */
     const char *address;   /* the socket that other daemons of the database may ask; NULL: none */
     const char *owner;     /* shared: who we are in leases */
+    uint64_t keeper_ms;    /* shared: for the keeper to answer; then we go on without it */
     bool read_only;        /* local: another one writes; only load, history, list, backup, status */
     bool force_network_fs;
     int64_t trials_per_key_max;
@@ -87,6 +90,7 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, FLAG, disk_full, 0)                                                                       \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
     X(T, INT, cache_modules, 0)                                                                    \
+    X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */         \
     X(T, FLAG, keeper, 0)     /* shared: this daemon writes the database */                        \
     X(T, INT, daemons, 0)     /* shared: that use the database, this one counted */
 SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
@@ -134,6 +138,8 @@ struct ledger { /* embedded first in each home's struct */
     const struct ledger_ops *ops;
 };
 extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
+/* The sentence for a call's fault at once. Returns status. */
+int ledger_refused(int status, struct error *err);
 /* Whether this daemon writes the database itself. */
 bool ledger_shared_is_keeper(const struct ledger *l);
 

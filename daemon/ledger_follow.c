@@ -1,17 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to the keeper of the database, or to being it (ledger_shared.h): what it is asked, what
- * it tells, and what happens when it goes. */
-#include <stdio.h>
-#include <stdlib.h>
+/* The way to the keeper of the database, or to being it (ledger_follow.h): what it tells, what happens
+ * when it goes, and the end. */
 #include <string.h>
 
-#include "daemon/ledger_shared.h"
+#include "daemon/ledger_follow.h"
 #include "daemon/ledger_wire.h"
 #include "daemon/log.h"
 #include "proto/paths.h"
 #include "store/store.h"
 
+enum {
+    RETRY_MS = 25,             /* between attempts to find, or to be, the keeper */
+    RETRY_FAULT_MS = 1000,     /* when the database cannot be opened */
+    FOLLOW_PATIENCE_MS = 2000, /* for the keeper to say that we may follow */
+    START_PATIENCE_MS = 5000,
+    STOP_PATIENCE_MS = 3000, /* for the keeper to answer what was asked before the end */
+};
+
 static void attempt(struct shared *s);
+static void finish(struct shared *s);
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
@@ -57,145 +64,22 @@ static void hear_news(struct shared *s, const struct wire_obj *params)
     }
 }
 
-/* ---- what the keeper is asked ---------------------------------------------------------------- */
-
-struct outgoing *outgoing_free(struct outgoing *o)
-{
-    if (o) {
-        list_remove(&o->link);
-        wire_buf_deinit(&o->params);
-        free(o);
-    }
-    return NULL;
-}
-
-static void outgoing_send(struct shared *s, struct outgoing *o)
-{
-    struct wire_buf b = WIRE_BUF_NULL;
-    o->id = ++s->last_id;
-    rpc_put_request(&b, o->id, "ledger");
-    wire_put_raw(&b, o->params.data, o->params.len);
-    keeper_link_send(&s->link, &b);
-}
-
-struct outgoing *outgoing_new(struct shared *s, void *ctx)
-{
-    struct outgoing *o = s->stopping ? NULL : calloc(1, sizeof(*o));
-    if (o) {
-        o->s = s;
-        o->ctx = ctx;
-        list_init(&o->link);
-    }
-    return o;
-}
-
-/* Takes o; NULL: there was no memory, or this is the end. */
-int outgoing_submit(struct shared *s, struct outgoing *o)
-{
-    if (!o || o->params.failed) {
-        outgoing_free(o);
-        return s->stopping ? ERROR_SHUTTING_DOWN : ERROR_NO_MEMORY;
-    }
-    list_append(&s->outgoing, &o->link);
-    s->n_outgoing++;
-    if (s->following) {
-        outgoing_send(s, o);
-    }
-    return 0;
-}
-
-/* Its answer has come. */
-static void outgoing_settle(struct outgoing *o, const struct wire_obj *result,
-                            const struct error *err)
-{
-    struct shared *s = o->s;
-    list_remove(&o->link);
-    s->n_outgoing--;
-    if (o->answer) {
-        o->answer(o, result, err);
-    } else if (err) {
-        log_warning("the keeper of the database did not take a row: %s", err->text);
-    }
-    outgoing_free(o);
-    if (s->stopping && list_empty(&s->outgoing)) {
-        shared_finish(s);
-    }
-}
-
-static void outgoing_response(struct shared *s, const struct rpc_message *m)
-{
-    struct error err = ERROR_NULL;
-    if (m->error) {
-        rpc_get_error(m->error, &err);
-    }
-    if (err.code == ERROR_SHUTTING_DOWN) { /* the next keeper is asked again */
-        keeper_link_close(&s->link);
-        return;
-    }
-    LIST_EACH(node, &s->outgoing)
-    {
-        struct outgoing *o = LIST_OF(node, struct outgoing, link);
-        if (o->id == m->id) {
-            outgoing_settle(o, m->result, err.code ? &err : NULL);
-            return;
-        }
-    }
-}
-
-void outgoing_done(struct outgoing *o, const struct wire_obj *result, const struct error *err)
-{
-    bool held = false;
-    wire_get_bool(wire_find(result, "held"), &held);
-    o->cb.done(o->ctx, err ? err->code : held ? STORE_HELD : 0, err);
-}
-
-void outgoing_id(struct outgoing *o, const struct wire_obj *result, const struct error *err)
-{
-    int64_t n = 0;
-    wire_get_int(wire_find(result, "n"), &n);
-    o->cb.id(o->ctx, err ? err->code : 0, n, err);
-}
-
-void outgoing_best(struct outgoing *o, const struct wire_obj *result, const struct error *err)
-{
-    struct best *b = o->s->best;
-    const struct wire_obj *row = wire_find(result, "row");
-    struct error local = ERROR_NULL;
-    bool saved = false;
-    wire_get_bool(wire_find(result, "saved"), &saved);
-    if (!err && wire_type_of(row) != WIRE_NIL &&
-        schema_decode(&best_schema, SCHEMA_LENIENT, row, b, &local) < 0) {
-        err = &local;
-    }
-    bool there = !err && wire_type_of(row) != WIRE_NIL;
-    o->cb.best(o->ctx, err ? err->code : there ? 0 : STORE_MISS, there ? b : NULL, saved, err);
-}
-
-void outgoing_status(struct outgoing *o, const struct wire_obj *result, const struct error *err)
-{
-    struct ledger_status counts;
-    schema_decode(&ledger_status_schema, SCHEMA_LENIENT, err ? NULL : result, &counts, NULL);
-    counts.keeper = false;
-    counts.lost_trials += o->s->lost_trials;
-    o->cb.status(o->ctx, &counts);
-}
-
 /* ---- finding the keeper, or becoming it ------------------------------------------------------ */
 
-void shared_timer(uv_timer_t *timer)
+static void on_timer(uv_timer_t *timer)
 {
     struct shared *s = timer->data;
     if (s->stopping) {
-        shared_finish(s);
+        finish(s);
     } else {
         attempt(s);
     }
 }
 
-void shared_retry_in(struct shared *s, uint64_t ms)
+static void retry_in(struct shared *s, uint64_t ms)
 {
     if (!s->stopping) {
-        uv_timer_start(&s->timer, shared_timer, ms, 0);
+        uv_timer_start(&s->timer, on_timer, ms, 0);
     }
 }
 
@@ -223,17 +107,17 @@ static void still_nobody(struct shared *s)
         say_ready(s, err.code, &err);
         return;
     }
-    shared_retry_in(s, RETRY_MS);
+    retry_in(s, RETRY_MS);
 }
 
 static void on_applied(void *ctx, const struct wire_buf *result, const struct error *err)
 {
     struct outgoing *o = ctx;
+    struct shared *s = LIST_OF(o->box, struct shared, outbox);
     const struct wire_obj *map = NULL;
     if (!err) {
-        wire_decode(o->s->doc, result->data, result->len, &map, NULL);
+        wire_decode(s->doc, result->data, result->len, &map, NULL);
     }
-    o->s->n_outgoing++; /* settle takes it back */
     outgoing_settle(o, map, err);
 }
 
@@ -241,13 +125,7 @@ static void on_applied(void *ctx, const struct wire_buf *result, const struct er
 static void carry_out_rest(struct shared *s)
 {
     struct list rest;
-    list_init(&rest);
-    while (!list_empty(&s->outgoing)) {
-        struct list *node = s->outgoing.next;
-        list_remove(node);
-        list_append(&rest, node);
-    }
-    s->n_outgoing = 0;
+    outbox_take(&s->outbox, &rest);
     LIST_EACH(node, &rest)
     {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
@@ -257,7 +135,6 @@ static void carry_out_rest(struct shared *s)
         int status = wire_decode(s->doc, o->params.data, o->params.len, &params, &err);
         status = status ? status : ledger_wire_apply(&s->base, params, on_applied, o, &err);
         if (status != 0) {
-            s->n_outgoing++;
             outgoing_settle(o, NULL, status < 0 ? &err : NULL);
         }
     }
@@ -267,6 +144,7 @@ static void become_keeper(struct shared *s, struct ledger *writer)
 {
     struct error none = ERROR_NULL;
     s->writer = writer;
+    s->base.ops = s->keeps;
     if (s->ready) {
         log_notice("this gemmd is the keeper of %s now", s->config.path);
     }
@@ -304,7 +182,7 @@ static void attempt(struct shared *s)
     } else if (status != ERROR_BUSY) {
         log_error("%s", err.text);
         say_ready(s, status, &err);
-        shared_retry_in(s, RETRY_FAULT_MS);
+        retry_in(s, RETRY_FAULT_MS);
     } else if (store_holder(s->config.path, &pid, address, sizeof(address)) && address[0] &&
                paths_check_socket(address, NULL) == 0) {
         keeper_link_open(&s->link, s->loop, address);
@@ -317,11 +195,11 @@ static void on_up(struct keeper_link *link)
 {
     struct shared *s = LIST_OF(link, struct shared, link);
     struct wire_buf b = WIRE_BUF_NULL;
-    s->follow_id = ++s->last_id;
+    s->follow_id = ++s->outbox.last_id;
     rpc_put_request(&b, s->follow_id, "follow");
     wire_put_map(&b, 1);
     wire_put_kv_str(&b, "owner", s->config.owner);
-    shared_retry_in(s, FOLLOW_PATIENCE_MS);
+    retry_in(s, FOLLOW_PATIENCE_MS);
     keeper_link_send(link, &b);
 }
 
@@ -330,11 +208,12 @@ static void on_down(struct keeper_link *link)
     struct shared *s = LIST_OF(link, struct shared, link);
     bool followed = s->following;
     s->following = false;
+    outbox_close(&s->outbox);
     if (s->ending) {
         s->parts--;
-        shared_finish(s);
+        finish(s);
     } else if (s->stopping) {
-        shared_finish(s);
+        finish(s);
     } else if (followed) {
         log_notice("the keeper of %s has gone", s->config.path);
         attempt(s);
@@ -380,10 +259,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     }
     s->following = true;
     uv_timer_stop(&s->timer);
-    LIST_EACH(node, &s->outgoing)
-    {
-        outgoing_send(s, LIST_OF(node, struct outgoing, link));
-    }
+    outbox_open(&s->outbox);
     if (s->ready) {
         s->reader->ops->load(s->reader, true, on_reloaded, s);
         shared_news(s, NEWS_FREED, "", NULL, false);
@@ -398,9 +274,92 @@ static void on_message(struct keeper_link *link, const struct rpc_message *m)
         hear_news(s, m->params);
     } else if (m->type == RPC_RESPONSE && m->id == s->follow_id && !s->following) {
         on_followed(s, m);
-    } else if (m->type == RPC_RESPONSE) {
-        outgoing_response(s, m);
+    } else if (m->type == RPC_RESPONSE && !outbox_response(&s->outbox, m)) {
+        keeper_link_close(link);
     }
 }
 
-const struct keeper_link_calls shared_link_calls = {on_up, on_message, on_down};
+const struct keeper_link_calls follow_link_calls = {on_up, on_message, on_down};
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void on_drained(struct outbox *b)
+{
+    finish(LIST_OF(b, struct shared, outbox));
+}
+
+void follow_start(struct shared *s)
+{
+    uv_timer_init(s->loop, &s->timer);
+    s->timer.data = s;
+    outbox_init(&s->outbox, s->loop, &s->link, s->config.path, s->config.keeper_ms, on_drained);
+    retry_in(s, 0);
+}
+
+static void part_ended(void *ctx)
+{
+    struct shared *s = ctx;
+    s->parts--;
+    finish(s);
+}
+
+static void timer_closed(uv_handle_t *handle)
+{
+    part_ended(handle->data);
+}
+
+static void outbox_closed(uv_handle_t *handle)
+{
+    part_ended(LIST_OF(handle->data, struct shared, outbox));
+}
+
+static void fail_rest(struct shared *s)
+{
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_SHUTTING_DOWN,
+              "gemmd is stopping, and the keeper of the database has not answered");
+    outbox_fail(&s->outbox, &e);
+    if (s->unsaved) {
+        log_error("%lld bests were never saved: the keeper of %s did not answer; what it was sent "
+                  "before, it may still write",
+                  (long long)s->unsaved, s->config.path);
+    }
+}
+
+/* Closes all parts; called again as each of them is closed. */
+static void finish(struct shared *s)
+{
+    if (!s->ending) {
+        s->ending = true;
+        s->parts = 2;
+        fail_rest(s);
+        struct ledger *homes[] = {s->writer, s->reader};
+        for (int i = 0; i < 2; i++) {
+            if (homes[i]) {
+                s->parts++;
+                homes[i]->ops->stop(homes[i], part_ended, s);
+            }
+        }
+        uv_close((uv_handle_t *)&s->timer, timer_closed);
+        outbox_deinit(&s->outbox, outbox_closed);
+        if (s->link.state != LINK_CLOSED) {
+            s->parts++;
+            keeper_link_close(&s->link);
+        }
+    } else if (s->parts == 0) {
+        s->ended(s);
+    }
+}
+
+void follow_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx)
+{
+    struct shared *s = shared_of(base);
+    if (s->stopping) {
+        return;
+    }
+    s->stopping = s->outbox.stopping = true;
+    s->stopped = stopped;
+    s->stopped_ctx = ctx;
+    bool wait = s->following && s->outbox.n > 0 && !s->outbox.silent_ms;
+    uv_timer_start(&s->timer, on_timer, wait ? STOP_PATIENCE_MS : 0, 0);
+}

@@ -107,9 +107,10 @@ int method_unpin(struct call *c, struct error *err)
         return status;
     }
     memcpy(((struct unpinning *)p)->key, key, sizeof(key));
-    if (c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p) < 0) {
+    int asked = c->d->ledger->ops->unpin(c->d->ledger, key, on_unpinned, p);
+    if (asked < 0) {
         pending_drop(p);
-        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+        return ledger_refused(asked, err);
     }
     return METHOD_LATER;
 }
@@ -163,9 +164,10 @@ int method_evict(struct call *c, struct error *err)
     x->event = "evict";
     memcpy(x->what, key, sizeof(x->what));
     cache_remove_id(&c->d->cache, key);
-    if (c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x) < 0) {
+    int asked = c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x);
+    if (asked < 0) {
         pending_drop(p);
-        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+        return ledger_refused(asked, err);
     }
     return METHOD_LATER;
 }
@@ -190,9 +192,10 @@ int method_unquarantine(struct call *c, struct error *err)
     x->event = "unquarantine";
     x->must_exist = true;
     memcpy(x->what, variant, sizeof(x->what));
-    if (c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x) < 0) {
+    int asked = c->d->ledger->ops->unquarantine(c->d->ledger, variant, on_removed, x);
+    if (asked < 0) {
         pending_drop(p);
-        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+        return ledger_refused(asked, err);
     }
     return METHOD_LATER;
 }
@@ -235,9 +238,10 @@ int method_backup(struct call *c, struct error *err)
     }
     struct backing_up *x = (struct backing_up *)p;
     memcpy(x->path, path, sizeof(x->path));
-    if (c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x) < 0) {
+    int asked = c->d->ledger->ops->backup(c->d->ledger, path, on_backup, x);
+    if (asked < 0) {
         pending_drop(p);
-        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+        return ledger_refused(asked, err);
     }
     return METHOD_LATER;
 }

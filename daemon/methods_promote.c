@@ -59,8 +59,10 @@ static void on_trials(void *ctx, int status, const struct trial *trials, uint32_
         memcpy(t->key, x->to, sizeof(t->key));
         d->ledger->ops->add_trial(d->ledger, t);
     }
-    if (!d->ledger || d->ledger->ops->publish(d->ledger, &x->best, on_promoted, x) < 0) {
-        error_set(&gone, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    status = d->ledger ? d->ledger->ops->publish(d->ledger, &x->best, on_promoted, x)
+                       : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        ledger_refused(status, &gone);
         pending_fail(&x->pending, &gone);
     }
 }

@@ -139,11 +139,15 @@ int method_put(struct call *c, struct error *err)
     fill(d, b, &x->bucket, &x->key, c->s->uid);
     struct pending *p;
     status = call_later(c, sizeof(*p), &p, err);
-    if (status == 0 && d->ledger->ops->publish(d->ledger, b, on_put, p) < 0) {
-        pending_drop(p);
-        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    if (status < 0) {
+        return status;
     }
-    return status ? status : METHOD_LATER;
+    status = d->ledger->ops->publish(d->ledger, b, on_put, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
 }
 
 /* ---- import --------------------------------------------------------------------------------------- */
@@ -265,7 +269,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, int64_t u
     memcpy(b->class, class_, sizeof(b->class));
     status = d->ledger->ops->publish(d->ledger, b, on_imported, x);
     if (status < 0) {
-        return error_set(err, status, "the ledger takes nothing now");
+        return ledger_refused(status, err);
     }
     x->left++;
     return 0;

@@ -175,8 +175,9 @@ static void put_job(struct wire_buf *b, const struct job *j)
 static void put_store(struct wire_buf *b, const struct ledger_status *s)
 {
     wire_put_str(b, "store");
-    wire_put_map(b, 11);
+    wire_put_map(b, 12);
     wire_put_kv_bool(b, "keeper", s->keeper);
+    wire_put_kv_int(b, "keeper_silent_ms", s->keeper_silent_ms);
     wire_put_kv_int(b, "daemons", s->daemons);
     wire_put_kv_int(b, "unsaved", s->unsaved);
     wire_put_kv_int(b, "lost_trials", s->lost_trials);
@@ -277,9 +278,13 @@ int method_status(struct call *c, struct error *err)
 {
     struct pending *p;
     int status = call_later(c, sizeof(*p), &p, err);
-    if (status == 0 && c->d->ledger->ops->status(c->d->ledger, on_status, p) < 0) {
-        pending_drop(p);
-        status = error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    if (status < 0) {
+        return status;
     }
-    return status ? status : METHOD_LATER;
+    status = c->d->ledger->ops->status(c->d->ledger, on_status, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
 }

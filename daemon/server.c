@@ -223,7 +223,21 @@ void server_chore_cancel(struct chore *c)
 void server_watch(struct server *s)
 {
     if (!uv_is_active((uv_handle_t *)&s->sweep) && !uv_is_closing((uv_handle_t *)&s->sweep)) {
+        s->swept_ms = server_now(s);
         uv_timer_start(&s->sweep, run_sweep, SWEEP_MS, SWEEP_MS);
+    }
+}
+
+/* A sweep this late: it was this process that slept (SIGSTOP, a suspended host), not the clients, and
+ * what they did meanwhile has not been read yet. */
+static void forgive_absence(struct server *s, uint64_t now)
+{
+    uint64_t late = now - s->swept_ms;
+    s->swept_ms = now;
+    if (late > SWEEP_MS + SWEEP_MS / 2) {
+        LIST_EACH(node, &s->sessions) {
+            session_forgive(LIST_OF(node, struct session, link), late);
+        }
     }
 }
 
@@ -232,6 +246,7 @@ static void run_sweep(uv_timer_t *timer)
     struct server *s = timer->data;
     uint64_t now = server_now(s);
     bool any = false;
+    forgive_absence(s, now);
     LIST_EACH(node, &s->sessions) {
         any = session_sweep(LIST_OF(node, struct session, link), now) || any;
     }

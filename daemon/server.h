@@ -45,6 +45,7 @@ struct server {
     struct accounts accounts;
     unsigned open_handles;
     uint64_t quiet_since_ms; /* without sessions since */
+    uint64_t swept_ms;
     int lock_fd;
     struct device_lock device_lock;
     char path[PATHS_MAX];

@@ -421,6 +421,12 @@ void session_close(struct session *s)
     uv_close((uv_handle_t *)&s->pipe, freed);
 }
 
+void session_forgive(struct session *s, uint64_t ms)
+{
+    s->begun_ms += s->begun_ms ? ms : 0;
+    s->blocked_ms += s->blocked_ms ? ms : 0;
+}
+
 bool session_sweep(struct session *s, uint64_t now_ms)
 {
     const struct server_limits *limits = &s->server->limits;

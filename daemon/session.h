@@ -109,6 +109,7 @@ void session_turn(struct session *s);
 bool session_must_wait(const struct session *s); /* its user has had its time in this round */
 /* Deadlines: called about once a second while any session has one. True: it still has. */
 bool session_sweep(struct session *s, uint64_t now_ms);
+void session_forgive(struct session *s, uint64_t ms); /* later, by as long as we did not look */
 /* Gives `out` to the socket. After it the session may be closing. */
 void session_flush(struct session *s);
 /* `out` leaves in a turn of its own, soon. Safe anywhere: nothing is closed before then. */

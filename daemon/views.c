@@ -94,7 +94,7 @@ static bool is_verified(const struct view_answer *a, const struct query *q)
 enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
                          const struct wire_buf **answer)
 {
-    if (!v || !e || e->generation <= v->generation) {
+    if (!v || !e || (e->generation && e->generation <= v->generation)) {
         return VIEW_AS_EVER;
     }
     char id[HASH_HEX];

@@ -95,6 +95,20 @@ def test_a_byte_at_a_time_is_cut_off_and_silence_between_messages_is_not(daemon)
         assert idle.call("hello")["version"] == 1
 
 
+def test_the_daemons_own_sleep_is_no_clients_fault(daemon):
+    """What came while it was stopped is read before anybody is judged by the clock."""
+    d = daemon(options=["--message-ms", "1000"])
+    message = msgpack.packb([0, 1, "hello", {"version": 1}])
+    with d.connect() as c:
+        c.socket.sendall(message[:4])
+        time.sleep(0.1)
+        d.process.send_signal(signal.SIGSTOP)
+        time.sleep(2)
+        c.socket.sendall(message[4:])
+        d.process.send_signal(signal.SIGCONT)
+        assert c.read()[3]["version"] == 1
+
+
 def test_one_who_floods_waits_for_the_others(daemon):
     """All have sent before the daemon looks: eight with hundreds of requests each, one with one."""
     d = daemon()

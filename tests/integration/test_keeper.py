@@ -20,11 +20,11 @@ CUSTOM = {"op": "custom:mine", "n": 1}
 class Member(Daemon):
     """One of the daemons of a folder: a device, a socket and a log of its own."""
 
-    def __init__(self, folder, number, cache, env):
+    def __init__(self, folder, number, cache, env, options=()):
         landscape = folder / f"gpu{number}.jsonl"
         if not landscape.exists():
             shutil.copy(DATA / "synthetic.jsonl", landscape)
-        super().__init__(folder, f"replay:{landscape}", env=env, cache=cache)
+        super().__init__(folder, f"replay:{landscape}", options, env=env, cache=cache)
         self.socket, self.log = folder / f"{number}.sock", folder / f"log{number}"
 
 
@@ -33,9 +33,9 @@ def host(folder, shared_cache):
     """host(n) -> n daemons of one database, the first of them its keeper."""
     members = []
 
-    def start(n=2, env=None):
+    def start(n=2, env=None, options=()):
         for i in range(len(members), len(members) + n):
-            members.append(Member(folder, i, shared_cache, env).start())
+            members.append(Member(folder, i, shared_cache, env, options).start())
         return list(members)
 
     yield start
