@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * GEMMD_STUB_EMULATE=<root of the sources>: the stubs compute after all. NVRTC's compiles
- * portable.cu and reference.cu for the CPU (tests/unit/cuda/emulate.h) with cc, libcuda's runs them
+ * the templates and reference.cu for the CPU (tests/unit/cuda/emulate.h) with cc, libcuda's runs them
  * there, and what tools.cu does in a few lines of C. Slow, and one SM is as good as four; but
  * everything above the driver then runs as on a GPU, and must come to right results.
  *

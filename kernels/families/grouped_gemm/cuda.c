@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "portable" of the cuda device: what can be tuned in portable.cu and what is legal. See
+ * The target "portable" of the cuda device: what can be tuned in the template and what is legal. See
  * portable.h for how its files share the work.
  *
  * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers

@@ -5,7 +5,7 @@
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
-/* The low bits of params.flags, as in portable.cu and hopper/scheduler.cu. */
+/* The low bits of params.flags, as in portable/params.cu and hopper/scheduler.cu. */
 enum cuda_flags {
     CUDA_M_SIZES_64 = 1,
     CUDA_GATHER_64 = 2,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The target "portable": from a config to compiler options, and from a launch's args to grid and
- * kernel arguments. The structs below are those of portable.cu and reference.cu, field by field;
+ * kernel arguments. The structs below are those of portable/params.cu and reference.cu, field by field;
  * tests/unit/cuda runs both sources on the CPU with what is made here.
  */
 #include <stdio.h>
@@ -42,7 +42,7 @@ int portable_variant(const struct problem *p, const struct record *config, const
 
 /* ---- the launch ----------------------------------------------------------------------------- */
 
-struct portable_params { /* as in portable.cu; strides in bytes */
+struct portable_params { /* as in portable/params.cu; strides in bytes */
     const void *a, *b;
     void *out;
     const void *m_sizes, *gather, *weights;
@@ -53,7 +53,7 @@ struct portable_params { /* as in portable.cu; strides in bytes */
     uint32_t topk_mul, topk_shift;
     uint32_t reserved;
 };
-_Static_assert(sizeof(struct portable_params) == 128, "portable.cu counts on this layout");
+_Static_assert(sizeof(struct portable_params) == 128, "portable/params.cu counts on this layout");
 
 static void fill_operands(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
                           struct portable_params *p)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How long a config of portable.cu should take, and the config chosen when nothing was measured.
+ * How long a config of portable/ should take, and the config chosen when nothing was measured.
  *
  * Tiles go round robin over the blocks that fit on the GPU at once. The time of a tile is that of
  * its reduction blocks, each bound by the slowest of

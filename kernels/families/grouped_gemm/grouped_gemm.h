@@ -14,7 +14,8 @@
  *   rules.c      what every target's check() asks of a config
  *   family.c     the description that ties these together
  *   cpu*.c       the target "cpu"; cpu_kernel.c.in is its source, cpu_reference.c its reference
- *   cuda.c       the target "portable" of the cuda device, with portable.cu and reference.cu
+ *   cuda.c       the target "portable" of the cuda device, with the template in portable/ and
+ *                reference.cu
  *   hopper*.c    the target "hopper" of the cuda device, with the template in hopper/
  *
  * The maths, for row i of expert e (rows in expert order; start[e] <= i < start[e] + m_sizes[e]),

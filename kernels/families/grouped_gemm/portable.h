@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "portable" inside: how a config maps onto the template portable.cu.
+ * The target "portable" inside: how a config maps onto the template in portable/.
  *
  *   cuda.c         the tunables and what is legal
  *   cuda_model.c   predicted time, and the analytic default chosen by it

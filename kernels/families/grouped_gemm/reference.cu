@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The independent reference of grouped_gemm: one thread per element, sums in double, nothing shared
- * with portable.cu but the definition of the op (grouped_gemm.h). It computes the check rows of a
+ * with portable/ but the definition of the op (grouped_gemm.h). It computes the check rows of a
  * workload, once per problem; a tuning waits for it, so it reads what lies together at once.
  *
  * A block of threads has one check (blockIdx.x), a run of `length` elements within one row of the

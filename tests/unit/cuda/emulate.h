@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The section "hardware" of portable.cu and reference.cu for the CPU: a block of threads as fibers,
- * the warp's instructions as meetings of 32 of them. What a GPU may do late is done as late as it
+ * The part "hardware" of the portable template, and that of reference.cu, for the CPU: a block of
+ * threads as fibers, the warp's instructions as meetings of 32 of them. What a GPU may do late is done as late as it
  * may be, and what it may overwrite at once is overwritten at once:
  *
  *   copy16       poisons its destination when issued; the bytes arrive at the copy_wait that asks

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * portable.cu (TARGET grouped_gemm_cuda) or the hopper template (grouped_gemm_hopper) and
+ * The templates portable (TARGET grouped_gemm_cuda) or hopper (grouped_gemm_hopper), and
  * reference.cu, run on the CPU: a seeded sample of problems and legal configs goes
  * through check, variant and plan as on a GPU; the variant's source is compiled by cc with
  * emulate.h in the place of the hardware, and every element of the output is compared with sums in
