@@ -30,8 +30,9 @@ static const struct {
 static const struct {
     const char *name;
     int64_t most, bound;
-} words[] = {{"small", 31, 16},         {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
-             {"medium_M128", 128, 128}, {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
+} class_words[] = {{"small", 31, 16},       {"medium_M32", 32, 32},
+                   {"medium_M64", 64, 64},  {"medium_M128", 128, 128},
+                   {"large", 256, 256},     {"xlarge", INT64_MAX, 0}};
 
 struct reading {
     const char *path, *text;
@@ -82,8 +83,8 @@ static int64_t number_behind(const char *class, const char *prefix)
 
 static int word_of(const char *class)
 {
-    for (size_t i = 0; i < COUNT(words); i++) {
-        if (strcmp(words[i].name, class) == 0) {
+    for (size_t i = 0; i < COUNT(class_words); i++) {
+        if (strcmp(class_words[i].name, class) == 0) {
             return (int)i;
         }
     }
@@ -108,7 +109,7 @@ static int scheme_of(const char *class)
 int64_t aiter_bound(const char *class)
 {
     int word = word_of(class);
-    return word >= 0 ? words[word].bound : number_behind(class, "M_LEQ_");
+    return word >= 0 ? class_words[word].bound : number_behind(class, "M_LEQ_");
 }
 
 static const struct entry *named(const struct entries *e, const char *class)
@@ -141,9 +142,9 @@ static const struct entry *numbered(const struct entries *e, int64_t m)
 const struct entry *aiter_find(const struct entries *e, int64_t m)
 {
     const struct entry *found = numbered(e, m);
-    for (size_t i = 0; i < COUNT(words) && !found; i++) {
-        if (m <= words[i].most) {
-            found = named(e, words[i].name);
+    for (size_t i = 0; i < COUNT(class_words) && !found; i++) {
+        if (m <= class_words[i].most) {
+            found = named(e, class_words[i].name);
             break;
         }
     }

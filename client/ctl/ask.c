@@ -4,12 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/subject.h"
 
 struct asking {
-    struct ctl ctl;
-    struct problems problems;
-    struct search search;
+    struct subject subject; /* first */
     bool tune;    /* gemmd_tune; else gemmd_get */
     bool each;    /* every config by itself (bench) */
     json_t *rows; /* owned */
@@ -24,22 +22,6 @@ static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
                                              {&target_argp, 0, NULL, 0},
                                              {&ctl_argp, 0, NULL, 0},
                                              {0}};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct asking *a = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &a->problems;
-    state->child_inputs[1] = &a->search;
-    state->child_inputs[2] = &a->search;
-    state->child_inputs[3] = &a->search;
-    state->child_inputs[4] = &a->search;
-    state->child_inputs[5] = &a->ctl;
-    return 0;
-}
 
 /* ---- one ask -------------------------------------------------------------------------------- */
 
@@ -61,7 +43,7 @@ static void make_label(const struct asking *a, const json_t *problem, char *out,
 static void remark(const struct asking *a, const char *label, const struct gemmd_answer *answer,
                    double ms)
 {
-    if (a->ctl.quiet || a->n < 2) {
+    if (a->subject.ctl.quiet || a->n < 2) {
         return;
     }
     fprintf(stderr, "%s: ", label);
@@ -76,20 +58,21 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
     struct gemmd_answer answer = GEMMD_ANSWER_INIT;
     struct gemmd_error e;
+    struct gemmd_query *q = &a->subject.search.query;
     struct progress_line line;
     char label[96];
     make_label(a, problem, label, sizeof(label));
-    progress_begin(&line, a->ctl.quiet, label);
+    progress_begin(&line, a->subject.ctl.quiet, label);
     char *text = text_of_json(problem);
     p.text = text;
-    a->search.query.flags |= GEMMD_NO_TABLE;
-    if (a->search.query.deadline_ms > 0 && !a->tune) { /* "answer by then" is meant */
-        a->search.query.flags |= GEMMD_FALLBACK;
+    q->flags |= GEMMD_NO_TABLE;
+    if (q->deadline_ms > 0 && !a->tune) { /* "answer by then" is meant */
+        q->flags |= GEMMD_FALLBACK;
     }
-    a->search.query.progress = progress_show;
-    a->search.query.ctx = &line;
+    q->progress = progress_show;
+    q->ctx = &line;
     double began = ctl_now_ms();
-    int r = (a->tune ? gemmd_tune : gemmd_get)(a->ctl.g, &p, &a->search.query, &answer, &e);
+    int r = (a->tune ? gemmd_tune : gemmd_get)(a->subject.ctl.g, &p, q, &answer, &e);
     double ms = ctl_now_ms() - began;
     progress_end(&line);
     free(text);
@@ -132,10 +115,10 @@ static void ask_configs(struct asking *a, const json_t *item)
 {
     size_t i;
     json_t *config;
-    json_array_foreach (a->search.configs, i, config) {
+    json_array_foreach (a->subject.search.configs, i, config) {
         json_t *alone = json_pack("[O]", config);
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
-        a->search.query.configs_json = text;
+        a->subject.search.query.configs_json = text;
         if (goes_on(a)) {
             ask_named(a, item, config);
         }
@@ -149,7 +132,7 @@ static void remark_hit(const struct asking *a)
     const json_t *row = json_array_get(a->rows, 0);
     const json_t *trip = json_object_get(row, "round_trip_us");
     const char *note = json_string_value(json_object_get(row, "note"));
-    if (a->ctl.quiet || json_array_size(a->rows) != 1) {
+    if (a->subject.ctl.quiet || json_array_size(a->rows) != 1) {
         return;
     }
     if (trip) {
@@ -170,11 +153,11 @@ static int show(struct asking *a)
     json_array_foreach (a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
-        if (failed && !a->ctl.json) { /* where the table says how good the answer is */
+        if (failed && !a->subject.ctl.json) { /* where the table says how good the answer is */
             json_object_set(row, "tier", json_object_get(json_object_get(row, "error"), "name"));
         }
     }
-    if (a->ctl.json) {
+    if (a->subject.ctl.json) {
         int r = ctl_print_json(json_incref(a->rows));
         return a->code ? a->code : r;
     }
@@ -185,22 +168,24 @@ static int show(struct asking *a)
     return a->code;
 }
 
-static int run(struct asking *a)
+static int run(void *command)
 {
-    int code = problems_make(&a->problems);
-    if (code == DONE && a->each && json_array_size(a->search.configs) == 0) {
+    struct asking *a = command;
+    int code = problems_make(&a->subject.problems);
+    if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
-    code = code ? code : ctl_connect(&a->ctl);
+    code = code ? code : ctl_connect(&a->subject.ctl);
     if (code) {
         return code;
     }
-    search_finish(&a->search);
+    search_finish(&a->subject.search);
     a->rows = json_array();
-    a->n = json_array_size(a->problems.all) * (a->each ? json_array_size(a->search.configs) : 1);
+    a->n = json_array_size(a->subject.problems.all);
+    a->n *= a->each ? json_array_size(a->subject.search.configs) : 1;
     size_t i;
     json_t *item;
-    json_array_foreach (a->problems.all, i, item) {
+    json_array_foreach (a->subject.problems.all, i, item) {
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {
@@ -213,14 +198,9 @@ static int run(struct asking *a)
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
     const struct argp argp = {
-        .parser = parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
-    search_init(&a->search);
-    argp_parse(&argp, argc, argv, 0, NULL, a);
-    int code = run(a);
+        .parser = subject_parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
+    int code = subject_run(a, &argp, run, argc, argv);
     json_decref(a->rows);
-    search_deinit(&a->search);
-    problems_deinit(&a->problems);
-    ctl_deinit(&a->ctl);
     return code;
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/rows.h"
 
 static const char *text_of(const json_t *row, const char *name)
 {
@@ -25,14 +25,14 @@ static json_t *name_of(const json_t *trial)
                         (long long)v / 10000, (long long)v / 100 % 100, (long long)v % 100);
 }
 
-json_t *baselines_fetch(struct listing *l, int *code)
+json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
 {
-    json_t *filter = json_pack("{s:s, s:s}", "stage", "baseline", "sort", "id"), *found = json_object();
-    const json_t *key = json_object_get(l->filter, "key");
+    json_t *filter = json_pack("{s:s, s:s}", "stage", "baseline", "sort", "id");
+    json_t *found = json_object();
     if (key) {
         json_object_set(filter, "key", (json_t *)(uintptr_t)key);
     }
-    json_t *rows = ctl_list(&l->ctl, "trials", filter, code), *row;
+    json_t *rows = ctl_list(c, "trials", filter, code), *row;
     size_t i;
     json_array_foreach (rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");

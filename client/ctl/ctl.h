@@ -7,11 +7,14 @@
  *   problems.c   options that say which problems; shapes.c reads them from a table, moe.c makes a
  *                layer's, routing.c reads the rows of each expert
  *   search.c     options that say how to search
+ *   subject.h    what a command is about (daemon, problems, search), and the frame of such commands
  *   text.c       the one-line text of problems and configs, to JSON and back
+ *   fields.c     words between commas
  *   table.c      rows for people, or the same rows as JSON
  *   results.c    an answer as a row
  *   progress.c   the line on stderr
- *   listing.h    what listing.c, rows.c (the columns) and evidence.c share
+ *   rows.h       rows.c, the columns of each list, and baselines.c, what trials are compared with
+ *   listing.h    what the commands share that show rows of the database
  *   formats.h    files and spaces of other tuners, by files of their own
  *   ask.c pin.c listing.c evidence.c space.c transfer.c verify.c warm.c why.c daemon.c   the commands, by theme
  *
@@ -28,6 +31,8 @@
 #include <jansson.h>
 
 #include "client/gemmd.h"
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
 enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, UNREACHABLE = 3, BUSY = 75 };
 
@@ -76,6 +81,13 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err);
 char *text_read_file(const char *path, struct gemmd_error *err);
 json_t *text_read_json(const char *path, struct gemmd_error *err);
 
+/* ---- fields.c ------------------------------------------------------------------------------- */
+
+/* Whether a comma list names the word; a NULL list names all. */
+bool list_has(const char *list, const char *word);
+/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none. */
+char *csv_field(const char *line, int i);
+
 /* ---- problems.c, shapes.c, moe.c ------------------------------------------------------------ */
 
 enum { PROBLEM_LISTS = 9 };
@@ -114,13 +126,9 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f);
 /* The products of a layer, "experts=128,topk=8,hidden=2048,inter=768" or a known model's name, in the
  * same form. */
 json_t *moe_problems(const char *spec, const struct shapes_filter *f);
-/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none. */
-char *csv_field(const char *line, int i);
 /* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
  * USAGE after the sentence. */
 int routing_of_rows(const char *arg, char **profile, long long *experts, long long *sum);
-/* Whether a comma list names the word; a NULL list names all. */
-bool list_has(const char *list, const char *word);
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/listing.h"
+#include "client/ctl/rows.h"
 
 enum { KEY_FAILED = 0x6000 };
 
@@ -198,9 +199,11 @@ static int run_trials(struct listing *l)
     if (!rows) {
         return code;
     }
-    l->baselines = baselines_fetch(l, &code);
-    code = DONE; /* without them there is a baseline, too */
-    return rows_show(l, l->failed ? only_failed(rows, limit) : rows);
+    json_t *baselines = baselines_fetch(&l->ctl, json_object_get(l->filter, "key"), &code);
+    rows = l->failed ? only_failed(rows, limit) : rows;
+    code = rows_show(&l->ctl, l->what, baselines, rows); /* without them there is a baseline, too */
+    json_decref(baselines);
+    return code;
 }
 
 int cmd_trials(int argc, char **argv)

@@ -7,7 +7,8 @@
  *   tile.c          our configs as tiles, and tiles as configs of our kernels
  *   unsloth.c       the CSV of Unsloth's MoE tuning, written; unsloth_read.c: read
  *   aiter.c         aiter's JSON: M classes of one (N, K), written; aiter_read.c: read
- *   foreign_out.c   `export --format`; foreign_in.c: `import --format`
+ *   foreign_out.c   `export --format`; writing.c: what its writers share
+ *   foreign_in.c    `import --format`; import.c: rows to the daemon, ours too
  *   portfolio.c     `export --format portfolio`: few configs for all known shapes
  *   notices.c       what was skipped, and why; and entries of files
  */
@@ -93,7 +94,8 @@ struct writing {
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);
-/* Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout.
+
+/* writing.c. Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout.
  */
 int writing_save(const char *path, const char *text);
 /* Begins a row of `skipped` with the key and the problem. */
@@ -106,7 +108,7 @@ int export_foreign(struct listing *l, const char *format, const char *to);
 int portfolio_export(struct listing *l, const char *to);
 int import_foreign(struct ctl *ctl, struct problems *p, const char *format, char **paths, size_t n,
                    bool dry_run);
-/* transfer.c: rows as `list` of best gives them; adds up "imported" and "skipped" into total. */
+/* import.c: rows as `list` of best gives them; adds up "imported" and "skipped" into total. */
 int import_rows(struct ctl *ctl, const json_t *rows, json_t *total);
 
 #endif

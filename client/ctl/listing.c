@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/listing.h"
+#include "client/ctl/rows.h"
 
 enum { KEY_WHAT = 0x4000, KEY_WHERE, KEY_SORT, KEY_TOP, KEY_OFFSET, KEY_CLEAR };
 
@@ -93,7 +94,6 @@ const struct argp filter_argp = {.options = filter_options, .parser = parse_filt
 int listing_end(struct listing *l, int code)
 {
     json_decref(l->filter);
-    json_decref(l->baselines);
     problems_deinit(&l->problems);
     ctl_deinit(&l->ctl);
     return code;
@@ -133,7 +133,7 @@ static int run_list(struct listing *l)
     }
     int code = ctl_connect(&l->ctl);
     json_t *rows = code ? NULL : ctl_list(&l->ctl, l->what, json_incref(l->filter), &code);
-    return rows ? rows_show(l, rows) : code;
+    return rows ? rows_show(&l->ctl, l->what, NULL, rows) : code;
 }
 
 static int plain_list(const char *what, const char *doc, const struct argp_option *options,

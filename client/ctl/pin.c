@@ -4,13 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
-
-struct deciding {
-    struct ctl ctl;
-    struct problems problems;
-    struct search search;
-};
+#include "client/ctl/subject.h"
 
 static const struct argp_child with_search[] = {{&problems_argp, 0, NULL, 0},
                                                 {&given_argp, 0, NULL, 0},
@@ -20,34 +14,8 @@ static const struct argp_child with_search[] = {{&problems_argp, 0, NULL, 0},
 static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 
-static error_t parse_pin(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct deciding *d = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &d->problems;
-    state->child_inputs[1] = &d->search;
-    state->child_inputs[2] = &d->search;
-    state->child_inputs[3] = &d->ctl;
-    return 0;
-}
-
-static error_t parse_key(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct deciding *d = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &d->problems;
-    state->child_inputs[1] = &d->ctl;
-    return 0;
-}
-
 /* The daemon's answer map in the same form as `get` shows it. */
-static int show_answer(const struct deciding *d, const json_t *problem, json_t *answer)
+static int show_answer(const struct subject *d, const json_t *problem, json_t *answer)
 {
     if (problem) {
         json_object_set(answer, "problem", (json_t *)(uintptr_t)problem);
@@ -64,24 +32,17 @@ static int show_answer(const struct deciding *d, const json_t *problem, json_t *
 
 /* ---- pin ------------------------------------------------------------------------------------ */
 
-static json_t *pin_params(struct deciding *d, const json_t *problem)
+static json_t *pin_params(struct subject *d, const json_t *problem)
 {
     json_t *params =
         json_pack("{sO, sO}", "problem", problem, "config", json_array_get(d->search.configs, 0));
-    if (d->search.query.atol > 0) {
-        json_object_set_new(params, "atol", json_real(d->search.query.atol));
-    }
-    if (d->search.query.rtol > 0) {
-        json_object_set_new(params, "rtol", json_real(d->search.query.rtol));
-    }
-    if (d->search.query.target) {
-        json_object_set_new(params, "target", json_string(d->search.query.target));
-    }
+    subject_put_query(d, params);
     return params;
 }
 
-static int pin(struct deciding *d)
+static int pin(void *command)
 {
+    struct subject *d = command;
     const json_t *problem = problems_one(&d->problems);
     if (!problem) {
         return USAGE;
@@ -97,25 +58,19 @@ static int pin(struct deciding *d)
 int cmd_pin(int argc, char **argv)
 {
     static const struct argp argp = {
-        .parser = parse_pin,
+        .parser = subject_parse,
         .args_doc = "[PROBLEM]",
         .children = with_search,
         .doc = "Makes one --config the answer of a problem (source \"manual\"). It is verified and "
                "measured first; a wrong one is refused."};
-    struct deciding d = {.ctl = {0}};
-    search_init(&d.search);
-    argp_parse(&argp, argc, argv, 0, NULL, &d);
-    int code = pin(&d);
-    search_deinit(&d.search);
-    problems_deinit(&d.problems);
-    ctl_deinit(&d.ctl);
-    return code;
+    struct subject d = {.ctl = {0}};
+    return subject_run(&d, &argp, pin, argc, argv);
 }
 
 /* ---- unpin, evict --------------------------------------------------------------------------- */
 
 /* method {key or problem}: its result, or NULL. */
-static json_t *decide(struct deciding *d, const char *method, int *code)
+static json_t *decide(struct subject *d, const char *method, int *code)
 {
     json_t *which = problems_key_or_one(&d->problems, code);
     if (which) {
@@ -128,7 +83,7 @@ static json_t *decide(struct deciding *d, const char *method, int *code)
     return ctl_call(&d->ctl, method, which, code);
 }
 
-static int show_unpinned(struct deciding *d, json_t *answer)
+static int show_unpinned(struct subject *d, json_t *answer)
 {
     if (json_is_object(answer)) {
         const json_t *item = json_array_get(d->problems.all, 0);
@@ -142,7 +97,7 @@ static int show_unpinned(struct deciding *d, json_t *answer)
     return DONE;
 }
 
-static int show_removed(struct deciding *d, json_t *result)
+static int show_removed(struct subject *d, json_t *result)
 {
     if (d->ctl.json) {
         return ctl_print_json(result);
@@ -153,21 +108,30 @@ static int show_removed(struct deciding *d, json_t *result)
     return DONE;
 }
 
-static int run_key(const char *method, int (*show)(struct deciding *d, json_t *result),
+/* A method that takes {key or problem}, and how its result is shown. */
+struct deciding {
+    struct subject subject; /* first */
+    const char *method;
+    int (*show)(struct subject *d, json_t *result);
+};
+
+static int run_decision(void *command)
+{
+    struct deciding *d = command;
+    int code = DONE;
+    json_t *result = decide(&d->subject, d->method, &code);
+    return result ? d->show(&d->subject, result) : code;
+}
+
+static int run_key(const char *method, int (*show)(struct subject *d, json_t *result),
                    const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {
-        .parser = parse_key, .args_doc = "KEY|PROBLEM", .children = without_search, .doc = doc};
-    struct deciding d = {.ctl = {0}};
-    argp_parse(&argp, argc, argv, 0, NULL, &d);
-    int code = DONE;
-    json_t *result = decide(&d, method, &code);
-    if (result) {
-        code = show(&d, result);
-    }
-    problems_deinit(&d.problems);
-    ctl_deinit(&d.ctl);
-    return code;
+    const struct argp argp = {.parser = subject_parse,
+                              .args_doc = "KEY|PROBLEM",
+                              .children = without_search,
+                              .doc = doc};
+    struct deciding d = {.method = method, .show = show};
+    return subject_run(&d, &argp, run_decision, argc, argv);
 }
 
 int cmd_unpin(int argc, char **argv)
@@ -179,7 +143,7 @@ int cmd_unpin(int argc, char **argv)
         argc, argv);
 }
 
-static int show_promoted(struct deciding *d, json_t *answer)
+static int show_promoted(struct subject *d, json_t *answer)
 {
     return show_answer(d, NULL, answer);
 }

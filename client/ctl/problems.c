@@ -191,17 +191,6 @@ static json_t *list_element(const char *list, size_t i, const struct dimension *
     return json_integer(v);
 }
 
-bool list_has(const char *list, const char *word)
-{
-    size_t n = strlen(word);
-    for (const char *at = list; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (strcspn(at, ",") == n && memcmp(at, word, n) == 0) {
-            return true;
-        }
-    }
-    return !list;
-}
-
 /* ---- combinations --------------------------------------------------------------------------- */
 
 static json_t *common_fields(const struct problems *p)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/listing.h"
+#include "client/ctl/rows.h"
 
 /* ---- columns -------------------------------------------------------------------------------- */
 
@@ -193,21 +193,21 @@ static void derive(const char *what, json_t *rows)
     }
 }
 
-int rows_show(const struct listing *l, json_t *rows)
+int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows)
 {
-    derive(l->what, rows);
-    baselines_apply(l->baselines, rows);
-    if (l->ctl.json) {
+    derive(what, rows);
+    baselines_apply(baselines, rows);
+    if (c->json) {
         return ctl_print_json(rows);
     }
-    const struct view *v = view_of(l->what);
+    const struct view *v = view_of(what);
     if (json_array_size(rows) == 0) {
-        if (!l->ctl.quiet) {
+        if (!c->quiet) {
             fprintf(stderr, "no rows\n");
         }
     } else {
         table_print(v->columns, v->n, rows);
-        if (strcmp(l->what, "trials") == 0 && !l->ctl.quiet) {
+        if (strcmp(what, "trials") == 0 && !c->quiet) {
             baselines_say(rows);
         }
     }

@@ -20,25 +20,6 @@ struct reader {
     int place[COLUMNS]; /* index of the field in a line, or NOT_THERE */
 };
 
-char *csv_field(const char *line, int i)
-{
-    for (; i > 0; i--) {
-        line = strchr(line, ',');
-        if (!line) {
-            return NULL;
-        }
-        line++;
-    }
-    while (*line == ' ') {
-        line++;
-    }
-    size_t n = strcspn(line, ",\r");
-    while (n > 0 && line[n - 1] == ' ') {
-        n--;
-    }
-    return strndup(line, n);
-}
-
 static int read_head(struct reader *r, const char *line)
 {
     for (int c = 0; c < COLUMNS; c++) {

@@ -5,44 +5,13 @@
 #include <string.h>
 
 #include "client/ctl/formats.h"
-
-struct asking {
-    struct ctl ctl;
-    struct problems problems;
-    struct search search;
-};
+#include "client/ctl/subject.h"
 
 struct planning {
-    struct asking asking; /* first */
-    const char *arch;     /* borrowed; NULL: the daemon's device */
-    const char *compat;   /* borrowed: whose space; NULL: our own */
+    struct subject subject; /* first */
+    const char *arch;       /* borrowed; NULL: the daemon's device */
+    const char *compat;     /* borrowed: whose space; NULL: our own */
 };
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct asking *a = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &a->problems;
-    state->child_inputs[1] = &a->search;
-    state->child_inputs[2] = &a->search;
-    state->child_inputs[3] = &a->ctl;
-    return 0;
-}
-
-static int ask(struct asking *a, const struct argp *argp, int (*run)(struct asking *a), int argc,
-               char **argv)
-{
-    search_init(&a->search);
-    argp_parse(argp, argc, argv, 0, NULL, a);
-    int code = run(a);
-    search_deinit(&a->search);
-    problems_deinit(&a->problems);
-    ctl_deinit(&a->ctl);
-    return code;
-}
 
 /* ---- space ---------------------------------------------------------------------------------- */
 
@@ -152,7 +121,7 @@ static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
 {
     struct gemmd_problem asked = GEMMD_PROBLEM_INIT;
     struct gemmd_error e;
-    struct asking *a = &p->asking;
+    struct subject *a = &p->subject;
     char *text = text_of_json(problem), *device = NULL, *json = NULL;
     bool bare = strncmp(p->arch, "sm_", 3) != 0;
     asked.text = text;
@@ -171,7 +140,7 @@ static json_t *plan_space(struct planning *p, const json_t *problem, int *code)
     return space;
 }
 
-static json_t *ask_space(struct asking *a, const json_t *problem, int *code)
+static json_t *ask_space(struct subject *a, const json_t *problem, int *code)
 {
     *code = ctl_connect(&a->ctl);
     if (*code) {
@@ -190,7 +159,7 @@ static json_t *ask_space(struct asking *a, const json_t *problem, int *code)
 /* The space of others knows no sizes and no device, but it has modes. */
 static int run_compat(struct planning *p)
 {
-    struct asking *a = &p->asking;
+    struct subject *a = &p->subject;
     const char *modes = problems_only_modes(&a->problems);
     if (!modes || p->arch || a->search.query.target || json_object_size(a->search.restrict_) > 0) {
         return ctl_usage("--compat is a space without sizes and devices: of the options that say "
@@ -199,9 +168,10 @@ static int run_compat(struct planning *p)
     return compat_space(p->compat, *modes ? modes : NULL, a->ctl.json, print_space);
 }
 
-static int run_space(struct asking *a)
+static int run_space(void *command)
 {
-    struct planning *p = (struct planning *)a;
+    struct planning *p = command;
+    struct subject *a = &p->subject;
     if (p->compat) {
         return run_compat(p);
     }
@@ -225,10 +195,7 @@ static error_t parse_space(int key, char *arg, struct argp_state *state)
 {
     struct planning *p = state->input;
     if (key == ARGP_KEY_INIT) {
-        state->child_inputs[0] = &p->asking.problems;
-        state->child_inputs[1] = &p->asking.search;
-        state->child_inputs[2] = &p->asking.search;
-        state->child_inputs[3] = &p->asking.ctl;
+        subject_children(state);
     } else if (key == KEY_ARCH) {
         p->arch = arg;
     } else if (key == KEY_COMPAT) {
@@ -265,12 +232,12 @@ int cmd_space(int argc, char **argv)
                "worth a search, how many kernels they compile to, and how many each rule drops and "
                "why."};
     struct planning p = {.arch = NULL};
-    return ask(&p.asking, &argp, run_space, argc, argv);
+    return subject_run(&p, &argp, run_space, argc, argv);
 }
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static int judge_one(struct asking *a, const json_t *problem, json_t *config, json_t *verdicts)
+static int judge_one(struct subject *a, const json_t *problem, json_t *config, json_t *verdicts)
 {
     int code = DONE;
     json_t *params = json_pack("{sO, sO}", "problem", problem, "config", config);
@@ -303,8 +270,9 @@ static void print_verdict(const json_t *v)
     free(text);
 }
 
-static int run_check(struct asking *a)
+static int run_check(void *command)
 {
+    struct subject *a = command;
     const json_t *problem = problems_one(&a->problems);
     if (!problem) {
         return USAGE;
@@ -342,12 +310,12 @@ int cmd_check(int argc, char **argv)
                                                  {&ctl_argp, 0, NULL, 0},
                                                  {0}};
     static const struct argp argp = {
-        .parser = parse,
+        .parser = subject_parse,
         .args_doc = "[PROBLEM]",
         .children = children,
         .doc =
             "Says whether configs are valid for a problem, and if not by which rule. Exit status 1 "
             "when one is not."};
-    struct asking a = {.ctl = {0}};
-    return ask(&a, &argp, run_check, argc, argv);
+    struct subject a = {.ctl = {0}};
+    return subject_run(&a, &argp, run_check, argc, argv);
 }

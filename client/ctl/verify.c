@@ -15,15 +15,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/subject.h"
 
 enum { KEY_EXACT = 0x9000, KEY_BUCKET, KEY_SAMPLES };
 enum { SCHEMES_MAX = 3, SAMPLES_MOST = 64 };
 
 struct verifying {
-    struct ctl ctl;
-    struct problems problems;
-    struct search search;
+    struct subject subject;
     bool exact;
     char *schemes; /* borrowed: "pow2,sqrt2"; NULL: the database's own */
     int samples;
@@ -39,9 +37,9 @@ static void begin_line(const struct verifying *v, const json_t *problem, const c
 {
     char label[96];
     snprintf(label, sizeof(label), "[%zu/%zu] M=%lld %s", v->done + 1,
-             json_array_size(v->problems.all),
+             json_array_size(v->subject.problems.all),
              (long long)json_integer_value(json_object_get(problem, "M")), what);
-    progress_begin(line, v->ctl.quiet, label);
+    progress_begin(line, v->subject.ctl.quiet, label);
 }
 
 /* The answer for a problem rounded by a scheme; given configs are measured, whatever is known. */
@@ -49,7 +47,7 @@ static int ask(struct verifying *v, const json_t *problem, const char *scheme,
                const char *configs_json, struct gemmd_answer *out)
 {
     struct gemmd_problem p = GEMMD_PROBLEM_INIT;
-    struct gemmd_query q = v->search.query;
+    struct gemmd_query q = v->subject.search.query;
     struct progress_line line;
     struct gemmd_error e;
     char *text = text_of_json(problem);
@@ -61,7 +59,7 @@ static int ask(struct verifying *v, const json_t *problem, const char *scheme,
     q.configs_json = configs_json;
     q.progress = progress_show;
     q.ctx = &line;
-    int r = (configs_json ? gemmd_tune : gemmd_get)(v->ctl.g, &p, &q, out, &e);
+    int r = (configs_json ? gemmd_tune : gemmd_get)(v->subject.ctl.g, &p, &q, out, &e);
     progress_end(&line);
     free(text);
     return r ? ctl_fail(&e) : DONE;
@@ -128,7 +126,7 @@ static json_t *answer_of(struct verifying *v, const json_t *problem, const char 
     if (*code) {
         return NULL;
     }
-    json_t *shown = ctl_call(&v->ctl, "show", json_pack("{ss}", "key", a.key), code);
+    json_t *shown = ctl_call(&v->subject.ctl, "show", json_pack("{ss}", "key", a.key), code);
     const json_t *bucket = table_value(shown, "best.problem");
     json_t *config = text_to_json(a.config, &e);
     json_t *out = json_pack("{ss, ss, so, sO*}", "scheme", scheme, "key", a.key, "config", config,
@@ -170,7 +168,7 @@ static json_t *measure_all(struct verifying *v, const json_t *problem, const jso
     json_t *filter =
         json_pack("{ss, ss, ss}", "key", json_string_value(json_object_get(own, "key")), "status",
                   "ok", "sort", "-id");
-    return ctl_list(&v->ctl, "trials", filter, code);
+    return ctl_list(&v->subject.ctl, "trials", filter, code);
 }
 
 /* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config", "loss_percent"}.
@@ -294,7 +292,7 @@ static int show(struct verifying *v, char **schemes, size_t n)
         json_array_append_new(summary, summary_of(v, schemes[i]));
     }
     int r = DONE;
-    if (v->ctl.json) {
+    if (v->subject.ctl.json) {
         r = ctl_print_json(json_pack("{sO, sO}", "rows", v->rows, "summary", summary));
     } else if (json_array_size(v->rows) > 0) {
         print_outcome(v, summary);
@@ -310,7 +308,7 @@ static void spread(struct verifying *v)
 {
     json_t *all = json_array(), *item;
     size_t i;
-    json_array_foreach (v->problems.all, i, item) {
+    json_array_foreach (v->subject.problems.all, i, item) {
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
         topk = topk > 0 ? topk : 1;
@@ -326,8 +324,8 @@ static void spread(struct verifying *v)
             last = some;
         }
     }
-    json_decref(v->problems.all);
-    v->problems.all = all;
+    json_decref(v->subject.problems.all);
+    v->subject.problems.all = all;
 }
 
 /* The words of --bucket, or the daemon's own scheme; then exact. */
@@ -336,7 +334,7 @@ static int find_schemes(struct verifying *v, char own[16], char *schemes[SCHEMES
     static char exact[] = "exact";
     int code = DONE;
     if (!v->schemes) {
-        json_t *status = ctl_call(&v->ctl, "status", NULL, &code);
+        json_t *status = ctl_call(&v->subject.ctl, "status", NULL, &code);
         const char *name = json_string_value(json_object_get(status, "bucket_scheme"));
         snprintf(own, 16, "%s", name ? name : exact);
         v->schemes = own;
@@ -365,7 +363,7 @@ static int verify_all(struct verifying *v)
     json_t *item;
     int code = find_schemes(v, own, schemes, &n);
     v->rows = json_array();
-    json_array_foreach (v->problems.all, i, item) {
+    json_array_foreach (v->subject.problems.all, i, item) {
         if (code == DONE && v->code != UNREACHABLE) {
             int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
             v->code = v->code ? v->code : r;
@@ -375,21 +373,22 @@ static int verify_all(struct verifying *v)
     return code ? code : show(v, schemes, n);
 }
 
-static int run(struct verifying *v)
+static int run(void *command)
 {
+    struct verifying *v = command;
     if (!v->exact) {
         return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
                          "of the shapes inside");
     }
-    int code = problems_make(&v->problems);
-    code = code ? code : ctl_connect(&v->ctl);
+    int code = problems_make(&v->subject.problems);
+    code = code ? code : ctl_connect(&v->subject.ctl);
     if (code) {
         return code;
     }
     if (v->samples > 0) {
         spread(v);
     }
-    search_finish(&v->search);
+    search_finish(&v->subject.search);
     return verify_all(v);
 }
 
@@ -398,11 +397,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct verifying *v = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &v->problems;
-        state->child_inputs[1] = &v->search;
-        state->child_inputs[2] = &v->search;
-        state->child_inputs[3] = &v->search;
-        state->child_inputs[4] = &v->ctl;
+        subject_children(state);
         return 0;
     case KEY_EXACT:
         v->exact = true;
@@ -442,13 +437,8 @@ int cmd_verify(int argc, char **argv)
         .doc =
             "Measures the answer of each shape's bucket on the shape itself, against the best of "
             "a tuning of just that shape, and shows how much longer it takes."};
-    struct verifying v = {0};
-    search_init(&v.search);
-    argp_parse(&argp, argc, argv, 0, NULL, &v);
-    int code = run(&v);
+    struct verifying v = {.exact = false};
+    int code = subject_run(&v, &argp, run, argc, argv);
     json_decref(v.rows);
-    search_deinit(&v.search);
-    problems_deinit(&v.problems);
-    ctl_deinit(&v.ctl);
     return code;
 }

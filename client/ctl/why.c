@@ -6,13 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/ctl/ctl.h"
-
-struct asking_why {
-    struct ctl ctl;
-    struct problems problems;
-    struct search search;
-};
+#include "client/ctl/subject.h"
 
 /* ---- lines ---------------------------------------------------------------------------------- */
 
@@ -246,7 +240,7 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     free(problem);
 }
 
-static int print_why(struct asking_why *a, json_t *why)
+static int print_why(struct subject *a, json_t *why)
 {
     if (a->ctl.json) {
         return ctl_print_json(why);
@@ -266,47 +260,19 @@ static int print_why(struct asking_why *a, json_t *why)
 
 /* ---- the command ---------------------------------------------------------------------------- */
 
-static json_t *params_of(struct asking_why *a, int *code)
+static int run(void *command)
 {
-    const struct gemmd_query *q = &a->search.query;
-    json_t *params = problems_key_or_one(&a->problems, code);
-    if (params && q->target) {
-        json_object_set_new(params, "target", json_string(q->target));
-    }
-    if (params && q->atol > 0) {
-        json_object_set_new(params, "atol", json_real(q->atol));
-    }
-    if (params && q->rtol > 0) {
-        json_object_set_new(params, "rtol", json_real(q->rtol));
-    }
-    return params;
-}
-
-static int run(struct asking_why *a)
-{
+    struct subject *a = command;
     int code = DONE;
-    json_t *params = params_of(a, &code);
+    json_t *params = problems_key_or_one(&a->problems, &code);
     code = code ? code : ctl_connect(&a->ctl);
     if (code) {
         json_decref(params);
         return code;
     }
+    subject_put_query(a, params);
     json_t *why = ctl_call(&a->ctl, "why", params, &code);
     return why ? print_why(a, why) : code;
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    (void)arg;
-    struct asking_why *a = state->input;
-    if (key != ARGP_KEY_INIT) {
-        return ARGP_ERR_UNKNOWN;
-    }
-    state->child_inputs[0] = &a->problems;
-    state->child_inputs[1] = &a->search;
-    state->child_inputs[2] = &a->search;
-    state->child_inputs[3] = &a->ctl;
-    return 0;
 }
 
 int cmd_why(int argc, char **argv)
@@ -317,18 +283,12 @@ int cmd_why(int argc, char **argv)
                                                  {&ctl_argp, 0, NULL, 0},
                                                  {0}};
     static const struct argp argp = {
-        .parser = parse,
+        .parser = subject_parse,
         .args_doc = "KEY|PROBLEM",
         .children = children,
         .doc =
             "Explains the answer that a query gets now: which tier, from which row, on what "
             "evidence, how far to rely on it, and what to do for a better one. Nothing is tuned."};
-    struct asking_why a = {0};
-    search_init(&a.search);
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    int code = run(&a);
-    search_deinit(&a.search);
-    problems_deinit(&a.problems);
-    ctl_deinit(&a.ctl);
-    return code;
+    struct subject a = {.ctl = {0}};
+    return subject_run(&a, &argp, run, argc, argv);
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of the database for people: their columns, and what is read off them beside. */
+#ifndef GEMMD_CLIENT_CTL_ROWS_H
+#define GEMMD_CLIENT_CTL_ROWS_H
+
+#include "client/ctl/ctl.h"
+
+/* ---- baselines.c ------------------------------------------------------------------------------ */
+
+/* {key: {"name", "ratio"}} of keys that have one, or of the one `key` (may be NULL); *code as
+ * ctl_list's. */
+json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code);
+void baselines_apply(const json_t *baselines, json_t *rows);
+/* What the rows are compared with, to stderr. */
+void baselines_say(const json_t *rows);
+
+/* ---- rows.c --------------------------------------------------------------------------------- */
+
+bool rows_known(const char *what);
+/* Adds the derived columns, and of trials what they are compared with (may be NULL), shows the rows
+ * of the list `what`, and takes them over. */
+int rows_show(const struct ctl *c, const char *what, const json_t *baselines, json_t *rows);
+void rows_derive_best(json_t *row);
+
+#endif
