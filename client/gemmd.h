@@ -361,7 +361,8 @@ enum gemmd_dtype {
 };
 enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem says accumulate */
 
-/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. */
+/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and dW
+ * read row gather_indices[i] of dy: any row there is, also one of them twice. */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
     uint32_t flags;             /* GEMMD_ACCUMULATE: dW only, out += result */

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
 torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU are the same code in all of them.
+Where the routing weights multiply is a form's own choice: behind the second product, or, as in
+gemmd's and in `torch_early`, before it.
 
 torch._grouped_mm wants rows in expert order, so its forms permute. `torch_index` does it as one
 writes it first, with x[token]; its gradient is a scattered sum. `torch_gather` is what somebody
@@ -10,7 +12,7 @@ but the loop, which reads the rows of each expert.
 """
 import torch
 
-from gemmd.torch.moe import route, sort_by_expert, swiglu
+from gemmd.torch.moe import in_expert_order, route, sort_by_expert, swiglu
 
 
 class Gather(torch.autograd.Function):
@@ -50,15 +52,30 @@ def torch_index(layer, x):
     return weigh(torch.empty_like(y).index_copy(0, index, y), weights)
 
 
+def first_product(layer, x, index, inverse, m_sizes):
+    copies = x.unsqueeze(1).expand(-1, layer.topk, -1).reshape(-1, x.shape[-1])
+    return grouped(Gather.apply(copies, index, inverse), layer.gate_up, m_sizes)
+
+
 def torch_gather(layer, x):
     weights, ids = route(layer.router(x), layer.topk)
     m_sizes, gather = sort_by_expert(ids, layer.experts)
     index = gather.long()
     inverse = inverse_of(index)
-    copies = x.unsqueeze(1).expand(-1, layer.topk, -1).reshape(-1, x.shape[-1])
-    h = grouped(Gather.apply(copies, index, inverse), layer.gate_up, m_sizes)
+    h = first_product(layer, x, index, inverse, m_sizes)
     y = grouped(swiglu(h), layer.down, m_sizes)
     return weigh(Gather.apply(y, inverse, index), weights)
+
+
+def torch_early(layer, x):
+    weights, ids = route(layer.router(x), layer.topk)
+    m_sizes, gather = sort_by_expert(ids, layer.experts)
+    index = gather.long()
+    inverse = inverse_of(index)
+    h = first_product(layer, x, index, inverse, m_sizes)
+    a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+    y = Gather.apply(grouped(a, layer.down, m_sizes), inverse, index)
+    return y.view(-1, layer.topk, y.shape[-1]).sum(1)
 
 
 def loop(layer, x, dtype=None):
@@ -82,8 +99,8 @@ def gemmd_form(layer, x):
     return layer(x)
 
 
-FORMS = {"gemmd": gemmd_form, "torch_gather": torch_gather, "torch_index": torch_index,
-         "loop": loop}
+FORMS = {"gemmd": gemmd_form, "torch_gather": torch_gather, "torch_early": torch_early,
+         "torch_index": torch_index, "loop": loop}
 GRADS = ("x", "router", "gate_up", "down")
 
 

@@ -140,6 +140,10 @@ def test_a_layer_against_a_loop_over_its_experts(tuned, dtype):
     assert hows() == {"gemmd"} and len(gt.status()) == 6
 
 
+def lies_well(t):
+    return launch.lies_well(t.shape, t.stride(), t.element_size())
+
+
 def test_operands_as_they_lie(tuned):
     """Rows of a larger tensor are read in place; an expanded gradient and turned weights are
     copied."""
@@ -151,7 +155,42 @@ def test_operands_as_they_lie(tuned):
     dx, dw = torch.autograd.grad(y.sum(), [x, w])
     exact = torch.autograd.grad(right(x, w, m_sizes, gather).sum(), [x, w])
     assert error(dx, exact[0]) < 1e-5 and error(dw, exact[1]) < 1e-5
-    assert launch._dense_rows(x) is x and launch._dense_rows(w) is not w
+    assert lies_well(x) and not lies_well(w)
+    assert not lies_well(torch.ones(1, K).expand(T, K))
+    assert not lies_well(torch.ones(T, K + 1)[:, 1:])
+
+
+def test_rows_that_begin_at_no_multiple_of_16_bytes_are_copied(tuned):
+    """The strides are those of an operand that may be read as it lies: only its beginning is
+    not."""
+    m_sizes, gather = routing()
+    wide, w = torch.randn(T, 2 * K), torch.randn(E, N, K)
+    for first in (0, 1, 4, 5):
+        x = wide[:, first:first + K]
+        y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK)
+        assert error(y, right(x, w, m_sizes, gather)) < 1e-5
+    assert gt.status()[0]["launches"] == 4
+
+
+@pytest.mark.parametrize("wanted", ["xw", "x", "w"])
+def test_the_sum_over_a_token_s_experts(tuned, wanted):
+    m_sizes, gather = routing()
+    x, w = operands()
+    x.requires_grad_("x" in wanted)
+    w.requires_grad_("w" in wanted)
+    operand = {"x": x, "w": w}
+    y = gt.grouped_gemm_sum(x, w, m_sizes, gather, TOPK)
+    expected = right(x, w, m_sizes, gather, permute_y=True).view(TOKENS, TOPK, N).sum(1)
+    g = torch.randn_like(y)
+    got = torch.autograd.grad(y, [operand[name] for name in wanted], g)
+    exact = torch.autograd.grad(expected, [operand[name] for name in wanted], g.double())
+    assert error(y, expected) < 1e-5
+    assert all(error(a, b) < 1e-5 for a, b in zip(got, exact))
+    assert all(p["permute_y"] and p["M"] == T for p in gt.status())
+    with pytest.raises(ValueError, match="one index for each of 24"):
+        gt.grouped_gemm_sum(x, w, m_sizes, gather[1:], TOPK)
+    with pytest.raises(ValueError, match="24 rows: topk = 5"):
+        gt.grouped_gemm_sum(x, w, m_sizes, gather, 5)
 
 
 def test_no_rows_at_all(tuned):
@@ -208,12 +247,14 @@ def test_the_ops_keep_what_they_declare(tuned):
     m_sizes, gather = routing()
     x, w = operands(rows=TOKENS)
     dy = torch.randn(T, N)
+    x, w = x.detach(), w.detach()
     ops, rest = torch.ops.gemmd, (m_sizes, gather, TOPK, True, False)
     torch.library.opcheck(ops.grouped_gemm.default, (x, w, *rest))
-    torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w.detach(), *rest))
-    torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x.detach(), *rest))
+    torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w, *rest))
+    torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x, *rest))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_mul.default, (
-        torch.randn(T, K), w.detach(), torch.rand(T), m_sizes, gather, TOPK, False, True))
+        torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

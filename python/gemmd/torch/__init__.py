@@ -3,7 +3,8 @@
 take, with the kernels that gemmd measured; and MoEMLP, an example layer. See configure(),
 status()."""
 from gemmd.torch.moe import MoEMLP, route, sort_by_expert
-from gemmd.torch.ops import grouped_gemm
 from gemmd.torch.plans import configure, status
+from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 
-__all__ = ["MoEMLP", "configure", "grouped_gemm", "route", "sort_by_expert", "status"]
+__all__ = ["MoEMLP", "configure", "grouped_gemm", "grouped_gemm_sum", "route", "sort_by_expert",
+           "status"]

@@ -1,45 +1,96 @@
 # SPDX-License-Identifier: Apache-2.0
 """From tensors to a launch: on the current stream, without synchronising; workspaces come from
-PyTorch's allocator, whose memory is safe on its stream and in a graph's pool."""
+PyTorch's allocator, whose memory is safe on its stream and in a graph's pool.
+
+What shapes, strides and types decide is worked out once and kept as a Route; a later launch of the
+same copies its arguments and fills in the pointers.
+"""
 import threading
 
 import torch
 
 from gemmd import ffi
 from gemmd.errors import GemmdError
-from gemmd.torch.plans import Plan, plans
+from gemmd.torch.plans import plans
+from gemmd.torch.shapes import Call, sizes
 
 INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
+OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
+ROUTES_MOST = 4096  # of a job whose sizes never come again
+ALIGNED = 16        # bytes
+_routes = {}
 _bound = threading.local()
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-def _rows_ok(t):
-    """Elements of a row side by side, and rows at multiples of 16 bytes."""
-    size = t.element_size()
-    return (t.stride(-1) == 1 and t.data_ptr() % 16 == 0
-            and all(s * size % 16 == 0 for s in t.stride()[:-1]))
+# ---- as tensors lie ------------------------------------------------------------------------------
 
-
-def _dense_rows(t):
-    """As it lies where a kernel can read it so, else a copy."""
-    return t if _rows_ok(t) and _apart(t) else t.clone(
-        memory_format=torch.contiguous_format)
-
-
-def _apart(t):
-    """No row over another, as an expanded tensor has them."""
-    need = t.shape[-1]
-    for size, stride in zip(reversed(t.shape[:-1]), reversed(t.stride()[:-1])):
-        if size > 1 and stride < need:
+def lies_well(shape, stride, element_bytes):
+    """Whether a kernel can read it as it is, when it begins at a multiple of 16 bytes: elements of
+    a row side by side, rows at such multiples, none over another (as an expanded tensor has
+    them)."""
+    need = shape[-1]
+    if stride[-1] != 1:
+        return False
+    for size, step in zip(shape[-2::-1], stride[-2::-1]):
+        if step * element_bytes % ALIGNED or (size > 1 and step < need):
             return False
-        need = max(need, stride * size)
+        need = max(need, step * size)
     return True
 
 
 def _index(t):
     return t if t.dtype in INDEX and t.is_contiguous() else t.to(torch.int32).contiguous()
 
+
+def _weights(t, dtype):
+    return (t if t.dtype in (torch.float32, dtype) else t.float()).contiguous()
+
+
+# ---- routes --------------------------------------------------------------------------------------
+
+class Route:
+    """What is the same in every launch of these shapes, strides and types."""
+    __slots__ = ("call", "names", "lie_well", "args")
+
+    def __init__(self, call, names, lie_well, args):
+        self.call, self.names, self.lie_well, self.args = call, names, lie_well, args
+
+
+def _set_strides(args, name, shape, stride):
+    setattr(args, f"{name}_stride", stride[-2])
+    if len(shape) == 3:
+        setattr(args, f"{name}_stride_expert", stride[0])
+
+
+def _new_route(mode, flags, rows, a, b, m_sizes, gather, weights):
+    call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags,
+                weights is not None)
+    args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype])
+    for name, t in zip(OPERANDS[mode], (a, b)):
+        _set_strides(args, name, t.shape, t.stride())
+    lie_well = [lies_well(t.shape, t.stride(), t.element_size()) for t in (a, b)]
+    if gather is not None:
+        args.gather_dtype = INDEX[gather.dtype]
+    if weights is not None:
+        args.weights_dtype = WEIGHTS[weights.dtype]
+    return Route(call, OPERANDS[mode], lie_well, args)
+
+
+def _route(mode, flags, rows, a, b, m_sizes, gather, weights):
+    key = (mode, flags, rows, a.device, a.dtype, a.shape, a.stride(), b.shape, b.stride(),
+           m_sizes.shape, m_sizes.dtype, gather is not None and gather.dtype,
+           weights is not None and weights.dtype)
+    route = _routes.get(key)
+    if route is None:
+        if len(_routes) >= ROUTES_MOST:
+            _routes.clear()
+        route = _routes[key] = _new_route(mode, flags, rows, a, b, m_sizes, gather, weights)
+    return route
+
+
+# ---- launches ------------------------------------------------------------------------------------
 
 def _bind(device):
     """The device is this thread's already; its context is made current, too: autograd has threads
@@ -50,78 +101,70 @@ def _bind(device):
 
 
 def _stream(device):
-    return torch.cuda.current_stream(device).cuda_stream or None if device.type == "cuda" else None
+    """Its handle; 0, the default stream, is a null pointer."""
+    if device.type != "cuda":
+        return None
+    if _raw_stream is not None:
+        return _raw_stream(device.index) or None
+    return torch.cuda.current_stream(device).cuda_stream or None
 
 
-def _fill(args, alive, name, t):
-    if t is None:
-        return
-    t = _dense_rows(t)
-    alive.append(t)
-    setattr(args, name, t.data_ptr())
-    setattr(args, f"{name}_stride", t.stride(-2))
-    if t.dim() == 3:
-        setattr(args, f"{name}_stride_expert", t.stride(0))
-
-
-def _arguments(call, out, m_sizes, gather, weights, operands):
-    """(ffi.Args, tensors that must live until the launch is queued)"""
-    args = ffi.Args(out=out.data_ptr(), rows=call.m, stream=_stream(call.device))
-    m_sizes, alive = _index(m_sizes), [out]
-    args.m_sizes, args.m_sizes_dtype = m_sizes.data_ptr(), INDEX[m_sizes.dtype]
-    alive.append(m_sizes)
-    for name, t in operands.items():
-        _fill(args, alive, name, t)
-    if gather is not None and (call.flags.permute_x or call.flags.permute_y):
-        gather = _index(gather)
-        args.gather_indices, args.gather_dtype = gather.data_ptr(), INDEX[gather.dtype]
-        alive.append(gather)
-    if weights is not None:
-        weights = weights if weights.dtype in (torch.float32, call.dtype) else weights.float()
-        weights = weights.contiguous()
-        args.topk_weights, args.weights_dtype = weights.data_ptr(), WEIGHTS[weights.dtype]
-        alive.append(weights)
-    return args, alive
-
-
-def _add_workspace(plan, args, alive):
-    if plan.workspace_bytes is None:
-        plan.workspace_bytes = plan.kernel.workspace(args)
-    if plan.workspace_bytes:
-        workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=plan.call.device)
-        args.workspace, args.workspace_bytes = workspace.data_ptr(), plan.workspace_bytes
-        alive.append(workspace)
-
-
-def launch(call, out, m_sizes, gather, weights=None, **operands):
+def launch(mode, flags, rows, out, a, b, m_sizes, gather, weights=None):
     """Whether `out` was, or on a GPU will be, written by a kernel; False: the caller goes on in
-    plain PyTorch."""
-    device = call.device
+    plain PyTorch. a, b: the operands of OPERANDS[mode]; rows: T."""
+    device = a.device
     if device.type == "cuda":
         if torch.cuda.current_device() != device.index:
             _bound.index = None
             with torch.cuda.device(device):
-                return launch(call, out, m_sizes, gather, weights, **operands)
+                return launch(mode, flags, rows, out, a, b, m_sizes, gather, weights)
         _bind(device)
-    return _launch_here(call, out, m_sizes, gather, weights, operands)
+    m_sizes = _index(m_sizes)
+    gather = _index(gather) if flags.permute_x or flags.permute_y else None
+    weights = None if weights is None else _weights(weights, a.dtype)
+    route = _route(mode, flags, rows, a, b, m_sizes, gather, weights)
+    plan = plans.find(route.call)
+    return plan.kernel is not None and _launch(plan, route, out, a, b, m_sizes, gather, weights)
 
 
-def _launch_here(call, out, m_sizes, gather, weights, operands):
-    plan = plans.find(call)
-    if plan.kernel is None:
-        return False
-    args, alive = _arguments(call, out, m_sizes, gather, weights, operands)
+def _operand(args, name, t, well):
+    """Its pointer into args; the tensor that it is of."""
+    at = t.data_ptr()
+    if not well or at % ALIGNED:
+        t = t.clone(memory_format=torch.contiguous_format)
+        at = t.data_ptr()
+        _set_strides(args, name, t.shape, t.stride())
+    setattr(args, name, at)
+    return t
+
+
+def _launch(plan, route, out, a, b, m_sizes, gather, weights):
+    """The operands live until the launch is queued: after that, PyTorch's allocator gives their
+    memory only to what comes later on the stream."""
+    args = ffi.Args.from_buffer_copy(route.args)
+    a = _operand(args, route.names[0], a, route.lie_well[0])
+    b = _operand(args, route.names[1], b, route.lie_well[1])
+    args.out, args.m_sizes = out.data_ptr(), m_sizes.data_ptr()
+    if gather is not None:
+        args.gather_indices = gather.data_ptr()
+    if weights is not None:
+        args.topk_weights = weights.data_ptr()
+    args.stream = _stream(out.device)
     try:
-        _add_workspace(plan, args, alive)
+        workspace = _add_workspace(plan, args)  # noqa: F841 -- lives as long as the operands
         plan.kernel.launch(args)
     except GemmdError as e:
-        _give_up(plan, e)
+        plans.give_up(plan, e)
         return False
     plan.launches += 1
     return True
 
 
-def _give_up(plan, e):
-    """Refused launches (a config that does not take these strides, say) are not tried again."""
-    plans._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(e))
-    plans._warn(plans._plans[plan.call])
+def _add_workspace(plan, args):
+    if plan.workspace_bytes is None:
+        plan.workspace_bytes = plan.kernel.workspace(args)
+    if not plan.workspace_bytes:
+        return None
+    workspace = torch.empty(plan.workspace_bytes, dtype=torch.uint8, device=plan.call.device)
+    args.workspace, args.workspace_bytes = workspace.data_ptr(), plan.workspace_bytes
+    return workspace

@@ -2,9 +2,10 @@
 """An example layer: the MLP of a mixture of experts, as Qwen3 and Mixtral have it."""
 import torch
 from torch import nn
+from torch.autograd import Function
 from torch.nn import functional
 
-from gemmd.torch.ops import grouped_gemm
+from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
 
 
 def route(logits, topk, normalise=True):
@@ -16,10 +17,31 @@ def route(logits, topk, normalise=True):
 def sort_by_expert(ids, experts):
     """(m_sizes [experts], gather_indices [tokens * topk]), int32; nothing waits for the device."""
     flat = ids.reshape(-1)
-    gather = torch.argsort(flat, stable=True).to(torch.int32)
+    # A GPU sorts by passes over the bytes of a key.
+    keys = flat.to(torch.int16) if experts <= 1 << 15 else flat
+    gather = torch.argsort(keys, stable=True).to(torch.int32)
     m_sizes = torch.zeros(experts, dtype=torch.int32, device=ids.device)
     m_sizes = m_sizes.scatter_add(0, flat, torch.ones_like(flat, dtype=torch.int32))
     return m_sizes, gather
+
+
+class _Gathered(Function):
+    """t[index] for a permutation, whose gradient is put back without sums."""
+
+    @staticmethod
+    def forward(ctx, t, index):
+        ctx.save_for_backward(index)
+        return t.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx, grad):
+        index, = ctx.saved_tensors
+        return torch.empty_like(grad).index_copy(0, index.long(), grad), None
+
+
+def in_expert_order(weights, gather):
+    """Routing weights [tokens, topk] as a column [T, 1], one for each routed row."""
+    return _Gathered.apply(weights.reshape(-1), gather).unsqueeze(-1)
 
 
 def swiglu(h):
@@ -30,7 +52,8 @@ def swiglu(h):
 
 class MoEMLP(nn.Module):
     """x [..., hidden] -> [..., hidden]: router, top-k, SwiGLU experts, weighted sum. Both permutes
-    are fused into the GEMMs."""
+    are fused into the GEMMs. The routing weights multiply what goes into the second GEMM, not what
+    comes out: there are fewer columns, and nothing of its output is kept for the gradients."""
 
     def __init__(self, hidden, inter, experts, topk, normalise=True, device=None, dtype=None):
         super().__init__()
@@ -51,6 +74,5 @@ class MoEMLP(nn.Module):
         weights, ids = route(self.router(rows), self.topk, self.normalise)
         m_sizes, gather = sort_by_expert(ids, self.experts)
         h = grouped_gemm(rows, self.gate_up, m_sizes, gather, self.topk, permute_x=True)
-        y = grouped_gemm(swiglu(h), self.down, m_sizes, gather, self.topk, permute_y=True)
-        y = y.view(-1, self.topk, y.shape[-1]) * weights.to(y.dtype).unsqueeze(-1)
-        return y.sum(1).view(x.shape)
+        a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+        return grouped_gemm_sum(a, self.down, m_sizes, gather, self.topk).view(x.shape)

@@ -204,6 +204,12 @@ class Plans:
     def _library(self):
         return self.settings.library or ffi.shared_library()
 
+    def give_up(self, plan, error):
+        """Refused launches (a config that does not take these strides, say) are not tried
+        again."""
+        plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
+        self._warn(plain)
+
     def _warn(self, plan):
         if not self._warned:
             self._warned = True

@@ -37,3 +37,15 @@ class Call(NamedTuple):
 def routed_rows(x, flags):
     """T, of the operand that is in token order with permute_x."""
     return x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
+
+
+def gradient_rows(dy, gather, flags):
+    """T, of a gradient whose rows are gathered with permute_y, some of them more than once."""
+    return gather.shape[0] if flags.permute_y else dy.shape[0]
+
+
+def sizes(mode, a, b, m_sizes):
+    """(N, K, experts) of w [experts, N, K], from the operands: x and w, dy and w, or dy and x."""
+    if mode == "dW":
+        return a.shape[1], b.shape[1], m_sizes.shape[0]
+    return b.shape[1], b.shape[2], b.shape[0]

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""grouped_gemm() and grouped_gemm_sum(): the ops with gradients."""
+import torch
+from torch.autograd import Function
+
+from gemmd.torch import ops, plain
+from gemmd.torch.shapes import DTYPES, Flags
+
+
+# ---- gradients -----------------------------------------------------------------------------------
+
+def _gradients(wanted, dy, x, w, rest):
+    """(dx, dw), None for what is not wanted; dx has one row for each routed row."""
+    want_x, want_w = wanted[:2]
+    if want_x and want_w:
+        return ops.grads(dy, x, w, *rest)
+    return ops.dx(dy, w, *rest) if want_x else None, ops.dw(dy, x, *rest) if want_w else None
+
+
+class _Product(Function):
+    @staticmethod
+    def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y):
+        ctx.save_for_backward(x, w, m_sizes, gather)
+        ctx.flags = topk, permute_x, permute_y
+        return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w, m_sizes, gather = ctx.saved_tensors
+        topk, permute_x, _ = ctx.flags
+        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
+        if permute_x and dx is not None:  # a token's gradient is the sum over its experts
+            dx = dx.view(-1, topk, dx.shape[1]).sum(1)
+        return dx, dw, None, None, None, None, None
+
+
+class _Sum(Function):
+    """The gradient of a sum is the same for all rows of a token: the kernels gather it from
+    [tokens, N], and no [T, N] is made of it."""
+
+    @staticmethod
+    def forward(ctx, x, w, m_sizes, gather, topk):
+        ctx.save_for_backward(x, w, m_sizes, gather)
+        ctx.topk = topk
+        y = ops.forward(x, w, m_sizes, gather, topk, False, True)
+        return y.view(-1, topk, y.shape[1]).sum(1)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, w, m_sizes, gather = ctx.saved_tensors
+        token = torch.div(gather, ctx.topk, rounding_mode="floor")
+        dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, token, ctx.topk, False, True))
+        return dx, dw, None, None, None
+
+
+# ---- the functions -------------------------------------------------------------------------------
+
+def _check(x, w, m_sizes, gather, flags):
+    if w.dim() != 3 or x.shape[-1] != w.shape[2]:
+        raise ValueError(f"w is {tuple(w.shape)} and x {tuple(x.shape)}: w is [experts, N, K], x "
+                         "[rows, K]")
+    if x.dtype != w.dtype or x.dtype not in DTYPES:
+        raise ValueError(f"x is {x.dtype} and w {w.dtype}: use bfloat16, float16 or float32 for "
+                         "both")
+    if m_sizes.dim() != 1 or m_sizes.shape[0] != w.shape[0]:
+        raise ValueError(f"m_sizes is {tuple(m_sizes.shape)}: one number of rows for each of "
+                         f"{w.shape[0]} experts")
+    if flags.permute_x and flags.permute_y:
+        raise ValueError("permute_x and permute_y are both true: the first GEMM of a layer "
+                         "permutes x, the second y, none both")
+    if flags.permute_x or flags.permute_y:
+        _check_gather(x, gather, flags)
+
+
+def _check_gather(x, gather, flags):
+    if gather is None:
+        raise ValueError("permute_x and permute_y need gather_indices")
+    rows = x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
+    if gather.dim() != 1 or gather.shape[0] != rows:
+        raise ValueError(f"gather_indices is {tuple(gather.shape)}: one index for each of {rows} "
+                         "routed rows")
+
+
+def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, permute_x=False,
+                 permute_y=False, topk_weights=None, fuse_mul_post=False, *, X=None, W=None,
+                 dX_only=False, dW_only=False, **tuning):
+    """y = x w[e]^T for the rows of each expert, with gradients of x and w.
+
+    x: [T, K], T routed rows in expert order; with permute_x [tokens, K], T = tokens * topk. More
+        dimensions in front are flattened.
+    w: [experts, N, K]; bfloat16 or float16 (float32 where the device's kernels take it).
+    m_sizes: [experts] int32 or int64 on x's device: rows of each expert; zeros allowed, sum T.
+    gather_indices: [T] int32 or int64: the flat (token, slot) index of each row in expert order, a
+        stable argsort of the flattened expert ids; needed by the permutes.
+    permute_x: gathers x's rows into expert order (the first GEMM of a layer); permute_y: scatters
+        y's rows back to token order (the second); fuse_mul_post (needs permute_y): multiplies by
+        topk_weights ([T], token order), fused when no gradient is wanted.
+    Returns [T, N]. ValueError for what cannot be meant; never fails for want of a daemon.
+
+    Unsloth's grouped_gemm can be replaced by import: its keywords X, W, dX_only and dW_only mean
+    what they do there, its order of arguments (topk before gather_indices) is seen by their types,
+    and what it takes to choose kernels (autotune, kernel_config_*, is_first_gemm) is not needed.
+    """
+    x, w = X if x is None else x, W if w is None else w
+    unknown = set(tuning) - {"autotune", "is_first_gemm", "kernel_config_fwd",
+                             "kernel_config_bwd_dX", "kernel_config_bwd_dW"}
+    if unknown:
+        raise TypeError(f"grouped_gemm() has no argument {sorted(unknown)}")
+    if isinstance(gather_indices, int) and not isinstance(topk, int):
+        gather_indices, topk = topk, gather_indices
+    flags = Flags(topk, permute_x, permute_y)
+    x = x.reshape(-1, x.shape[-1])
+    _check(x, w, m_sizes, gather_indices, flags)
+    x = x.detach() if dW_only else x
+    w = w.detach() if dX_only else w
+    if fuse_mul_post:
+        return _multiplied(x, w, m_sizes, gather_indices, flags, topk_weights)
+    return _differentiable(_Product, ops.forward, x, w, m_sizes, gather_indices, *flags)
+
+
+def _differentiable(function, op, x, w, *rest):
+    if torch.is_grad_enabled() and (x.requires_grad or w.requires_grad):
+        return function.apply(x, w, *rest)
+    return op(x, w, *rest)
+
+
+def _multiplied(x, w, m_sizes, gather, flags, weights):
+    """Fused for inference. For gradients the two products apart: the same two roundings."""
+    if not flags.permute_y or weights is None:
+        raise ValueError("fuse_mul_post needs permute_y and topk_weights: it multiplies the second "
+                         "GEMM's rows, in token order")
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (x, w, weights)):
+        y = _differentiable(_Product, ops.forward, x, w, m_sizes, gather, *flags)
+        return plain.multiply(y, weights)
+    return ops.forward_mul(x, w, weights.reshape(-1), m_sizes, gather, *flags)
+
+
+def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk):
+    """A layer's second product with the sum over each token's experts, with gradients of x and w.
+
+    x: [T, K], T = tokens * topk routed rows in expert order, multiplied by their routing weights
+        already; w, m_sizes, gather_indices: as of grouped_gemm().
+    Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, nothing of [T, N] is kept
+    for the gradients or made of the output's. ValueError for what cannot be meant.
+    """
+    x = x.reshape(-1, x.shape[-1])
+    _check(x, w, m_sizes, gather_indices, Flags(topk, False, True))
+    if x.shape[0] % topk:
+        raise ValueError(f"x has {x.shape[0]} rows: topk = {topk} for each token")
+    return _Sum.apply(x, w, m_sizes, gather_indices, topk)
