@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The connection to the keeper of the database (keeper_link.h). */
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -15,26 +14,18 @@ enum { READ_BYTES = 64 * 1024 };
 int keeper_link_init(struct keeper_link *l, const struct keeper_link_calls *calls)
 {
     *l = (struct keeper_link){.calls = calls};
-    l->doc = wire_doc_new();
-    l->buffer = malloc(READ_BYTES);
-    return l->doc && l->buffer ? 0 : ERROR_NO_MEMORY;
+    return inbox_open(&l->inbox, RESPONSE_BYTES_MAX, READ_BYTES);
 }
 
 void keeper_link_deinit(struct keeper_link *l)
 {
-    wire_buf_deinit(&l->in);
-    wire_doc_free(l->doc);
-    free(l->buffer);
-    l->doc = NULL;
-    l->buffer = NULL;
+    inbox_close(&l->inbox);
 }
 
 static void closed(uv_handle_t *handle)
 {
     struct keeper_link *l = handle->data;
     l->state = LINK_CLOSED;
-    wire_buf_clear(&l->in);
-    l->in.failed = false;
     l->calls->down(l);
 }
 
@@ -49,66 +40,34 @@ void keeper_link_close(struct keeper_link *l)
 /* ---- reading -----------------------------------------------------------------------------------
  */
 
-static void refuse(struct keeper_link *l, const struct error *e)
-{
-    log_warning("the keeper of the database sent what is no message: %s", e->text);
-    keeper_link_close(l);
-}
-
-static void take_message(struct keeper_link *l, const uint8_t *data, size_t n)
-{
-    struct rpc_message m = {0};
-    struct error err = ERROR_NULL;
-    if (rpc_decode(l->doc, data, n, &m, &err) < 0) {
-        refuse(l, &err);
-    } else {
-        l->calls->message(l, &m);
-    }
-}
-
 static void take_messages(struct keeper_link *l)
 {
-    size_t at = 0;
-    while (l->state == LINK_OPEN && at + l->scanned < l->in.len) {
-        struct error err = ERROR_NULL;
-        size_t used = 0;
-        int status = scan_feed(&l->scan, l->in.data + at + l->scanned, l->in.len - at - l->scanned,
-                               &used, &err);
-        if (status < 0) {
-            refuse(l, &err);
-            return;
-        }
-        if (status == SCAN_MORE) {
-            l->scanned = l->in.len - at;
-            break;
-        }
-        size_t n = l->scanned + used;
-        l->scanned = 0;
-        take_message(l, l->in.data + at, n);
-        at += n;
+    struct rpc_message m;
+    struct error err = ERROR_NULL;
+    int status = 0;
+    while (l->state == LINK_OPEN && (status = inbox_next(&l->inbox, &m, &err)) > 0) {
+        l->calls->message(l, &m);
     }
-    memmove(l->in.data, l->in.data + at, l->in.len - at);
-    l->in.len -= at;
+    if (status < 0) {
+        log_warning("the keeper of the database sent what is no message: %s", err.text);
+        keeper_link_close(l);
+    }
 }
 
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
     (void)wanted;
-    *buf = uv_buf_init(((struct keeper_link *)handle->data)->buffer, READ_BYTES);
+    *buf = inbox_room(&((struct keeper_link *)handle->data)->inbox);
 }
 
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct keeper_link *l = stream->data;
-    if (n < 0) {
-        keeper_link_close(l);
+    (void)buf;
+    if (n < 0 || (n > 0 && inbox_put(&l->inbox, (size_t)n) < 0)) {
+        keeper_link_close(l); /* when there was no memory: what was asked is asked again */
     } else if (n > 0) {
-        wire_put_raw(&l->in, buf->base, (size_t)n);
-        if (l->in.failed) {
-            keeper_link_close(l); /* no memory: what was asked is asked again */
-        } else {
-            take_messages(l);
-        }
+        take_messages(l);
     }
 }
 
@@ -185,7 +144,6 @@ void keeper_link_open(struct keeper_link *l, uv_loop_t *loop, const char *path)
     uv_pipe_init(loop, &l->pipe, 0);
     l->pipe.data = l;
     l->state = LINK_CONNECTING;
-    l->scanned = 0;
-    scan_init(&l->scan, RESPONSE_BYTES_MAX);
+    inbox_open(&l->inbox, RESPONSE_BYTES_MAX, READ_BYTES); /* has its memory */
     uv_pipe_connect(&l->connecting, &l->pipe, path, connected);
 }

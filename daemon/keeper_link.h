@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A connection to another daemon's socket: whole messages in, whole messages out, and word of its
- * end. It knows nothing of what is said (ledger_shared.c does). What comes is scanned before it is
- * decoded, as everywhere.
+ * end. It knows nothing of what is said (ledger_follow.c does).
  *
  *   CLOSED -> (open) CONNECTING -> up -> OPEN -> down -> CLOSED
  *
@@ -14,8 +13,7 @@
 
 #include <uv.h>
 
-#include "proto/rpc.h"
-#include "proto/scan.h"
+#include "daemon/inbox.h"
 
 struct keeper_link;
 
@@ -33,11 +31,7 @@ struct keeper_link {
     uv_connect_t connecting;
     const struct keeper_link_calls *calls; /* borrowed */
     enum keeper_link_state state;
-    struct scan scan;
-    struct wire_buf in;   /* owned: what has come and is not read yet */
-    size_t scanned;       /* of in: what the scan has seen */
-    struct wire_doc *doc; /* owned */
-    char *buffer;         /* owned */
+    struct inbox inbox;
 };
 
 /* ERROR_NO_MEMORY. `l` is zeroed by it. */

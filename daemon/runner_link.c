@@ -235,16 +235,12 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     }
 }
 
-static void on_message(struct supervisor *s, const uint8_t *data, size_t n)
+static void on_message(struct supervisor *s, const struct rpc_message *m)
 {
-    struct rpc_message m;
-    struct error err = ERROR_NULL;
-    if (rpc_decode(s->doc, data, n, &m, &err) < 0) {
-        supervisor_refuse(s, ERROR_CRASHED, "the runner sent what is no message: %s", err.text);
-    } else if (m.type == RPC_NOTIFY) {
-        on_notify(s, &m);
-    } else if (m.type == RPC_RESPONSE) {
-        on_response(s, &m);
+    if (m->type == RPC_NOTIFY) {
+        on_notify(s, m);
+    } else if (m->type == RPC_RESPONSE) {
+        on_response(s, m);
     }
 }
 
@@ -253,45 +249,32 @@ static void on_message(struct supervisor *s, const uint8_t *data, size_t n)
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
     (void)wanted;
-    struct supervisor *s = handle->data;
-    *buf = uv_buf_init((char *)s->buffer, READ_BYTES);
+    *buf = inbox_room(&((struct supervisor *)handle->data)->inbox);
 }
 
 static void take_messages(struct supervisor *s)
 {
-    size_t at = 0;
-    while (!s->failure.code && at + s->scanned < s->in.len) {
-        struct error err = ERROR_NULL;
-        size_t used = 0;
-        int status = scan_feed(&s->scan, s->in.data + at + s->scanned,
-                               s->in.len - at - s->scanned, &used, &err);
-        if (status < 0) {
-            supervisor_refuse(s, ERROR_CRASHED, "the runner sent what is no message: %s",
-                              err.text);
-            return;
-        }
-        if (status == SCAN_MORE) {
-            s->scanned = s->in.len - at;
-            break;
-        }
-        on_message(s, s->in.data + at, s->scanned + used);
-        at += s->scanned + used;
-        s->scanned = 0;
+    struct rpc_message m;
+    struct error err = ERROR_NULL;
+    int status = 0;
+    while (!s->failure.code && (status = inbox_next(&s->inbox, &m, &err)) > 0) {
+        on_message(s, &m);
     }
-    memmove(s->in.data, s->in.data + at, s->in.len - at);
-    s->in.len -= at;
+    if (status < 0) {
+        supervisor_refuse(s, ERROR_CRASHED, "the runner sent what is no message: %s", err.text);
+    }
 }
 
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct supervisor *s = stream->data;
+    (void)buf;
     if (n < 0) {
         uv_read_stop(stream);
         s->eof = true;
         supervisor_gone(s);
     } else if (n > 0 && !s->failure.code && !s->stopping) {
-        wire_put_raw(&s->in, buf->base, (size_t)n);
-        if (s->in.failed) {
+        if (inbox_put(&s->inbox, (size_t)n) < 0) {
             supervisor_refuse(s, ERROR_NO_MEMORY, "no memory to hear the runner");
             return;
         }
@@ -309,11 +292,7 @@ void runner_link_resume(struct chore *resume)
 
 void runner_link_open(struct supervisor *s)
 {
-    if (!s->doc) {
-        s->doc = wire_doc_new();
-    }
-    s->buffer = malloc(READ_BYTES);
-    if (!s->doc || !s->buffer) {
+    if (inbox_open(&s->inbox, RUNNER_MESSAGE_BYTES_MAX, READ_BYTES) < 0) {
         s->eof = true;
         supervisor_refuse(s, ERROR_NO_MEMORY, "no memory for a runner");
         return;

@@ -130,9 +130,7 @@ static void judge(struct supervisor *s)
     bool waiting = s->job && s->order.len > 0;
     s->state = RUNNER_NONE;
     supervisor_watch(s, 0);
-    wire_buf_deinit(&s->in);
-    free(s->buffer);
-    s->buffer = NULL;
+    inbox_close(&s->inbox);
     if (s->stopping) {
         close_watchdog(s);
         return;
@@ -276,8 +274,6 @@ static void start(struct supervisor *s)
     s->failure = s->lost = ERROR_NULL;
     s->run = (struct run){0};
     s->attempt = (struct attempt){0};
-    s->scanned = 0;
-    scan_init(&s->scan, RUNNER_MESSAGE_BYTES_MAX);
     s->starts++;
     s->state = RUNNER_STARTING;
     s->open_handles = 2;
@@ -342,8 +338,6 @@ void supervisor_check_stopped(struct supervisor *s)
         void (*stopped)(struct daemon *d) = s->stopped;
         s->stopped = NULL;
         wire_buf_deinit(&s->order);
-        wire_doc_free(s->doc);
-        s->doc = NULL;
         stopped(s->daemon);
     }
 }

@@ -15,9 +15,9 @@
 
 #include <uv.h>
 
+#include "daemon/inbox.h"
 #include "daemon/server.h"
 #include "proto/message.h"
-#include "proto/scan.h"
 #include "proto/wire.h"
 
 enum {
@@ -51,11 +51,7 @@ struct supervisor {
     struct error failure;    /* why this runner cannot be used: the job fails */
     struct error lost;       /* the device was lost: the job goes on with another runner */
 
-    struct scan scan;
-    struct wire_buf in;      /* owned: bytes not handled yet */
-    size_t scanned;
-    struct wire_doc *doc;    /* owned */
-    uint8_t *buffer;         /* owned: what reads go into, while there is a runner */
+    struct inbox inbox;      /* open while there is a runner */
     struct chore resume;     /* reads on in a later turn */
 
     uint64_t deaths, starts;
