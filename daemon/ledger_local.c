@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ledger at home: SQLite (store/) on one writer thread of its own, never libuv's pool. This is
- * the loop's side: it makes requests, and answers them when the thread (ledger_writer.c) has
- * carried them out. ledger_local.h has the whole picture.
+ * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread has
+ * carried them out. ledger_home.h has the whole picture.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -12,80 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/ledger_local.h"
+#include "daemon/ledger_home.h"
+#include "daemon/ledger_verbs.h"
+#include "daemon/ledger_writer.h"
 
-SCHEMA_DEFINE(ledger_status, LEDGER_STATUS_FIELDS);
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-void queue_init(struct queue *q)
-{
-    q->first = NULL;
-    q->last = &q->first;
-}
-
-void queue_push(struct queue *q, struct request *r)
-{
-    r->next = NULL;
-    *q->last = r;
-    q->last = &r->next;
-}
-
-struct request *queue_pop(struct queue *q)
-{
-    struct request *r = q->first;
-    if (r) {
-        q->first = r->next;
-        q->last = q->first ? q->last : &q->first;
-    }
-    return r;
-}
-
-/* Up to four texts, NULL at the end when fewer. */
-static struct request *request_new(const struct verb *verb, void *ctx, const char *const text[4])
-{
-    size_t n = 0;
-    for (int i = 0; i < 4 && text[i]; i++) {
-        n += strlen(text[i]) + 1;
-    }
-    struct request *r = calloc(1, sizeof(*r) + n + 1);
-    if (!r) {
-        return NULL;
-    }
-    r->verb = verb;
-    r->ctx = ctx;
-    char *at = r->tail;
-    bool more = true;
-    for (int i = 0; i < 4; i++) {
-        more = more && text[i];
-        r->text[i] = more ? strcpy(at, text[i]) : &r->tail[n];
-        at += more ? strlen(at) + 1 : 0;
-    }
-    return r;
-}
-
-#define TEXTS(...) ((const char *const[4]){__VA_ARGS__})
-#define NO_TEXT    TEXTS(NULL)
-
-void request_free(struct request *r)
-{
-    if (!r) {
-        return;
-    }
-    if (r->verb == &verb_history) {
-        free(r->history.trials);
-        free(r->history.avoid);
-    } else if (r->verb == &verb_load) {
-        free(r->page.bests);
-    } else if (r->verb == &verb_list) {
-        free(r->filter);
-    } else if (r->verb == &verb_status) {
-        free(r->counts);
-    }
-    wire_buf_deinit(&r->row);
-    free(r->err);
-    free(r);
-}
+/* ---- making requests ------------------------------------------------------------------------- */
 
 static struct local *local_of(struct ledger *l)
 {
@@ -126,87 +56,6 @@ static int submit_row(struct local *l, struct request *r, const void *row)
         schema_encode(&r->row, r->verb->row, row);
     }
     return submit(l, r);
-}
-
-void local_respond(struct local *l, struct request *r)
-{
-    uv_mutex_lock(&l->mutex);
-    queue_push(&l->done, r);
-    uv_mutex_unlock(&l->mutex);
-    uv_async_send(&l->wake);
-}
-
-/* ---- notices --------------------------------------------------------------------------------- */
-
-static void answer_notice(struct local *l, struct request *r)
-{
-    if (l->notice) {
-        l->notice(l->notice_ctx, r->text[0], r->text[1]);
-    }
-}
-
-static const struct verb verb_notice = {0, NULL, NULL, NULL, answer_notice};
-
-void local_notice(void *local, const char *kind, const char *text)
-{
-    struct local *l = local;
-    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
-    if (r) {
-        local_respond(l, r);
-    }
-}
-
-/* ---- answers --------------------------------------------------------------------------------- */
-
-void answer_load(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
-}
-
-void answer_history(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.history(r->ctx, r->status, r->history.trials, r->history.n, r->history.avoid,
-                  r->history.n_avoid, r->err);
-}
-
-void answer_best(struct local *l, struct request *r)
-{
-    struct error err = ERROR_NULL;
-    const struct wire_obj *map;
-    int status = r->status;
-    if (status == 0) {
-        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
-        status =
-            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
-    }
-    r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
-               status < 0 && !r->err ? &err : r->err);
-}
-
-void answer_done(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.done(r->ctx, r->status, r->err);
-}
-
-void answer_id(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.id(r->ctx, r->status, r->number, r->err);
-}
-
-void answer_list(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
-}
-
-void answer_status(struct local *l, struct request *r)
-{
-    (void)l;
-    r->cb.status(r->ctx, r->counts);
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -426,7 +275,7 @@ static void on_wake(uv_async_t *h)
     struct local *l = h->data;
     bool ended;
     for (struct request *r; (r = next_done(l, &ended));) {
-        bool page = r->verb == &verb_load;
+        bool page = r->verb->flags & VERB_PAGE;
         r->verb->answer(l, r);
         request_free(r);
         if (page) { /* the next one is asked for, and may be there: sockets come first */
@@ -442,15 +291,6 @@ static void on_wake(uv_async_t *h)
 
 static struct local *local_new(const struct ledger_config *c)
 {
-    union row {
-        struct best best;
-        struct trial trial;
-        struct module module;
-        struct quarantine quarantine;
-        struct run run;
-        struct event event;
-        struct device_info device;
-    };
     struct local *l = calloc(1, sizeof(*l));
     if (!l) {
         return NULL;
@@ -462,7 +302,7 @@ static struct local *local_new(const struct ledger_config *c)
     queue_init(&l->todo);
     queue_init(&l->done);
     l->answered = malloc(sizeof(*l->answered));
-    l->object = malloc(sizeof(union row));
+    l->object = malloc(sizeof(*l->object));
     l->loop_doc = wire_doc_new();
     l->doc = wire_doc_new();
     if (uv_mutex_init(&l->mutex)) {
@@ -486,24 +326,6 @@ err_parts:
     free(l->object);
     free(l);
     return NULL;
-}
-
-/* Before there is a loop handle, notices are only kept: they are told when the loop runs. */
-static void keep_notice(void *local, const char *kind, const char *text)
-{
-    struct local *l = local;
-    struct request *r = request_new(&verb_notice, NULL, TEXTS(kind, text));
-    if (r) {
-        queue_push(&l->done, r);
-    }
-}
-
-static void tell_kept(struct local *l)
-{
-    for (struct request *r; (r = queue_pop(&l->done));) {
-        r->verb->answer(l, r);
-        request_free(r);
-    }
 }
 
 /* "<pid> (<name>) Z ...": dead, and its parent has not asked yet. */
@@ -574,12 +396,12 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
-        .notice = keep_notice,
+        .notice = home_keep_notice,
         .ctx = l,
     };
     int r = store_open(&o, &l->store, err);
     if (r) {
-        tell_kept(l);
+        home_tell_kept(l);
         local_free(l);
         return r;
     }

@@ -2,7 +2,8 @@
 /*
  * The cache directory, looked after by the ledger's writer thread: it knows which modules the bests
  * name, and it may wait for a disk, which the loop may not. That happens in a quiet moment after
- * something was written, or soon after if there is none, and every hour, since `gemmctl warm` and other daemons write there, too.
+ * something was written, or soon after if there is none, and every hour, since `gemmctl warm` and
+ * other daemons write there, too.
  *
  * First the list of what this database serves is written, so that nobody's trim removes it; without
  * that list nothing is removed.
@@ -10,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger_local.h"
+#include "daemon/ledger_modules.h"
 
 enum { EVERY_MS = 3600 * 1000, AGAIN_MS = MODULES_YOUNG_S * 1000, COUNT_MS = 5000 };
 
@@ -44,7 +45,7 @@ static int collect(struct local *l, struct serving *s, struct error *err)
     int r = store_each_best(l->store, add, s, err); /* > 0: stopped by add */
     for (const struct unsaved *u = l->unsaved; u && r == 0; u = u->next) {
         r = writer_decode(l, &u->row, &best_schema, err);
-        r = r ? r : add(s, l->object);
+        r = r ? r : add(s, &l->object->best);
     }
     return r > 0 ? error_set(err, ERROR_NO_MEMORY, "no memory for %zu modules", s->n) : r;
 }

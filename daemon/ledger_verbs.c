@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What each request of the local ledger does on the writer thread: a call of the store, and what
- * follows from its final status. The order and the transactions are ledger_writer.c's.
+ * follows from its final status; and its answer, on the loop. The order and the transactions are
+ * ledger_writer.c's.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger_local.h"
+#include "daemon/ledger_modules.h"
+#include "daemon/ledger_unsaved.h"
+#include "daemon/ledger_verbs.h"
 
 static int encode(struct wire_buf *row, const struct schema *schema, const void *object,
                   struct error *err)
@@ -22,9 +25,9 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
-    int status = store_publish(l->store, l->object, err);
+    int status = store_publish(l->store, &l->object->best, err);
     /* also after a fault: the generation is reserved */
-    int back = encode(&r->row, &best_schema, l->object, err);
+    int back = encode(&r->row, &best_schema, &l->object->best, err);
     return status ? status : back;
 }
 
@@ -41,9 +44,9 @@ static void settle_publish(struct local *l, struct request *r)
 static int work_unpin(struct local *l, struct request *r, struct error *err)
 {
     int status = unsaved_save(l, err); /* the newest may be among them */
-    status = status ? status : store_unpin(l->store, r->text[0], l->object, err);
+    status = status ? status : store_unpin(l->store, r->text[0], &l->object->best, err);
     if (status == 0) {
-        status = encode(&r->row, &best_schema, l->object, err);
+        status = encode(&r->row, &best_schema, &l->object->best, err);
         r->saved = true;
     }
     return status;
@@ -79,7 +82,7 @@ static int work_unlease(struct local *l, struct request *r, struct error *err)
 
 static int work_add_run(struct local *l, struct request *r, struct error *err)
 {
-    struct run *run = l->object;
+    struct run *run = &l->object->run;
     int status = store_add_run(l->store, run, err);
     r->number = status < 0 ? 0 : run->id;
     return status;
@@ -88,37 +91,37 @@ static int work_add_run(struct local *l, struct request *r, struct error *err)
 static int work_add_trial(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_add_trial(l->store, l->object, err);
+    return store_add_trial(l->store, &l->object->trial, err);
 }
 
 static int work_add_module(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_add_module(l->store, l->object, err);
+    return store_add_module(l->store, &l->object->module, err);
 }
 
 static int work_add_quarantine(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_add_quarantine(l->store, l->object, err);
+    return store_add_quarantine(l->store, &l->object->quarantine, err);
 }
 
 static int work_add_event(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_add_event(l->store, l->object, err);
+    return store_add_event(l->store, &l->object->event, err);
 }
 
 static int work_put_device(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_put_device(l->store, l->object, err);
+    return store_put_device(l->store, &l->object->device, err);
 }
 
 static int work_end_run(struct local *l, struct request *r, struct error *err)
 {
     (void)r;
-    return store_end_run(l->store, l->object, err);
+    return store_end_run(l->store, &l->object->run, err);
 }
 
 /* Nobody waits for these: what is lost is said, but a full disk only once. */
@@ -163,9 +166,9 @@ static int work_load(struct local *l, struct request *r, struct error *err)
 
 static int work_find(struct local *l, struct request *r, struct error *err)
 {
-    int status = l->loading ? store_load_find(l->loading, r->text[0], l->object, err) : STORE_MISS;
+    int status = l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
     if (status == 0) {
-        status = encode(&r->row, &best_schema, l->object, err);
+        status = encode(&r->row, &best_schema, &l->object->best, err);
         r->saved = true;
     }
     return status;
@@ -215,28 +218,113 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-const struct verb verb_load = {VERB_READ, NULL, work_load, NULL, answer_load};
-const struct verb verb_find = {VERB_READ, NULL, work_find, NULL, answer_best};
-const struct verb verb_history = {VERB_READ, NULL, work_history, NULL, answer_history};
-const struct verb verb_list = {VERB_READ, NULL, work_list, NULL, answer_list};
-const struct verb verb_status = {0, NULL, work_status, NULL, answer_status};
-const struct verb verb_backup = {0, NULL, work_backup, NULL, answer_done};
-const struct verb verb_unpin = {0, NULL, work_unpin, NULL, answer_best};
-const struct verb verb_publish = {VERB_GROUP, &best_schema, work_publish, settle_publish,
-                                  answer_best};
-const struct verb verb_evict = {VERB_GROUP, NULL, work_evict, settle_evict, answer_id};
-const struct verb verb_unquarantine = {VERB_GROUP, NULL, work_unquarantine, NULL, answer_id};
-const struct verb verb_lease = {VERB_GROUP, NULL, work_lease, NULL, answer_done};
-const struct verb verb_unlease = {VERB_GROUP, NULL, work_unlease, settle_evidence, NULL};
-const struct verb verb_add_run = {VERB_GROUP, &run_schema, work_add_run, NULL, answer_id};
-const struct verb verb_add_trial = {VERB_GROUP | VERB_TRIAL, &trial_schema, work_add_trial,
-                                    settle_evidence, NULL};
-const struct verb verb_add_module = {VERB_GROUP, &module_schema, work_add_module, settle_evidence,
-                                     NULL};
-const struct verb verb_add_quarantine = {VERB_GROUP, &quarantine_schema, work_add_quarantine,
-                                         settle_evidence, NULL};
-const struct verb verb_add_event = {VERB_GROUP, &event_schema, work_add_event, settle_evidence,
-                                    NULL};
-const struct verb verb_put_device = {VERB_GROUP, &device_info_schema, work_put_device,
-                                     settle_evidence, NULL};
-const struct verb verb_end_run = {VERB_GROUP, &run_schema, work_end_run, settle_evidence, NULL};
+/* ---- answers, on the loop --------------------------------------------------------------------- */
+
+static void answer_load(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.load(r->ctx, r->status, r->page.bests, r->page.n, r->err);
+}
+
+static void answer_history(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.history(r->ctx, r->status, r->history.trials, r->history.n, r->history.avoid,
+                  r->history.n_avoid, r->err);
+}
+
+static void answer_best(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    int status = r->status;
+    if (status == 0) {
+        status = wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err);
+        status =
+            status ? status : schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err);
+    }
+    r->cb.best(r->ctx, status, status == 0 ? l->answered : NULL, r->saved,
+               status < 0 && !r->err ? &err : r->err);
+}
+
+static void answer_done(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.done(r->ctx, r->status, r->err);
+}
+
+static void answer_id(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.id(r->ctx, r->status, r->number, r->err);
+}
+
+static void answer_list(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.list(r->ctx, r->status, r->row.data, r->row.len, r->number, r->err);
+}
+
+static void answer_status(struct local *l, struct request *r)
+{
+    (void)l;
+    r->cb.status(r->ctx, r->counts);
+}
+
+/* ---- what they own --------------------------------------------------------------------------- */
+
+static void release_page(struct request *r)
+{
+    free(r->page.bests);
+}
+
+static void release_history(struct request *r)
+{
+    free(r->history.trials);
+    free(r->history.avoid);
+}
+
+static void release_filter(struct request *r)
+{
+    free(r->filter);
+}
+
+static void release_counts(struct request *r)
+{
+    free(r->counts);
+}
+
+/* ---- the verbs ------------------------------------------------------------------------------- */
+
+const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE, .work = work_load,
+                               .answer = answer_load, .release = release_page};
+const struct verb verb_find = {.flags = VERB_READ, .work = work_find, .answer = answer_best};
+const struct verb verb_history = {.flags = VERB_READ, .work = work_history,
+                                  .answer = answer_history, .release = release_history};
+const struct verb verb_list = {.flags = VERB_READ, .work = work_list, .answer = answer_list,
+                               .release = release_filter};
+const struct verb verb_status = {.work = work_status, .answer = answer_status,
+                                 .release = release_counts};
+const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
+const struct verb verb_unpin = {.work = work_unpin, .answer = answer_best};
+const struct verb verb_publish = {.flags = VERB_GROUP, .row = &best_schema, .work = work_publish,
+                                  .settle = settle_publish, .answer = answer_best};
+const struct verb verb_evict = {.flags = VERB_GROUP, .work = work_evict, .settle = settle_evict,
+                                .answer = answer_id};
+const struct verb verb_unquarantine = {.flags = VERB_GROUP, .work = work_unquarantine,
+                                       .answer = answer_id};
+const struct verb verb_lease = {.flags = VERB_GROUP, .work = work_lease, .answer = answer_done};
+const struct verb verb_unlease = {.flags = VERB_GROUP, .work = work_unlease,
+                                  .settle = settle_evidence};
+const struct verb verb_add_run = {.flags = VERB_GROUP, .row = &run_schema, .work = work_add_run,
+                                  .answer = answer_id};
+
+/* Nobody waits for these. */
+#define EVIDENCE(schema, does, more)                                                               \
+    {.flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence}
+const struct verb verb_add_trial = EVIDENCE(trial_schema, work_add_trial, VERB_TRIAL);
+const struct verb verb_add_module = EVIDENCE(module_schema, work_add_module, 0);
+const struct verb verb_add_quarantine = EVIDENCE(quarantine_schema, work_add_quarantine, 0);
+const struct verb verb_add_event = EVIDENCE(event_schema, work_add_event, 0);
+const struct verb verb_put_device = EVIDENCE(device_info_schema, work_put_device, 0);
+const struct verb verb_end_run = EVIDENCE(run_schema, work_end_run, 0);

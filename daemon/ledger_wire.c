@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/ledger_row.h"
 #include "daemon/ledger_wire.h"
 #include "store/store.h"
 
@@ -102,15 +103,7 @@ struct message {
     char verb[24], key[64], owner[80];
     int64_t ttl_ms;
     const struct wire_obj *said; /* borrowed */
-    union {
-        struct best best;
-        struct trial trial;
-        struct module module;
-        struct quarantine quarantine;
-        struct run run;
-        struct event event;
-        struct device_info device;
-    } row;
+    union ledger_row row;
 };
 
 static int publish(struct ledger *l, struct message *m, struct applying *a)

@@ -5,119 +5,14 @@
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
  * with it; and when SQLite has met damaged pages, the file is repaired first.
- *
- * A best that cannot be written is kept in memory under the generation that the store has reserved
- * for it, and tried again every RETRY_MS and at the end.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/ledger_local.h"
-
-uint64_t writer_now_ms(void)
-{
-    return uv_hrtime() / 1000000;
-}
-
-void writer_notice(struct local *l, const char *kind, const char *format, ...)
-{
-    char text[ERROR_TEXT_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    local_notice(l, kind, text);
-}
-
-const char *request_sentence(const struct request *r)
-{
-    return r->err ? r->err->text : "no memory";
-}
-
-/* The request's row in l->object, where the verb's work finds it. */
-int writer_decode(struct local *l, const struct wire_buf *row, const struct schema *schema,
-                  struct error *err)
-{
-    const struct wire_obj *map;
-    int r = wire_decode(l->doc, row->data, row->len, &map, err);
-    return r ? r : schema_decode(schema, SCHEMA_LENIENT, map, l->object, err);
-}
-
-/* ---- what is not saved ----------------------------------------------------------------------- */
-
-/* A row was written, or not. */
-void writer_note_disk(struct local *l, int status, const char *text)
-{
-    if (status == ERROR_DISK_FULL && !l->disk_full) {
-        l->disk_full = true;
-        writer_notice(l, "disk_full", "%s; answers are served from memory until there is room",
-                      text);
-    } else if (status == 0 && l->disk_full) {
-        l->disk_full = false;
-        writer_notice(l, "disk_room", "the database can be written again");
-    }
-}
-
-void unsaved_keep(struct local *l, struct request *r)
-{
-    struct best *b = l->object;
-    struct error ignored;
-    struct unsaved *u = calloc(1, sizeof(*u));
-    if (!u || writer_decode(l, &r->row, &best_schema, &ignored) ||
-        (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
-        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s",
-                      request_sentence(r));
-        if (u) {
-            wire_buf_deinit(&u->row);
-        }
-        free(u);
-        return;
-    }
-    memcpy(u->key, b->key, sizeof(u->key));
-    *l->unsaved_last = u;
-    l->unsaved_last = &u->next;
-    l->n_unsaved++;
-}
-
-/* Forgets the first of them, or those of a key. Returns how many. */
-int64_t unsaved_drop(struct local *l, const char *key)
-{
-    int64_t n = 0;
-    struct unsaved **at = &l->unsaved;
-    while (*at && !(key == NULL && n == 1)) {
-        struct unsaved *u = *at;
-        if (key && strcmp(u->key, key) != 0) {
-            at = &u->next;
-            continue;
-        }
-        *at = u->next;
-        wire_buf_deinit(&u->row);
-        free(u);
-        n++;
-    }
-    while (*at) {
-        at = &(*at)->next;
-    }
-    l->unsaved_last = at;
-    l->n_unsaved -= n;
-    return n;
-}
-
-int unsaved_save(struct local *l, struct error *err)
-{
-    while (l->unsaved) {
-        int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
-        r = r ? r : store_publish_again(l->store, l->object, err);
-        writer_note_disk(l, r, err->text);
-        if (r < 0) {
-            return r;
-        }
-        l->dirty = true;
-        unsaved_drop(l, NULL);
-    }
-    return 0;
-}
+#include "daemon/ledger_modules.h"
+#include "daemon/ledger_unsaved.h"
+#include "daemon/ledger_writer.h"
 
 /* ---- carrying out
  * --------------------------------------------------------------------------------- */

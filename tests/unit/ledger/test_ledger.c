@@ -10,7 +10,7 @@
 
 #include <sqlite3.h>
 
-#include "daemon/ledger_local.h"
+#include "daemon/ledger_home.h"
 #include "proto/limits.h"
 #include "tests/unit/store/fixture.h"
 

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests, and queues of them (ledger_request.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger_request.h"
+
+struct request *request_new(const struct verb *verb, void *ctx, const char *const text[4])
+{
+    size_t n = 0;
+    for (int i = 0; i < 4 && text[i]; i++) {
+        n += strlen(text[i]) + 1;
+    }
+    struct request *r = calloc(1, sizeof(*r) + n + 1);
+    if (!r) {
+        return NULL;
+    }
+    r->verb = verb;
+    r->ctx = ctx;
+    char *at = r->tail;
+    bool more = true;
+    for (int i = 0; i < 4; i++) {
+        more = more && text[i];
+        r->text[i] = more ? strcpy(at, text[i]) : &r->tail[n];
+        at += more ? strlen(at) + 1 : 0;
+    }
+    return r;
+}
+
+void request_free(struct request *r)
+{
+    if (!r) {
+        return;
+    }
+    if (r->verb->release) {
+        r->verb->release(r);
+    }
+    wire_buf_deinit(&r->row);
+    free(r->err);
+    free(r);
+}
+
+const char *request_sentence(const struct request *r)
+{
+    return r->err ? r->err->text : "no memory";
+}
+
+/* ---- queues ---------------------------------------------------------------------------------- */
+
+void queue_init(struct queue *q)
+{
+    q->first = NULL;
+    q->last = &q->first;
+}
+
+void queue_push(struct queue *q, struct request *r)
+{
+    r->next = NULL;
+    *q->last = r;
+    q->last = &r->next;
+}
+
+struct request *queue_pop(struct queue *q)
+{
+    struct request *r = q->first;
+    if (r) {
+        q->first = r->next;
+        q->last = q->first ? q->last : &q->first;
+    }
+    return r;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bests that are only in memory (ledger_unsaved.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/ledger_unsaved.h"
+
+void unsaved_keep(struct local *l, struct request *r)
+{
+    struct best *b = &l->object->best;
+    struct error ignored;
+    struct unsaved *u = calloc(1, sizeof(*u));
+    if (!u || writer_decode(l, &r->row, &best_schema, &ignored) ||
+        (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
+        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s",
+                      request_sentence(r));
+        if (u) {
+            wire_buf_deinit(&u->row);
+        }
+        free(u);
+        return;
+    }
+    memcpy(u->key, b->key, sizeof(u->key));
+    *l->unsaved_last = u;
+    l->unsaved_last = &u->next;
+    l->n_unsaved++;
+}
+
+int64_t unsaved_drop(struct local *l, const char *key)
+{
+    int64_t n = 0;
+    struct unsaved **at = &l->unsaved;
+    while (*at && !(key == NULL && n == 1)) {
+        struct unsaved *u = *at;
+        if (key && strcmp(u->key, key) != 0) {
+            at = &u->next;
+            continue;
+        }
+        *at = u->next;
+        wire_buf_deinit(&u->row);
+        free(u);
+        n++;
+    }
+    while (*at) {
+        at = &(*at)->next;
+    }
+    l->unsaved_last = at;
+    l->n_unsaved -= n;
+    return n;
+}
+
+int unsaved_save(struct local *l, struct error *err)
+{
+    while (l->unsaved) {
+        int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
+        r = r ? r : store_publish_again(l->store, &l->object->best, err);
+        writer_note_disk(l, r, err->text);
+        if (r < 0) {
+            return r;
+        }
+        l->dirty = true;
+        unsaved_drop(l, NULL);
+    }
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bests that the store would not take, on the writer thread: kept in memory under the generation that
+ * the store has reserved for them, and tried again every RETRY_MS and at the end.
+ */
+#ifndef GEMMD_DAEMON_LEDGER_UNSAVED_H
+#define GEMMD_DAEMON_LEDGER_UNSAVED_H
+
+#include "daemon/ledger_home.h"
+
+void unsaved_keep(struct local *l, struct request *r);
+/* Forgets those of a key, or (NULL) the first. Returns how many. */
+int64_t unsaved_drop(struct local *l, const char *key);
+int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */
+
+#endif
