@@ -50,6 +50,10 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     snprintf(b->source, sizeof(b->source), "imported");
     if (f) {
         best_work(b, f, bucket, &d->device);
+    } else { /* not known, and 0 would be the slowest of all */
+        b->flops = b->flops > 0 ? b->flops : NAN;
+        b->bytes = b->bytes > 0 ? b->bytes : NAN;
+        b->floor_us = b->floor_us > 0 ? b->floor_us : NAN;
     }
     b->uid = uid;
     b->created_s = b->created_s ? b->created_s : time(NULL);

@@ -183,6 +183,9 @@ def test_custom_ops_are_kept_not_understood(daemon):
         c.call("put", problem=problem, config={"BLOCK": 128}, time_us=12.5)
         answer = c.call("get", problem=problem)
         assert answer["config"] == {"BLOCK": 128} and answer["tier"] == "exact"
+        row, = c.list("best")
+        assert row["flops"] is None and row["floor_percent"] is None and row["tflops"] is None
+    assert d.sql("SELECT * FROM slowest") == [], "of what nobody knows the floor, none is slowest"
 
 
 def test_get_many(daemon):
