@@ -3,8 +3,8 @@
 
 _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
-    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm check
-        export import backup status devices start stop version help"
+    local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm
+        landscape check export import backup status devices start stop version help"
     local common="--socket --device --json --generation --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
@@ -48,6 +48,8 @@ _gemmctl() {
     why) options="$problem --atol --rtol --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
+    landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
+        --quiet --help" ;;
     trials) options="$problem $rows --failed $common" ;;
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # fish completion of gemmctl
 
-set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm check \
+set -l commands get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm landscape check \
     export import backup status devices start stop version help
 set -l asking get tune bench verify
-set -l problems get tune bench verify pin unpin promote evict show why space warm check trials
+set -l problems get tune bench verify pin unpin promote evict show why space warm landscape check trials
 set -l listing list trials modules devices quarantine
 
 complete -c gemmctl -f
@@ -71,7 +71,17 @@ complete -c gemmctl -n $w -l all -d "all types and fusions"
 complete -c gemmctl -n $w -l cache-dir -r -d "the daemon's"
 complete -c gemmctl -n $w -l cache-max-mib -x -d "stop when it holds so much"
 
-set -l t "__fish_seen_subcommand_from $asking pin check space warm why"
+set -l o "__fish_seen_subcommand_from landscape"
+complete -c gemmctl -n $o -l to -r -F -d "the landscape"
+complete -c gemmctl -n $o -l seconds -x -d "begin no more kernels after so long"
+complete -c gemmctl -n $o -l variants -x -d "so many kernels at least"
+complete -c gemmctl -n $o -l settings -x -d "run-time settings of each"
+complete -c gemmctl -n $o -l finals -x -d "measured again in turn"
+complete -c gemmctl -n $o -l note -x -d "into the file"
+complete -c gemmctl -n $o -l jobs -x -d "compile so many at once"
+complete -c gemmctl -n $o -l cache-dir -r -d "the daemon's"
+
+set -l t "__fish_seen_subcommand_from $asking pin check space warm landscape why"
 complete -c gemmctl -n $t -l target -x -a "hopper portable cpu" -d "only these kernels"
 complete -c gemmctl -n "__fish_seen_subcommand_from space" -l compat -x -a "unsloth" \
     -d "the space of another tuner"

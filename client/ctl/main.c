@@ -27,6 +27,7 @@ static const struct command {
     {"evict", cmd_evict, "forget a problem's answer and its trials"},
     {"space", cmd_space, "the parameters of a problem, and what the rules drop"},
     {"warm", cmd_warm, "compile kernels ahead, in the background"},
+    {"landscape", cmd_landscape, "record a problem's whole space, for the replay device"},
     {"check", cmd_check, "whether a config is valid, and if not why"},
     {"export", cmd_export, "all answers as JSON"},
     {"import", cmd_import, "answers from such JSON"},

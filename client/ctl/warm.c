@@ -1,31 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * warm: compiles ahead. gemmd-runner does it (its --warm), since all that compiles is there; this
- * turns the problems into text on its standard input and becomes it, so that Ctrl-C, priorities and
- * the exit status are its own. No daemon is asked.
+ * warm: compiles ahead. gemmd-runner does it (its --warm); this turns the problems into text on its
+ * standard input and becomes it.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "client/ctl/ctl.h"
+#include "client/ctl/runner.h"
 
 enum { KEY_ARCH = 0x7100, KEY_JOBS, KEY_SECONDS, KEY_ALL, KEY_CACHE, KEY_MAX, KEY_JSON };
-enum { ARGV_MAX = 32 };
 
 struct warming {
     struct problems problems;
     struct search search; /* its target */
     const char *arch, *jobs, *seconds, *cache_dir, *max_mib; /* borrowed from argv */
     bool all, quiet, json;
-    char runner[PATH_MAX];
-    char *argv[ARGV_MAX]; /* owned */
-    int argc;
+    struct runner_call runner;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -65,85 +60,33 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* ---- the program ---------------------------------------------------------------------------- */
-
-/* Beside us, as it is installed, or as the build tree has it. */
-static bool find_near(char out[PATH_MAX])
-{
-    static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
-                                         "../daemon/runner/gemmd-runner"};
-    char self[PATH_MAX];
-    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    int length = slash ? (int)(slash - self) : 0;
-    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
-        if (snprintf(out, PATH_MAX, "%.*s/%s", length, self, places[i]) < PATH_MAX &&
-            access(out, X_OK) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static int find_runner(struct warming *w)
-{
-    const char *named = getenv("GEMMD_RUNNER");
-    if (named && *named) {
-        snprintf(w->runner, sizeof(w->runner), "%s", named);
-        return access(named, X_OK) == 0
-                   ? DONE
-                   : ctl_failed("GEMMD_RUNNER=%s is not a program that can be run", named);
-    }
-    if (!find_near(w->runner)) {
-        strcpy(w->runner, "gemmd-runner"); /* execvp looks in PATH */
-    }
-    return DONE;
-}
-
 /* ---- its arguments -------------------------------------------------------------------------- */
-
-static void add(struct warming *w, const char *text)
-{
-    if (w->argc < ARGV_MAX - 1) {
-        w->argv[w->argc++] = strdup(text);
-    }
-}
-
-static void add_option(struct warming *w, const char *name, const char *value)
-{
-    if (value) {
-        add(w, name);
-        add(w, value);
-    }
-}
 
 static void add_device(struct warming *w)
 {
     char spec[256];
     const char *arch = w->arch ? w->arch : "cuda";
     snprintf(spec, sizeof(spec), "%s%s", strncmp(arch, "sm_", 3) == 0 ? "cuda:" : "", arch);
-    add_option(w, "--device", spec);
+    runner_add_option(&w->runner, "--device", spec);
 }
 
 static void add_all(struct warming *w)
 {
-    add(w, "gemmd-runner");
-    add(w, "--warm");
+    runner_begin(&w->runner, "--warm");
     add_device(w);
-    add_option(w, "--target", w->search.query.target);
-    add_option(w, "--compile-threads", w->jobs);
-    add_option(w, "--seconds", w->seconds);
-    add_option(w, "--cache-dir", w->cache_dir);
-    add_option(w, "--cache-max-mib", w->max_mib);
+    runner_add_option(&w->runner, "--target", w->search.query.target);
+    runner_add_option(&w->runner, "--compile-threads", w->jobs);
+    runner_add_option(&w->runner, "--seconds", w->seconds);
+    runner_add_option(&w->runner, "--cache-dir", w->cache_dir);
+    runner_add_option(&w->runner, "--cache-max-mib", w->max_mib);
     if (w->all) {
-        add(w, "--all");
+        runner_add(&w->runner, "--all");
     }
     if (w->quiet) {
-        add(w, "--quiet");
+        runner_add(&w->runner, "--quiet");
     }
     if (w->json) {
-        add(w, "--json");
+        runner_add(&w->runner, "--json");
     }
 }
 
@@ -182,27 +125,18 @@ static int give_problems(const struct warming *w)
 static int prepare(struct warming *w)
 {
     const char *modes = problems_only_modes(&w->problems);
-    int code = find_runner(w);
     add_all(w);
-    if (code || modes) { /* no problem is named: the usual ones */
-        add_option(w, "--mode", modes && *modes ? modes : NULL);
-        return code;
+    if (modes) { /* no problem is named: the usual ones */
+        runner_add_option(&w->runner, "--mode", *modes ? modes : NULL);
+        return DONE;
     }
     if (w->all) {
         return ctl_usage("--all is about the usual problems: it cannot stand beside options that "
                          "say which problems, but for --mode");
     }
-    code = problems_make(&w->problems);
-    add(w, "--problems");
+    int code = problems_make(&w->problems);
+    runner_add(&w->runner, "--problems");
     return code ? code : give_problems(w);
-}
-
-static int become_runner(struct warming *w)
-{
-    fflush(NULL);
-    execvp(w->runner, w->argv);
-    return ctl_failed("cannot run %s: %s; set GEMMD_RUNNER to gemmd-runner's path", w->runner,
-                      strerror(errno));
 }
 
 int cmd_warm(int argc, char **argv)
@@ -238,10 +172,8 @@ int cmd_warm(int argc, char **argv)
     search_init(&w.search);
     argp_parse(&argp, argc, argv, 0, NULL, &w);
     int code = prepare(&w);
-    code = code ? code : become_runner(&w);
-    for (int i = 0; i < w.argc; i++) {
-        free(w.argv[i]);
-    }
+    code = code ? code : runner_become(&w.runner);
+    runner_end(&w.runner);
     search_deinit(&w.search);
     problems_deinit(&w.problems);
     return code;

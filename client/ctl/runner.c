@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/ctl/runner.h"
+
+/* ---- its arguments -------------------------------------------------------------------------- */
+
+void runner_begin(struct runner_call *r, const char *mode)
+{
+    *r = (struct runner_call){.argc = 0};
+    runner_add(r, "gemmd-runner");
+    runner_add(r, mode);
+}
+
+void runner_add(struct runner_call *r, const char *word)
+{
+    if (r->argc < RUNNER_ARGS_MAX - 1) {
+        r->argv[r->argc++] = strdup(word);
+    }
+}
+
+void runner_add_option(struct runner_call *r, const char *name, const char *value)
+{
+    if (value) {
+        runner_add(r, name);
+        runner_add(r, value);
+    }
+}
+
+void runner_end(struct runner_call *r)
+{
+    for (int i = 0; i < r->argc; i++) {
+        free(r->argv[i]);
+    }
+    r->argc = 0;
+}
+
+/* ---- the program ---------------------------------------------------------------------------- */
+
+/* Beside us, as it is installed, or as the build tree has it. */
+static bool find_near(char out[PATH_MAX])
+{
+    static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
+                                         "../daemon/runner/gemmd-runner"};
+    char self[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    int length = slash ? (int)(slash - self) : 0;
+    for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
+        if (snprintf(out, PATH_MAX, "%.*s/%s", length, self, places[i]) < PATH_MAX &&
+            access(out, X_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static int find(char out[PATH_MAX])
+{
+    const char *named = getenv("GEMMD_RUNNER");
+    if (named && *named) {
+        snprintf(out, PATH_MAX, "%s", named);
+        return access(named, X_OK) == 0
+                   ? DONE
+                   : ctl_failed("GEMMD_RUNNER=%s is not a program that can be run", named);
+    }
+    if (!find_near(out)) {
+        strcpy(out, "gemmd-runner"); /* execvp looks in PATH */
+    }
+    return DONE;
+}
+
+int runner_become(struct runner_call *r)
+{
+    char program[PATH_MAX];
+    int code = find(program);
+    if (code) {
+        return code;
+    }
+    fflush(NULL);
+    execvp(program, r->argv);
+    return ctl_failed("cannot run %s: %s; set GEMMD_RUNNER to gemmd-runner's path", program,
+                      strerror(errno));
+}

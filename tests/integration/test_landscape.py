@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gemmctl landscape`: what it records on a device, the replay device plays."""
+import json
+import os
+import subprocess
+
+import pytest
+
+from conftest import GEMMCTL, PATIENCE, RUNNER, RpcError, gemm
+
+PROBLEM = dict(m=16, n=32, k=32, experts=1, topk=1, dtype_in="fp32")
+WORDS = ["--m", 16, "--n", 32, "--k", 32, "--dtype", "fp32"]
+FEW = ["--variants", 3, "--settings", 2, "--seconds", 0, "--finals", 2]
+
+
+def landscape(*words, code=0, **env):
+    result = subprocess.run([str(GEMMCTL), "landscape", *map(str, words)], text=True,
+                            capture_output=True, timeout=120 * PATIENCE,
+                            env={**os.environ, "GEMMD_RUNNER": str(RUNNER), **env})
+    assert result.returncode == code, result
+    return result.stdout if code == 0 else result.stderr
+
+
+@pytest.fixture
+def recorded(folder, shared_cache):
+    path = folder / "small.jsonl"
+    said = landscape("--to", path, "--device", "cpu", "--cache-dir", shared_cache, "--note",
+                     "of a test", "-q", *WORDS, *FEW)
+    assert "6 points" in said and "3 of" in said
+    return path
+
+
+def test_what_is_recorded_is_played(recorded, daemon):
+    lines = [json.loads(line) for line in recorded.read_text().splitlines()]
+    assert lines[0]["gemmd_landscape"] == 2 and lines[0]["note"] == "of a test"
+    assert lines[0]["device"]["kind"] == "cpu"
+    times = [t for line in lines if "variant" in line for t in line["times"]]
+    assert len(times) == 6 and all(times)
+    d = daemon(f"replay:{recorded}")
+    with d.connect() as c:
+        answer = c.call("tune", problem=gemm(**PROBLEM), strategy="exhaustive")
+        assert answer["tier"] == "exact" and answer["source"] == "tuned"
+        trials = c.list("trials")
+        assert {t["status"] for t in trials} <= {"ok", "aborted"}, "slow ones are given up"
+        assert len({json.dumps(t["config"], sort_keys=True) for t in trials}) == 6, \
+            "the whole space of the replayed device: what was recorded"
+        with pytest.raises(RpcError) as e:
+            c.call("get", problem=gemm(**{**PROBLEM, "m": 4096}), bucket="exact")
+        assert e.value.name == "not_found", "nothing is interpolated"
+
+
+def test_a_bad_problem_leaves_no_file(folder, shared_cache):
+    path = folder / "never.jsonl"
+    said = landscape("--to", path, "--device", "cpu", "--cache-dir", shared_cache, "-q", "--m", 0,
+                     "--n", 32, "--k", 32, code=1)
+    assert said.startswith("gemmd-runner: M is 0") and not path.exists()
+
+
+def test_what_it_needs_to_know(folder):
+    path = folder / "x.jsonl"
+    assert "--to FILE" in landscape(*WORDS, code=2)
+    assert "name 2 problems" in landscape("--to", path, *WORDS[:-2], "--dtype", "fp32,bf16", code=2)
+    assert "--finals" in landscape("--to", path, *WORDS, "--finals", 0, code=2)
+    gone = {"GEMMD_RUNNER": "/nowhere/runner"}
+    assert "/nowhere/runner" in landscape("--to", path, *WORDS, code=1, **gone)
+    assert not path.exists()
+
+
+def test_the_device_is_the_first_gpu_unless_said(folder):
+    nothing = {"GEMMD_LIBCUDA": "/nowhere/libcuda.so"}
+    said = landscape("--to", folder / "x.jsonl", *WORDS, code=1, **nothing)
+    assert "cuda" in said.lower()
+    said = landscape("--to", folder / "x.jsonl", *WORDS, code=1, GEMMD_DEVICE="abacus")
+    assert "abacus" in said
