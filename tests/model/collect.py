@@ -41,7 +41,7 @@ def without_defaults(config):
     """The same config in the same words, however it was written down."""
     fields = dict(word.split("=", 1) for word in config.split())
     for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
-                        ("tile_scheduler", "static"),
+                        ("tile_scheduler", "static"), ("swap_ab", "false"),
                         ("cluster_shape_mn", "1x1")):
         if fields.get(name) == usual:
             del fields[name]
@@ -81,6 +81,8 @@ def config_of(mode, kind, tile, run_time):
               "GROUP_SIZE_M": 1 if mode == "dW" else 8}
     if "dyn" in words:
         config["tile_scheduler"] = "dynamic"
+    if "swap" in words:
+        config["swap_ab"] = True
     if "copy" in kinds:
         config["permute_copy"] = True
     for value in values:

@@ -58,7 +58,8 @@ static bool same_kernel(const struct hopper_tile *a, const struct hopper_tile *b
            a->pingpong == b->pingpong && a->stages == b->stages && a->staging == b->staging &&
            a->in_flight == b->in_flight && a->tma_store == b->tma_store &&
            a->skip_rows == b->skip_rows && a->dynamic == b->dynamic &&
-           a->ksplit == b->ksplit && a->permute_copy == b->permute_copy;
+           a->ksplit == b->ksplit && a->permute_copy == b->permute_copy &&
+           a->swap_ab == b->swap_ab;
 }
 
 /* How unlike the settings of two launches are; 0: not at all. */

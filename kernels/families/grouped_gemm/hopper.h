@@ -2,7 +2,9 @@
 /*
  * The target "hopper" inside: how a config maps onto the template in hopper/.
  *
- *   hopper.c         the tunables and what is legal
+ *   hopper.c         the tunables
+ *   hopper_tile.c    a config as the template sees it
+ *   hopper_check.c   what is legal
  *   hopper_worth.c   what of that is in the space
  *   hopper_model.c   predicted time, and the analytic default chosen by it
  *   hopper_launch.c  compile-time options, launch geometry, arguments and tensor maps
@@ -12,7 +14,8 @@
  *
  *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  *
- * "256x192 cooperative" is a tile of 256 r and 192 c.
+ * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
+ * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_HOPPER_H
 #define GEMMD_KERNELS_FAMILIES_HOPPER_H
@@ -24,11 +27,22 @@ enum {
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
     HOPPER_PARTS = 3,       /* boxes of 64, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
+    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
 };
+
+/* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
+enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
+extern const char *const hopper_blocks[HOPPER_ROLES];
+extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
+
+/* The values of tunables that are words; each list ends with NULL. */
+extern const char *const hopper_schedules[], *const hopper_clusters[], *const hopper_rasters[],
+    *const hopper_orders[], *const hopper_schedulers[];
 
 struct hopper_tile {
     int r, c, d;
@@ -38,6 +52,7 @@ struct hopper_tile {
     int in_flight;
     bool tma_store;
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
+    bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
     bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
@@ -55,6 +70,17 @@ struct hopper_tile {
 /* The tile of a config whose values are legal one by one. */
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
+
+/* Of the output: in forward and dX, routed rows, the most with swap_ab. */
+static inline int hopper_tile_rows(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->c : t->r;
+}
+
+static inline int hopper_tile_cols(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->r : t->c;
+}
 
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);

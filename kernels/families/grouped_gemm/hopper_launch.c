@@ -31,16 +31,15 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
-        "-DDYNAMIC=%d -DKSPLIT=%d -DTMA_STORE=%d "
+        "-DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic,
-        t.ksplit > 1, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter,
-        v.fuse_mul_post,
-        v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
-        t.producer_registers);
+        t.swap_ab, t.ksplit > 1, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy,
+        v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy,
+        t.consumer_registers, t.producer_registers);
     hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
@@ -181,23 +180,36 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
-/* Boxes are whole tiles; slabs of them, where a tile has fewer; and parts of them, where a whole one
- * would reach past the end. */
+/* Where an operand's maps are among the parameters. */
+struct places {
+    size_t whole, part;
+};
+
+static struct places places_of(bool b)
+{
+    return b ? (struct places){offsetof(struct hopper_params, b),
+                               offsetof(struct hopper_params, b_part)}
+             : (struct places){offsetof(struct hopper_params, a),
+                               offsetof(struct hopper_params, a_part)};
+}
+
+/* Boxes are whole tiles; slabs of them, where a tile has fewer; and parts of them, where a whole
+ * one would reach past the end. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct operands *o, struct launch *l)
 {
-    const size_t whole = offsetof(struct hopper_params, a);
+    const struct places at = places_of(t->swap_ab);
     const bool dw = v->mode == GEMM_DW;
     if (o->gather_a) {
         return;
     }
     if (dw) {
-        add_ragged_slabs(l, whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
+        add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
     } else {
-        add_ragged(l, whole, v->in, o->a, o->a_cols, o->a_stride, t->r);
+        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, hopper_tile_rows(t));
     }
     for (int i = 0; i < HOPPER_PARTS; i++) {
-        const size_t part = offsetof(struct hopper_params, a_part[i]);
+        const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (dw) {
             add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i, t->r / SLAB);
         } else {
@@ -215,17 +227,18 @@ static void add_weights(const struct grouped_gemm_problem *v, const struct opera
 static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct operands *o, struct launch *l)
 {
-    const size_t whole = offsetof(struct hopper_params, b);
+    const struct places at = places_of(!t->swap_ab);
     if (o->gather_b) {
         return;
     }
     if (v->mode == GEMM_DW) {
-        add_ragged_slabs(l, whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
+        add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
     } else {
-        add_weights(v, o, whole, v->mode == GEMM_FORWARD ? t->c : HOPPER_DEPTH, l);
+        const int rows = v->mode == GEMM_FORWARD ? hopper_tile_cols(t) : HOPPER_DEPTH;
+        add_weights(v, o, at.whole, rows, l);
     }
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
-        const size_t part = offsetof(struct hopper_params, b_part[i]);
+        const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (v->mode == GEMM_DW) {
             add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i, t->c / SLAB);
         } else {
@@ -249,7 +262,7 @@ static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
                     t->rows_each);
     } else {
         add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
-                   t->rows_each);
+                   t->swap_ab ? HOPPER_GRAIN : t->rows_each);
     }
 }
 
@@ -305,12 +318,13 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            int64_t rows)
 {
-    int64_t cols = (v->out_cols + t->c - 1) / t->c;
+    const int height = hopper_tile_rows(t), width = hopper_tile_cols(t);
+    int64_t cols = (v->out_cols + width - 1) / width;
     if (v->mode == GEMM_DW) {
-        return v->experts * ((v->n + t->r - 1) / t->r) * cols;
+        return v->experts * ((v->n + height - 1) / height) * cols;
     }
     int64_t cut = v->experts < rows ? v->experts : rows;
-    return ((rows - cut) / t->r + cut) * cols;
+    return ((rows - cut) / height + cut) * cols;
 }
 
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -339,8 +353,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = t->group,
-        .flags = cuda_flags_of(a) |
-                 (t->raster_columns ? RASTER_COLUMNS : 0) | (t->sort_experts ? SORT : 0) |
+        .flags = cuda_flags_of(a) | (t->raster_columns ? RASTER_COLUMNS : 0) |
+                 (t->sort_experts ? SORT : 0) |
                  (v->mode == GEMM_DW && is_wide(o->a_cols) ? WIDE_A : 0) |
                  (v->mode == GEMM_DW && is_wide(o->b_cols) ? WIDE_B : 0),
     };
@@ -421,8 +435,8 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
 static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
 {
     enum { ALIGN = 256 };
-    if (needed > 0 && (!a->workspace || a->workspace_bytes < needed ||
-                       (uintptr_t)a->workspace % ALIGN)) {
+    if (needed > 0 &&
+        (!a->workspace || a->workspace_bytes < needed || (uintptr_t)a->workspace % ALIGN)) {
         return error_set(err, ERROR_INVALID,
                          "args.workspace is %p with %lld bytes: this config needs %lld bytes, "
                          "aligned to %d",
@@ -439,9 +453,8 @@ static int64_t counter_bytes(const struct hopper_tile *t)
 static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                struct grouped_gemm_args *a)
 {
-    int64_t copy = t->permute_copy
-                       ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in)
-                       : 0;
+    int64_t copy =
+        t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
     return counter_bytes(t) + copy;
 }
 

@@ -42,6 +42,22 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
     }
 }
 
+/* As place_swapped() in hopper/scheduler.cu. */
+static void count_swapped(struct hopper_facts *f, const int64_t rows[])
+{
+    for (int h = 0; h < HOPPER_HEIGHTS * 2; h++) {
+        const int64_t most = 32 * (h + 1);
+        for (int64_t e = 0; e < f->v.experts; e++) {
+            const int64_t tiles = (rows[e] + most - 1) / most;
+            const int64_t grains = tiles ? ((rows[e] + tiles - 1) / tiles + 15) / 16 : 0;
+            if (tiles) {
+                f->swapped[h][grains] += (double)(tiles - 1);
+                f->swapped[h][(rows[e] - (tiles - 1) * grains * 16 + 15) / 16]++;
+            }
+        }
+    }
+}
+
 /* Experts of about the same rows share a bin; the longest has one of its own, for it may be what
  * the others wait for. `rows` is sorted. */
 static void fill_bins(struct hopper_facts *f, const int64_t rows[])
@@ -82,6 +98,7 @@ void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
     }
     f->v.routing = NULL;
     count_tiles(f, rows);
+    count_swapped(f, rows);
     qsort(rows, (size_t)f->v.experts, sizeof(rows[0]), by_size);
     for (int64_t e = 0; e < f->v.experts; e++) {
         f->active += rows[e] > 0;
@@ -98,8 +115,9 @@ double hopper_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     hopper_facts_init(&f, p, info, w);
     hopper_tile_make(&f.v, config, &t);
-    if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < 64 || t.stages < 1 ||
-        t.consumers < 1 || t.group < 1) {
+    const int unit = t.swap_ab ? 32 : 64;
+    if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
+        t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
         return NAN; /* not a config of this target */
     }
     return hopper_time(&f, &t, hopper_fitted);

@@ -51,8 +51,13 @@ static double at_once(double a, double b)
     return sqrt(sqrt(square(square(a)) + square(square(b))));
 }
 
-/* A consumer's part of a tile, in pieces of 64 columns: with one buffer for them each waits until
- * the one before has left it. */
+/* Pieces of a consumer's output, 64 rows or columns each, that go through its buffers in turn. */
+static double pieces(const struct hopper_tile *t, double c)
+{
+    return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
+}
+
+/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
@@ -60,7 +65,7 @@ static double store_us(const struct timing *x, double r, double c)
     if (!x->t->tma_store) {
         return us * x->c->direct_store;
     }
-    return us + (x->t->staging == 1 ? ceil(c / SLAB) * x->c->piece_us : 0);
+    return us + (x->t->staging == 1 ? pieces(x->t, c) * x->c->piece_us : 0);
 }
 
 /* Split sums: all write theirs, wait for each other, and add up. */
@@ -82,9 +87,10 @@ static double load_us(const struct timing *x, double r, double c, double part)
     return d * ((a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
 }
 
-static double multiply_us(const struct timing *x, double r)
+static double multiply_us(const struct timing *x, double r, double exist)
 {
-    const double rows = x->t->skip_rows ? ceil(r / SLAB) * SLAB : x->t->r, c = x->t->c;
+    const double rows = x->t->skip_rows ? ceil(r / SLAB) * SLAB : x->t->r;
+    const double c = x->t->swap_ab ? exist : x->t->c;
     const double steps = HOPPER_DEPTH / 16, read = steps * rows / SLAB * (SLAB + c) * 32;
     const double us = 2.0 * HOPPER_DEPTH * rows * c / x->flops;
     return fmax(us, (read + (x->t->r + c) * HOPPER_DEPTH * 2) / x->c->shared_us);
@@ -100,7 +106,7 @@ static double block_us(const struct timing *x, double r, double c, double part, 
 /* `blocks` of the reduction, not always a whole number. */
 static double tile_us(const struct timing *x, double blocks, double r, double c)
 {
-    const double multiply = multiply_us(x, r);
+    const double multiply = multiply_us(x, r, c);
     const double store = x->t->ksplit > 1 ? split_us(x, r, c) : store_us(x, r, c);
     const double whole = floor(blocks), part = blocks - whole;
     double us = whole * block_us(x, r, c, 1, multiply);
@@ -157,13 +163,33 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
     }
 }
 
+/* swap_ab: no tile is cut short, but each expert's are of their own width. */
+static void add_swapped(const struct timing *x, struct load *l, double blocks,
+                        const struct side *cols)
+{
+    const double *tiles = x->f->swapped[x->t->c / 32 - 1];
+    for (int i = 1; i <= x->t->c / 16; i++) {
+        if (tiles[i] > 0 && cols->whole > 0) {
+            add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 16));
+        }
+        if (tiles[i] > 0 && cols->rest > 0) {
+            add_tiles(l, tiles[i], tile_us(x, blocks, cols->rest, i * 16));
+        }
+    }
+}
+
 static void add_experts(const struct timing *x, struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const bool forward = f->v.mode == GEMM_FORWARD;
     const double depth = ceil((double)(forward ? f->v.k : f->v.n) / HOPPER_DEPTH);
     const double blocks = ceil(depth / x->t->ksplit);
-    const struct side cols = side_of((double)f->v.out_cols, x->t->c, forward ? 16 : SLAB);
+    const struct side cols =
+        side_of((double)f->v.out_cols, hopper_tile_cols(x->t), forward ? 16 : SLAB);
+    if (x->t->swap_ab) {
+        add_swapped(x, l, blocks, &cols);
+        return;
+    }
     const int h = x->t->r / SLAB - 1;
     add_columns(x, l, f->height[h].whole, blocks, x->t->r, &cols);
     const double whole = l->tiles, whole_us = l->us;
@@ -243,7 +269,7 @@ static double again(const struct timing *x, double fast, double slow, double fas
 static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
 {
     const double in = (double)dtype_size(x->f->v.in) * depth;
-    const double row_strip = x->t->r * in, col_strip = x->t->c * in;
+    const double row_strip = hopper_tile_rows(x->t) * in, col_strip = hopper_tile_cols(x->t) * in;
     return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
                                 : again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
@@ -288,15 +314,16 @@ static double traffic(const struct timing *x, const struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const struct grouped_gemm_problem *v = &f->v;
-    const double cols = ceil((double)v->out_cols / x->t->c);
-    const double narrow = 256.0 / x->t->c - 1;
+    const double cols = ceil((double)v->out_cols / hopper_tile_cols(x->t));
+    const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
     double bytes = once(f, x->t, x->c->hbm_write * (1 + x->c->write_narrow * narrow));
     if (v->mode != GEMM_DW) {
         bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
-        const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) / x->t->r);
+        const double row_tiles =
+            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / hopper_tile_rows(x->t));
         const double depth = v->mode == GEMM_FORWARD ? (double)v->k
                              : v->mode == GEMM_DX    ? (double)v->n
                                                      : rows;
@@ -332,6 +359,17 @@ static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
     return fmax(1, floor(f->sms * whole / t->ksplit));
 }
 
+static bool gathers_a(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    return t->gather && !t->swap_ab &&
+           (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy);
+}
+
+static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
+}
+
 /* SMs and memory work at the same time; when both have much to do, each waits for the other. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c)
@@ -340,9 +378,8 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
         .f = f,
         .t = t,
         .c = c,
-        .gather_a =
-            t->gather && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy) ? 1 : 0,
-        .gather_b = t->gather && f->v.mode == GEMM_DW && f->v.gather_x ? 1 : 0,
+        .gather_a = gathers_a(f, t) ? 1 : 0,
+        .gather_b = gathers_b(f, t) ? 1 : 0,
         .flops = flops_rate(f, t, c),
         .slots = slots(f, t),
     };

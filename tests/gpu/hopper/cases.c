@@ -51,6 +51,25 @@ const struct tile tiles[] = {
     {"64x64 c1 s8 k8", 64, 64, 8, false, 8, 1, 1, .ksplit = 8},
     {"64x128 c1 s6 k4", 64, 128, 8, false, 6, 1, 1, .ksplit = 4},
     {"128x128 c2 s4 k2", 128, 128, 12, false, 4, 1, 1, .ksplit = 2},
+    {"160x256 c2 s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true},
+    {"160x256 c2 s4 nb1 f0 swap", 160, 256, 12, false, 4, 1, 0, .swap = true},
+    {"160x256 c2 s4 nb1 swap dyn", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true},
+    {"160x256 c2 s3 nb4 swap", 160, 256, 12, false, 3, 4, 1, .swap = true},
+    {"192x256 c2 s3 nb2 swap", 192, 256, 12, false, 3, 2, 1, .swap = true},
+    {"192x256 c2 s3 nb2 swap dyn", 192, 256, 12, false, 3, 2, 1, .swap = true, .dynamic = true},
+    {"256x128 c2 s4 nb2 swap", 256, 128, 12, false, 4, 2, 1, .swap = true},
+    {"256x128 c2 s4 nb2 swap dyn", 256, 128, 12, false, 4, 2, 1, .swap = true, .dynamic = true},
+    {"128x256 c2 s4 nb2 swap", 128, 256, 12, false, 4, 2, 1, .swap = true},
+    {"192x128 pp s4 nb2 swap", 192, 128, 12, true, 4, 2, 1, .swap = true},
+    {"192x128 pp s5 nb1 swap", 192, 128, 12, true, 5, 1, 1, .swap = true},
+    {"192x128 pp s4 nb2 swap dyn", 192, 128, 12, true, 4, 2, 1, .swap = true, .dynamic = true},
+    {"160x128 pp s5 nb2 swap", 160, 128, 12, true, 5, 2, 1, .swap = true},
+    {"96x256 c2 s4 nb2 swap", 96, 256, 12, false, 4, 2, 1, .swap = true},
+    {"96x192 pp s4 nb2 swap", 96, 192, 12, true, 4, 2, 1, .swap = true},
+    {"64x256 c2 s5 nb1 swap", 64, 256, 12, false, 5, 1, 1, .swap = true},
+    {"64x128 c1 s8 nb2 swap", 64, 128, 8, false, 8, 2, 1, .swap = true},
+    {"32x256 c2 s6 nb1 swap", 32, 256, 12, false, 6, 1, 1, .swap = true},
+    {"32x128 c1 s8 nb2 swap", 32, 128, 8, false, 8, 2, 1, .swap = true},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -259,6 +278,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_bool(config, "skip_rows", tile->skip_rows);
     if (tile->dynamic) {
         record_put_text(config, "tile_scheduler", "dynamic");
+    }
+    if (tile->swap) {
+        record_put_bool(config, "swap_ab", true);
     }
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {

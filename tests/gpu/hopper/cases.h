@@ -7,12 +7,13 @@
 
 struct tile {
     const char *name;
-    int r, c, warps;
+    int r, c, warps; /* rows and columns, also with swap_ab */
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
     int ksplit; /* parts that the sums are split into; 0: 1 */
     bool dynamic; /* tile_scheduler */
+    bool swap;    /* swap_ab: not of dW */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

@@ -9,6 +9,7 @@
 #include "kernels/families/grouped_gemm/hopper/gather.cu"
 #include "kernels/families/grouped_gemm/hopper/mainloop.cu"
 #include "kernels/families/grouped_gemm/hopper/epilogue.cu"
+#include "kernels/families/grouped_gemm/hopper/swapped.cu"
 #include "kernels/families/grouped_gemm/hopper/split.cu"
 #include "kernels/families/grouped_gemm/hopper/kernel.cu"
 #include "kernels/families/grouped_gemm/hopper/permute.cu"

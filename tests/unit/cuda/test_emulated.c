@@ -276,6 +276,10 @@ static void stray(struct test_case *c)
     if (random_next(&c->random) % 4 == 0) {
         record_put_int(&c->config, "GROUP_SIZE_M", PICK(c, 2, 3));
     }
+    if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
+        record_put_bool(&c->config, "swap_ab", true);
+        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 160, 192, 224, 256));
+    }
 #else
     const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
                         : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"

@@ -20,6 +20,7 @@ static const struct device_info h200 = {H200_FIELDS};
 #define DENSE         "M=64 N=1024 K=1024"
 #define SMALL         "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
 #define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
+#define SWAPPED       "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
 
@@ -80,6 +81,20 @@ static const struct refusal {
     {QWEN " mode=forward",
      TILE(128, 64, 64) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=4",
      ERROR_INVALID, "staging_too_many", "two tiles"},
+    {QWEN " mode=forward", TILE(144, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
+     "multiple of 32"},
+    {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
+     "BLOCK_SIZE_N=96"},
+    {QWEN " mode=forward", TILE(160, 64, 64) " " SWAPPED, ERROR_INVALID, "rows_per_warpgroup",
+     "64 columns"},
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " skip_rows=true", ERROR_INVALID,
+     "skip_rows", "at most 15"},
+    {QWEN " mode=forward", GOOD " swap_ab=1", ERROR_INVALID, "flag_type", "swap_ab"},
+    {DENSE " mode=forward", SPLIT(2) " swap_ab=true", ERROR_INVALID, "swap_split", "one of them"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " swap_ab=true", ERROR_INVALID, "swap_mode",
+     "forward and dX"},
+    {QWEN " mode=forward", TILE(224, 256, 64) " " SWAPPED, ERROR_RESOURCE, "shared_memory",
+     "fewer stages"},
     {QWEN " mode=forward", TILE(256, 256, 64) " num_warps=12 schedule=cooperative num_stages=2",
      ERROR_RESOURCE, "registers", "256 sums"},
     {QWEN " mode=forward",
@@ -129,6 +144,22 @@ static void test_shared_memory_split(void **state)
     struct record config = config_of(SPLIT(8));
     struct device_info small = h200;
     small.smem_optin = 8 * 16384 + 64 * 64 * 4 + 128 + 16 + 3 * 4;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 0);
+    small.smem_optin--;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
+    assert_int_equal(why.required, small.smem_optin + 1);
+}
+
+/* Pieces of 64 rows instead of all of a consumer's, and for each row of the tile where it goes and
+ * its weight. */
+static void test_shared_memory_swapped(void **state)
+{
+    (void)state;
+    struct rejection why;
+    struct problem p = problem_of(QWEN " mode=forward permute_y=true fuse_mul_post=true");
+    struct record config = config_of(TILE(160, 256, 64) " " SWAPPED " use_tma_store=false");
+    struct device_info small = h200;
+    small.smem_optin = 4 * (256 + 160) * 128 + 2 * 64 * 128 + 64 + 2 * 160 * (4 + 2) + 257 * 4;
     assert_int_equal(hopper_check(&p, &config, &small, &why), 0);
     small.smem_optin--;
     assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
@@ -232,7 +263,7 @@ static void test_plan(void **state)
     const struct {
         const void *base;
         uint32_t rows;
-    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 32}, {args.x, 16}, {args.w, 192},
+    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 32}, {args.x, 16},   {args.w, 192},
                 {args.w, 64},  {args.w, 32}, {args.w, 16}, {args.out, 128}};
     assert_int_equal(l->n_maps, 9);
     for (uint32_t i = 0; i < l->n_maps; i++) {
@@ -249,6 +280,38 @@ static void test_plan(void **state)
     args.rows = 0;
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);
     assert_int_equal(plan.n, 0);
+}
+
+/* The weights are A: their maps come where those of the rows were, and the output's boxes are of 16
+ * rows, so that none reaches into the next tile. */
+static void test_plan_swapped(void **state)
+{
+    (void)state;
+    static const char config[] = TILE(160, 256, 64) " " SWAPPED;
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan, plain;
+    struct error err = ERROR_NULL;
+    assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plain, &err), 0);
+    const struct launch *l = &plan.steps[0], *other = &plain.steps[0];
+    assert_int_equal(l->n_maps, 9);
+    assert_ptr_equal(l->maps[0].base, args.x);
+    assert_int_equal(l->maps[0].box[1], 160);
+    assert_int_equal(l->maps[0].offset, other->maps[4].offset);
+    assert_ptr_equal(l->maps[4].base, args.w);
+    assert_int_equal(l->maps[4].box[1], 256);
+    assert_int_equal(l->maps[4].offset, other->maps[0].offset);
+    for (int i = 1; i < 4; i++) {
+        assert_int_equal(l->maps[i].offset, other->maps[4 + i].offset);
+        assert_int_equal(l->maps[4 + i].offset, other->maps[i].offset);
+    }
+    assert_ptr_equal(l->maps[8].base, args.out);
+    assert_int_equal(l->maps[8].box[1], 16);
+    /* One row each of 8 experts, 6 tiles of 256 columns. */
+    args.rows = 8;
+    assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
+    assert_int_equal(plan.steps[0].grid[0], 8 * 6);
 }
 
 static void check_split_grid(const char *config, int64_t rows, uint32_t cluster, uint32_t blocks)
@@ -287,8 +350,7 @@ static void test_variant_split(void **state)
     struct problem p = problem_of(DENSE " mode=forward");
     struct variant one, two, eight;
     struct error err = ERROR_NULL;
-    const struct record configs[] = {config_of(SPLIT(1)), config_of(SPLIT(2)),
-                                     config_of(SPLIT(8))};
+    const struct record configs[] = {config_of(SPLIT(1)), config_of(SPLIT(2)), config_of(SPLIT(8))};
     assert_int_equal(hopper_variant(&p, &configs[0], "sm_90a", &one, &err), 0);
     assert_int_equal(hopper_variant(&p, &configs[1], "sm_90a", &two, &err), 0);
     assert_int_equal(hopper_variant(&p, &configs[2], "sm_90a", &eight, &err), 0);
@@ -372,12 +434,19 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check),     cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_supports),  cmocka_unit_test(test_choose),
-        cmocka_unit_test(test_plan),      cmocka_unit_test(test_plan_no_rows),
-        cmocka_unit_test(test_plan_copy), cmocka_unit_test(test_plan_refuses),
-        cmocka_unit_test(test_plan_split), cmocka_unit_test(test_variant_split),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_supports),
+        cmocka_unit_test(test_choose),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_no_rows),
+        cmocka_unit_test(test_plan_copy),
+        cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_plan_split),
+        cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
+        cmocka_unit_test(test_shared_memory_swapped),
+        cmocka_unit_test(test_plan_swapped),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

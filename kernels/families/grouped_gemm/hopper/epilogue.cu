@@ -10,12 +10,7 @@
  *   TMA_STORE 0  each warp writes its own 16 of 64 rows, wherever they belong, eight threads a row
  */
 
-/* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
-struct rows {
-    int to[MMAS];          /* row of the output, -1: none. TMA_STORE: unused */
-    u32 weight[MMAS][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
-};
-
+/* Of a row of the output, as a pair of itself; 0 where there is no row. */
 INLINE u32 weight_pair(const struct hopper_params *p, int row)
 {
     u32 one;
@@ -28,8 +23,29 @@ INLINE u32 weight_pair(const struct hopper_params *p, int row)
     return (one & 0xffff) | one << 16;
 }
 
+/* Of the consumer: one thread of it stores, always the same. */
+INLINE int first_warp(void)
+{
+    return (THREAD & 96) == 0;
+}
+
+/* Shared memory must outlive the stores that read it. */
+INLINE void stores_end(void)
+{
+    if (TMA_STORE && first_warp() && elected())
+        STORES_WAIT_READ(0);
+}
+
+#if !SWAP_AB /* else swapped.cu */
+/* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
+struct rows {
+    int to[MMAS];          /* row of the output, -1: none. TMA_STORE: unused */
+    u32 weight[MMAS][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
+};
+
 /* While the last wgmmas still run: r0 is the consumer's first row. */
-INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, struct rows *rows)
+INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
+                      struct rows *rows)
 {
     const int warp = (THREAD >> 5) & 3;
     if (TMA_STORE || KSPLIT)
@@ -142,12 +158,6 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
     }
 }
 
-/* Of the consumer: one thread of it stores, always the same. */
-INLINE int first_warp(void)
-{
-    return (THREAD & 96) == 0;
-}
-
 /* `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
@@ -180,10 +190,4 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
         *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
     }
 }
-
-/* Shared memory must outlive the stores that read it. */
-INLINE void stores_end(void)
-{
-    if (TMA_STORE && first_warp() && elected())
-        STORES_WAIT_READ(0);
-}
+#endif

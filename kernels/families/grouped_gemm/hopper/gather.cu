@@ -39,17 +39,19 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
 }
 
 #if MODE != MODE_DW
-/* A's rows are the tile's, the same for all blocks. Rows past the expert's end are not copied: what
+/* The operand's rows are the tile's, the same for all blocks. Rows past its end are not copied: what
  * they give is not written. */
-#define COPIES (TILE_R / PASS)
+#define COPIES (TILE_ROWS / PASS)
+#define GATHERED_AT (GATHER_A ? 0 : A_BYTES) /* in a stage */
 #define NOWHERE ~0u /* a row that does not exist */
 
 INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int index[COPIES])
 {
 #pragma unroll
     for (int j = 0; j < COPIES; j++) {
-        const int r = t->r0 + ROW + j * PASS;
-        index[j] = r < t->rows ? gather_index(p, t->first + r) : -1;
+        const int r = (SWAP_AB ? t->c0 : t->r0) + ROW + j * PASS;
+        const int end = SWAP_AB ? t->c0 + t->width : t->rows;
+        index[j] = r < end ? gather_index(p, t->first + r) : -1;
     }
 }
 
@@ -106,7 +108,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
                 draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, d, shared, stage, policy);
-            copy_block(p, offset, d, shared + stage * STAGE_BYTES + swizzled_start());
+            copy_block(p, offset, d,
+                       shared + stage * STAGE_BYTES + GATHERED_AT + swizzled_start());
             copies_arrive(full_barrier(shared, stage));
             place_next(&at);
         }

@@ -9,12 +9,12 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (warp == 1 && LANE == 0) {
         if (!GATHER_A) {
             map_prefetch(&p->a);
-            for (int i = 0; i < PARTS; i++)
+            for (int i = 0; i < PARTS && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
                 map_prefetch(&p->a_part[i]);
         }
         if (!GATHER_B) {
             map_prefetch(&p->b);
-            for (int i = 0; i < PARTS && MODE != MODE_DX; i++)
+            for (int i = 0; i < PARTS && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
                 map_prefetch(&p->b_part[i]);
         }
         if (TMA_STORE)
@@ -63,7 +63,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         const struct tile t = locate_tile(p, s, id);
         const int r0 = t.r0 + (PINGPONG ? 0 : consumer * ROWS_EACH);
         struct rows rows;
-        find_rows(p, &t, r0, &rows);
+        find_rows(p, &t, r0, consumer, &rows);
         from += blocks_in(work.steps);
         if (PINGPONG && w.id < tiles)
             from += blocks_in(steps_at(p, s, w.id));

@@ -34,31 +34,38 @@ INLINE void wait_full(u32 shared, const struct place *at)
         async_fence();
 }
 
+/* What is multiplied of a tile: constants, wherever they are used. */
+struct part {
+    int mmas;  /* of 64 rows; SKIP_ROWS: the others have no rows */
+    int width; /* columns; SWAP_AB: the others have no rows */
+};
+
 /* `slab`: bytes from 64 rows of A to the next. */
-INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, u32 low_a, u32 low_b, int step,
-                          int first, u32 slab)
+INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], struct part part, u32 low_a, u32 low_b,
+                          int step, int first, u32 slab)
 {
 #pragma unroll
-    for (int i = 0; i < mmas; i++)
+    for (int i = 0; i < part.mmas; i++)
         wgmma(acc[i], descriptor(low_a + i * (slab >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
-              descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first);
+              descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first, part.width);
 }
 
-INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, u32 consumer_a, u32 b, int first)
+INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], struct part part, u32 consumer_a, u32 b,
+                           int first)
 {
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
     const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, SLAB_BYTES) | b >> 4;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
+        multiply_step(acc, part, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
     wgmma_commit();
 }
 
 /* dW's last block: its slabs are as high as the part that brought it; those that threads gathered
  * are whole. Each step is a group of its own: in one group, ptxas would run them one after the
  * other. */
-INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int mmas, u32 stage, int consumer,
+INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], struct part part, u32 stage, int consumer,
                           int first, int steps)
 {
     const u32 slab = part_bytes(part_of(steps * 16));
@@ -69,7 +76,7 @@ INLINE void multiply_part(float acc[MMAS][ACCUMULATORS], int mmas, u32 stage, in
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
         wgmma_fence();
-        multiply_step(acc, mmas, low_a, low_b, step, step == 0 && first, slab_a);
+        multiply_step(acc, part, low_a, low_b, step, step == 0 && first, slab_a);
         wgmma_commit();
     }
 }
@@ -103,11 +110,10 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
     }
 }
 
-/* `mmas` of the consumer's wgmmas of 64 rows, a constant; the others' rows do not exist. Leaves the
- * last group running: mainloop_end waits for it. Returns the last block's stage. In dW the last
- * block is multiplied as far as there are rows; elsewhere a rest is rare. */
-INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int consumer, u32 from,
-                       int steps, struct walk *w)
+/* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
+ * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
+INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], struct part part, u32 shared, int consumer,
+                       u32 from, int steps, struct walk *w)
 {
     struct place at = place_of(from);
     const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
@@ -117,7 +123,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
 #pragma unroll 1
     for (int block = 0; block < whole; block++) {
         wait_full(shared, &at);
-        multiply_block(acc, mmas, consumer_a + at.stage * STAGE_BYTES,
+        multiply_block(acc, part, consumer_a + at.stage * STAGE_BYTES,
                        operands + at.stage * STAGE_BYTES + A_BYTES, block == 0);
         if (block == whole - 1 && !rest)
             pass_turn(consumer, shared, w);
@@ -134,7 +140,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, u32 shared, int 
     }
     if (rest) {
         wait_full(shared, &at);
-        multiply_part(acc, mmas, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
+        multiply_rest(acc, part, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
         pass_turn(consumer, shared, w);
         if (IN_FLIGHT && whole > 0) {
             WGMMA_WAIT(1);
@@ -164,7 +170,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 /* What a consumer must know of a tile before it multiplies. */
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
-    int mmas;  /* wgmmas of 64 rows that have rows */
+    struct part part;
 };
 
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
@@ -172,13 +178,23 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
 {
     struct work w;
     w.steps = id < tiles ? steps_at(p, s, id) : 0;
-    w.mmas = MMAS;
-    if (SKIP_ROWS && id < tiles) {
+    w.part.mmas = MMAS;
+    w.part.width = TILE_C;
+    if ((SKIP_ROWS || SWAP_AB) && id < tiles) {
         const struct tile t = locate_tile(p, s, id);
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
-        w.mmas = left > 64 ? MMAS : left > 0;
+        if (SWAP_AB)
+            w.part.width = round_up(t.width, GRAIN);
+        else
+            w.part.mmas = left > 64 ? MMAS : left > 0;
     }
     return w;
+}
+
+INLINE struct part part_of_tile(int mmas, int width)
+{
+    const struct part part = {mmas, width};
+    return part;
 }
 
 /* In ping-pong `w` is at the other consumer's tile afterwards. */
@@ -186,11 +202,16 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
                     const struct work *work, struct walk *w)
 {
     wait_turn(consumer);
-    if (SKIP_ROWS && !PINGPONG && work->mmas == 0)
+#define OF(n)                                                                                      \
+    if (SWAP_AB && n < TILE_C && work->part.width == n)                                            \
+        return mainloop_of(acc, part_of_tile(MMAS, n), shared, consumer, from, work->steps, w);
+    EACH_WIDTH(OF)
+#undef OF
+    if (SKIP_ROWS && !PINGPONG && work->part.mmas == 0)
         return mainloop_idle(shared, from, blocks_in(work->steps));
-    if (SKIP_ROWS && MMAS > 1 && work->mmas == 1)
-        return mainloop_of(acc, 1, shared, consumer, from, work->steps, w);
-    return mainloop_of(acc, MMAS, shared, consumer, from, work->steps, w);
+    if (SKIP_ROWS && MMAS > 1 && work->part.mmas == 1)
+        return mainloop_of(acc, part_of_tile(1, TILE_C), shared, consumer, from, work->steps, w);
+    return mainloop_of(acc, part_of_tile(MMAS, TILE_C), shared, consumer, from, work->steps, w);
 }
 
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)

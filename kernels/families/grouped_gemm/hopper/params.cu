@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
- * parts, which the build joins in this order: params, ptx, scheduler, producer, gather, mainloop,
- * epilogue, split, kernel, permute. A variant is the joined text and a set of -D options (hopper_launch.c writes
- * them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
+ * parts, which the build joins in this order: params, ptx, wgmma, scheduler, producer, gather,
+ * mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
+ * options (hopper_launch.c writes them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
  * that tests can run the same text on the CPU with the part "ptx" replaced.
  *
  * Every mode is a matrix product per expert, D[r,c] = sum over d of A[r,d] B[c,d]:
@@ -12,6 +12,12 @@
  *   0 forward    row       n   k          x  rows, k contiguous   w rows n, k contiguous
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
+ *
+ * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 16 c: so no tile multiplies more
+ * than 15 rows that its expert does not have, where one of 128 rows multiplies 64 on average.
+ *
+ *   0 forward    n         row k          w rows n, k contiguous  x  rows, k contiguous
+ *   1 dX         k         row n          w rows n: transposed    dy rows, n contiguous
  *
  * A block of threads is a producer warpgroup, which moves operands into a ring of NUM_STAGES stages
  * of shared memory, and one or two consumer warpgroups, which multiply and write. It takes tiles
@@ -31,6 +37,7 @@
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
  *   split      KSPLIT: two barriers, "all have written their sums" and "all have read them"
+ *   rows       SWAP_AB: per consumer where each row goes (SCATTER), and its weight (FUSE_MUL_POST)
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
  * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory
@@ -39,7 +46,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
- * SKIP_ROWS, DYNAMIC, KSPLIT, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
+ * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
 #define MODE_FORWARD 0
@@ -47,24 +54,27 @@
 #define MODE_DW 2
 
 #if MODE == MODE_FORWARD
-#define TILE_R BLOCK_SIZE_M
-#define TILE_C BLOCK_SIZE_N
+#define TILE_ROWS BLOCK_SIZE_M /* of the output, in forward and dX routed rows */
+#define TILE_COLS BLOCK_SIZE_N
 #define TILE_D BLOCK_SIZE_K
 #elif MODE == MODE_DX
-#define TILE_R BLOCK_SIZE_M
-#define TILE_C BLOCK_SIZE_K
+#define TILE_ROWS BLOCK_SIZE_M
+#define TILE_COLS BLOCK_SIZE_K
 #define TILE_D BLOCK_SIZE_N
 #else
-#define TILE_R BLOCK_SIZE_N
-#define TILE_C BLOCK_SIZE_K
+#define TILE_ROWS BLOCK_SIZE_N
+#define TILE_COLS BLOCK_SIZE_K
 #define TILE_D BLOCK_SIZE_M
 #endif
+#define TILE_R (SWAP_AB ? TILE_COLS : TILE_ROWS)
+#define TILE_C (SWAP_AB ? TILE_ROWS : TILE_COLS)
 
-#define A_TRANSPOSED (MODE == MODE_DW)
-#define B_TRANSPOSED (MODE != MODE_FORWARD)
-#define GATHER_A (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY)
-#define GATHER_B (MODE == MODE_DW && GATHER_X)
+#define WEIGHTS_TRANSPOSED (MODE == MODE_DX)
+#define A_TRANSPOSED (MODE == MODE_DW || (SWAP_AB && WEIGHTS_TRANSPOSED))
+#define B_TRANSPOSED (MODE == MODE_DW || (!SWAP_AB && WEIGHTS_TRANSPOSED))
 #define GATHER (GATHER_X || GATHER_DY)
+#define GATHER_A (!SWAP_AB && (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY))
+#define GATHER_B (SWAP_AB ? GATHER : MODE == MODE_DW && GATHER_X)
 
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
@@ -82,7 +92,12 @@
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (ROW_BYTES / OUT_SIZE) /* columns of the output in a staging buffer */
 #define PIECES (TILE_C / PIECE)
-#define BUFFER_BYTES (ROWS_EACH * ROW_BYTES)
+#define GRAIN 16 /* SWAP_AB: tiles are cut to a multiple of so many rows */
+#define EACH_WIDTH(X)                                                                              \
+    X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
+    X(144) X(160) X(176) X(192) X(208) X(224) X(240) X(256)
+#define PIECE_ROWS (!SWAP_AB ? ROWS_EACH : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
+#define BUFFER_BYTES (PIECE_ROWS * ROW_BYTES)
 
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
@@ -92,13 +107,18 @@
 #define TICKETS_AT (EMPTY_AT + NUM_STAGES * 8)
 #define TICKETS 4 /* tiles that are handed on at a time */
 #define SPLIT_AT (TICKETS_AT + (DYNAMIC ? TICKETS * 20 : 0))
-#define TABLES_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
+#define ROWS_AT (SPLIT_AT + (KSPLIT ? 16 : 0))
+#define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* of a consumer */
+#define TABLES_AT (ROWS_AT + (SWAP_AB ? CONSUMERS * ROWS_BYTES : 0))
 
 #if TILE_D != 64
 #error "the reduction is walked in blocks of 64"
 #endif
-#if TILE_C % 64 || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
-#error "tiles are multiples of 64, up to 256"
+#if TILE_C % (SWAP_AB ? 32 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
+#error "tiles are multiples of 64, with SWAP_AB of 32 rows, up to 256"
+#endif
+#if SWAP_AB && (MODE == MODE_DW || KSPLIT || SKIP_ROWS)
+#error "swapped operands are for forward and dX, and leave no rows to skip"
 #endif
 #if CONSUMERS < 1 || CONSUMERS > 2 || (PINGPONG && CONSUMERS != 2)
 #error "one or two consumers; ping-pong has two"

@@ -67,14 +67,16 @@ INLINE u32 rows_bytes(int rows, int whole)
 INLINE struct extent extent_of(const struct hopper_params *p, const struct tile *t)
 {
     struct extent x;
+    const int end_r = MODE == MODE_DW ? p->tile_rows : SWAP_AB ? p->tile_cols : t->rows;
+    const int end_c = SWAP_AB ? t->c0 + t->width : p->tile_cols;
     if (A_TRANSPOSED)
-        x.a = at_most(slabs_in(p->tile_rows - t->r0), TILE_R / 64);
+        x.a = at_most(slabs_in(end_r - t->r0), TILE_R / 64);
     else
-        x.a = at_most(t->rows - t->r0, TILE_R);
+        x.a = at_most(end_r - t->r0, TILE_R);
     if (B_TRANSPOSED)
-        x.b = at_most(slabs_in(p->tile_cols - t->c0), TILE_C / 64);
+        x.b = at_most(slabs_in(end_c - t->c0), TILE_C / 64);
     else
-        x.b = at_most(p->tile_cols - t->c0, TILE_C);
+        x.b = at_most(end_c - t->c0, TILE_C);
     x.bytes = 0;
     if (!GATHER_A)
         x.bytes += A_TRANSPOSED ? x.a * SLAB_BYTES : rows_bytes(x.a, TILE_R);
@@ -126,41 +128,46 @@ INLINE void load_slabs(u32 to, const struct tensor_map *map, const struct tensor
         load_slab(to + slab * part_bytes(i), one, t, wide, x + slab * 64, d, bar);
 }
 
-INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
-                   int d, int part, u32 to, u32 bar)
+/* Columns `from` and on of the output: as many rows of the weights as exist, or in dX slabs. */
+INLINE void load_weights(u32 to, const struct tensor_map *map, const struct tensor_map *part,
+                         const struct tile *t, int d, int from, int exist, u32 bar, u64 policy)
 {
-    if (A_TRANSPOSED)
-        load_slabs(to, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part, bar);
-    else
-        load_box(to, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R, bar);
-}
-
-INLINE void load_weights(const struct hopper_params *p, const struct tile *t, int rows, int d,
-                         u32 to, u32 bar, u64 policy)
-{
-    if (rows >= TILE_C) {
-        load_3d(to, &p->b, d, t->c0, t->expert, bar, policy);
+    if (WEIGHTS_TRANSPOSED) {
+#pragma unroll
+        for (int i = 0; i < TILE_COLS / 64; i++)
+            if (i < exist)
+                load_3d(to + i * SLAB_BYTES, map, from + i * 64, d, t->expert, bar, policy);
+        return;
+    }
+    if (exist >= TILE_COLS) {
+        load_3d(to, map, d, from, t->expert, bar, policy);
         return;
     }
 #pragma unroll 1
-    for (int i = 0; i < rows; i += 64)
-        load_3d(to + i * ROW_BYTES, p->b_part + part_of(rows - i), d, t->c0 + i, t->expert, bar,
-                policy);
+    for (int i = 0; i < exist; i += 64)
+        load_3d(to + i * ROW_BYTES, part + part_of(exist - i), d, from + i, t->expert, bar, policy);
+}
+
+INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                   int d, int part, u32 to, u32 bar, u64 policy)
+{
+    if (MODE == MODE_DW)
+        load_slabs(to, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part, bar);
+    else if (SWAP_AB)
+        load_weights(to, &p->a, p->a_part, t, d, t->r0, x->a, bar, policy);
+    else
+        load_box(to, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R, bar);
 }
 
 INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, u32 to, u32 bar, u64 policy)
 {
-    if (MODE == MODE_FORWARD) {
-        load_weights(p, t, x->b, d, to, bar, policy);
-    } else if (MODE == MODE_DW) {
+    if (MODE == MODE_DW)
         load_slabs(to, &p->b, p->b_part, t, WIDE_B(p), x->b, TILE_C / 64, t->c0, d, part, bar);
-    } else {
-#pragma unroll
-        for (int i = 0; i < TILE_C / 64; i++)
-            if (i < x->b)
-                load_3d(to + i * SLAB_BYTES, &p->b, t->c0 + i * 64, d, t->expert, bar, policy);
-    }
+    else if (SWAP_AB)
+        load_box(to, &p->b, p->b_part, t, d, t->c0, x->b, TILE_C, bar);
+    else
+        load_weights(to, &p->b, p->b_part, t, d, t->c0, x->b, bar, policy);
 }
 
 /* What TMA brings of dW's last block: slabs as high as their part. An expert without rows has one, of
@@ -182,7 +189,7 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
     const int part = MODE == MODE_DW ? part_of(t->rows - d) : 0;
     barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);
     if (!GATHER_A)
-        load_a(p, t, x, d, part, stage, bar);
+        load_a(p, t, x, d, part, stage, bar, policy);
     if (!GATHER_B)
         load_b(p, t, x, d, part, stage + A_BYTES, bar, policy);
 }

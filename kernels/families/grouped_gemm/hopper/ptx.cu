@@ -353,6 +353,13 @@ INLINE void store_matrices(u32 at, u32 a, u32 b, u32 c, u32 d)
                  :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+/* The same: rows of what is stored are columns of what the lanes have. */
+INLINE void store_matrices_transposed(u32 at, u32 a, u32 b, u32 c, u32 d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 :: "r"(at), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}
+
 /* -- numbers -- */
 
 #if IN_BF16
@@ -385,87 +392,5 @@ INLINE u32 float_bits(float v)
 INLINE float bits_float(u32 v)
 {
     return __uint_as_float(v);
-}
-
-/* -- wgmma -- */
-
-#define REGS_0 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "           \
-               "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REGS_32 "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "     \
-                "%47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, "     \
-                "%62, %63"
-#define REGS_64 "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, "     \
-                "%79, %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, "     \
-                "%94, %95"
-#define REGS_96 "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "      \
-                "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, "  \
-                "%122, %123, %124, %125, %126, %127"
-#define D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D16(d, i) D4(d, i), D4(d, i + 4), D4(d, i + 8), D4(d, i + 12)
-#define D32(d, i) D16(d, i), D16(d, i + 16)
-
-#if TILE_C == 64
-#define WGMMA_N "64"
-#define WGMMA_D REGS_0
-#define WGMMA_INPUTS "%32, %33"
-#define WGMMA_SCALE "%34"
-#define WGMMA_OUTPUTS(d) D32(d, 0)
-#elif TILE_C == 128
-#define WGMMA_N "128"
-#define WGMMA_D REGS_0 ", " REGS_32
-#define WGMMA_INPUTS "%64, %65"
-#define WGMMA_SCALE "%66"
-#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32)
-#elif TILE_C == 192
-#define WGMMA_N "192"
-#define WGMMA_D REGS_0 ", " REGS_32 ", " REGS_64
-#define WGMMA_INPUTS "%96, %97"
-#define WGMMA_SCALE "%98"
-#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32), D32(d, 64)
-#else
-#define WGMMA_N "256"
-#define WGMMA_D REGS_0 ", " REGS_32 ", " REGS_64 ", " REGS_96
-#define WGMMA_INPUTS "%128, %129"
-#define WGMMA_SCALE "%130"
-#define WGMMA_OUTPUTS(d) D32(d, 0), D32(d, 32), D32(d, 64), D32(d, 96)
-#endif
-#if A_TRANSPOSED
-#define WGMMA_TRANSPOSE "1, 1"
-#elif B_TRANSPOSED
-#define WGMMA_TRANSPOSE "0, 1"
-#else
-#define WGMMA_TRANSPOSE "0, 0"
-#endif
-
-/* d (64 x TILE_C) = d * scale + a (64 x 16) b (16 x TILE_C), asynchronously; scale is 0 or 1. */
-INLINE void wgmma(float *d, u64 a, u64 b, int scale)
-{
-    asm volatile("{\n\t.reg .pred p;\n\t"
-                 "setp.ne.b32 p, " WGMMA_SCALE ", 0;\n\t"
-                 "wgmma.mma_async.sync.aligned.m64n" WGMMA_N "k16.f32." IN_TYPE "." IN_TYPE
-                 " {" WGMMA_D "}, " WGMMA_INPUTS ", p, 1, 1, " WGMMA_TRANSPOSE ";\n\t}"
-                 : WGMMA_OUTPUTS(d) : "l"(a), "l"(b), "r"(scale));
-}
-
-INLINE void wgmma_fence(void)
-{
-    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-
-INLINE void wgmma_commit(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-
-/* Until all but the newest `pending` groups are done. */
-#define WGMMA_WAIT(pending)                                                                        \
-    asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
-
-/* The compiler must not read d earlier than this. */
-INLINE void wgmma_settle(float *d)
-{
-#pragma unroll
-    for (int i = 0; i < ACCUMULATORS; i++)
-        asm volatile("" : "+f"(d[i]) :: "memory");
 }
 #endif

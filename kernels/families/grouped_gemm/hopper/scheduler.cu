@@ -42,6 +42,7 @@ struct tile {
     int first;     /* first row of the expert */
     int rows;      /* rows of the expert */
     int row_tiles; /* of the expert */
+    int width;     /* SWAP_AB: rows of the tile, from c0 on */
 };
 
 INLINE struct tables tables_at(char *shared, const struct hopper_params *p)
@@ -82,7 +83,7 @@ INLINE void scan_32(const struct hopper_params *p, const struct tables *s, int b
     const int last = *rows + sum < most ? (int)(*rows + sum) : (int)most;
     int first = shuffle_up(last, 1);
     first = LANE ? first : *rows;
-    int count = (last - first + TILE_R - 1) / TILE_R;
+    int count = (last - first + TILE_ROWS - 1) / TILE_ROWS;
 #pragma unroll
     for (int by = 1; by < 32; by <<= 1) {
         const int before = shuffle_up(count, by);
@@ -108,7 +109,7 @@ INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
         s->start[0] = 0;
         s->start[1] = rows;
         if (MODE != MODE_DW)
-            s->ends[0] = (rows + TILE_R - 1) / TILE_R;
+            s->ends[0] = (rows + TILE_ROWS - 1) / TILE_ROWS;
     }
 }
 
@@ -156,12 +157,12 @@ INLINE void order_experts(const struct hopper_params *p, const struct tables *s)
 
 INLINE int column_tiles(const struct hopper_params *p)
 {
-    return (p->tile_cols + TILE_C - 1) / TILE_C;
+    return (p->tile_cols + TILE_COLS - 1) / TILE_COLS;
 }
 
 INLINE int dw_row_tiles(const struct hopper_params *p)
 {
-    return (p->tile_rows + TILE_R - 1) / TILE_R;
+    return (p->tile_rows + TILE_ROWS - 1) / TILE_ROWS;
 }
 
 INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
@@ -188,6 +189,21 @@ INLINE int dw_expert(const struct hopper_params *p, const struct tables *s, int 
     return s->ends[(u32)id / (u32)(dw_row_tiles(p) * column_tiles(p))];
 }
 
+INLINE int round_up(int v, int to)
+{
+    return (v + to - 1) / to * to;
+}
+
+/* An expert's rows are shared out evenly among as many tiles as they need. */
+INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
+{
+    const u32 even = ((u32)t->rows + (u32)t->row_tiles - 1) / (u32)t->row_tiles;
+    const int height = round_up((int)even, GRAIN);
+    t->r0 = col_tile * TILE_COLS;
+    t->c0 = row_tile * height;
+    t->width = t->rows - t->c0 < height ? t->rows - t->c0 : height;
+}
+
 /* By whole warps. Unsigned, for the sake of the divisions. */
 INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
 {
@@ -212,10 +228,17 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
     id -= begin * slow;
     major = id / width;
     minor = begin + id - major * width;
-    t.r0 = (int)(by_column ? major : minor) * TILE_R;
-    t.c0 = (int)(by_column ? minor : major) * TILE_C;
+    const int row_tile = (int)(by_column ? major : minor);
+    const int col_tile = (int)(by_column ? minor : major);
     t.first = s->start[t.expert];
     t.rows = s->start[t.expert + 1] - t.first;
+    if (SWAP_AB) {
+        place_swapped(&t, row_tile, col_tile);
+        return t;
+    }
+    t.r0 = row_tile * TILE_R;
+    t.c0 = col_tile * TILE_C;
+    t.width = TILE_C;
     return t;
 }
 

@@ -115,6 +115,26 @@ static void store_matrices(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint
     emulate_exchange("stmatrix", (uint32_t[]){at, a, b, c, d}, 5, emulate_stmatrix);
 }
 
+static void emulate_stmatrix_trans(struct emulate_warp *w)
+{
+    for (int m = 0; m < 4; m++) {
+        for (int row = 0; row < 8; row++) {
+            const uint32_t at = w->in[m * 8 + row][0];
+            for (int i = 0; i < 8; i++) {
+                const uint16_t v = (uint16_t)(w->in[i * 4 + row / 2][1 + m] >> (row % 2 * 16));
+                memcpy(shared_memory + at + i * 2, &v, 2);
+            }
+            async_dirty(at);
+        }
+    }
+}
+
+static void store_matrices_transposed(uint32_t at, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    emulate_shared(at, "stmatrix.trans");
+    emulate_exchange("stmatrix.trans", (uint32_t[]){at, a, b, c, d}, 5, emulate_stmatrix_trans);
+}
+
 static uint32_t multiply_pair(uint32_t a, uint32_t b)
 {
     return round_pair(widen((uint16_t)a) * widen((uint16_t)b),

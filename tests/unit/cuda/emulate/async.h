@@ -31,7 +31,7 @@ struct emulate_op {
     struct emulate_map map;
     int at[5];
     uint64_t a, b;
-    int scale;
+    int scale, columns;
     float *d[128];
 };
 

@@ -34,18 +34,18 @@ static void run_wgmma(const struct emulate_op *op)
         for (int m = 0; m < 64; m++) {
             a[m][k] = operand(op->a, m, k, A_TRANSPOSED);
         }
-        for (int n = 0; n < TILE_C; n++) {
+        for (int n = 0; n < op->columns; n++) {
             b[k][n] = operand(op->b, n, k, B_TRANSPOSED);
         }
     }
     for (int m = 0; m < 64; m++) {
         float sum[TILE_C] = {0};
         for (int k = 0; k < 16; k++) {
-            for (int n = 0; n < TILE_C; n++) {
+            for (int n = 0; n < op->columns; n++) {
                 sum[n] += a[m][k] * b[k][n];
             }
         }
-        for (int n = 0; n < TILE_C; n++) {
+        for (int n = 0; n < op->columns; n++) {
             float *d =
                 op->d[m / 16 * 32 + m % 8 * 4 + n % 8 / 2] + n / 8 * 4 + m / 8 % 2 * 2 + n % 2;
             *d = (op->scale ? *d : 0) + sum[n];
@@ -59,7 +59,7 @@ static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
 }
 
 /* The last of 128 threads to come issues for all. */
-static void wgmma(float *d, uint64_t a, uint64_t b, int scale)
+static void wgmma(float *d, uint64_t a, uint64_t b, int scale, int columns)
 {
     const int wg = emulate.current / 128;
     struct emulate_meeting *m = &async_.warpgroups[wg];
@@ -69,6 +69,7 @@ static void wgmma(float *d, uint64_t a, uint64_t b, int scale)
         op->a = a;
         op->b = b;
         op->scale = scale;
+        op->columns = columns;
         memcpy(op->d, &async_.d[wg * 128], sizeof(op->d));
     }
     emulate_meet(m, 128, "wgmma");

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- swapped: the epilogue where columns of the tile are rows of the output -------------------------- */
+/*
+ * SWAP_AB: a thread's accumulators lie along rows of the output, of which each 64 columns are contiguous
+ * in memory only after the turn that stmatrix makes on the way to the staging buffer. A piece is 64
+ * columns of the output, those of one wgmma, of up to 64 rows; each warp has 16 of the columns, so
+ * all four are waited for before it is stored.
+ *
+ *   TMA_STORE 1  boxes of 16 rows: a box must not reach into the rows of the expert's next tile, and those
+ *                past its end TMA clips
+ *   TMA_STORE 0  each warp writes 16 of the 64 rows, wherever they belong, eight threads a row
+ */
+#if SWAP_AB
+
+struct rows { /* of the tile, in shared memory; each consumer has its own */
+    int *to;     /* SCATTER: row of the output */
+    u16 *weight; /* FUSE_MUL_POST */
+};
+
+/* While the last wgmmas still run. No warp may still write the tile before. */
+INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
+                      struct rows *rows)
+{
+    char *at = shared_memory + ROWS_AT + consumer * ROWS_BYTES;
+    rows->to = (int *)at;
+    rows->weight = (u16 *)(at + (SCATTER ? TILE_C * 4 : 0));
+    if (!SCATTER && !FUSE_MUL_POST)
+        return;
+    group_barrier(BARRIER_WRITE + consumer, 128);
+#pragma unroll
+    for (int c = THREAD & 127; c < TILE_C; c += 128) {
+        const int row = t->first + t->c0 + c;
+        const int to = c >= t->width ? -1 : SCATTER ? gather_index(p, row) : row;
+        if (SCATTER)
+            rows->to[c] = to;
+        if (FUSE_MUL_POST)
+            rows->weight[c] = (u16)weight_pair(p, to);
+    }
+}
+
+/* Of rows c and c + 1. */
+INLINE u32 weights_of(const struct rows *rows, int c)
+{
+    return rows->weight[c] | (u32)rows->weight[c + 1] << 16;
+}
+
+/* 16 rows from c on, 16 columns of this warp, to row `row` of the buffer. A thread has, of every 8 rows,
+ * two of column lane / 4 and two of column lane / 4 + 8. */
+INLINE void stage_swapped(u32 buffer, int row, const float *d, const struct rows *rows, int c)
+{
+    const int warp = (THREAD >> 5) & 3;
+    const u32 chunk = (u32)(warp * 2 + (LANE >> 3 & 1)) ^ (LANE & 7);
+    const u32 at = buffer + (row + (LANE >> 4) * 8 + (LANE & 7)) * ROW_BYTES + (chunk << 4);
+    u32 v[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[i] = round_pair(d[i * 2], d[i * 2 + 1]);
+        if (FUSE_MUL_POST)
+            v[i] = multiply_pair(v[i], weights_of(rows, c + (i >> 1) * 8 + (LANE & 3) * 2));
+    }
+    store_matrices_transposed(at, v[0], v[1], v[2], v[3]);
+}
+
+/* By one thread of the consumer: `exist` rows from c on. */
+INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
+                         int c, int exist)
+{
+#pragma unroll 1
+    for (int row = 0; row < exist; row += GRAIN)
+        store_4d(&p->out, buffer + row * ROW_BYTES, column,
+                 RAGGED - t->rows + t->c0 + c + row, t->first + t->rows, RAGGED);
+    stores_commit();
+}
+
+INLINE void write_swapped(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
+                          int c, int exist, const struct rows *rows)
+{
+    const int warp = (THREAD >> 5) & 3, chunk = LANE & 7, at = column + chunk * 8;
+#pragma unroll
+    for (int j = 0; j < PIECE_ROWS / 16; j++) {
+        const int row = (j * 4 + warp) * 4 + (LANE >> 3);
+        u32 v[4];
+        shared_load16(v, buffer + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4));
+        if (row < exist && at < p->tile_cols) {
+            const int to = SCATTER ? rows->to[c + row] : t->first + t->c0 + c + row;
+            global_store16(p->out_data + to * p->out_stride + (i64)at * OUT_SIZE, v);
+        }
+    }
+}
+
+/* A piece by all threads of the consumer: what lies at `d`, of 64 columns and the rows from c on. */
+INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
+                        int c, int consumer, const float *d, const struct rows *rows)
+{
+    const int exist = at_most(t->width - c, PIECE_ROWS);
+    if (TMA_STORE && first_warp() && elected())
+        STORES_WAIT_READ(STAGING_BUFFERS - 1);
+    group_barrier(BARRIER_WRITE + consumer, 128);
+#pragma unroll
+    for (int row = 0; row < PIECE_ROWS && c + row < TILE_C; row += GRAIN)
+        if (row < exist)
+            stage_swapped(buffer, row, d + row / 2, rows, c + row);
+    if (TMA_STORE)
+        async_fence();
+    group_barrier(BARRIER_WRITE + consumer, 128);
+    if (!TMA_STORE)
+        write_swapped(p, t, buffer, column, c, exist, rows);
+    else if (first_warp() && elected())
+        send_swapped(p, t, buffer, column, c, exist);
+}
+
+/* `ring` counts this consumer's pieces modulo the staging buffers. */
+INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
+                       u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
+                       u32 *ring)
+{
+    const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+        const int column = r0 + i * 64;
+#pragma unroll
+        for (int c = 0; c < TILE_C; c += PIECE_ROWS) {
+            if (column >= p->tile_cols || c >= t->width)
+                break;
+            store_piece(p, t, staging + *ring * BUFFER_BYTES, column, c, consumer, acc[i] + c / 2,
+                        rows);
+            *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
+        }
+    }
+}
+#endif

@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The target "hopper": what is legal, and what is said when it is not.
+ *
+ * Legality is exact for shared memory, to the byte. Registers follow two rules that ptxas enforces:
+ * one wgmma must fit into what a thread has at launch, and a consumer's accumulators into what it
+ * has after it took the producer's registers. What a variant really spills, its compiler's log
+ * says.
+ */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper.h"
+
+enum { ACCUMULATORS_MAX = 192 /* 240 registers, less what else a consumer needs */ };
+
+static const char *const known[] = {
+    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K", "num_warps",    "schedule",
+    "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
+    "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
+    "tile_scheduler", "swap_ab",         NULL,
+};
+
+struct int_rule {
+    const char *name;
+    int least, most, multiple;
+    bool required;
+    const char *use;
+};
+
+static int check_int(const struct record *config, const struct int_rule *rule,
+                     struct rejection *why)
+{
+    struct value value;
+    if (!record_get(config, rule->name, &value)) {
+        return !rule->required ? 0
+                               : rejection_set(why, ERROR_INVALID, "missing_parameter",
+                                               "%s is missing: the hopper kernel needs it, %s",
+                                               rule->name, rule->use);
+    }
+    int64_t v = value.type == VALUE_INT ? value.integer : -1;
+    if (v < rule->least || v > rule->most || v % rule->multiple) {
+        char text[64];
+        value_format(&value, text, sizeof(text));
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "%s=%s: the hopper kernel takes %s", rule->name, text, rule->use);
+    }
+    return 0;
+}
+
+static int check_text(const struct record *config, const char *name, const char *const values[],
+                      bool required, struct rejection *why)
+{
+    struct value value;
+    if (!record_get(config, name, &value)) {
+        return !required ? 0
+                         : rejection_set(why, ERROR_INVALID, "missing_parameter",
+                                         "%s is missing: the hopper kernel needs it, %s or %s",
+                                         name, values[0], values[1]);
+    }
+    for (const char *const *v = values; *v; v++) {
+        if (value.type == VALUE_TEXT && strcmp(*v, value.text) == 0) {
+            return 0;
+        }
+    }
+    char text[64];
+    value_format(&value, text, sizeof(text));
+    return rejection_set(why, ERROR_INVALID, "parameter_value",
+                         "%s=%s: the hopper kernel takes %s%s%s", name, text, values[0],
+                         values[1] ? " or " : "", values[1] ? values[1] : "");
+}
+
+static const struct int_rule role_rules[HOPPER_ROLES] = {
+    [HOPPER_ROWS] = {NULL, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_COLS] = {NULL, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_SUM] = {NULL, HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+                    "64 for the dimension that this mode sums over"},
+};
+/* Of routed rows, with swap_ab. */
+static const struct int_rule swapped_rows = {
+    NULL, 32, 256, 32, true, "with swap_ab=true a multiple of 32 up to 256"};
+static const struct int_rule int_rules[] = {
+    {"num_warps", 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
+    {"num_stages", 2, 16, 1, true, "2 to 16, as shared memory allows"},
+    {"staging_buffers", 1, 8, 1, false, "1 to 8, as shared memory allows"},
+    {"in_flight", 0, 1, 1, false, "0 or 1"},
+    {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
+    {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+};
+
+static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
+                        struct rejection *why)
+{
+    int r = 0;
+    for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
+        const enum hopper_role role = hopper_roles[v->mode][i];
+        const bool swapped = role == HOPPER_ROWS && record_bool(config, "swap_ab", false);
+        struct int_rule rule = swapped ? swapped_rows : role_rules[role];
+        rule.name = hopper_blocks[i];
+        r = check_int(config, &rule, why);
+    }
+    for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
+        r = check_int(config, &int_rules[i], why);
+    }
+    /* Required, so that no config of the portable kernel passes for one of this. */
+    r = r ? r : check_text(config, "schedule", hopper_schedules, true, why);
+    r = r ? r : check_text(config, "cluster_shape_mn", hopper_clusters, false, why);
+    r = r ? r : check_text(config, "raster", hopper_rasters, false, why);
+    r = r ? r : check_text(config, "tile_scheduler", hopper_schedulers, false, why);
+    return r ? r : check_text(config, "expert_order", hopper_orders, false, why);
+}
+
+static int check_load(const struct record *config, const char *name, bool here, bool gathered,
+                      struct rejection *why)
+{
+    if (!here || gathered || record_bool(config, name, true)) {
+        return 0; /* a true one for a gathered operand, the rules of the modes refuse */
+    }
+    return rejection_set(why, ERROR_INVALID, "tma_loads",
+                         "%s=false: the hopper kernel loads "
+                         "contiguous operands by TMA only; leave it out or set it to true",
+                         name);
+}
+
+static int check_bool(const struct record *config, const char *name, struct rejection *why)
+{
+    struct value value;
+    if (!record_get(config, name, &value) || value.type == VALUE_BOOL) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false", name);
+}
+
+static int check_switches(const struct grouped_gemm_problem *v, const struct record *config,
+                          struct rejection *why)
+{
+    int r = check_bool(config, "skip_rows", why);
+    r = r ? r : check_bool(config, "permute_copy", why);
+    r = r ? r : check_bool(config, "swap_ab", why);
+    r = r ? r : check_load(config, "use_tma_load_x", v->mode != GEMM_DX, v->gather_x, why);
+    r = r ? r : check_load(config, "use_tma_load_w", v->mode != GEMM_DW, false, why);
+    r = r ? r : check_load(config, "use_tma_load_dy", v->mode != GEMM_FORWARD, v->gather_dy, why);
+    if (r) {
+        return r;
+    }
+    if (record_bool(config, "permute_copy", false) && !v->gather_x && !v->gather_dy) {
+        return rejection_set(why, ERROR_INVALID, "permute_copy",
+                             "permute_copy=true: this problem "
+                             "gathers no operand, there is nothing to copy");
+    }
+    if (strcmp(record_text(config, "tile_scheduler", "static"), "dynamic") == 0 &&
+        v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "tile_scheduler",
+                             "tile_scheduler=dynamic is for forward and dX: in dW use "
+                             "expert_order=size");
+    }
+    if (strcmp(record_text(config, "expert_order", "index"), "size") == 0 &&
+        (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
+        return rejection_set(why, ERROR_INVALID, "expert_order",
+                             "expert_order=size is for dW with "
+                             "up to %d experts: only there tiles differ in length",
+                             HOPPER_SORT_MAX);
+    }
+    return 0;
+}
+
+static int check_problem(const struct grouped_gemm_problem *v, struct rejection *why)
+{
+    if (v->in != DTYPE_BF16 && v->in != DTYPE_FP16) {
+        return rejection_set(why, ERROR_INVALID, "dtype_in",
+                             "dtype_in is %s: the hopper kernel "
+                             "takes bf16 and fp16",
+                             dtype_name(v->in));
+    }
+    if (v->accumulate && v->out != DTYPE_FP32) {
+        return rejection_set(why, ERROR_INVALID, "accumulate_fp32",
+                             "accumulate with dtype_out %s: "
+                             "the hopper kernel adds in fp32 only; set dtype_out=fp32, or use the "
+                             "portable kernel",
+                             dtype_name(v->out));
+    }
+    return grouped_gemm_rules_rows_16(v, why);
+}
+
+/* Of a consumer's part of the output, that staging buffers take one by one. */
+static int pieces(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->c / 64;
+}
+
+static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->pingpong && t->consumers != 2) {
+        return rejection_set(why, ERROR_INVALID, "pingpong_warps",
+                             "schedule=pingpong needs num_warps=12: two warpgroups take turns");
+    }
+    if (!t->pingpong && t->r % (64 * t->consumers)) {
+        return rejection_set(why, ERROR_INVALID, "rows_per_warpgroup",
+                             "a tile of %d %s cannot be split among %d warpgroups of 64: take "
+                             "num_warps=8, schedule=pingpong or a larger tile",
+                             t->r, t->swap_ab ? "columns" : "rows", t->consumers);
+    }
+    if (t->swap_ab && t->skip_rows) {
+        return rejection_set(why, ERROR_INVALID, "skip_rows",
+                             "skip_rows=true with swap_ab=true, which leaves at most 15 rows to "
+                             "skip; set one of them to false");
+    }
+    if (t->skip_rows && t->r == 64) {
+        return rejection_set(why, ERROR_INVALID, "skip_rows",
+                             "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more "
+                             "rows that do not exist; set it to false");
+    }
+    if (!t->tma_store && t->staging != 1) {
+        return rejection_set(why, ERROR_INVALID, "staging_without_tma",
+                             "staging_buffers=%d without use_tma_store: threads store what they "
+                             "staged at once; set it to 1",
+                             t->staging);
+    }
+    if (t->tma_store && t->staging > pieces(t) * 2) {
+        return rejection_set(why, ERROR_INVALID, "staging_too_many",
+                             "staging_buffers=%d is more than two tiles of %d columns fill",
+                             t->staging, hopper_tile_cols(t));
+    }
+    return 0;
+}
+
+static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
+{
+    if (t->swap_ab && v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "swap_mode",
+                             "swap_ab=true is for forward and dX: dW's tiles are of weights, none "
+                             "is cut short by an expert's rows; set it to false");
+    }
+    if (t->swap_ab && t->ksplit > 1) {
+        return rejection_set(why, ERROR_INVALID, "swap_split",
+                             "swap_ab=true with NUM_KSPLIT=%d: sums are split by rows, not by "
+                             "columns; set one of them to what it is by default",
+                             t->ksplit);
+    }
+    return 0;
+}
+
+/* One tile by the thread blocks of a cluster. */
+static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                       struct rejection *why)
+{
+    const int64_t blocks = hopper_depth_blocks(v);
+    if (t->ksplit == 1) {
+        return 0;
+    }
+    if (t->ksplit & (t->ksplit - 1)) {
+        return rejection_set(why, ERROR_INVALID, "parameter_value",
+                             "NUM_KSPLIT=%d: the hopper kernel takes 1, 2, 4 or 8", t->ksplit);
+    }
+    if (v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "split_mode",
+                             "NUM_KSPLIT=%d is for forward and dX: dW sums over each expert's "
+                             "rows, which may be none; set it to 1",
+                             t->ksplit);
+    }
+    if (t->pingpong || t->dynamic) {
+        return rejection_set(why, ERROR_INVALID, "split_schedule",
+                             "NUM_KSPLIT=%d needs schedule=cooperative and tile_scheduler=static: "
+                             "the thread blocks that share a tile walk the tiles in step",
+                             t->ksplit);
+    }
+    if (t->tma_store) {
+        return rejection_set(why, ERROR_INVALID, "split_store",
+                             "NUM_KSPLIT=%d with use_tma_store=true: threads add up the parts and "
+                             "store them; set it to false",
+                             t->ksplit);
+    }
+    if (blocks < t->ksplit) {
+        return rejection_set(why, ERROR_INVALID, "split_depth",
+                             "NUM_KSPLIT=%d parts of a sum over %lld blocks of %d: each part has "
+                             "one at least; take up to %lld",
+                             t->ksplit, (long long)blocks, HOPPER_DEPTH, (long long)blocks);
+    }
+    return 0;
+}
+
+/* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
+static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
+    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
+        return false;
+    }
+    if (t->tma_store) {
+        return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
+    }
+    return (t->gather && !dw) || (tall && (t->gather || dw || v->fuse_mul_post)) ||
+           (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
+}
+
+static int check_resources(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, struct rejection *why)
+{
+    if (t->smem > info->smem_optin) {
+        return rejection_resource(why, "shared_memory", t->smem, info->smem_optin,
+                                  "tile %d x %d with %d stages and %d staging buffers needs %lld "
+                                  "bytes of shared memory, the device has %lld: take fewer stages "
+                                  "or buffers, or a smaller tile",
+                                  t->r, t->c, t->stages, t->staging, (long long)t->smem,
+                                  (long long)info->smem_optin);
+    }
+    if (t->accumulators > ACCUMULATORS_MAX) {
+        return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
+                                  "a warpgroup with %d x %d of the tile holds %d sums per thread, "
+                                  "%d fit: take more warps or a smaller tile",
+                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX);
+    }
+    if (spills(v, t)) {
+        return rejection_resource(
+            why, "registers", t->accumulators, HOPPER_ACCUMULATORS_MANY,
+            "what threads keep of the rows that they load, store or skip does "
+            "not fit into registers beside %d sums each: set "
+            "use_tma_store=true, permute_copy=true or skip_rows=false, or "
+            "take a smaller tile",
+            t->accumulators);
+    }
+    return 0;
+}
+
+int hopper_check(const struct problem *p, const struct record *config,
+                 const struct device_info *info, struct rejection *why)
+{
+    struct grouped_gemm_problem v;
+    grouped_gemm_view(p, &v);
+    int r = grouped_gemm_rules_check(&v, config, known, why);
+    r = r ? r : check_problem(&v, why);
+    r = r ? r : check_values(&v, config, why);
+    r = r ? r : check_switches(&v, config, why);
+    if (r) {
+        return r;
+    }
+    struct hopper_tile t;
+    hopper_tile_make(&v, config, &t);
+    r = check_swap(&v, &t, why);
+    r = r ? r : check_arrangement(&t, why);
+    r = r ? r : check_split(&v, &t, why);
+    return r ? r : check_resources(&v, &t, info, why);
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
+ * byte, and how registers are shared out.
+ */
+#include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper.h"
+
+enum { ROW = 128 /* bytes of a row in shared memory */ };
+
+const char *const hopper_blocks[HOPPER_ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
+const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
+    [GEMM_FORWARD] = {HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM},
+    [GEMM_DX] = {HOPPER_ROWS, HOPPER_SUM, HOPPER_COLS},
+    [GEMM_DW] = {HOPPER_SUM, HOPPER_ROWS, HOPPER_COLS},
+};
+
+/* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
+ * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
+ * gathers rows of A keeps an offset for each. */
+static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
+{
+    bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
+    if (t->consumers == 1) {
+        t->consumer_registers = t->producer_registers = 0;
+    } else if (t->gather && v->mode != GEMM_DW) {
+        t->consumer_registers = many ? 224 : 216;
+        t->producer_registers = many ? 56 : 72;
+    } else {
+        t->consumer_registers = 232;
+        t->producer_registers = 40;
+    }
+}
+
+/* With swap_ab: of a piece of the output in a staging buffer. */
+static int piece_rows(const struct hopper_tile *t)
+{
+    return t->c < 64 ? t->c : 64;
+}
+
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
+    bool split = t->ksplit > 1;
+    int64_t buffer = (t->swap_ab ? piece_rows(t) : t->rows_each) * ROW;
+    int64_t staging =
+        split ? (int64_t)t->r * t->c * 4 : (int64_t)t->consumers * t->staging * buffer;
+    int64_t barriers =
+        (int64_t)t->stages * 16 + (t->dynamic ? HOPPER_TICKETS * 20 : 0) + (split ? 16 : 0);
+    int64_t rows =
+        t->swap_ab ? (int64_t)t->consumers * t->c * (v->scatter * 4 + v->fuse_mul_post * 2) : 0;
+    int64_t tables = (2 * v->experts + 1) * 4;
+    return stages + staging + barriers + rows + tables;
+}
+
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
+{
+    int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
+}
+
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t)
+{
+    int size[HOPPER_ROLES];
+    for (int i = 0; i < HOPPER_ROLES; i++) {
+        size[hopper_roles[v->mode][i]] = (int)record_int(config, hopper_blocks[i], 0);
+    }
+    bool copy = record_bool(config, "permute_copy", false);
+    bool swap = record_bool(config, "swap_ab", false);
+    *t = (struct hopper_tile){
+        .r = size[swap ? HOPPER_COLS : HOPPER_ROWS],
+        .c = size[swap ? HOPPER_ROWS : HOPPER_COLS],
+        .d = size[HOPPER_SUM],
+        .swap_ab = swap,
+        .consumers = (int)record_int(config, "num_warps", 0) / 4 - 1,
+        .pingpong = strcmp(record_text(config, "schedule", ""), "pingpong") == 0,
+        .stages = (int)record_int(config, "num_stages", 0),
+        .staging = (int)record_int(config, "staging_buffers", 1),
+        .in_flight = (int)record_int(config, "in_flight", 1),
+        .tma_store = record_bool(config, "use_tma_store", !v->scatter),
+        .skip_rows = record_bool(config, "skip_rows", false),
+        .dynamic = strcmp(record_text(config, "tile_scheduler", ""), "dynamic") == 0,
+        .ksplit = (int)record_int(config, "NUM_KSPLIT", 1),
+        .permute_copy = copy,
+        .gather = !copy && (v->gather_x || v->gather_dy),
+        .group = (int)record_int(config, "GROUP_SIZE_M", 1),
+        .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
+        .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
+    };
+    t->threads = 128 * (1 + t->consumers);
+    t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
+    t->accumulators = t->rows_each / 64 * (t->c / 2);
+    share_registers(v, t);
+    t->smem = hopper_shared_bytes(v, t);
+}
