@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmctl as people type it, with the mistakes that they make, against a real daemon."""
 import os
+import re
+import shutil
 import subprocess
 
 import pytest
 
-from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, RUNNER, SYNTHETIC
+from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -59,6 +61,21 @@ def test_a_full_disk_is_said(daemon_of_module, args):
         said = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
     assert said.returncode == 1 and "No space left" in said.stderr
+
+
+OPTION = re.compile(r"^ {2,6}(?:-\S, )?--([a-z][a-z-]*)(?:=\S+, --([a-z-]+))?", re.M)
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+def test_bash_offers_a_commands_own_options(daemon_of_module):
+    commands = re.findall(r"^  (\w+) +\w", ctl(daemon_of_module, "help")[0], re.M)
+    for command in set(commands) - {"help"}:
+        text = ctl(daemon_of_module, command, "--help")[0]
+        options = {o for pair in OPTION.findall(text) for o in pair if o} - {"usage"}
+        words = subprocess.run(["bash", "-c", f"""source {ROOT}/completions/gemmctl.bash
+            COMP_WORDS=(gemmctl {command} --) COMP_CWORD=2; _gemmctl; echo "${{COMPREPLY[@]}}" """],
+                               capture_output=True, text=True, check=True).stdout.split()
+        assert {w[2:] for w in words} == options, command
 
 
 def test_the_version_among_several_daemons(daemon, folder):
