@@ -101,7 +101,9 @@ static void look_into(struct any *a, const char *dir)
     while (d && (entry = readdir(d))) {
         size_t n = strlen(entry->d_name);
         char *path = a->paths[a->n];
-        bool named = n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 && a->n < ANY_MAX - 1 &&
+        bool private = strncmp(entry->d_name, "offline-", 8) == 0; /* of who started it */
+        bool named = !private && n > 5 && strcmp(entry->d_name + n - 5, ".sock") == 0 &&
+                     a->n < ANY_MAX - 1 &&
                      snprintf(path, PATHS_MAX, "%s/%s", dir, entry->d_name) < PATHS_MAX;
         a->n += named && link_listens(path);
     }

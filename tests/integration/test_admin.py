@@ -9,7 +9,7 @@ import time
 import msgpack
 import pytest
 
-from conftest import GEMMD, RUNNER, SYNTHETIC, Client, RpcError, eventually, gemm
+from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Client, RpcError, eventually, gemm
 
 CLIENT = """
 import sys
@@ -247,12 +247,15 @@ def test_offline_serves_on_a_private_socket_and_tunes_nothing(daemon, folder):
     d = daemon()
     answer = d.call("get", problem=gemm(), budget=4)
     d.stop()
+    env = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0", "GEMMD_SOCKET": ""}
     process = subprocess.Popen(
         [GEMMD, "--offline", "--device", SYNTHETIC, "--database", d.database, "--cache-dir",
          d.cache, "--runner", RUNNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "GEMMD_SYSTEM": "0"})
+        env=env)
     path = process.stdout.readline().strip()
     try:
+        found = subprocess.run([GEMMCTL, "version"], env=env, capture_output=True, text=True)
+        assert "gemmd not running" in found.stdout, "nobody finds it by chance"
         with Client(path) as c:
             assert c.call("get", problem=gemm()) == answer
             with pytest.raises(RpcError) as e:
