@@ -10,6 +10,7 @@
 #include "client/handle.h"
 #include "kernels/device.h"
 #include "kernels/launcher.h"
+#include "kernels/space.h"
 #include "proto/request.h"
 
 static bool allowed(const void *ctx, const struct record *config)

@@ -9,6 +9,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "kernels/space.h"
 
 enum { SLICE_US = 1000, SLICE_POINTS = 128 };
 

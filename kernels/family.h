@@ -14,6 +14,7 @@
 #define GEMMD_KERNELS_FAMILY_H
 
 #include "kernels/abi.h"
+#include "kernels/vocabulary.h"
 #include "proto/device.h"
 #include "proto/message.h"
 #include "proto/problem.h"
@@ -32,30 +33,6 @@ struct param {
     struct value values[PARAM_VALUES_MAX];
     const char *help;
 };
-
-/* Why a config cannot be used. */
-struct rejection {
-    int code;            /* ERROR_INVALID, ERROR_CONFLICT, ERROR_RESOURCE */
-    char resource[32];   /* of ERROR_RESOURCE: "shared_memory" ... */
-    int64_t required, limit;
-    char rule[32];       /* short stable name of the rule, for counting: "tile_k_divides" */
-    char text[320];
-};
-
-/* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The sentence names
- * the value, what is accepted and what to do. */
-int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
-    __attribute__((format(printf, 4, 5)));
-/* The same for a device limit: code ERROR_RESOURCE, rule = resource, "<what> needs <required> ...,
- * the device has <limit>" as the sentence's end. */
-int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
-                       const char *format, ...) __attribute__((format(printf, 5, 6)));
-
-size_t dtype_size(enum dtype t);      /* bytes; 0 for DTYPE_NONE */
-/* Half of the type's smallest step: what rounding may do to a value near zero, whatever its size.
- * A row of tiny values cannot be held to a part of its own norm more closely than this. */
-double dtype_grain(enum dtype t);
-const char *dtype_name(enum dtype t); /* "bf16" "fp16" "fp32" "int32" "int64", else "none" */
 
 /* The compile-time part of a config for one target. */
 struct variant {
@@ -263,70 +240,5 @@ void variant_hash(const struct variant *v, const char *compiler, char out[HASH_H
 /* max(flops / peak_tflops, bytes / peak_gbps) in microseconds. */
 double family_floor_us(const struct family *f, const struct problem *p,
                        const struct device_info *info);
-
-/* A deterministic generator (splitmix64 steps) for routing and seeds; same everywhere. */
-uint64_t random_next(uint64_t *state);
-double random_unit(uint64_t *state); /* [0, 1) */
-
-/* ---- the space (kernels/space.c) ------------------------------------------------------------ */
-
-struct space_point {
-    uint8_t at[PARAMS_MAX]; /* index into each param's values */
-};
-struct space_setup { /* all borrowed, as long as the space is built */
-    const struct family_target *target;
-    const struct problem *problem;
-    const struct device_info *info;
-    bool (*allow)(const void *ctx, const struct record *config); /* NULL: all */
-    const void *ctx;
-};
-struct space_rule {
-    char rule[32];
-    bool legal;       /* of worth(): what it drops is legal */
-    uint64_t dropped; /* points that it was the first to drop */
-    char text[320];   /* what it said of the first of them */
-};
-struct space {
-    uint32_t n_params;
-    struct param params[PARAMS_MAX]; /* run-time ones last: a variant's points stand together */
-    uint32_t n;                      /* points: legal, and worth a place */
-    struct space_point *points;      /* owned; these, in lexicographic order */
-    uint64_t raw;                    /* points of the product before rules, so far */
-    uint64_t unworthy;               /* legal ones that are not worth() a place */
-    uint32_t variants;               /* compile-time parts among the points */
-    uint32_t settings;               /* run-time settings of a variant, at most */
-    uint32_t n_rules;
-    struct space_rule rules[64];
-    /* Of space_more: where it is. */
-    struct space_setup setup;
-    bool keep, ended, all; /* `all`: whatever the target's worth() says */
-    struct space_point at, last; /* the next point; the last legal one */
-    uint32_t fixed;              /* leading params that are not walked over (space_parts.c) */
-    struct record config;        /* of `at` */
-    uint32_t room, in_variant;
-};
-/* A whole space. `allow` (may be NULL) drops points before check() sees them (restrictions). Where a
- * restriction leaves only points that are not worth() it, they are the space. */
-int space_build(struct space *s, const struct family_target *t, const struct problem *p,
-                const struct device_info *info,
-                bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
-                struct error *err);
-/* The same on several threads, point for point (kernels/space_parts.c); `allow` is called by all. */
-int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
-                   struct error *err);
-/* The same in parts, for who must not be away for long: a space may have hundreds of thousands of
- * points, of a microsecond each. Without `keep` they are counted only. */
-int space_begin(struct space *s, const struct space_setup *setup, bool keep, struct error *err);
-/* Looks at up to `n` more points. 0: that was the last; SPACE_MORE; or ERROR_NO_MEMORY. */
-enum { SPACE_MORE = 1 };
-int space_more(struct space *s, uint32_t n, struct error *err);
-void space_deinit(struct space *s);
-void space_config(const struct space *s, uint32_t point, struct record *config);
-/* Predicted times of all points of a kept space, in us[s->n] (kernels/space_predict.c). */
-void space_predict(const struct space *s, const struct family_target *t, const struct problem *p,
-                   const struct device_info *info, const struct workload *w, double us[]);
-/* What people see of it, and of the other targets of the device: one map, docs/protocol.md says
- * which (kernels/space_pack.c). */
-void space_pack(struct wire_buf *b, const struct space *s, const struct family *f);
 
 #endif

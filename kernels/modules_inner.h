@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What modules.c shares with its neighbours: paths, and files that appear whole or not at all. */
+/* What the files of the module cache share. */
 #ifndef GEMMD_KERNELS_MODULES_INNER_H
 #define GEMMD_KERNELS_MODULES_INNER_H
 
 #include <limits.h>
+#include <sys/types.h>
 
 #include "kernels/modules.h"
+
+/* ---- modules_files.c ------------------------------------------------------------------------ */
 
 int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -13,6 +16,8 @@ int modules_io_error(struct error *err, const char *what, const char *path);
 /* <cache>/<name>, with those above it: somebody may have emptied the cache while we run. */
 int modules_folder(const char *cache_dir, const char *name, struct error *err);
 int modules_write(const char *path, const void *data, size_t n, struct error *err);
+/* Returns bytes read, or -1. */
+ssize_t modules_read_all(int fd, char *data, size_t n);
 /* Into data and size of `out`, nothing else. 0, MODULES_MISS when it is not there, or ERROR_*. */
 int modules_read_file(const char *path, struct image *out, struct error *err);
 void modules_forget(const char *cache_dir, const char *variant); /* record and link */

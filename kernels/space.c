@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 enum { RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(((struct space *)0)->rules[0]) };
 

@@ -2,7 +2,7 @@
 /* A space as people see it: what can be tuned, how much is legal, what was dropped and why. */
 #include <string.h>
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 static void put_value(struct wire_buf *b, const struct value *v)
 {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 enum { THREADS_MAX = 32, RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(struct space_rule) };
 

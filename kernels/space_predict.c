@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Predicted times of a whole space: by the target in one go, where it can, else point by point. */
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 void space_predict(const struct space *s, const struct family_target *t, const struct problem *p,
                    const struct device_info *info, const struct workload *w, double us[])

@@ -6,7 +6,7 @@
 #ifndef GEMMD_RUNNER_DIVERSE_H
 #define GEMMD_RUNNER_DIVERSE_H
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 enum {
     DIVERSE_CHOICES = 128, /* places that are filled this way; the rest keeps its order */

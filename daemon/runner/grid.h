@@ -6,7 +6,7 @@
 #ifndef GEMMD_RUNNER_GRID_H
 #define GEMMD_RUNNER_GRID_H
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 #define GRID_NONE UINT32_MAX
 

@@ -9,6 +9,7 @@
 
 #include "daemon/runner/strategy.h"
 #include "kernels/device.h"
+#include "kernels/space.h"
 #include "proto/request.h"
 
 #define PLAN_NONE UINT32_MAX

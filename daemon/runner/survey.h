@@ -24,6 +24,7 @@
 #include <stdio.h>
 
 #include "daemon/runner/helpers.h"
+#include "kernels/space.h"
 #include "proto/paths.h"
 
 enum {

@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "kernels/family.h"
+#include "kernels/space.h"
 
 /* HELPER: one of the device's own kernels. CONFIG: one that need not be in the space. */
 enum warm_origin { WARM_HELPER, WARM_POINT, WARM_CONFIG };

@@ -4,6 +4,7 @@
  * compile-time parts of the configs in its space. What is legal depends a little on sizes (tables
  * for many experts leave less shared memory), so a kind's variants are those of several problems.
  */
+#include "kernels/space.h"
 #include "tests/compile/kinds.h"
 
 #include <fnmatch.h>

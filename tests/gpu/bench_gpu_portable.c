@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/space.h"
 #include "tests/gpu/gpu.h"
 #include "tests/gpu/batch.h"
 

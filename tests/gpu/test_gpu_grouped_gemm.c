@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/space.h"
 #include "tests/gpu/case.h"
 
 enum { CONFIGS = 6, EXPERTS_MAX = 300, SOAK_LAUNCHES = 500 };

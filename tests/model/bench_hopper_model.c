@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "kernels/space.h"
 #include "tests/model/measured.h"
 
 enum { REPEATS = 50 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
+#include "kernels/space.h"
 #include "tests/search/keys.h"
 
 const char *const strategies[STRATEGIES] = {"ranked", "random", "genetic", "exhaustive"};

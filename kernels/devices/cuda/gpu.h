@@ -5,7 +5,8 @@
  *   driver.c   libcuda as function pointers; CUDA's errors as ours
  *   nvml.c     what only NVML knows
  *   health.c   how the GPU is, and who else uses it
- *   nvrtc.c    libnvrtc; the compiler of this device
+ *   nvrtc*.c   libnvrtc: found, called; the compiler of this device
+ *   ptxas.c    what its log says of a kernel
  *   probe.c    what a GPU is, without a context on it
  *   module.c   a loaded cubin and its launches
  *   launch.c   the same for a training job's launcher

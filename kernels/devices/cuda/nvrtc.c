@@ -1,247 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Finding an NVRTC that fits the driver, and compiling with it.
+ * Compiling with NVRTC; the compiler of the cuda device.
  *
  * Options are fixed here but for a variant's own: the real architecture (so the result is a cubin:
  * nothing is left for the driver to compile), ptxas's figures in the log, and no cache of NVRTC's
  * own, which since 12.9 may answer without a log. -Ofast-compile is never used: it ignores
  * setmaxnreg and serialises wgmma.
  */
-#include "kernels/devices/cuda/nvrtc.h"
-
-#include <ctype.h>
-#include <dlfcn.h>
-#include <limits.h>
-#include <nvrtc.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "kernels/devices/cuda/driver.h"
-
-#define NVRTC_FUNCTIONS(X)                                                                         \
-    X(version, nvrtcVersion)                                                                       \
-    X(error_string, nvrtcGetErrorString)                                                           \
-    X(create, nvrtcCreateProgram)                                                                  \
-    X(destroy, nvrtcDestroyProgram)                                                                \
-    X(compile, nvrtcCompileProgram)                                                                \
-    X(log_size, nvrtcGetProgramLogSize)                                                            \
-    X(log, nvrtcGetProgramLog)                                                                     \
-    X(cubin_size, nvrtcGetCUBINSize)                                                               \
-    X(cubin, nvrtcGetCUBIN)                                                                        \
-    X(arch_count, nvrtcGetNumSupportedArchs)                                                       \
-    X(archs, nvrtcGetSupportedArchs)
-
-struct cuda_nvrtc {
-    int major, minor;
-    char name[32];
-#define X(member, function) __typeof__(&function) member;
-    NVRTC_FUNCTIONS(X)
-#undef X
-};
-
-/* ---- finding it ----------------------------------------------------------------------------- */
-
-enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
-
-/* Opened so far; they stay. */
-static struct cuda_nvrtc libraries[LIBRARIES_MAX];
-static int n_libraries;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static bool load_symbols(void *library, struct cuda_nvrtc *n)
-{
-    bool all = true;
-#define X(member, function)                                                                        \
-    *(void **)&n->member = dlsym(library, #function);                                              \
-    all = all && n->member;
-    NVRTC_FUNCTIONS(X)
-#undef X
-    return all && n->version(&n->major, &n->minor) == NVRTC_SUCCESS;
-}
-
-/* NVRTC opens its builtins by name alone, and finds what is open already. So that one in a folder
- * where the linker does not look can be named (a Python package's), they are opened from there. */
-static void load_builtins(const struct cuda_nvrtc *n)
-{
-    Dl_info own;
-    char file[PATH_MAX];
-    const char *end =
-        dladdr(*(void *const *)&n->compile, &own) ? strrchr(own.dli_fname, '/') : NULL;
-    if (end) {
-        snprintf(file, sizeof(file), "%.*s/libnvrtc-builtins.so.%d.%d", (int)(end - own.dli_fname),
-                 own.dli_fname, n->major, n->minor);
-        dlopen(file, RTLD_NOW | RTLD_LOCAL); /* stays; where it is not there, it may be elsewhere */
-    }
-}
-
-/* NULL when the file cannot be opened or is no NVRTC of use; `why` says it. */
-static const struct cuda_nvrtc *open_library(const char *file, char *why, size_t size)
-{
-    struct cuda_nvrtc n = {0};
-    void *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        snprintf(why, size, "%s", dlerror());
-        return NULL;
-    }
-    if (!load_symbols(library, &n) || n.major < MAJOR_OLDEST) {
-        snprintf(why, size, "%s is not NVRTC 12.0 or newer", file);
-        dlclose(library);
-        return NULL;
-    }
-    for (int i = 0; i < n_libraries; i++) {
-        if (libraries[i].compile == n.compile) {
-            dlclose(library); /* known under another name */
-            return &libraries[i];
-        }
-    }
-    if (n_libraries == LIBRARIES_MAX) {
-        snprintf(why, size, "too many versions of NVRTC");
-        dlclose(library);
-        return NULL;
-    }
-    load_builtins(&n);
-    snprintf(n.name, sizeof(n.name), "nvrtc %d.%d", n.major, n.minor);
-    libraries[n_libraries] = n;
-    return &libraries[n_libraries++];
-}
-
-static bool fits(const struct cuda_nvrtc *n, int driver_version)
-{
-    return driver_version == 0 || n->major <= driver_version / 1000;
-}
-
-/* By major version, the newest that the driver can take first; then names without a version, which
- * may be anything. *newer: the last one found that the driver is too old for. */
-static const struct cuda_nvrtc *search(int driver_version, const struct cuda_nvrtc **newer)
-{
-    static const char *const folders[] = {
-        "", "/usr/local/cuda/lib64/", "/usr/lib/x86_64-linux-gnu/", "/usr/lib/aarch64-linux-gnu/"};
-    char file[128], why[256];
-    for (int major = MAJOR_NEWEST; major >= MAJOR_OLDEST - 1; major--) {
-        for (size_t i = 0; i < sizeof(folders) / sizeof(folders[0]); i++) {
-            snprintf(file, sizeof(file), "%slibnvrtc.so", folders[i]);
-            if (major >= MAJOR_OLDEST) {
-                snprintf(file, sizeof(file), "%slibnvrtc.so.%d", folders[i], major);
-            }
-            const struct cuda_nvrtc *n = open_library(file, why, sizeof(why));
-            if (n && fits(n, driver_version)) {
-                return n;
-            }
-            *newer = n ? n : *newer;
-        }
-    }
-    return NULL;
-}
-
-static int find(int driver_version, const struct cuda_nvrtc **out, struct error *err)
-{
-    const char *named = getenv("GEMMD_NVRTC");
-    const struct cuda_nvrtc *newer = NULL;
-    if (named && *named) {
-        char why[256];
-        *out = open_library(named, why, sizeof(why));
-        if (!*out) {
-            return error_set(err, ERROR_NO_COMPILER, "GEMMD_NVRTC cannot be used: %s", why);
-        }
-        newer = *out;
-        *out = fits(newer, driver_version) ? newer : NULL;
-    } else {
-        *out = search(driver_version, &newer);
-    }
-    if (*out) {
-        return 0;
-    }
-    if (newer) {
-        return error_set(
-            err, ERROR_NO_COMPILER,
-            "%s is newer than the driver, which supports CUDA %d.%d and cannot load what "
-            "it compiles: update the driver, or install libnvrtc.so.%d (cuda-nvrtc-%d-%d) "
-            "or set GEMMD_NVRTC to it",
-            newer->name, driver_version / 1000, driver_version % 1000 / 10, driver_version / 1000,
-            driver_version / 1000, driver_version % 1000 / 10);
-    }
-    return error_set(err, ERROR_NO_COMPILER,
-                     "NVRTC was not found: install it (cuda-nvrtc of the CUDA toolkit), or set "
-                     "GEMMD_NVRTC to a libnvrtc.so");
-}
-
-int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err)
-{
-    pthread_mutex_lock(&lock);
-    int r = find(driver_version, out, err);
-    pthread_mutex_unlock(&lock);
-    return r;
-}
-
-const char *cuda_nvrtc_name(const struct cuda_nvrtc *n)
-{
-    return n->name;
-}
-
-void cuda_nvrtc_version(int driver_version, char *out, size_t size)
-{
-    const struct cuda_nvrtc *n;
-    snprintf(out, size, "%s", cuda_nvrtc_open(driver_version, &n, NULL) ? "" : n->name);
-}
-
-/* ---- what ptxas says ------------------------------------------------------------------------ */
-
-/* The number in front of `unit`, the greatest of all lines. */
-static int64_t greatest_before(const char *log, const char *unit)
-{
-    int64_t most = -1;
-    for (const char *at = strstr(log, unit); at; at = strstr(at + 1, unit)) {
-        const char *digit = at;
-        while (digit > log && isdigit((unsigned char)digit[-1])) {
-            digit--;
-        }
-        int64_t value = digit < at ? strtoll(digit, NULL, 10) : -1;
-        most = value > most ? value : most;
-    }
-    return most;
-}
-
-void cuda_ptxas_read(const char *log, struct module *m)
-{
-    int64_t spills = greatest_before(log, " bytes spill stores");
-    int64_t shared = greatest_before(log, " bytes smem");
-    m->registers = greatest_before(log, " registers");
-    m->spill_bytes = spills > 0 ? spills : 0;
-    m->smem_static = shared > 0 ? shared : 0;
-}
-
-/* A line with "(C75xx)": ptxas gave up an optimisation that such a kernel lives by. */
-static const char *find_advisory(const char *log)
-{
-    for (const char *at = strstr(log, "(C75"); at; at = strstr(at + 1, "(C75")) {
-        if (isdigit((unsigned char)at[4]) && isdigit((unsigned char)at[5]) && at[6] == ')') {
-            while (at > log && at[-1] != '\n') {
-                at--;
-            }
-            return at;
-        }
-    }
-    return NULL;
-}
-
-static int judge(const char *log, const struct module *m, struct error *err)
-{
-    const char *advisory = find_advisory(log);
-    if (advisory) {
-        return error_set(err, ERROR_RESOURCE, "ptxas cannot compile the variant well: %.*s",
-                         (int)strcspn(advisory, "\n"), advisory);
-    }
-    if (m->spill_bytes > CUDA_SPILL_BYTES_MAX) {
-        return error_set(err, ERROR_RESOURCE,
-                         "ptxas spills %lld bytes of registers (%lld per thread "
-                         "are not enough; %d bytes are tolerated)",
-                         (long long)m->spill_bytes, (long long)m->registers, CUDA_SPILL_BYTES_MAX);
-    }
-    return 0;
-}
+#include "kernels/devices/cuda/nvrtc_inner.h"
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
@@ -416,7 +188,7 @@ static int run(struct compile_job *j, const struct variant *v, struct image *out
     }
     describe(j, v, now_ms() - began, out);
     cuda_ptxas_read(j->log, &out->meta);
-    r = judge(j->log, &out->meta, err);
+    r = cuda_ptxas_judge(j->log, &out->meta, err);
     out->refused = r != 0;
     return r;
 }

@@ -22,7 +22,7 @@ static __device__ __forceinline__ u64 all_threads(void)
     return (u64)gridDim.x * blockDim.x;
 }
 
-/* As random_next() of kernels/family.c, and as the cpu device draws: about normal, mean 0,
+/* As random_next() of kernels/vocabulary.c, and as the cpu device draws: about normal, mean 0,
  * deviation 1, the sum of four 16-bit uniform numbers. It depends on seed and position only. */
 static __device__ __forceinline__ float random_value(u64 seed, u64 i)
 {

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading landscapes, inside: what file.c and table.c share. */
+/*
+ * Reading landscapes, inside:
+ *
+ *   file.c       files, their lines, those of format 1
+ *   table.c      lines of format 2
+ *   drift.c      its times, corrected
+ *   entries.c    what all of these make
+ *   landscape.c  the whole, in order
+ */
 #ifndef GEMMD_KERNELS_DEVICES_REPLAY_READER_H
 #define GEMMD_KERNELS_DEVICES_REPLAY_READER_H
 
@@ -17,8 +25,9 @@ struct reader {
     bool faults_only; /* an overlay */
 };
 
-/* file.c: room for one more element of an array. */
+/* entries.c: room for one more element of an array. */
 int reader_grow(void *array, uint32_t n, uint32_t *room, size_t size, struct error *err);
+double reader_median(double *v, uint32_t n); /* sorts v; n is small, not 0 */
 /* Status, reason, resource of a line: what a config or a variant failed with. */
 int reader_failure(struct rejection *why, const struct wire_obj *line, struct error *err);
 /* The hash of a config's variant; 0: this build has no kernels for the recorded device. */
@@ -27,6 +36,9 @@ uint64_t reader_variant(const struct landscape *l, const struct problem *p,
 /* A new entry of the last problem, which is returned; NULL: no memory. */
 struct landscape_entry *reader_entry(struct landscape *l, const struct record *config,
                                      struct error *err);
+/* The entry of a config, from the first-th on; NULL: none. */
+struct landscape_entry *reader_find(struct landscape *l, uint32_t first,
+                                    const struct record *config);
 int reader_sample(struct landscape *l, double us, struct error *err);
 
 /* table.c: the lines of format 2 below a problem. */
@@ -36,5 +48,8 @@ enum { TABLE_NONE = 1 };
 int table_read(struct reader *r, const struct wire_obj *line, struct error *err);
 /* After the last line of its problem: corrects times by what the reference did meanwhile. */
 int table_end(struct reader *r, struct error *err);
+
+/* landscape.c: all has been read: sorts, and lists what is looked up often. */
+int landscape_settle(struct landscape *l, struct error *err);
 
 #endif

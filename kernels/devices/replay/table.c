@@ -3,49 +3,15 @@
  * Format 2, in which gemmd-runner --landscape records whole spaces: a config is its indices into
  * the values of the tunables, a time is a number of hundredths of a microsecond. One line holds all
  * points of a variant.
- *
- * Clocks and temperature change while a space is measured, so every time is divided by how slow the
- * reference kernel was then, between its turn before and its turn after. How a point varies is known
- * for those that were measured often; the others vary as these do (noise.c). And since the least of
- * many times of two samples is too small by luck, the others' times are made longer by what measuring
- * again showed of the best.
  */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/devices/replay/reader.h"
+#include "kernels/devices/replay/table.h"
 
-enum { TEXT_MAX = 4096, SETTINGS_MAX = 4096, SHOTS_MAX = 64 };
+enum { TEXT_MAX = 4096, SHOTS_MAX = 64 };
 static const double UNIT_US = 0.01;
-
-struct tunable {
-    char name[RECORD_NAME_MAX];
-    bool run_time;
-    uint32_t n;
-    struct value values[PARAM_VALUES_MAX]; /* texts are owned */
-};
-
-struct table {
-    uint32_t n, n_settings; /* tunables; products of those at run time, which are last */
-    struct tunable tunables[PARAMS_MAX];
-    uint32_t first_entry, first_turn; /* of this problem in the landscape */
-    struct record reference;          /* empty: not said */
-    double reference_us;
-    double walked_ms;                 /* when the last variant was measured */
-};
-
-static double median_of(double *v, uint32_t n)
-{
-    for (uint32_t i = 1; i < n; i++) { /* n is small */
-        for (uint32_t k = i; k > 0 && v[k] < v[k - 1]; k--) {
-            double t = v[k];
-            v[k] = v[k - 1];
-            v[k - 1] = t;
-        }
-    }
-    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
-}
 
 /* ---- tunables -------------------------------------------------------------------------------- */
 
@@ -154,8 +120,8 @@ static int set_index(const struct table *t, uint32_t i, int64_t at, struct recor
 {
     const struct tunable *p = &t->tunables[i];
     if (at < 0 || at >= p->n) {
-        return error_set(err, ERROR_INVALID, "%s has %u values, but not number %lld", p->name,
-                         p->n, (long long)at);
+        return error_set(err, ERROR_INVALID, "%s has %u values, but not number %lld", p->name, p->n,
+                         (long long)at);
     }
     return record_set(config, p->name, p->values[at], err);
 }
@@ -208,7 +174,7 @@ static uint32_t read_times(const struct wire_obj *list, double us[SHOTS_MAX])
 /* Of one or two samples the lesser: one that was disturbed must not hide a good config. */
 static double time_of(double *us, uint32_t n)
 {
-    return n < 3 ? fmin(us[0], us[n - 1]) : median_of(us, n);
+    return n < 3 ? fmin(us[0], us[n - 1]) : reader_median(us, n);
 }
 
 static int read_point(struct reader *r, const struct wire_obj *point, const struct record *config,
@@ -221,8 +187,7 @@ static int read_point(struct reader *r, const struct wire_obj *point, const stru
         return 0;
     }
     if (!failed && n == 0) {
-        return error_set(err, ERROR_INVALID, "times: up to %d of a point, each above 0",
-                         SHOTS_MAX);
+        return error_set(err, ERROR_INVALID, "times: up to %d of a point, each above 0", SHOTS_MAX);
     }
     struct landscape_entry *e = reader_entry(r->l, config, err);
     if (!e) {
@@ -265,8 +230,8 @@ static int remember_variant(struct reader *r, const struct record *config, doubl
 {
     struct landscape *l = r->l;
     struct record first;
-    int status = reader_grow(&l->variants, l->n_variants, &l->room_variants, sizeof(*l->variants),
-                             err);
+    int status =
+        reader_grow(&l->variants, l->n_variants, &l->room_variants, sizeof(*l->variants), err);
     if (status == 0) {
         record_copy(&first, config);
         set_settings(r->table, 0, &first);
@@ -302,17 +267,6 @@ static int read_variant(struct reader *r, const struct wire_obj *line, struct er
     return status;
 }
 
-static struct landscape_entry *find_entry(const struct reader *r, const struct record *config)
-{
-    uint64_t hash = replay_config_hash(config);
-    for (uint32_t i = r->table->first_entry; i < r->l->n_entries; i++) {
-        if (r->l->entries[i].config == hash) {
-            return &r->l->entries[i];
-        }
-    }
-    return NULL;
-}
-
 static int read_block(struct reader *r, const struct wire_obj *list, struct landscape_entry *e,
                       struct error *err)
 {
@@ -336,7 +290,7 @@ static int read_final(struct reader *r, const struct wire_obj *line, struct erro
     const struct wire_obj *blocks = wire_find(line, "blocks");
     struct record config;
     int status = read_indices(r->table, wire_find(line, "final"), true, &config, err);
-    struct landscape_entry *e = status ? NULL : find_entry(r, &config);
+    struct landscape_entry *e = status ? NULL : reader_find(r->l, r->table->first_entry, &config);
     if (status == 0 && (!e || e->status || e->n || !wire_count(blocks))) {
         status = error_set(err, ERROR_INVALID, "final: a config measured above, and blocks");
     }
@@ -361,7 +315,7 @@ static int read_turn(struct reader *r, const struct wire_obj *line, struct error
     int status = reader_grow(&l->turns, l->n_turns, &l->room_turns, sizeof(*l->turns), err);
     if (status == 0) {
         l->turns[l->n_turns++] = (struct landscape_turn){
-            .problem = l->n_problems - 1, .at_ms = at_ms, .slow = median_of(us, n)};
+            .problem = l->n_problems - 1, .at_ms = at_ms, .slow = reader_median(us, n)};
     }
     return status;
 }
@@ -380,128 +334,9 @@ int table_read(struct reader *r, const struct wire_obj *line, struct error *err)
                                           : TABLE_NONE;
 }
 
-/* ---- drift ----------------------------------------------------------------------------------- */
-
-/* Turns become ratios to their median, which is said. */
-static int normalise(struct landscape_turn *turns, uint32_t n, double *median, struct error *err)
-{
-    double *sorted = calloc(n + 1, sizeof(*sorted));
-    if (!sorted) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        sorted[i] = turns[i].slow;
-    }
-    *median = n ? median_of(sorted, n) : 0;
-    for (uint32_t i = 0; i < n; i++) {
-        turns[i].slow /= *median;
-    }
-    free(sorted);
-    return 0;
-}
-
-/* How slow things were while the best were measured again: after the last variant. */
-static double finals_slow(const struct table *t, const struct landscape_turn *turns, uint32_t n)
-{
-    double sum = 0;
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++) {
-        sum += turns[i].at_ms > t->walked_ms ? turns[i].slow : 0;
-        count += turns[i].at_ms > t->walked_ms;
-    }
-    return count ? sum / count : 1;
-}
-
-/* The turns of this problem; NULL when there are none. */
-static struct landscape_turn *turns_of(const struct landscape *l, const struct table *t,
-                                       uint32_t *n)
-{
-    *n = l->n_turns - t->first_turn;
-    return *n ? l->turns + t->first_turn : NULL;
-}
-
-static void correct(struct landscape *l, const struct table *t, struct landscape_entry *e)
-{
-    uint32_t n;
-    const struct landscape_turn *turns = turns_of(l, t, &n);
-    double then = landscape_slow(turns, n, e->at_ms);
-    double slow = e->n ? finals_slow(t, turns, n) : then;
-    e->walked_us = e->us / then;
-    e->us /= slow;
-    for (uint32_t i = 0; i < e->n; i++) {
-        l->samples[e->first + i] /= slow;
-    }
-    if (e->n) {
-        double sorted[SETTINGS_MAX];
-        uint32_t some = e->n < SETTINGS_MAX ? e->n : SETTINGS_MAX;
-        memcpy(sorted, l->samples + e->first, some * sizeof(*sorted));
-        e->us = median_of(sorted, some);
-    }
-}
-
-/* The reference's own time is that of its turns: many, and spread over all of the recording. It is
- * known also where it is not in the space, or not among what was recorded of that. */
-static int settle_reference(struct reader *r, double turns_us, struct error *err)
-{
-    const struct table *t = r->table;
-    if (t->reference.n == 0 || !(t->reference_us > 0)) {
-        return 0;
-    }
-    struct landscape_entry *e = find_entry(r, &t->reference);
-    e = e ? e : reader_entry(r->l, &t->reference, err);
-    if (!e) {
-        return ERROR_NO_MEMORY;
-    }
-    if (e->n == 0) {
-        e->us = turns_us > 0 ? turns_us : t->reference_us;
-        e->sure = true;
-    }
-    return 0;
-}
-
-/* What two samples call fast is often just lucky: those measured again say by how much. */
-static double luck_of(const struct landscape *l, const struct table *t)
-{
-    double sum = 0;
-    uint32_t n = 0;
-    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
-        const struct landscape_entry *e = &l->entries[i];
-        if (e->n > 0) {
-            sum += log(e->us / e->walked_us);
-            n++;
-        }
-    }
-    return n ? fmax(exp(sum / n), 1) : 1;
-}
-
-static void correct_all(struct reader *r)
-{
-    struct landscape *l = r->l;
-    const struct table *t = r->table;
-    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
-        correct(l, t, &l->entries[i]);
-    }
-    double luck = luck_of(l, t);
-    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
-        l->entries[i].us *= l->entries[i].n == 0 ? luck : 1;
-    }
-}
-
 int table_end(struct reader *r, struct error *err)
 {
-    struct landscape *l = r->l;
-    struct table *t = r->table;
-    int status = 0;
-    if (t) {
-        double turns_us = 0;
-        uint32_t n;
-        struct landscape_turn *turns = turns_of(l, t, &n);
-        status = normalise(turns, n, &turns_us, err);
-        if (status == 0) {
-            correct_all(r);
-            status = settle_reference(r, turns_us, err);
-        }
-    }
-    r->table = table_free(t);
+    int status = r->table ? drift_correct(r, err) : 0;
+    r->table = table_free(r->table);
     return status;
 }

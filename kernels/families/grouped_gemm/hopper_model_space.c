@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
+#include "kernels/space.h"
 
 /* Where the run-time settings are among a space's params; -1: nowhere. */
 struct settings {

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "kernels/device.h"
+#include "kernels/space.h"
 
 enum { JOBS_MAX = 200000, THREADS_MAX = 64 };
 

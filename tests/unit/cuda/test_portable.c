@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/portable.h"
+#include "kernels/space.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS, .clock_khz = 1980000};

@@ -5,6 +5,7 @@
  */
 #include <limits.h>
 
+#include "kernels/space.h"
 #include "tests/family/transpose.h"
 #include "kernels/modules.h"
 #include "tests/unit/kernels/common.h"

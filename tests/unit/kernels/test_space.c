@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/space.h"
 #include "tests/unit/kernels/common.h"
 
 static const char *const problems[] = {

@@ -4,6 +4,7 @@
  * problem and its bucket; and that a config is of one target only.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/space.h"
 #include "tests/unit/kernels/common.h"
 
 #define MOE "grouped_gemm M=4096 N=1536 K=2048 experts=128 topk=8 "

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Clocks and temperature change while a space is measured, so every time is divided by how slow the
+ * reference kernel was then, between its turn before and its turn after. How a point varies is
+ * known for those that were measured often; the others vary as these do (noise.c). And since the
+ * least of many times of two samples is too small by luck, the others' times are made longer by
+ * what measuring again showed of the best.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/devices/replay/table.h"
+
+/* Turns become ratios to their median, which is said. */
+static int normalise(struct landscape_turn *turns, uint32_t n, double *median, struct error *err)
+{
+    double *sorted = calloc(n + 1, sizeof(*sorted));
+    if (!sorted) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        sorted[i] = turns[i].slow;
+    }
+    *median = n ? reader_median(sorted, n) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        turns[i].slow /= *median;
+    }
+    free(sorted);
+    return 0;
+}
+
+/* How slow things were while the best were measured again: after the last variant. */
+static double finals_slow(const struct table *t, const struct landscape_turn *turns, uint32_t n)
+{
+    double sum = 0;
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += turns[i].at_ms > t->walked_ms ? turns[i].slow : 0;
+        count += turns[i].at_ms > t->walked_ms;
+    }
+    return count ? sum / count : 1;
+}
+
+/* The turns of this problem; NULL when there are none. */
+static struct landscape_turn *turns_of(const struct landscape *l, const struct table *t,
+                                       uint32_t *n)
+{
+    *n = l->n_turns - t->first_turn;
+    return *n ? l->turns + t->first_turn : NULL;
+}
+
+static void correct(struct landscape *l, const struct table *t, struct landscape_entry *e)
+{
+    uint32_t n;
+    const struct landscape_turn *turns = turns_of(l, t, &n);
+    double then = landscape_slow(turns, n, e->at_ms);
+    double slow = e->n ? finals_slow(t, turns, n) : then;
+    e->walked_us = e->us / then;
+    e->us /= slow;
+    for (uint32_t i = 0; i < e->n; i++) {
+        l->samples[e->first + i] /= slow;
+    }
+    if (e->n) {
+        double sorted[SETTINGS_MAX];
+        uint32_t some = e->n < SETTINGS_MAX ? e->n : SETTINGS_MAX;
+        memcpy(sorted, l->samples + e->first, some * sizeof(*sorted));
+        e->us = reader_median(sorted, some);
+    }
+}
+
+/* The reference's own time is that of its turns: many, and spread over all of the recording. It is
+ * known also where it is not in the space, or not among what was recorded of that. */
+static int settle_reference(struct reader *r, double turns_us, struct error *err)
+{
+    const struct table *t = r->table;
+    if (t->reference.n == 0 || !(t->reference_us > 0)) {
+        return 0;
+    }
+    struct landscape_entry *e = reader_find(r->l, t->first_entry, &t->reference);
+    e = e ? e : reader_entry(r->l, &t->reference, err);
+    if (!e) {
+        return ERROR_NO_MEMORY;
+    }
+    if (e->n == 0) {
+        e->us = turns_us > 0 ? turns_us : t->reference_us;
+        e->sure = true;
+    }
+    return 0;
+}
+
+/* What two samples call fast is often just lucky: those measured again say by how much. */
+static double luck_of(const struct landscape *l, const struct table *t)
+{
+    double sum = 0;
+    uint32_t n = 0;
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        const struct landscape_entry *e = &l->entries[i];
+        if (e->n > 0) {
+            sum += log(e->us / e->walked_us);
+            n++;
+        }
+    }
+    return n ? fmax(exp(sum / n), 1) : 1;
+}
+
+static void correct_all(struct reader *r)
+{
+    struct landscape *l = r->l;
+    const struct table *t = r->table;
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        correct(l, t, &l->entries[i]);
+    }
+    double luck = luck_of(l, t);
+    for (uint32_t i = t->first_entry; i < l->n_entries; i++) {
+        l->entries[i].us *= l->entries[i].n == 0 ? luck : 1;
+    }
+}
+
+int drift_correct(struct reader *r, struct error *err)
+{
+    double turns_us = 0;
+    uint32_t n;
+    struct landscape_turn *turns = turns_of(r->l, r->table, &n);
+    int status = normalise(turns, n, &turns_us, err);
+    if (status == 0) {
+        correct_all(r);
+        status = settle_reference(r, turns_us, err);
+    }
+    return status;
+}

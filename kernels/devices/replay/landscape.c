@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A landscape that has been read: in order, and looked up by the hashes of configs and variants. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/devices/replay/reader.h"
+#include "proto/hash.h"
+
+enum { TEXT_MAX = 4096 };
+
+uint64_t replay_config_hash(const struct record *config)
+{
+    char text[TEXT_MAX];
+    size_t n = record_format(config, text, sizeof(text));
+    return hash64(text, n < sizeof(text) ? n : sizeof(text) - 1);
+}
+
+uint64_t replay_variant_hash(const struct variant *v)
+{
+    char text[OPTIONS_MAX + 128];
+    int n = snprintf(text, sizeof(text), "%s %s %s %s", v->family, v->entry, v->arch, v->options);
+    uint64_t hash = hash64(text, (size_t)n);
+    return hash ? hash : 1;
+}
+
+/* ---- its life -------------------------------------------------------------------------------- */
+
+static int compare(const void *a, const void *b)
+{
+    const struct landscape_entry *x = a, *y = b;
+    if (x->problem != y->problem) {
+        return x->problem < y->problem ? -1 : 1;
+    }
+    return (x->config > y->config) - (x->config < y->config);
+}
+
+static int compare_variants(const void *a, const void *b)
+{
+    const struct landscape_variant *x = a, *y = b;
+    return (x->hash > y->hash) - (x->hash < y->hash);
+}
+
+int landscape_settle(struct landscape *l, struct error *err)
+{
+    if (l->n_entries > 0) {
+        qsort(l->entries, l->n_entries, sizeof(*l->entries), compare);
+    }
+    if (l->n_variants > 0) {
+        qsort(l->variants, l->n_variants, sizeof(*l->variants), compare_variants);
+    }
+    l->failed = malloc((l->n_entries + 1) * sizeof(*l->failed));
+    l->often = malloc((l->n_entries + 1) * sizeof(*l->often));
+    if (!l->failed || !l->often) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
+    }
+    for (uint32_t i = 0; i < l->n_entries; i++) {
+        if (l->entries[i].variant) {
+            l->failed[l->n_failed++] = i;
+        }
+        if (l->entries[i].each && l->entries[i].n) {
+            l->often[l->n_often++] = i;
+        }
+    }
+    return 0;
+}
+
+struct landscape *landscape_free(struct landscape *l)
+{
+    if (l) {
+        free(l->problems);
+        free(l->problem);
+        free(l->entries);
+        free(l->failed);
+        free(l->often);
+        free(l->samples);
+        free(l->variants);
+        free(l->turns);
+        free(l->faults);
+        free(l);
+    }
+    return NULL;
+}
+
+/* ---- looking up ------------------------------------------------------------------------------ */
+
+int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
+                      struct error *err)
+{
+    char text[sizeof(*l->problems)];
+    problem_format(p, text, sizeof(text));
+    for (*out = 0; *out < l->n_problems; ++*out) {
+        if (strcmp(l->problems[*out], text) == 0) {
+            return 0;
+        }
+    }
+    if (l->synthetic) {
+        return 0;
+    }
+    char first[200] = "nothing";
+    if (l->n_problems) {
+        snprintf(first, sizeof(first), "%s", l->problems[0]);
+    }
+    return error_set(err, ERROR_NOT_FOUND, "the landscape has no %.180s; it has %s%s", text, first,
+                     l->n_problems > 1 ? " and others" : "");
+}
+
+const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,
+                                              const struct record *config)
+{
+    struct landscape_entry key = {.problem = problem, .config = replay_config_hash(config)};
+    return l->n_entries ? bsearch(&key, l->entries, l->n_entries, sizeof(*l->entries), compare)
+                        : NULL;
+}
+
+const struct landscape_entry *landscape_failure(const struct landscape *l, uint64_t variant,
+                                                int status)
+{
+    for (uint32_t i = 0; i < l->n_failed; i++) {
+        const struct landscape_entry *e = &l->entries[l->failed[i]];
+        if (e->variant == variant && e->status == status) {
+            return e;
+        }
+    }
+    return NULL;
+}
+
+double landscape_compile_ms(const struct landscape *l, uint64_t variant)
+{
+    const struct landscape_variant key = {.hash = variant};
+    const struct landscape_variant *v =
+        l->n_variants ? bsearch(&key, l->variants, l->n_variants, sizeof(key), compare_variants)
+                      : NULL;
+    if (v || l->compile_ms > 0 || l->n_variants == 0) {
+        return v ? v->compile_ms : l->compile_ms;
+    }
+    double sum = 0; /* of one that was not recorded: as most */
+    for (uint32_t i = 0; i < l->n_variants; i++) {
+        sum += l->variants[i].compile_ms;
+    }
+    return sum / l->n_variants;
+}

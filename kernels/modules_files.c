@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files of the module cache, whatever is in them. Nothing is ever changed in place: they are
+ * written under a name of their own, fsynced and renamed. So two writers of one module write the
+ * same bytes, and a reader sees a whole file or none. What a writer that was killed left behind
+ * goes when it is old.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/modules_inner.h"
+#include "proto/paths.h"
+
+enum {
+    IMAGE_BYTES_MAX = 256 * 1024 * 1024,
+    ASIDE_SECONDS = 3600, /* nobody writes one file for so long */
+};
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+int modules_io_error(struct error *err, const char *what, const char *path)
+{
+    int saved = errno;
+    if (saved == ENOSPC || saved == EDQUOT) {
+        return error_set(err, ERROR_DISK_FULL,
+                         "cannot %s %s: %s; free space or set the cache "
+                         "directory elsewhere",
+                         what, path, strerror(saved));
+    }
+    return error_set(err, ERROR_IO, "cannot %s %s: %s", what, path, strerror(saved));
+}
+
+int modules_path(char out[PATH_MAX], struct error *err, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(out, PATH_MAX, format, args);
+    va_end(args);
+    if (n < 0 || n >= PATH_MAX) {
+        return error_set(err, ERROR_INVALID, "the cache path is too long (%d bytes)", n);
+    }
+    return 0;
+}
+
+int modules_folder(const char *cache_dir, const char *name, struct error *err)
+{
+    char path[PATH_MAX];
+    int r = modules_path(path, err, "%s/%s", cache_dir, name);
+    if (r) {
+        return r;
+    }
+    if (mkdir(path, 0755) == 0 || errno == EEXIST) {
+        return 0;
+    }
+    if (errno == ENOENT && paths_make_dir(cache_dir, 0750, err) == 0 &&
+        (mkdir(path, 0755) == 0 || errno == EEXIST)) {
+        return 0;
+    }
+    return modules_io_error(err, "create", path);
+}
+
+bool modules_is_id(const char *text, size_t n)
+{
+    return n == HASH_HEX - 1 && strspn(text, "0123456789abcdef") >= n;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int write_all(int fd, const void *data, size_t n)
+{
+    for (const char *at = data; n > 0;) {
+        ssize_t done = write(fd, at, n);
+        if (done < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (done > 0) {
+            at += done;
+            n -= (size_t)done;
+        }
+    }
+    return 0;
+}
+
+int modules_write(const char *path, const void *data, size_t n, struct error *err)
+{
+    char aside[PATH_MAX];
+    int r = modules_path(aside, err, "%s.XXXXXX", path);
+    if (r) {
+        return r;
+    }
+    int fd = mkostemp(aside, O_CLOEXEC);
+    if (fd < 0) {
+        return modules_io_error(err, "create", aside);
+    }
+    /* fsync before rename: a crash must not leave a whole name with half a content. */
+    if (write_all(fd, data, n) < 0 || fchmod(fd, 0644) < 0 || fsync(fd) < 0) {
+        r = modules_io_error(err, "write", aside);
+        close(fd);
+        unlink(aside);
+        return r;
+    }
+    close(fd);
+    if (rename(aside, path) < 0) {
+        r = modules_io_error(err, "write", path);
+        unlink(aside);
+    }
+    return r;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+ssize_t modules_read_all(int fd, char *data, size_t n)
+{
+    size_t have = 0;
+    while (have < n) {
+        ssize_t got = read(fd, data + have, n - have);
+        if (got < 0 && errno != EINTR) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        have += got > 0 ? (size_t)got : 0;
+    }
+    return (ssize_t)have;
+}
+
+int modules_read_file(const char *path, struct image *out, struct error *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
+    }
+    int r = 0;
+    struct stat st;
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size > IMAGE_BYTES_MAX) {
+        r = error_set(err, ERROR_IO, "%s is not a module: remove it", path);
+    } else if (!(out->data = malloc((size_t)st.st_size + 1))) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a module of %lld bytes",
+                      (long long)st.st_size);
+    } else if (modules_read_all(fd, out->data, (size_t)st.st_size) != st.st_size) {
+        r = modules_io_error(err, "read", path);
+    } else {
+        out->size = (size_t)st.st_size;
+    }
+    close(fd);
+    return r;
+}
+
+void modules_damaged(const char *path)
+{
+    fprintf(stderr,
+            "%s is damaged: its content has not the hash it was written with; it is removed, and "
+            "made again when it is wanted\n",
+            path);
+}
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+void modules_forget(const char *cache_dir, const char *variant)
+{
+    static const char *const folders[] = {"records", "variants"};
+    char path[PATH_MAX];
+    for (int i = 0; i < 2; i++) {
+        if (modules_path(path, NULL, "%s/%s/%s", cache_dir, folders[i], variant) == 0) {
+            unlink(path);
+        }
+    }
+}
+
+/* Is this the name of a file that was being written: "<id>.so.Ab12Cd", "<variant>.<pid>.<address>",
+ * "<variant>.Ab12Cd"? What is done has an id for its name, and after it as many dots. */
+static bool is_aside(const char *name, int dots)
+{
+    const char *dot = strchr(name, '.');
+    if (!dot || !modules_is_id(name, (size_t)(dot - name))) {
+        return false;
+    }
+    for (; dot; dot = strchr(dot + 1, '.')) {
+        dots--;
+    }
+    return dots < 0;
+}
+
+static void tidy_folder(const char *cache_dir, const char *name, int dots)
+{
+    char folder[PATH_MAX];
+    DIR *d = modules_path(folder, NULL, "%s/%s", cache_dir, name) == 0 ? opendir(folder) : NULL;
+    struct stat st;
+    time_t now = time(NULL);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        if (is_aside(e->d_name, dots) &&
+            fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            now - st.st_mtime > ASIDE_SECONDS) {
+            unlinkat(dirfd(d), e->d_name, 0);
+        }
+    }
+    if (d) {
+        closedir(d);
+    }
+}
+
+void modules_tidy(const char *cache_dir)
+{
+    tidy_folder(cache_dir, "modules", 1);
+    tidy_folder(cache_dir, "variants", 0);
+    tidy_folder(cache_dir, "records", 0);
+    tidy_folder(cache_dir, "serving", 0);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "kernels/vocabulary.h"
+#include "proto/error.h"
+
+static int reject(struct rejection *why, int code, const char *rule, const char *format,
+                  va_list args) __attribute__((format(printf, 4, 0)));
+
+static int reject(struct rejection *why, int code, const char *rule, const char *format,
+                  va_list args)
+{
+    *why = (struct rejection){.code = code};
+    snprintf(why->rule, sizeof(why->rule), "%s", rule);
+    vsnprintf(why->text, sizeof(why->text), format, args);
+    return 1;
+}
+
+int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    reject(why, code, rule, format, args);
+    va_end(args);
+    return 1;
+}
+
+int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
+                       const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    reject(why, ERROR_RESOURCE, resource, format, args);
+    va_end(args);
+    snprintf(why->resource, sizeof(why->resource), "%s", resource);
+    why->required = required;
+    why->limit = limit;
+    return 1;
+}
+
+double dtype_grain(enum dtype t)
+{
+    /* bf16 and fp32 share an exponent range in which nothing here comes near the end. */
+    return t == DTYPE_FP16 ? 0x1p-25 : 0;
+}
+
+size_t dtype_size(enum dtype t)
+{
+    switch (t) {
+    case DTYPE_BF16:
+    case DTYPE_FP16:
+        return 2;
+    case DTYPE_FP32:
+    case DTYPE_INT32:
+        return 4;
+    case DTYPE_INT64:
+        return 8;
+    case DTYPE_NONE:
+        break;
+    }
+    return 0;
+}
+
+const char *dtype_name(enum dtype t)
+{
+    switch (t) {
+    case DTYPE_BF16:
+        return "bf16";
+    case DTYPE_FP16:
+        return "fp16";
+    case DTYPE_FP32:
+        return "fp32";
+    case DTYPE_INT32:
+        return "int32";
+    case DTYPE_INT64:
+        return "int64";
+    case DTYPE_NONE:
+        break;
+    }
+    return "none";
+}
+
+uint64_t random_next(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+double random_unit(uint64_t *state)
+{
+    return (double)(random_next(state) >> 11) * 0x1p-53;
+}
