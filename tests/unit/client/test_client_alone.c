@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is answered without a daemon: the analytic default, and spaces. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "client/gemmd.h"
+#include "tests/unit/client/fixture.h"
+
+static void test_fallback_when_nobody_listens(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = fixture_open_lazy(f);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    check_default(&a);
+    p.n = 0; /* the caller's mistakes stay mistakes */
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "N"));
+    p.text = "custom:sort n=1"; /* nothing is known of it here */
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
+    p.text = "gemm mode=dX M=64 N=128 K=256";
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, &e), 0);
+    check_default(&a);
+    assert_int_equal(gemmd_tune(g, &p, NULL, &a, &e), GEMMD_UNREACHABLE);
+    gemmd_close(g);
+}
+
+static void test_fallback_within_the_deadline(void **state)
+{
+    struct fake *f = *state;
+    script.delay_ms = 1000;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.deadline_ms = 150;
+    q.flags = GEMMD_FALLBACK;
+    double began = fake_ms();
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    double took = fake_ms() - began;
+    check_default(&a);
+    assert_true(took >= 149 && took < 150 + SLACK_MS);
+    /* A daemon that hangs costs one deadline a second, not one a call. */
+    began = fake_ms();
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    }
+    assert_true(fake_ms() - began < 20 * 150 / 2);
+    q.flags = 0; /* who has no other way does try */
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_DEADLINE);
+}
+
+static void refuse(struct fake *f, int fd, const struct rpc_message *m)
+{
+    fake_error(fd, m->id, *(int *)f->ctx, "the reason");
+}
+
+static void test_what_is_a_reason_to_fall_back(void **state)
+{
+    struct fake *f = *state;
+    int code = 0;
+    f->ctx = &code;
+    f->handler = refuse;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.flags = GEMMD_FALLBACK;
+    for (code = GEMMD_INTERNAL; code >= GEMMD_QUARANTINED; code--) {
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        bool caller = code == GEMMD_INVALID || code == GEMMD_UNKNOWN_OP ||
+                      code == GEMMD_UNKNOWN_FIELD || code == GEMMD_CONFLICT;
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), caller ? code : 0);
+        if (!caller) {
+            check_default(&a);
+            assert_non_null(strstr(a.note, "the reason"));
+        }
+    }
+}
+
+static void test_lazy_handle_finds_its_daemon(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = fixture_open_lazy(f);
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    check_default(&a);
+    fake_start(f);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    check_default(&a); /* within the second it does not try again */
+    assert_int_equal(f->connections, 0);
+    fake_sleep_ms(1050);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_false(a.local);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+static void test_fallback_of_a_target(void **state)
+{
+    struct fake *f = *state; /* nobody listens */
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = fixture_open_lazy(f);
+    p.dtype_in = "fp32";
+    q.target = "cpu";
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+    assert_string_equal(a.target, "cpu");
+    assert_string_equal(a.tier, "default");
+    q.target = "portable"; /* the caller's mistake: no default of another kind instead */
+    assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "it has: cpu"));
+    gemmd_close(g);
+}
+
+static char *space_of(const char *device, const char *target, const char *restrict_json)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    char *json = NULL;
+    q.target = target;
+    q.restrict_json = restrict_json;
+    if (gemmd_space(device, &p, &q, &json, &e)) {
+        fail_msg("%s", e.text);
+    }
+    return json;
+}
+
+static void expect_space(const char *device, const char *target, const char *restrict_json,
+                         const char *part)
+{
+    char *json = space_of(device, target, restrict_json);
+    if (!strstr(json, part)) {
+        fail_msg("no %s in %s", part, json);
+    }
+    gemmd_free(json);
+}
+
+static void test_space_without_a_device(void **state)
+{
+    (void)state;
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    char *json = NULL;
+    expect_space("cuda:sm_90a", NULL, NULL, "{\"target\":\"hopper\",\"device\":\"any sm_90a\"");
+    expect_space("cuda:sm_90a", "portable", NULL, "{\"target\":\"portable\"");
+    expect_space("cuda:sm_80", NULL, NULL, "{\"target\":\"portable\"");
+    expect_space("cpu", NULL, NULL, "{\"target\":\"cpu\"");
+    expect_space(NULL, NULL, NULL, "\"legal\":"); /* of this machine */
+    expect_space("cuda:sm_80", NULL, "{\"num_warps\":4}", "\"restricted\":");
+    q.target = "hopper";
+    assert_int_equal(gemmd_space("cuda:sm_80", &p, &q, &json, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "it has: portable"));
+    assert_null(json);
+    assert_int_equal(gemmd_space("cuda:sm_1", &p, NULL, &json, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "sm_90a"));
+    assert_int_equal(gemmd_space("abacus", &p, NULL, &json, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_space("cpu", &p, NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(gemmd_space("cpu", NULL, NULL, &json, &e), GEMMD_INVALID);
+    q = (struct gemmd_query)GEMMD_QUERY_INIT;
+    q.restrict_json = "{";
+    assert_int_equal(gemmd_space("cpu", &p, &q, &json, &e), GEMMD_INVALID);
+    p.text = "custom:x a=1";
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, &e), GEMMD_NO_CONFIG);
+    p.text = NULL;
+    p.k = -1;
+    assert_int_equal(gemmd_space("cpu", &p, NULL, &json, NULL), GEMMD_INVALID);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(test_fallback_when_nobody_listens),
+        FIXTURE_TEST(test_fallback_within_the_deadline),
+        FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
+        FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
+        FIXTURE_TEST(test_fallback_of_a_target),
+        FIXTURE_TEST(test_space_without_a_device),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmctl: what came of asking, for people and as JSON; progress; exit codes."""
+import json
+import os
+import pty
+import re
+import subprocess
+import time
+
+import pytest
+
+from fake_gemmd import ANSWER, BEST, GEMMCTL, Refusal, ctl, ctl_json, environment, rows_of
+
+
+def test_get_as_json(fake):
+    row, = ctl_json(fake, "get", "--m", 16, "--n", 32, "--k", 64)
+    assert row["config"] == ANSWER["config"]
+    assert row["problem"] == {"op": "grouped_gemm", "mode": "forward", "M": 16, "N": 32, "K": 64}
+    for name in ("key", "tier", "source", "time_us", "tflops", "reference_us", "measured", "saved"):
+        assert row[name] == ANSWER[name]
+    assert row["percent_of_floor"] == pytest.approx(80)
+    assert row["speedup"] == pytest.approx(1.5)
+    assert 0 < row["round_trip_us"] < 5e6
+
+
+def test_get_as_table(fake):
+    out = ctl(fake, "get", "--m", 16, "--n", 32, "--k", 64, "--permute-x").stdout
+    head, line = out.splitlines()
+    assert head.split()[:8] == ["MODE", "M", "N", "K", "E", "TOPK", "FLAGS", "TIME"]
+    for word in ("forward", "permute_x", "100.0", "80.0", "1.50x", "exact", "tuned", "5m",
+                 "BLOCK_SIZE_M=64", "use=true"):
+        assert word in line
+
+
+def test_unknown_numbers(fake):
+    fake.answers["get"] = {**ANSWER, "tier": "default", "source": "model", "time_us": None,
+                           "tflops": None, "gbps": None, "reference_us": None, "note": "not yet"}
+    row, = ctl_json(fake, "get", "--m", 16, "--n", 32, "--k", 64)
+    assert row["time_us"] is None and row["speedup"] is None
+    result = ctl(fake, "get", "--m", 16, "--n", 32, "--k", 64)
+    assert "nan" not in result.stdout.lower()
+    assert "not yet" in result.stderr
+
+
+def test_one_failure_does_not_stop_the_rest(fake):
+    def get(params):
+        if params["problem"]["M"] == 32:
+            raise Refusal("no_config", "nothing fits 32")
+        return ANSWER
+    fake.answers["get"] = get
+    result = ctl(fake, "get", "--m", "16,32,48", "--n", 32, "--k", 64, "--json", code=1)
+    rows = json.loads(result.stdout)
+    assert [("error" in r) for r in rows] == [False, True, False]
+    assert rows[1]["error"] == {"name": "no_config", "message": "nothing fits 32"}
+    assert "gemmctl: nothing fits 32\n" in result.stderr
+
+
+@pytest.mark.parametrize("name, code", [("busy", 75), ("invalid", 1), ("shutting_down", 3),
+                                        ("denied", 1), ("deadline", 1)])
+def test_exit_codes_of_errors(fake, name, code):
+    def refuse(params):
+        raise Refusal(name, "the reason")
+    fake.answers["status"] = refuse
+    assert ctl(fake, "status", code=code).stderr == "gemmctl: the reason\n"
+
+
+def test_no_daemon_is_3_and_says_what_to_do(folder):
+    result = ctl(None, "status", "--socket", folder / "none.sock", code=3)
+    assert re.fullmatch(r"gemmctl: no gemmd answers on .*none.sock; start one with `gemmctl start "
+                        r"--device cpu` .*\n", result.stderr)
+    assert result.stdout == ""
+
+
+def tune_with_progress(params, notify):
+    for done in range(4):
+        notify(phase="measure", done=done, total=4, failed=1, best_us=12.5, reference_us=25.0,
+               elapsed_ms=1.0, eta_ms=3000.0, config="A=1")
+        time.sleep(0.15)
+    return ANSWER
+
+
+def run_on_terminal(fake, *args, **env):
+    leader, follower = pty.openpty()
+    process = subprocess.Popen([GEMMCTL, *map(str, args)], stdout=subprocess.PIPE, stderr=follower,
+                               env=environment(fake, **env))
+    os.close(follower)
+    seen = b""
+    try:
+        while chunk := os.read(leader, 4096):
+            seen += chunk
+    except OSError:
+        pass  # the terminal has gone with its last user
+    os.close(leader)
+    process.communicate(timeout=30)
+    return seen.decode()
+
+
+def test_progress_on_a_terminal_is_one_line(fake):
+    fake.answers["get"] = tune_with_progress
+    seen = run_on_terminal(fake, "get", "--m", 16, "--n", 32, "--k", 64, TERM="xterm")
+    assert "forward 16x32x64 measure 2/4, best 12.50 us (2.00x), 3 s left, 1 failed" in seen
+    assert seen.count("\n") == 0 and "\r\x1b[K" in seen
+    assert "\x1b[3" not in seen  # no colours
+
+
+@pytest.mark.parametrize("args, term", [(["--quiet"], "xterm"), ([], "dumb")])
+def test_no_redrawn_line(fake, args, term):
+    fake.answers["get"] = tune_with_progress
+    seen = run_on_terminal(fake, "get", "--m", 16, "--n", 32, "--k", 64, *args, TERM=term)
+    assert "\x1b" not in seen
+
+
+def test_a_tuning_has_no_round_trip(fake):
+    fake.answers["get"] = tune_with_progress
+    row, = ctl_json(fake, "get", "--m", 16, "--n", 32, "--k", 64)
+    assert "round_trip_us" not in row and row["elapsed_ms"] > 500
+
+
+def test_pin_unpin_evict(fake):
+    fake.answers["pin"] = fake.answers["unpin"] = {**ANSWER, "source": "manual"}
+    fake.answers["evict"] = {"removed": 5}
+    problem = {"op": "grouped_gemm", "mode": "forward", "M": 16, "N": 32, "K": 64}
+    size = ["--m", 16, "--n", 32, "--k", 64]
+    assert "manual" in ctl(fake, "pin", *size, "--config", "A=1 B=2", "--atol", 0.5).stdout
+    assert fake.params_of("pin") == [{"problem": problem, "config": "A=1 B=2", "atol": 0.5}]
+    ctl(fake, "unpin", *size)
+    assert fake.params_of("unpin") == [{"problem": problem}]
+    fake.answers["unpin"] = None
+    assert "nothing is left" in ctl(fake, "unpin", "abcdef").stdout
+    assert fake.params_of("unpin")[1] == {"key": "abcdef"}
+    assert ctl(fake, "evict", "abcdef").stdout == "5 rows removed\n"
+    fake.answers["promote"] = {**ANSWER, "source": "imported"}
+    assert "imported" in ctl(fake, "promote", "custom:x n=1 user=1000").stdout
+    assert fake.params_of("promote") == [{"problem": {"op": "custom:x", "n": 1, "user": 1000}}]
+
+
+@pytest.mark.parametrize("args", [["list"], ["status"], ["show", "012345"], ["get", "M=1 N=1 K=1"],
+                                  ["list", "--json"], ["export"], ["evict", "012345"], ["version"]])
+def test_a_result_that_cannot_be_written_is_a_failure(fake, args):
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    fake.answers["show"] = {"best": BEST[0], "problem": {}, "answer": ANSWER}
+    fake.answers["evict"] = {"removed": 1}
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        result = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
+                                env=environment(fake), timeout=60)
+    assert result.returncode == 1 and "cannot write" in result.stderr
+    assert result.stderr.count("gemmctl:") == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_deadline_too_short_has_an_answer(fake):
+    def late(params):
+        time.sleep(0.3)
+        return ANSWER
+    fake.answers["get"] = fake.answers["tune"] = late
+    size = ["--m", 16, "--n", 32, "--k", 64]
+    row, = ctl_json(fake, "get", *size, "--deadline-ms", 1)
+    assert (row["tier"], row["source"]) == ("default", "model") and row["config"]
+    assert row["note"]
+    ctl(fake, "tune", *size, "--deadline-ms", 1, code=1)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmctl: what manual, help and completions say of it."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from fake_gemmd import ROOT, ctl
+
+
+def commands():
+    text = ctl(None, "help").stdout
+    return re.findall(r"^  (\w+) +\w", text, re.M)
+
+
+def options_of(command):
+    text = ctl(None, command, "--help").stdout
+    return set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", text)) - {"help", "usage"}
+
+
+def test_manual_and_completions_know_every_command_and_option():
+    known = commands()
+    assert len(known) == 27 and "get" in known and "help" in known
+    manual = (ROOT / "docs" / "man" / "gemmctl.1.scd").read_text()
+    documented = re.findall(r"^\*(\w+)\*", manual.split("# COMMANDS")[1].split("\n# ")[0], re.M)
+    assert documented == known
+    options = set().union(*(options_of(c) for c in known if c != "help"))
+    assert len(options) > 40
+    for option in options:
+        assert f"--{option}" in manual, option
+    for shell in ("gemmctl.bash", "_gemmctl", "gemmctl.fish"):
+        text = (ROOT / "completions" / shell).read_text()
+        for word in known:
+            assert re.search(rf"\b{word}\b", text), (shell, word)
+        for option in options:
+            form = rf"-l {option}\b" if shell.endswith("fish") else rf"--{option}\b"
+            assert re.search(form, text), (shell, option)
+
+
+def test_the_daemons_manual_knows_every_option():
+    gemmd = pathlib.Path(os.environ["GEMMD"])
+    text = subprocess.run([gemmd, "--help"], capture_output=True, text=True, check=True).stdout
+    options = set(re.findall(r"--([a-z][a-z-]*)", text)) - {"help", "usage"}
+    manual = (ROOT / "docs" / "man" / "gemmd.8.scd").read_text()
+    documented = set(re.findall(r"\*--([a-z][a-z-]*)\*", manual))
+    assert options == documented
+
+
+def test_help_of_each_command():
+    for command in commands():
+        if command != "help":
+            text = ctl(None, command, "--help").stdout
+            assert text.startswith(f"Usage: gemmctl {command}")
+            assert text == ctl(None, "help", command).stdout
+
+
+def test_bash_completion():
+    if not shutil.which("bash"):
+        pytest.skip("bash is not installed")
+    script = f"""source {ROOT}/completions/gemmctl.bash
+complete_line() {{ COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _gemmctl
+    echo "${{COMPREPLY[@]}}"; }}
+complete_line gemmctl qu
+complete_line gemmctl get --wait n
+complete_line gemmctl list --wh
+complete_line gemmctl help tri
+"""
+    out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert out.splitlines() == ["quarantine", "now", "--what --where", "trials"]

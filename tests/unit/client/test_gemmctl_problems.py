@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmctl: which problems a command is about, and how it is to search."""
+import csv
+
+import pytest
+
+from fake_gemmd import ROOT, ctl, ctl_json
+
+
+def test_every_combination_of_lists(fake):
+    rows = ctl_json(fake, "get", "--mode", "forward,dW", "--m", "16,32", "--n", 64, "--k", "128")
+    assert fake.problems() == [
+        {"op": "grouped_gemm", "mode": mode, "M": m, "N": 64, "K": 128}
+        for mode in ("forward", "dW") for m in (16, 32)]
+    assert [r["problem"]["M"] for r in rows] == [16, 32, 16, 32]
+
+
+def test_all_problem_options(fake):
+    ctl(fake, "get", "--op", "gemm", "--mode", "dW", "--tokens", "10,20", "--n", 8, "--k", 16,
+        "--experts", 4, "--topk", 2, "--permute-y", "--accumulate", "--dtype", "fp16",
+        "--out-dtype", "fp32", "--routing", "zipf:1.2")
+    assert fake.problems()[1] == {
+        "op": "gemm", "mode": "dW", "M": 40, "N": 8, "K": 16, "experts": 4, "topk": 2,
+        "permute_y": True, "accumulate": True, "dtype_in": "fp16", "dtype_out": "fp32",
+        "routing": "zipf:1.2"}
+
+
+@pytest.mark.parametrize("words", [
+    ["grouped_gemm mode=dX M=64 N=32 K=16 permute_x=true routing=uniform"],
+    ["grouped_gemm", "mode=dX", "M=64,N=32", "K=16", "permute_x=True", "routing=\"uniform\""],
+    ["mode=dX M=64 N=32 K=16 permute_x=true routing=uniform"]])
+def test_a_problem_as_text(fake, words):
+    ctl(fake, "get", *words)
+    assert fake.problems() == [{"op": "grouped_gemm", "mode": "dX", "M": 64, "N": 32, "K": 16,
+                                "permute_x": True, "routing": "uniform"}]
+
+
+def test_text_keeps_types(fake):
+    ctl(fake, "get", 'custom:sort n=-5 ratio=0.5 name="a b\\"c" empty="" number_like="12" big=1e3')
+    assert fake.problems() == [{"op": "custom:sort", "n": -5, "ratio": 0.5, "name": 'a b"c',
+                                "empty": "", "number_like": "12", "big": 1000.0}]
+
+
+SHAPES = """model,layer,tokens,mode,experts,topk,M,N,K,floor_us,other
+a,gate_up,512,forward,8,2,1024,64,32,1.0,
+a,gate_up,512,dW,8,2,1024,64,32,1.0,x
+a,down,512,forward,8,2,1024,32,64,1.0,
+a,down,64,forward,8,2,128,32,64,1.0,
+b,down,512,forward,8,2,1024,32,64,1.0,
+"""
+
+
+def test_shapes_file(fake, folder):
+    (folder / "shapes.csv").write_text(SHAPES)
+    rows = ctl_json(fake, "get", "--shapes", folder / "shapes.csv", "--model", "a", "--tokens", "512",
+                    "--mode", "forward")
+    size = {"op": "grouped_gemm", "mode": "forward", "experts": 8, "topk": 2, "M": 1024}
+    assert fake.problems() == [{**size, "N": 64, "K": 32, "permute_x": True},
+                               {**size, "N": 32, "K": 64, "permute_y": True}]
+    assert [r["name"] for r in rows] == ["a gate_up", "a down"]
+    fake.asked.clear()
+    ctl(fake, "get", "--shapes", folder / "shapes.csv", "--layer", "down", "--permutes", "none",
+        "--dtype", "fp16")
+    assert len(fake.problems()) == 3
+    assert all("permute_y" not in p and p["dtype_in"] == "fp16" for p in fake.problems())
+
+
+MODELS = ROOT / "python" / "gemmd" / "models.csv"
+
+
+def test_a_layer_from_its_four_numbers(fake):
+    rows = ctl_json(fake, "get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "16,32",
+                    "--dtype", "fp16")
+    both = {"op": "grouped_gemm", "experts": 8, "topk": 2, "dtype_in": "fp16"}
+    assert fake.problems() == [
+        {**both, "mode": mode, "M": m, **layer} for m in (32, 64)
+        for layer in ({"N": 48, "K": 64, "permute_x": True}, {"N": 64, "K": 24, "permute_y": True})
+        for mode in ("forward", "dX", "dW")]
+    assert [r["name"] for r in rows[:4]] == ["moe gate_up"] * 3 + ["moe down"]
+    fake.asked.clear()
+    ctl(fake, "get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "16", "--mode", "dW",
+        "--layer", "down", "--permutes", "none")
+    assert fake.problems() == [{"op": "grouped_gemm", "mode": "dW", "M": 32, "N": 64, "K": 24,
+                                "experts": 8, "topk": 2}]
+
+
+def test_known_models_are_lines_of_a_table(fake, folder):
+    ctl(fake, "get", "--moe", "qwen3-30b-a3b", "--tokens", "4096", "--mode", "forward",
+        GEMMD_MODELS=str(MODELS))
+    assert [(p["M"], p["N"], p["K"], p["experts"]) for p in fake.problems()] == [
+        (32768, 1536, 2048, 128), (32768, 2048, 768, 128)]
+    mine = folder / "mine.csv"
+    mine.write_text("model,experts,topk,hidden,inter\nmine,4,1,16,8\n")
+    fake.asked.clear()
+    ctl(fake, "get", "--moe", "mine", "--tokens", "2", "--mode", "dX", "--layer", "gate_up",
+        GEMMD_MODELS=str(mine))
+    assert [(p["M"], p["N"]) for p in fake.problems()] == [(2, 16)]
+    for table, model, sentence in ((mine, "other", "no model"), ("/none.csv", "mine", "GEMMD_MODELS")):
+        assert sentence in ctl(fake, "get", "--moe", model, "--tokens", "2", code=2,
+                               GEMMD_MODELS=str(table)).stderr
+
+
+def test_the_projects_own_shapes(fake):
+    path = ROOT / "tests" / "data" / "shapes" / "moe.csv"
+    ctl(fake, "tune", "--shapes", path, "--quiet")
+    with path.open() as f:
+        rows = list(csv.DictReader(f))
+    assert [(p["mode"], p["M"], p["N"], p["K"], p["experts"]) for p in fake.problems("tune")] == [
+        (r["mode"], int(r["M"]), int(r["N"]), int(r["K"]), int(r["experts"])) for r in rows]
+
+
+@pytest.mark.parametrize("text, sentence", [
+    ("", 'no column "mode"'),
+    ("model,mode,M,N\n", 'no column "K"'),
+    ("mode,M,N,K\nforward,1,x,3\n", 'line 2: N is "x"'),
+    ("mode,M,N,K\nforward,1\n", "line 2 has fewer columns"),
+    ("mode,M,N,K\n", "no row"),
+])
+def test_bad_shapes_files(fake, folder, text, sentence):
+    (folder / "bad.csv").write_text(text)
+    assert sentence in ctl(fake, "get", "--shapes", folder / "bad.csv", code=2).stderr
+
+
+@pytest.mark.parametrize("args, sentence", [
+    (["get"], "which problem?"),
+    (["get", "--m", "1", "--n", "2"], "which problem?"),
+    (["get", "--m", "1,x", "--n", "2", "--k", "3"], "--m takes whole numbers"),
+    (["get", "--m", "1,,2", "--n", "2", "--k", "3"], "--m takes whole numbers"),
+    (["get", "--m", "1", "--tokens", "1", "--n", "2", "--k", "3"], "--m and --tokens"),
+    (["get", "grouped_gemm M=1", "--n", "2"], "one or the other"),
+    (["get", "grouped_gemm", "M"], "NAME=VALUE"),
+    (["get", "grouped_gemm", 'M="1'], "closing quote"),
+    (["get", "--shapes", "/nonexistent", "--m", "1"], "cannot stand beside"),
+    (["get", "--shapes", "/nonexistent"], "cannot read /nonexistent"),
+    (["get", "--moe", "experts=8"], "topk is missing"),
+    (["get", "--moe", "experts=8,topk=x"], "topk takes a whole number"),
+    (["get", "--moe", "expert=8"], "known model's name"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24"], "needs --tokens"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--k", "8"], "only --tokens"),
+    (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "8", "--mode", "up"],
+     "leave nothing"),
+    (["bench", "--m", "1", "--n", "2", "--k", "3"], "which config?"),
+    (["pin", "--m", "1,2", "--n", "2", "--k", "3", "--config", "A=1"], "2 problems"),
+    (["check", "--m", "1", "--n", "2", "--k", "3"], "which config?"),
+    (["get", "--budget", "-1", "x"], "--budget takes"),
+    (["get", "--wait", "forever", "x"], "--wait takes"),
+    (["get", "--restrict", "A", "x"], "--restrict takes"),
+    (["get", "--permutes", "some", "x"], "--permutes takes"),
+    (["list", "--what", "dreams"], 'no list "dreams"'),
+    (["list", "--top", "x"], "whole number"),
+    (["list", "surplus"], "Too many arguments"),
+    (["import"], "which file?"),
+    (["frobnicate"], 'no command "frobnicate"'),
+    (["get", "--frobnicate"], "unrecognized option"),
+    ([], "no command"),
+])
+def test_wrong_usage_is_2(fake, args, sentence):
+    result = ctl(fake, *args, code=2)
+    assert sentence in result.stderr
+    assert result.stderr.startswith("gemmctl")
+    assert not fake.asked or fake.asked == [("hello", fake.asked[0][1])]
+
+
+def test_search_options(fake, folder):
+    (folder / "space.json").write_text('{"num_warps": [4, 8], "flatten": true}')
+    ctl(fake, "tune", "--m", 1, "--n", 2, "--k", 3, "--budget", 5, "--budget-ms", 6, "--strategy",
+        "random", "--iters", 7, "--warmup", 8, "--seed", 9, "--atol", 0.5, "--rtol", 0.25, "--wait",
+        "now", "--restrict", "BLOCK_SIZE_M=64,128", "--restrict", "cache_modifier=.cg", "--space",
+        folder / "space.json", "--deadline-ms", 5000)
+    p, = fake.params_of("tune")
+    assert 4000 < p.pop("deadline_ms") < 5000
+    del p["problem"]
+    assert p == {"wait": "now", "progress": True, "strategy": "random", "budget": 5, "budget_ms": 6,
+                 "iters": 7, "warmup": 8, "atol": 0.5, "rtol": 0.25, "seed": 9,
+                 "restrict": {"BLOCK_SIZE_M": [64, 128], "cache_modifier": [".cg"],
+                              "num_warps": [4, 8], "flatten": True}}
+
+
+def test_configs_from_options_and_files(fake, folder):
+    (folder / "lines").write_text("# two\nA=1 B=true\n\n  A=2\r\n")
+    (folder / "array").write_text('[{"A": 3}, "A=4"]')
+    ctl(fake, "tune", "--m", 1, "--n", 2, "--k", 3, "--config", "A=0", "--configs", folder / "lines",
+        "--configs", folder / "array")
+    assert fake.params_of("tune")[0]["configs"] == ["A=0", "A=1 B=true", "A=2", {"A": 3}, "A=4"]
+
+
+def test_bench_measures_each_config_by_itself(fake):
+    rows = ctl_json(fake, "bench", "--m", 1, "--n", 2, "--k", 3, "--config", "A=1", "--config", "A=2")
+    assert [p["configs"] for p in fake.params_of("tune")] == [["A=1"], ["A=2"]]
+    assert len(rows) == 2
