@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Messages out of a stream of bytes, from a process that this one started or follows: the runner, the
- * keeper. Like a client's they are scanned before they are decoded. (A client's connection has turns
- * and shares besides: session.h.)
+ * Messages out of a stream of bytes, from a process that this one started or follows: the runner,
+ * the keeper. Like a client's they are scanned before they are decoded. (A client's connection has
+ * turns and shares besides: session.h.)
  *
  *   reading: room = inbox_room(b); ... ; inbox_put(b, n); while (inbox_next(b, &m, &err) > 0) ...
  */
@@ -23,8 +23,8 @@ struct inbox {
     size_t room_bytes;
 };
 
-/* A new stream, of messages up to `message_max` bytes, read `read_bytes` at a time. May be called again
- * without a close. ERROR_NO_MEMORY: the sentence is the caller's. */
+/* A new stream, of messages up to `message_max` bytes, read `read_bytes` at a time. May be called
+ * again without a close. ERROR_NO_MEMORY: the sentence is the caller's. */
 int inbox_open(struct inbox *b, size_t message_max, size_t read_bytes);
 void inbox_close(struct inbox *b); /* may be called twice, and on zeros */
 

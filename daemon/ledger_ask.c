@@ -36,9 +36,9 @@ static struct best *row_of(struct outgoing *o, struct error *err)
     struct shared *s = asker(o);
     const struct wire_obj *map = NULL;
     int status = wire_decode(s->doc, o->params.data, o->params.len, &map, err);
-    status = status ? status
-                    : schema_decode(&best_schema, SCHEMA_LENIENT, wire_find(map, "row"), s->best,
-                                    err);
+    status = status
+                 ? status
+                 : schema_decode(&best_schema, SCHEMA_LENIENT, wire_find(map, "row"), s->best, err);
     return status < 0 ? NULL : s->best;
 }
 
@@ -68,9 +68,11 @@ static void publish_late(struct outgoing *o, const struct error *err)
     s->unsaved -= !err || err->code != ERROR_SHUTTING_DOWN;
 }
 
-static const struct outgoing_kind kind_publish = {
-    .answer = answer_best, .alone = publish_alone, .late = publish_late, .kept = true,
-    .limited = true};
+static const struct outgoing_kind kind_publish = {.answer = answer_best,
+                                                  .alone = publish_alone,
+                                                  .late = publish_late,
+                                                  .kept = true,
+                                                  .limited = true};
 
 static int ask_publish(struct ledger *base, const struct best *b, ledger_best_cb cb, void *ctx)
 {
@@ -202,7 +204,7 @@ static void answer_status(struct outgoing *o, const struct wire_obj *result,
     tell_status(asker(o), &counts, o->cb.status, o->ctx);
 }
 
-struct reading { /* what the file says */
+struct reading {      /* what the file says */
     struct shared *s; /* borrowed */
     void (*cb)(void *ctx, const struct ledger_status *s);
     void *ctx;
@@ -258,7 +260,8 @@ static int ask_status(struct ledger *base, void (*cb)(void *, const struct ledge
 
 /* ---- what nobody waits for ------------------------------------------------------------------- */
 
-static const struct outgoing_kind kind_said = {0}; /* of this moment: not kept for a silent keeper */
+static const struct outgoing_kind kind_said = {
+    0}; /* of this moment: not kept for a silent keeper */
 static const struct outgoing_kind kind_trial = {.kept = true, .limited = true};
 
 static void ask_tell(struct ledger *base, const struct wire_buf *said)

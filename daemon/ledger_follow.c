@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way to the keeper of the database, or to being it (ledger_follow.h): what it tells, what happens
- * when it goes, and the end. */
+/* The way to the keeper of the database, or to being it (ledger_follow.h): what it tells, what
+ * happens when it goes, and the end. */
 #include <string.h>
 
 #include "daemon/ledger_follow.h"

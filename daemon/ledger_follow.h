@@ -17,9 +17,9 @@
  *   ledger_outbox   what the keeper was asked and has not answered
  *   ledger_follow   finding the keeper, or becoming it; what it tells; the end
  *   ledger_reads    what is read from the file
- *   ledger_keep, ledger_ask   the ledger's calls as the keeper, and as one of the others: the ledger
- *                   has the one table or the other, and changes it when it becomes the keeper
- *   ledger_shared   its beginning
+ *   ledger_keep, ledger_ask   the ledger's calls as the keeper, and as one of the others: the
+ * ledger has the one table or the other, and changes it when it becomes the keeper ledger_shared
+ * its beginning
  */
 #ifndef GEMMD_DAEMON_LEDGER_FOLLOW_H
 #define GEMMD_DAEMON_LEDGER_FOLLOW_H
@@ -27,12 +27,12 @@
 #include "daemon/ledger_outbox.h"
 
 struct shared {
-    struct ledger base;          /* first: a struct ledger * is this */
-    struct ledger_config config; /* its texts are owned */
+    struct ledger base;             /* first: a struct ledger * is this */
+    struct ledger_config config;    /* its texts are owned */
     const struct ledger_ops *keeps; /* the calls as the keeper */
-    uv_loop_t *loop;             /* borrowed */
-    struct ledger *writer;       /* owned; NULL: another daemon is the keeper */
-    struct ledger *reader;       /* owned; NULL: not yet, or never needed */
+    uv_loop_t *loop;                /* borrowed */
+    struct ledger *writer;          /* owned; NULL: another daemon is the keeper */
+    struct ledger *reader;          /* owned; NULL: not yet, or never needed */
     struct keeper_link link;
     uv_timer_t timer; /* the next attempt; while stopping: the end of patience */
     struct outbox outbox;
@@ -41,10 +41,10 @@ struct shared {
     bool following;  /* the keeper listens to us */
     bool ready, stopping, ending;
     uint64_t started_ms;
-    int64_t lost_trials, unsaved; /* bests that no keeper has yet */
-    struct best *best;    /* owned: what came last */
-    struct wire_doc *doc; /* owned */
-    unsigned parts;       /* of the end: what is not closed yet */
+    int64_t lost_trials, unsaved;    /* bests that no keeper has yet */
+    struct best *best;               /* owned: what came last */
+    struct wire_doc *doc;            /* owned */
+    unsigned parts;                  /* of the end: what is not closed yet */
     void (*ended)(struct shared *s); /* all parts are closed */
     void (*stopped)(void *ctx);
     void *stopped_ctx;
@@ -62,7 +62,8 @@ void shared_said(struct shared *s, const struct wire_obj *said);
 
 /* Begins to look for the keeper, or to be it. config.ready tells of the first success, or fault. */
 void follow_start(struct shared *s);
-/* The call `stop`: ends all of it, at once or when the keeper has answered the rest; then `ended`. */
+/* The call `stop`: ends all of it, at once or when the keeper has answered the rest; then `ended`.
+ */
 void follow_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx);
 
 extern const struct keeper_link_calls follow_link_calls; /* for shared.link */

@@ -53,21 +53,21 @@ struct local {
     uv_mutex_t mutex;
     uv_cond_t more; /* todo grew, or stopping */
     struct queue todo, done;
-    uint32_t trials;                /* in todo */
+    uint32_t trials; /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
     bool read_only; /* fixed at the start */
 
     /* writer thread */
-    struct store *store;  /* owned */
+    struct store *store;        /* owned */
     struct store_load *loading; /* owned; NULL: no load is under way */
-    union ledger_row *object; /* owned: a row, decoded */
-    struct wire_doc *doc; /* owned */
+    union ledger_row *object;   /* owned: a row, decoded */
+    struct wire_doc *doc;       /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
     bool disk_full, dirty, check_due;
     uint64_t retry_at, idle_at; /* uv_hrtime() / 1e6 */
-    char *cache_dir, *database;  /* owned; NULL: no cache directory to look after */
+    char *cache_dir, *database; /* owned; NULL: no cache directory to look after */
     int64_t cache_max_bytes;
     struct modules_usage cache; /* as it was */
     uint64_t cache_counted_at;  /* 0: never */

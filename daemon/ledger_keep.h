@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of the shared ledger as the keeper (ledger_follow.h): its own home does them, and what it
- * has changed is told before it is answered. */
+/* The calls of the shared ledger as the keeper (ledger_follow.h): its own home does them, and what
+ * it has changed is told before it is answered. */
 #ifndef GEMMD_DAEMON_LEDGER_KEEP_H
 #define GEMMD_DAEMON_LEDGER_KEEP_H
 

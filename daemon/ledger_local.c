@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread has
- * carried them out. ledger_home.h has the whole picture.
+ * The ledger at home, the loop's side: makes requests, and answers them when the writer's thread
+ * has carried them out. ledger_home.h has the whole picture.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -343,8 +343,8 @@ static bool is_zombie(long pid)
     return state && state[1] == ' ' && state[2] == 'Z';
 }
 
-/* Owners are "<pid>.<when>" (daemon.h), of processes of this host. One that is gone, or whose number
- * is ours by now, holds nothing any more; judged wrongly, a key is worked out twice. */
+/* Owners are "<pid>.<when>" (daemon.h), of processes of this host. One that is gone, or whose
+ * number is ours by now, holds nothing any more; judged wrongly, a key is worked out twice. */
 static bool is_lost(const char *owner)
 {
     long pid = strtol(owner, NULL, 10);

@@ -54,8 +54,7 @@ static int tell_what_serves(struct local *l, struct error *err)
 {
     struct serving s = {0};
     int r = collect(l, &s, err);
-    r = r ? r
-          : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])s.ids, s.n, err);
+    r = r ? r : modules_serve(l->cache_dir, l->database, (const char(*)[HASH_HEX])s.ids, s.n, err);
     free(s.ids);
     return r;
 }
@@ -73,8 +72,7 @@ void ledger_modules_trim(struct local *l)
         writer_notice(l, "cache", "no module was removed: %s", err.text);
     } else if (l->cache.removed > 0) {
         writer_notice(l, "cache", "%lld modules were removed from %s, which now holds %lld MiB",
-                      (long long)l->cache.removed, l->cache_dir,
-                      (long long)(l->cache.bytes >> 20));
+                      (long long)l->cache.removed, l->cache_dir, (long long)(l->cache.bytes >> 20));
     }
 }
 

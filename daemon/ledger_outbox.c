@@ -136,9 +136,10 @@ static void fall_silent(struct outbox *b)
     long pid = 0;
     store_holder(b->database, &pid, address, sizeof(address));
     b->silent_ms = now_of(b) - b->patience_ms;
-    log_warning("the keeper of %s (pid %ld) has not answered for %llu ms: going on without it; what "
-                "it is to write is kept in memory, %u rows so far",
-                b->database, pid, (unsigned long long)b->patience_ms, b->n);
+    log_warning(
+        "the keeper of %s (pid %ld) has not answered for %llu ms: going on without it; what "
+        "it is to write is kept in memory, %u rows so far",
+        b->database, pid, (unsigned long long)b->patience_ms, b->n);
 }
 
 static uint64_t due_ms(const struct outbox *b)

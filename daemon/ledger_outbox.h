@@ -5,9 +5,10 @@
  *
  * A keeper may be there and not answer: stopped, swapped out, stuck at its disk. When something has
  * waited for patience_ms and no answer came in that time, the keeper is *silent*: whoever waits is
- * answered without it (kind->alone), and what must not be lost is kept. The connection stays, and what
- * was sent is not sent again, so a keeper that wakes up carries out everything once; the rest is sent
- * when its first answer comes. Nobody looks for silence while nothing is asked: nothing needs it then.
+ * answered without it (kind->alone), and what must not be lost is kept. The connection stays, and
+ * what was sent is not sent again, so a keeper that wakes up carries out everything once; the rest
+ * is sent when its first answer comes. Nobody looks for silence while nothing is asked: nothing
+ * needs it then.
  */
 #ifndef GEMMD_DAEMON_LEDGER_OUTBOX_H
 #define GEMMD_DAEMON_LEDGER_OUTBOX_H
@@ -73,8 +74,8 @@ void outbox_init(struct outbox *b, uv_loop_t *loop, struct keeper_link *link, co
 /* NULL: no memory, or this is the end. Its params are put next, then outbox_submit. */
 struct outgoing *outgoing_new(struct outbox *b, const struct outgoing_kind *kind, void *ctx);
 struct outgoing *outgoing_free(struct outgoing *o); /* NULL in, NULL out */
-/* Takes o; NULL is a fault. 0: its answer comes, if somebody waits. ERROR_BUSY: the keeper is silent,
- * or too much waits; ERROR_NO_MEMORY, ERROR_SHUTTING_DOWN. */
+/* Takes o; NULL is a fault. 0: its answer comes, if somebody waits. ERROR_BUSY: the keeper is
+ * silent, or too much waits; ERROR_NO_MEMORY, ERROR_SHUTTING_DOWN. */
 int outbox_submit(struct outbox *b, struct outgoing *o);
 
 /* The keeper listens now: all that waits is sent. */

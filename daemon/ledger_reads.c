@@ -27,8 +27,8 @@ int reads_history(struct ledger *base, const char *key, const char *stamp, const
     return l->ops->history(l, key, stamp, class_, driver, cb, ctx);
 }
 
-int reads_list(struct ledger *base, const char *what, const struct record *filter,
-               size_t max_bytes, ledger_list_cb cb, void *ctx)
+int reads_list(struct ledger *base, const char *what, const struct record *filter, size_t max_bytes,
+               ledger_list_cb cb, void *ctx)
 {
     struct ledger *l = reading(base);
     return l->ops->list(l, what, filter, max_bytes, cb, ctx);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A request to the local ledger: one heap object that one thread owns at a time. It is made on the
- * loop, moved to the writer, worked on there, moved back, answered and freed on the loop. Rows travel
- * in it as MessagePack, so a waiting trial costs its own few hundred bytes and not the 12 KiB of a
- * struct trial.
+ * loop, moved to the writer, worked on there, moved back, answered and freed on the loop. Rows
+ * travel in it as MessagePack, so a waiting trial costs its own few hundred bytes and not the 12
+ * KiB of a struct trial.
  */
 #ifndef GEMMD_DAEMON_LEDGER_REQUEST_H
 #define GEMMD_DAEMON_LEDGER_REQUEST_H
@@ -30,7 +30,7 @@ struct verb {
     /* Writer thread, once, when the status is final. May be NULL. */
     void (*settle)(struct local *l, struct request *r);
     void (*answer)(struct local *l, struct request *r); /* loop thread; NULL: nobody waits */
-    void (*release)(struct request *r); /* the results that it owns; NULL: none */
+    void (*release)(struct request *r);                 /* the results that it owns; NULL: none */
 };
 
 struct request {

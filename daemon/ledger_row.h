@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Any row that a ledger takes, decoded: on the wire (ledger_wire.c) and on the writer's thread. Which one
- * it is, its verb's schema says; rows that wait are packed (they are mostly much smaller).
+ * Any row that a ledger takes, decoded: on the wire (ledger_wire.c) and on the writer's thread.
+ * Which one it is, its verb's schema says; rows that wait are packed (they are mostly much
+ * smaller).
  */
 #ifndef GEMMD_DAEMON_LEDGER_ROW_H
 #define GEMMD_DAEMON_LEDGER_ROW_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bests that the store would not take, on the writer thread: kept in memory under the generation that
- * the store has reserved for them, and tried again every RETRY_MS and at the end.
+ * Bests that the store would not take, on the writer thread: kept in memory under the generation
+ * that the store has reserved for them, and tried again every RETRY_MS and at the end.
  */
 #ifndef GEMMD_DAEMON_LEDGER_UNSAVED_H
 #define GEMMD_DAEMON_LEDGER_UNSAVED_H

@@ -155,8 +155,8 @@ static int work_load(struct local *l, struct request *r, struct error *err)
         l->loading = store_load_end(l->loading);
     }
     int status = l->loading ? 0 : store_load_begin(l->store, &l->loading, err);
-    status = status ? status
-                    : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
+    status =
+        status ? status : store_load_page(l->loading, r->page.bests, LOAD_PAGE, &r->page.n, err);
     if (status < 0 || r->page.n == 0) {
         l->loading = store_load_end(l->loading);
         l->check_due = l->check_due || (status == 0 && !l->read_only); /* its writer does */
@@ -166,7 +166,8 @@ static int work_load(struct local *l, struct request *r, struct error *err)
 
 static int work_find(struct local *l, struct request *r, struct error *err)
 {
-    int status = l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
+    int status =
+        l->loading ? store_load_find(l->loading, r->text[0], &l->object->best, err) : STORE_MISS;
     if (status == 0) {
         status = encode(&r->row, &best_schema, &l->object->best, err);
         r->saved = true;
@@ -218,7 +219,8 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-/* ---- answers, on the loop --------------------------------------------------------------------- */
+/* ---- answers, on the loop ---------------------------------------------------------------------
+ */
 
 static void answer_load(struct local *l, struct request *r)
 {
@@ -296,32 +298,39 @@ static void release_counts(struct request *r)
 
 /* ---- the verbs ------------------------------------------------------------------------------- */
 
-const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE, .work = work_load,
-                               .answer = answer_load, .release = release_page};
+const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE,
+                               .work = work_load,
+                               .answer = answer_load,
+                               .release = release_page};
 const struct verb verb_find = {.flags = VERB_READ, .work = work_find, .answer = answer_best};
-const struct verb verb_history = {.flags = VERB_READ, .work = work_history,
-                                  .answer = answer_history, .release = release_history};
-const struct verb verb_list = {.flags = VERB_READ, .work = work_list, .answer = answer_list,
-                               .release = release_filter};
-const struct verb verb_status = {.work = work_status, .answer = answer_status,
-                                 .release = release_counts};
+const struct verb verb_history = {
+    .flags = VERB_READ, .work = work_history, .answer = answer_history, .release = release_history};
+const struct verb verb_list = {
+    .flags = VERB_READ, .work = work_list, .answer = answer_list, .release = release_filter};
+const struct verb verb_status = {
+    .work = work_status, .answer = answer_status, .release = release_counts};
 const struct verb verb_backup = {.work = work_backup, .answer = answer_done};
 const struct verb verb_unpin = {.work = work_unpin, .answer = answer_best};
-const struct verb verb_publish = {.flags = VERB_GROUP, .row = &best_schema, .work = work_publish,
-                                  .settle = settle_publish, .answer = answer_best};
-const struct verb verb_evict = {.flags = VERB_GROUP, .work = work_evict, .settle = settle_evict,
-                                .answer = answer_id};
-const struct verb verb_unquarantine = {.flags = VERB_GROUP, .work = work_unquarantine,
-                                       .answer = answer_id};
+const struct verb verb_publish = {.flags = VERB_GROUP,
+                                  .row = &best_schema,
+                                  .work = work_publish,
+                                  .settle = settle_publish,
+                                  .answer = answer_best};
+const struct verb verb_evict = {
+    .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};
+const struct verb verb_unquarantine = {
+    .flags = VERB_GROUP, .work = work_unquarantine, .answer = answer_id};
 const struct verb verb_lease = {.flags = VERB_GROUP, .work = work_lease, .answer = answer_done};
-const struct verb verb_unlease = {.flags = VERB_GROUP, .work = work_unlease,
-                                  .settle = settle_evidence};
-const struct verb verb_add_run = {.flags = VERB_GROUP, .row = &run_schema, .work = work_add_run,
-                                  .answer = answer_id};
+const struct verb verb_unlease = {
+    .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
+const struct verb verb_add_run = {
+    .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
 
 /* Nobody waits for these. */
 #define EVIDENCE(schema, does, more)                                                               \
-    {.flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence}
+    {                                                                                              \
+        .flags = VERB_GROUP | (more), .row = &schema, .work = does, .settle = settle_evidence      \
+    }
 const struct verb verb_add_trial = EVIDENCE(trial_schema, work_add_trial, VERB_TRIAL);
 const struct verb verb_add_module = EVIDENCE(module_schema, work_add_module, 0);
 const struct verb verb_add_quarantine = EVIDENCE(quarantine_schema, work_add_quarantine, 0);

@@ -2,16 +2,15 @@
 /*
  * Who owns a socket's path and a device.
  *
- * A path belongs to whoever holds the lock file "<path>.lock" (proto/lockfile.h). It is taken before a
- * stale socket is unlinked, so that two daemons cannot both believe they own one path.
+ * A path belongs to whoever holds the lock file "<path>.lock" (proto/lockfile.h). It is taken
+ * before a stale socket is unlinked, so that two daemons cannot both believe they own one path.
  *
  * A GPU belongs to whoever holds two things, taken in this order:
- *   the lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people see,
- *   and what containers that share the directory agree on;
- *   the abstract socket name "gemmd-device-<uuid>": users with a runtime directory each agree on that,
- *   as long as they share the network namespace.
- * Each sees what the other cannot. The device's class is in neither name: it tells the power limit,
- * which may change while a daemon runs.
+ *   the lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people
+ * see, and what containers that share the directory agree on; the abstract socket name
+ * "gemmd-device-<uuid>": users with a runtime directory each agree on that, as long as they share
+ * the network namespace. Each sees what the other cannot. The device's class is in neither name: it
+ * tells the power limit, which may change while a daemon runs.
  */
 #ifndef GEMMD_DAEMON_LOCK_H
 #define GEMMD_DAEMON_LOCK_H
@@ -27,7 +26,8 @@ struct device_lock {
 };
 #define DEVICE_LOCK_NULL ((struct device_lock){-1, -1})
 
-/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is held. */
+/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is held.
+ */
 int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
                 struct error *err);
 void lock_device_end(struct device_lock *l); /* may be called twice */

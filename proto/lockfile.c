@@ -18,8 +18,8 @@ enum { LOOK_MS = 20 };
 static int refuse(const char *path, struct error *err)
 {
     int code = errno == EACCES || errno == EPERM || errno == ELOOP ? ERROR_DENIED
-               : errno == ENOSPC || errno == EDQUOT               ? ERROR_DISK_FULL
-                                                                  : ERROR_IO;
+               : errno == ENOSPC || errno == EDQUOT                ? ERROR_DISK_FULL
+                                                                   : ERROR_IO;
     return error_set(err, code, "cannot make the lock file %s: %s", path,
                      errno == ELOOP ? "it is a symbolic link; remove it" : strerror(errno));
 }
@@ -38,7 +38,8 @@ static int check_plain(const char *path, int fd, struct error *err)
     return 0;
 }
 
-/* For the sentences of those who are refused, and for people: a disk too full for it is no fault. */
+/* For the sentences of those who are refused, and for people: a disk too full for it is no fault.
+ */
 static void sign(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {

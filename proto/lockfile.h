@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file whose flock(2) says that something is somebody's: a socket's path, a device, a database. The
- * kernel lets go with the process, however that ends, so a file that was left behind is no obstacle;
- * lslocks(8) shows it; and it holds for all who see the directory, in whichever network or process
- * namespace. The file is never removed: another process may just have opened it, and would then lock
- * a file without a name.
+ * A file whose flock(2) says that something is somebody's: a socket's path, a device, a database.
+ * The kernel lets go with the process, however that ends, so a file that was left behind is no
+ * obstacle; lslocks(8) shows it; and it holds for all who see the directory, in whichever network
+ * or process namespace. The file is never removed: another process may just have opened it, and
+ * would then lock a file without a name.
  *
  * Its text is for people, and for those who are refused: the holder's pid first.
  */
@@ -28,8 +28,8 @@ struct lockfile_holder {
     bool lives; /* such a process is seen from here */
 };
 
-/* Who has written last. Who has only just taken it may not have yet: looked for until the process is
- * one that lives, at most `patience_ms`. */
+/* Who has written last. Who has only just taken it may not have yet: looked for until the process
+ * is one that lives, at most `patience_ms`. */
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms);
 
 enum { LOCKFILE_NAME_MAX = 64 };

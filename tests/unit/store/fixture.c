@@ -320,3 +320,27 @@ bool fixture_equal(const struct schema *s, const void *a, const void *b)
     }
     return true;
 }
+
+struct wanted {
+    char key[HASH_HEX];
+    struct best *out; /* borrowed */
+    bool there;
+};
+
+static int keep_wanted(void *ctx, const struct best *b)
+{
+    struct wanted *w = ctx;
+    if (strcmp(w->key, b->key) == 0) {
+        *w->out = *b;
+        w->there = true;
+    }
+    return 0;
+}
+
+int fixture_find_best(struct store *s, int key, struct best *out)
+{
+    struct wanted w = {.out = out};
+    fixture_key(key, w.key);
+    assert_int_equal(store_each_best(s, keep_wanted, &w, NULL), 0);
+    return w.there ? 0 : STORE_MISS;
+}

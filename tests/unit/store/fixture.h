@@ -45,6 +45,9 @@ void fixture_event(struct event *e, int i);
 /* Some of each: what an ops person would find after a day. */
 void fixture_fill(struct store *s);
 
+/* The best that serves a key. 0, or STORE_MISS. */
+int fixture_find_best(struct store *s, int key, struct best *out);
+
 /* Whether all fields are equal (NaN to NaN). */
 bool fixture_equal(const struct schema *s, const void *a, const void *b);
 

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ledger on a loop, and what its callbacks said last. */
+#ifndef GEMMD_TESTS_UNIT_LEDGER_RIG_H
+#define GEMMD_TESTS_UNIT_LEDGER_RIG_H
+
+#include "daemon/ledger_home.h"
+#include "proto/limits.h"
+#include "tests/unit/store/fixture.h"
+
+struct bench {
+    struct fixture *f;
+    uv_loop_t loop;
+    struct ledger *l;
+    bool in_call;  /* a call has not returned yet: no callback may come */
+    int callbacks; /* answered */
+    int notices;
+    char kinds[512]; /* of the notices, with spaces */
+    bool stopped;
+
+    /* what the last callbacks said */
+    int status;
+    char text[ERROR_TEXT_MAX];
+    bool saved;
+    int64_t generation, id;
+    struct ledger_status counts;
+    int loaded, pages;
+    int64_t before; /* the last row loaded; 0: none */
+    uint32_t n_trials, n_avoid;
+    int order[64];
+};
+
+extern struct bench *bench; /* the one that has begun */
+
+#define CALL(b, op, ...)                                                                           \
+    do {                                                                                           \
+        (b)->in_call = true;                                                                       \
+        (b)->l->ops->op((b)->l, __VA_ARGS__);                                                      \
+        (b)->in_call = false;                                                                      \
+    } while (0)
+#define CALL_OK(b, op, ...)                                                                        \
+    do {                                                                                           \
+        (b)->in_call = true;                                                                       \
+        assert_int_equal((b)->l->ops->op((b)->l, __VA_ARGS__), 0);                                 \
+        (b)->in_call = false;                                                                      \
+    } while (0)
+
+/* A callback has come. */
+void note(int status, const struct error *err);
+/* A ledger on the fixture's file; a fault as `start` gives it. */
+int begin(struct bench *b, struct fixture *f, struct error *err);
+/* Stops it, and looks whether all handles are closed. */
+void end(struct bench *b);
+/* `stopped` of the bench, its ctx. */
+void on_stopped(void *ctx);
+/* Runs the loop until n callbacks have come. */
+void wait_for(struct bench *b, int n);
+void on_done(void *ctx, int status, const struct error *err);
+void on_id(void *ctx, int status, int64_t id, const struct error *err);
+void on_best(void *ctx, int status, const struct best *b, bool saved, const struct error *err);
+void on_status(void *ctx, const struct ledger_status *s);
+void on_load(void *ctx, int status, const struct best *bests, size_t n, const struct error *err);
+void on_history(void *ctx, int status, const struct trial *trials, uint32_t n,
+                char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err);
+void on_list(void *ctx, int status, const void *rows, size_t n, int64_t total,
+             const struct error *err);
+struct ledger_status counts(struct bench *b);
+
+enum { MANY = 2000 }; /* rows: more than fit a page */
+void fill_bests(struct fixture *f, int n);
+void load_all(struct bench *b);
+
+#endif

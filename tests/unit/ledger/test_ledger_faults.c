@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The local ledger on a disk that is full, and on a file that is damaged. */
+#include <signal.h>
+#include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <sqlite3.h>
+
+#include "tests/unit/ledger/rig.h"
+
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    getrlimit(RLIMIT_FSIZE, &limit);
+    limit.rlim_cur = bytes ? bytes : limit.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+static void a_full_disk_stops_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    struct trial *t = calloc(1, sizeof(*t));
+    struct event e;
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(begin(&b, f, &err));
+    fixture_best(best, 0, 0);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 1);
+    assert_true(b.saved);
+
+    limit_files(4096);
+    for (int i = 1; i <= 5; i++) {
+        int64_t before = b.generation;
+        fixture_trial(t, 0, i, i);
+        CALL(&b, add_trial, t);
+        fixture_best(best, i, i);
+        CALL_OK(&b, publish, best, on_best, NULL);
+        wait_for(&b, b.callbacks + 1);
+        assert_int_equal(b.status, 0);
+        assert_false(b.saved);
+        assert_true(b.generation > before);
+    }
+    int64_t last = b.generation;
+    fixture_event(&e, 1);
+    CALL(&b, add_event, &e);
+    struct ledger_status s = counts(&b);
+    assert_int_equal(s.unsaved, 5);
+    assert_int_equal(s.lost_trials, 5);
+    assert_int_equal(s.bests, 1);
+    assert_true(s.disk_full);
+    assert_string_equal(b.kinds, "disk_full "); /* said once */
+    CALL_OK(&b, load, true, on_load, NULL);     /* reading goes on */
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.loaded, 1);
+    fixture_best(best, 2, 2);
+    CALL_OK(&b, unpin, best->key, on_best, NULL); /* the newest is not in the file */
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.status, ERROR_DISK_FULL);
+
+    limit_files(0);
+    uint64_t began = uv_hrtime();
+    do {
+        s = counts(&b);
+    } while (s.unsaved && uv_hrtime() - began < 20 * UINT64_C(1000000000));
+    assert_int_equal(s.unsaved, 0);
+    assert_int_equal(s.bests, 6);
+    assert_false(s.disk_full);
+    assert_int_equal(s.generation, last);
+    assert_string_equal(b.kinds, "disk_full disk_room ");
+    fixture_best(best, 9, 9);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, b.callbacks + 1);
+    assert_int_equal(b.generation, last + 1);
+    end(&b);
+    free(best);
+    free(t);
+}
+
+/* Evicting a key that is only in memory; ending with what was never saved. */
+static void unsaved_bests_are_evicted_or_told(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(begin(&b, f, &err));
+    limit_files(4096);
+    for (int i = 0; i < 3; i++) {
+        fixture_best(best, i, i);
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    wait_for(&b, 3);
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, evict, best->key, on_id, NULL);
+    wait_for(&b, 4);
+    assert_int_equal(b.status, 0); /* nothing of it in the file: nothing to write */
+    assert_int_equal(b.id, 1);
+    assert_int_equal(counts(&b).unsaved, 2);
+    end(&b);
+    limit_files(0);
+    assert_string_equal(b.kinds, "disk_full lost ");
+    free(best);
+}
+
+/* ---- damage
+ * ---------------------------------------------------------------------------------------- */
+
+static void damage_is_repaired_on_the_way(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    fill_bests(f, 300);
+    FILE *file = fopen(f->path, "r+");
+    struct stat st;
+    fstat(fileno(file), &st);
+    char junk[4096];
+    memset(junk, 0xff, sizeof(junk));
+    for (long page = 60; page < st.st_size / 4096; page += 10) {
+        fseek(file, page * 4096, SEEK_SET);
+        fwrite(junk, 1, sizeof(junk), file);
+    }
+    fclose(file);
+    assert_ok(begin(&b, f, &err));
+    for (int i = 1000; i < 1030; i++) {
+        fixture_best(best, i, i);
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    wait_for(&b, 30);
+    load_all(&b);
+    assert_true(b.loaded > 130); /* and what was published just now */
+    assert_non_null(strstr(b.kinds, "corrupt_file"));
+    assert_int_equal(counts(&b).unsaved, 0);
+    end(&b);
+    free(best);
+}
+
+static void on_long(uv_timer_t *timer)
+{
+    *(bool *)timer->data = true;
+}
+
+/* The thorough check comes by itself when it is quiet after a load: a bad trial is told of, which
+ * no load would have met; then a bad page, and the file is made anew. */
+static void the_file_is_checked_when_it_is_quiet(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    uv_timer_t timer;
+    sqlite3 *h;
+    for (int round = 0; round < 2; round++) {
+        bool too_long = false;
+        struct store *s = fixture_open(f);
+        if (round == 0) {
+            fixture_fill(s);
+        }
+        store_close(s);
+        assert_int_equal(sqlite3_open(f->path, &h), SQLITE_OK);
+        if (round == 0) {
+            sqlite3_exec(h, "UPDATE trial SET time_us = 1 WHERE id = 3", NULL, NULL, NULL);
+        } else {
+            sqlite3_exec(h,
+                         "PRAGMA writable_schema=ON; UPDATE sqlite_schema SET rootpage ="
+                         " (SELECT rootpage FROM sqlite_schema WHERE name = 'best_trial')"
+                         " WHERE name = 'trial_key'",
+                         NULL, NULL, NULL);
+        }
+        sqlite3_close(h);
+        assert_ok(begin(&b, f, &err));
+        load_all(&b);
+        uv_timer_init(&b.loop, &timer);
+        timer.data = &too_long;
+        uv_timer_start(&timer, on_long, 30000, 0);
+        while (b.notices == 0 && !too_long) {
+            uv_run(&b.loop, UV_RUN_ONCE);
+        }
+        uv_close((uv_handle_t *)&timer, NULL);
+        assert_string_equal(b.kinds, round == 0 ? "corrupt_row " : "corrupt_file ");
+        assert_int_equal(counts(&b).trials, round == 0 ? 96 : 95);
+        end(&b);
+    }
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        T(a_full_disk_stops_nothing),
+        T(unsaved_bests_are_evicted_or_told),
+        T(damage_is_repaired_on_the_way),
+        T(the_file_is_checked_when_it_is_quiet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

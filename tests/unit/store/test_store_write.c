@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What each call that changes the store promises. */
+#include <unistd.h>
+
+#include "store/inner.h"
+#include "tests/unit/store/fixture.h"
+
+static void trials_of_a_key(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t)), *out;
+    uint32_t n;
+    static const char *const states[] = {"ok",           "aborted",     "hung",
+                                         "cancelled",    "compile",     "crashed",
+                                         "wrong_result", "device_lost", "invalid"};
+    for (int i = 0; i < 9; i++) {
+        fixture_trial(t, 0, 7, i);
+        strcpy(t->status, states[i]);
+        assert_ok(store_add_trial(s, t, &err));
+    }
+    fixture_trial(t, 0, 8, 1); /* another key */
+    assert_ok(store_add_trial(s, t, &err));
+    fixture_trial(t, 0, 7, 1);
+    strcpy(t->stamp, "of other sources");
+    assert_ok(store_add_trial(s, t, &err));
+    fixture_trial(t, 0, 7, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_int_equal(n, 5);
+    assert_string_equal(out[0].status, "ok");
+    assert_string_equal(out[2].status, "compile");
+    assert_string_equal(out[4].status, "invalid");
+    free(out);
+    assert_ok(store_trials_of(s, t->key, "no such stamp", &out, &n, &err));
+    assert_int_equal(n, 0);
+    assert_null(out);
+    free(t);
+    store_close(s);
+}
+
+static void references_are_kept_or_dropped(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t));
+    struct best *b = calloc(1, sizeof(*b));
+    struct run r;
+    fixture_run(&r);
+    assert_ok(store_add_run(s, &r, &err));
+    assert_int_equal(r.id, 1);
+    fixture_trial(t, r.id, 1, 1);
+    assert_ok(store_add_trial(s, t, &err));
+    assert_int_equal(t->run, 1);
+    int64_t measured = t->id;
+    fixture_trial(t, 99, 1, 2);
+    assert_ok(store_add_trial(s, t, &err));
+    assert_int_equal(t->run, 0);
+
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, measured); /* found by key, config and stamp */
+    fixture_best(b, 1, 1);
+    strcpy(b->source, "imported");
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, 0);
+    fixture_best(b, 1, 1);
+    b->trial = 12345;
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, 0);
+
+    r.ended_s = 5;
+    strcpy(r.ending, "idle");
+    assert_ok(store_end_run(s, &r, &err));
+    struct run *known = calloc(1, sizeof(*known));
+    assert_int_equal(rows_first(s, TABLE_RUN, known, &err, NULL, "WHERE id = 1", ""), 0);
+    assert_string_equal(known->ending, "idle");
+    assert_string_equal(known->build, "0.1.0-abc");
+    free(known);
+    r.id = 17;
+    assert_int_equal(store_end_run(s, &r, &err), ERROR_NOT_FOUND);
+    assert_says(err, "no run 17");
+    free(t);
+    free(b);
+    store_close(s);
+}
+
+static void modules_are_touched(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct module m, row;
+    int64_t n;
+    fixture_module(&m, 1);
+    int64_t created = m.created_s;
+    assert_ok(store_add_module(s, &m, &err));
+    m.used_s = 4000000000;
+    m.created_s = 4000000000;
+    assert_ok(store_add_module(s, &m, &err));
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM module", &n, &err));
+    assert_int_equal(n, 1);
+    assert_int_equal(rows_first(s, TABLE_MODULE, &row, &err, NULL, "", ""), 0);
+    assert_int_equal(row.created_s, created);
+    assert_int_equal(row.used_s, 4000000000);
+    fixture_key(5, m.variant); /* the same image of another variant is another file */
+    assert_ok(store_add_module(s, &m, &err));
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM module", &n, &err));
+    assert_int_equal(n, 2);
+    store_close(s);
+}
+
+static void quarantine_counts_and_is_lifted(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct quarantine q;
+    char(*avoid)[HASH_HEX];
+    uint32_t n;
+    int64_t gone;
+    for (int i = 0; i < 3; i++) {
+        fixture_quarantine(&q, 1);
+        assert_ok(store_add_quarantine(s, &q, &err));
+        assert_int_equal(q.id, 1);
+        assert_int_equal(q.deaths, i + 1);
+    }
+    fixture_quarantine(&q, 2);
+    assert_ok(store_add_quarantine(s, &q, &err));
+    char class_[192], driver[32];
+    strcpy(class_, q.class);
+    strcpy(driver, q.driver);
+    strcpy(q.driver, "another");
+    assert_ok(store_add_quarantine(s, &q, &err));
+    assert_ok(store_avoid(s, class_, driver, &avoid, &n, &err));
+    assert_int_equal(n, 2);
+    free(avoid);
+    assert_ok(store_avoid(s, class_, "another", &avoid, &n, &err));
+    assert_int_equal(n, 1);
+    assert_string_equal(avoid[0], q.variant);
+    free(avoid);
+    assert_ok(store_avoid(s, "another class", driver, &avoid, &n, &err));
+    assert_int_equal(n, 0);
+    assert_null(avoid);
+    assert_ok(store_unquarantine(s, q.variant, &gone, &err));
+    assert_int_equal(gone, 2); /* of both drivers */
+    assert_ok(store_unquarantine(s, q.variant, &gone, &err));
+    assert_int_equal(gone, 0);
+    store_close(s);
+}
+
+static void old_trials_go_first(void **state)
+{
+    struct fixture *f = *state;
+    struct store_options o = fixture_options(f);
+    struct error err = ERROR_NULL;
+    struct store *s;
+    struct trial *t = calloc(1, sizeof(*t)), *out;
+    struct best *b = calloc(1, sizeof(*b));
+    uint32_t n;
+    o.trials_per_key_max = 40;
+    assert_ok(store_open(&o, &s, &err));
+    for (int i = 0; i < 200; i++) {
+        fixture_trial(t, 0, 3, i);
+        assert_ok(store_add_trial(s, t, &err));
+        if (i == 4) {
+            fixture_best(b, 3, 4);
+            assert_ok(store_publish(s, b, &err));
+            assert_int_equal(b->trial, t->id);
+        }
+        if (i % 10 == 0) {
+            fixture_trial(t, 0, 4, i); /* another key between does not confuse the count */
+            assert_ok(store_add_trial(s, t, &err));
+        }
+    }
+    fixture_trial(t, 0, 3, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_in_range(n, 36, 40);
+    assert_int_equal(out[0].id, b->trial); /* the one that serves a key stays */
+    assert_int_equal(record_int(&out[n - 1].config, "serial", -1), 199);
+    assert_int_equal(record_int(&out[1].config, "serial", -1), 201 - n);
+    free(out);
+    fixture_trial(t, 0, 4, 0);
+    assert_ok(store_trials_of(s, t->key, t->stamp, &out, &n, &err));
+    assert_int_equal(n, 20);
+    free(out);
+    free(t);
+    free(b);
+    store_close(s);
+}
+
+static void events_are_capped(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct event e;
+    int64_t n;
+    assert_ok(store_begin(s, &err));
+    for (int i = 0; i < 11000; i++) {
+        fixture_event(&e, i);
+        if (i == 0) {
+            strcpy(e.kind, "bucket_scheme");
+        }
+        assert_ok(store_add_event(s, &e, &err));
+    }
+    assert_ok(store_commit(s, &err));
+    assert_int_equal(e.id, 11000);
+    assert_ok(db_int(&s->db, "SELECT min(id) FROM event", &n, &err));
+    assert_int_equal(n, 1); /* the only one of its kind */
+    assert_ok(db_int(&s->db, "SELECT count(*) FROM event", &n, &err));
+    assert_in_range(n, STORE_EVENTS_MAX, STORE_EVENTS_MAX + 256);
+    store_close(s);
+}
+
+static void evicting_never_gives_a_number_twice(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct store_stats stats;
+    char key[HASH_HEX];
+    int64_t n;
+    fixture_fill(s);
+    fixture_key(1, key);
+    assert_ok(store_evict(s, key, &n, &err));
+    assert_int_equal(n, 2 + 8); /* tuned and pinned, and the trials */
+    assert_int_equal(fixture_find_best(s, 1, b), STORE_MISS);
+    assert_ok(store_evict(s, key, &n, &err));
+    assert_int_equal(n, 0);
+    store_close(s);
+    s = fixture_open(f);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.generation, 13);
+    assert_int_equal(stats.bests, 11);
+    assert_int_equal(stats.trials, 88);
+    assert_int_equal(stats.modules, 4);
+    assert_int_equal(stats.quarantined, 4);
+    assert_true(stats.file_bytes >= 4096);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 14);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.bests, 12);
+    assert_int_equal(stats.generation, 14);
+    free(b);
+    store_close(s);
+}
+
+static void unpinning(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b)), *now = calloc(1, sizeof(*now));
+    fixture_fill(s); /* key 1: tuned, then pinned */
+    fixture_best(b, 1, 3);
+    assert_ok(store_unpin(s, b->key, now, &err));
+    assert_string_equal(now->source, "tuned");
+    assert_int_equal(now->generation, 14);
+    assert_true(record_equal(&now->config, &b->config));
+    assert_int_equal(fixture_find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, 14);
+    assert_int_equal(store_unpin(s, b->key, now, &err), ERROR_NOT_FOUND);
+    assert_says(err, "is not pinned");
+
+    fixture_best(b, 30, 1); /* only ever pinned */
+    strcpy(b->source, "manual");
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(store_unpin(s, b->key, now, &err), STORE_MISS);
+    assert_int_equal(fixture_find_best(s, 30, now), STORE_MISS);
+    assert_int_equal(store_unpin(s, b->key, now, &err), ERROR_NOT_FOUND);
+    free(b);
+    free(now);
+    store_close(s);
+}
+
+static void leases(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
+    assert_ok(store_lease(s, "other", "b", 60000, &err));
+    assert_ok(store_unlease(s, "k", "b", &err)); /* not b's to give */
+    assert_int_equal(store_lease(s, "k", "b", 60000, &err), STORE_HELD);
+    assert_ok(store_unlease(s, "k", "a", &err));
+    assert_ok(store_lease(s, "k", "b", 1, &err));
+    usleep(20000);
+    assert_ok(store_lease(s, "k", "c", 60000, &err)); /* b's has expired */
+    store_close(s);
+    s = fixture_open(f);
+    assert_int_equal(store_lease(s, "k", "a", 60000, &err), STORE_HELD);
+    strcpy(s->boot, "after a restart of the host");
+    assert_ok(store_lease(s, "k", "a", 60000, &err));
+    store_close(s);
+}
+
+static bool is_b(const char *owner)
+{
+    return strcmp(owner, "b") == 0;
+}
+
+static void leases_of_lost_owners(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    int64_t n = 0;
+    assert_ok(store_lease(s, "1", "a", 60000, &err));
+    assert_ok(store_lease(s, "2", "b", 60000, &err));
+    assert_ok(store_lease(s, "3", "b", 60000, &err));
+    assert_ok(store_end_leases(s, NULL, is_b, &n, &err));
+    assert_int_equal(n, 2);
+    assert_ok(store_lease(s, "2", "c", 60000, &err));
+    assert_int_equal(store_lease(s, "1", "c", 60000, &err), STORE_HELD);
+    assert_ok(store_end_leases(s, "a", NULL, &n, &err));
+    assert_int_equal(n, 1);
+    assert_ok(store_lease(s, "1", "c", 60000, &err));
+    assert_ok(store_end_leases(s, "nobody", NULL, NULL, &err));
+    store_close(s);
+}
+
+static void groups_commit_or_vanish(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct event e;
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    fixture_event(&e, 1);
+    assert_ok(store_add_event(s, &e, &err));
+    store_rollback(s);
+    assert_int_equal(fixture_find_best(s, 1, b), STORE_MISS);
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 2);
+    /* a call that fails inside a group undoes only itself */
+    char key[HASH_HEX];
+    fixture_key(9, key);
+    assert_int_equal(store_unpin(s, key, b, &err), ERROR_NOT_FOUND);
+    assert_ok(store_commit(s, &err));
+    store_close(s);
+    s = fixture_open(f);
+    assert_int_equal(fixture_find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, 2);
+    free(b);
+    store_close(s);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+    const struct CMUnitTest tests[] = {
+        T(trials_of_a_key),
+        T(references_are_kept_or_dropped),
+        T(modules_are_touched),
+        T(quarantine_counts_and_is_lifted),
+        T(old_trials_go_first),
+        T(events_are_capped),
+        T(evicting_never_gives_a_number_twice),
+        T(unpinning),
+        T(leases),
+        T(leases_of_lost_owners),
+        T(groups_commit_or_vanish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
