@@ -37,8 +37,7 @@ void keeper_link_close(struct keeper_link *l)
     }
 }
 
-/* ---- reading -----------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void take_messages(struct keeper_link *l)
 {
@@ -71,8 +70,7 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
-/* ---- writing -----------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct sending {
     uv_write_t write;
@@ -107,8 +105,7 @@ void keeper_link_send(struct keeper_link *l, struct wire_buf *bytes)
     }
 }
 
-/* ---- opening -----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Whoever listens there gets to hear what this daemon measures, and says what it serves. */
 static bool is_trusted(struct keeper_link *l)

@@ -20,8 +20,7 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
     return row->failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a row") : 0;
 }
 
-/* ---- verbs that write
- * ---------------------------------------------------------------------------- */
+/* ---- verbs that write ------------------------------------------------------------------------ */
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
@@ -141,8 +140,7 @@ static void settle_evidence(struct local *l, struct request *r)
     }
 }
 
-/* ---- verbs that read
- * ------------------------------------------------------------------------------ */
+/* ---- verbs that read ------------------------------------------------------------------------- */
 
 /* After a fault, which may lead to a repair, the next page is the first one again. */
 static int work_load(struct local *l, struct request *r, struct error *err)
@@ -219,8 +217,7 @@ static int work_status(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
-/* ---- answers, on the loop ---------------------------------------------------------------------
- */
+/* ---- answers, on the loop -------------------------------------------------------------------- */
 
 static void answer_load(struct local *l, struct request *r)
 {

@@ -27,8 +27,7 @@ void ledger_wire_put(struct wire_buf *b, const char *verb, const struct schema *
     }
 }
 
-/* ---- answers
- * ------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 struct applying {
     ledger_wire_cb cb;
@@ -96,8 +95,7 @@ static void on_status(void *ctx, const struct ledger_status *s)
     answer(ctx, &result, NULL);
 }
 
-/* ---- verbs
- * --------------------------------------------------------------------------------------- */
+/* ---- verbs ----------------------------------------------------------------------------------- */
 
 struct message {
     char verb[24], key[64], owner[80];

@@ -14,8 +14,7 @@
 #include "daemon/ledger_unsaved.h"
 #include "daemon/ledger_writer.h"
 
-/* ---- carrying out
- * --------------------------------------------------------------------------------- */
+/* ---- carrying out ---------------------------------------------------------------------------- */
 
 static int work(struct local *l, struct request *r, struct error *err)
 {
@@ -140,8 +139,7 @@ static void carry_out(struct local *l, struct queue *q, bool stopping)
     }
 }
 
-/* ---- upkeep, and the thread
- * ------------------------------------------------------------------------ */
+/* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
 /* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
 static void check(struct local *l)

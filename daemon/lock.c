@@ -14,8 +14,7 @@
 
 enum { HOLDER_PATIENCE_MS = 200, ASKERS_MAX = 64 };
 
-/* ---- a path
- * ------------------------------------------------------------------------------------------ */
+/* ---- a path ---------------------------------------------------------------------------------- */
 
 int lock_path(const char *socket_path, int *out, struct error *err)
 {
@@ -32,8 +31,7 @@ int lock_path(const char *socket_path, int *out, struct error *err)
                      lockfile_name(&h, name), socket_path);
 }
 
-/* ---- a device
- * ---------------------------------------------------------------------------------------- */
+/* ---- a device -------------------------------------------------------------------------------- */
 
 static int device_taken(const char *uuid, const char *who, struct error *err)
 {

@@ -112,6 +112,10 @@ def check(patches):
     return 1 if wrong else 0
 
 
+class BuildError(Exception):
+    """What the compiler said."""
+
+
 class Tree:
     """The copy, and its build."""
 
@@ -179,7 +183,7 @@ class Tree:
 def run(command):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     if done.returncode:
-        sys.exit(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+        raise BuildError(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
 
 
 def mutate(tree, patch):
@@ -194,6 +198,8 @@ def mutate(tree, patch):
             (tree.source / path).write_text(text)
         tree.make(patch)
         without, said = tree.test(patch)
+    except BuildError as e:
+        without, said = "does not build", str(e)
     finally:
         for path, text in before.items():
             (tree.source / path).write_text(text)
@@ -236,7 +242,7 @@ def main():
         for p in chosen:
             p.texts(ROOT) # before anything is built
         return show(chosen, Tree(a.work.resolve(), a.option))
-    except ValueError as e:
+    except (ValueError, BuildError) as e:
         sys.exit(str(e))
 
 
