@@ -39,3 +39,26 @@ int cuda_check_indices(const struct grouped_gemm_args *a, struct error *err)
     }
     return 0;
 }
+
+int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_t row_bytes,
+                   struct grouped_gemm_args *out, struct error *err)
+{
+    int r = grouped_gemm_args_read(v, args, row_bytes, out, err);
+    return r ? r : cuda_check_indices(out, err);
+}
+
+bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
+{
+    return a->rows == 0 && v->mode != GEMM_DW;
+}
+
+int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
+                        int64_t width)
+{
+    int64_t cols = (v->out_cols + width - 1) / width;
+    if (v->mode == GEMM_DW) {
+        return v->experts * ((v->n + height - 1) / height) * cols;
+    }
+    int64_t cut = v->experts < rows ? v->experts : rows;
+    return ((rows - cut) / height + cut) * cols;
+}

@@ -90,19 +90,6 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct porta
     fill_operands(v, a, p);
 }
 
-/* Tiles of the launch; the rows of each expert are known on the device only, so in forward and dX
- * this is the most that there can be: one cut tile per expert that has rows. */
-static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct portable_tile *t,
-                           int64_t rows)
-{
-    int64_t cols = (v->out_cols + t->c - 1) / t->c;
-    if (v->mode == GEMM_DW) {
-        return v->experts * ((v->n + t->r - 1) / t->r) * cols;
-    }
-    int64_t cut = v->experts < rows ? v->experts : rows;
-    return (rows / t->r + cut) * cols;
-}
-
 int portable_plan(const struct problem *p, const struct record *config,
                   const struct device_info *info, const void *args, struct launch_plan *out,
                   struct error *err)
@@ -111,7 +98,7 @@ int portable_plan(const struct problem *p, const struct record *config,
     struct grouped_gemm_args a;
     struct portable_tile t;
     grouped_gemm_view(p, &v);
-    int r = grouped_gemm_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
+    int r = cuda_args_read(&v, args, PORTABLE_ROW_BYTES, &a, err);
     if (r) {
         return r;
     }
@@ -121,11 +108,10 @@ int portable_plan(const struct problem *p, const struct record *config,
         return error_set(err, ERROR_INVALID,
                          "the config has no arrangement of warps: check it first");
     }
-    r = cuda_check_indices(&a, err);
-    if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
-        return r; /* no rows: nothing to write */
+    if (cuda_args_idle(&v, &a)) {
+        return 0;
     }
-    int64_t tiles = count_tiles(&v, &t, a.rows);
+    int64_t tiles = cuda_tiles_most(&v, a.rows, t.r, t.c);
     int64_t slots = info->sm_count * portable_resident(&t, info);
     if (tiles > INT32_MAX - slots) {
         return error_set(

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/families/grouped_gemm/cuda_args.h"
 #include "kernels/families/grouped_gemm/portable.h"
 #include "kernels/space.h"
 #include "tests/unit/cuda/common.h"
@@ -337,13 +338,55 @@ static void test_plan_refuses(void **state)
     assert_non_null(strstr(err.text, "tiles"));
 }
 
+/* ---- how many tiles ------------------------------------------------------------------------- */
+
+/* Of the rows of an expert each. */
+static int64_t tiles_of(const int64_t *rows, int64_t experts, int64_t height)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        n += (rows[e] + height - 1) / height;
+    }
+    return n;
+}
+
+static void test_no_routing_has_more_tiles_than_are_counted(void **state)
+{
+    (void)state;
+    uint64_t random = 1;
+    for (int i = 0; i < 2000; i++) {
+        int64_t experts = 1 + (int64_t)(random_next(&random) % 9), total = 0, rows[9] = {0};
+        int64_t height = 16 + (int64_t)(random_next(&random) % 113);
+        for (int64_t e = 0; e < experts; e++) { /* the worst: a row more than whole tiles */
+            rows[e] =
+                (int64_t)(random_next(&random) % 4) * height + (int64_t)(random_next(&random) % 3);
+            total += rows[e];
+        }
+        struct grouped_gemm_problem v = {.mode = GEMM_FORWARD, .experts = experts, .out_cols = 100};
+        int64_t most = cuda_tiles_most(&v, total, height, 64);
+        assert_in_range(2 * tiles_of(rows, experts, height), 0, most);
+        assert_in_range(most, 0, 2 * (total / height + experts));
+    }
+    struct grouped_gemm_problem w = {.mode = GEMM_DW, .experts = 3, .n = 65, .out_cols = 64};
+    assert_int_equal(cuda_tiles_most(&w, 0, 64, 64), 6);
+    struct grouped_gemm_problem y = {.mode = GEMM_DX, .experts = 8, .out_cols = 64};
+    assert_int_equal(cuda_tiles_most(&y, 0, 64, 64), 0);
+    assert_int_equal(cuda_tiles_most(&y, 3, 64, 64), 3);
+    assert_int_equal(cuda_tiles_most(&y, 64 + 8, 64, 64), 9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_check),     cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_space),     cmocka_unit_test(test_predict),
-        cmocka_unit_test(test_no_config), cmocka_unit_test(test_variant),
-        cmocka_unit_test(test_plan),      cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_check),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_space),
+        cmocka_unit_test(test_predict),
+        cmocka_unit_test(test_no_config),
+        cmocka_unit_test(test_variant),
+        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_plan_refuses),
+        cmocka_unit_test(test_no_routing_has_more_tiles_than_are_counted),
     };
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);
