@@ -34,39 +34,39 @@ INLINE void wait_full(u32 shared, const struct place *at)
         async_fence();
 }
 
-/* What is multiplied of a tile: constants, wherever they are used. */
-struct part {
-    int mmas;  /* of 64 rows; SKIP_ROWS: the others have no rows */
-    int width; /* columns; SWAP_AB: the others have no rows */
-};
+/*
+ * What is multiplied of a tile, and has rows: `mmas` times 64 rows (fewer than all with SKIP_ROWS), and
+ * `width` columns (with SWAP_AB). Constants, wherever they are used, and not in a struct: else the
+ * compiler would copy the wgmmas of all widths into the loop of each before it sees which is meant.
+ */
 
 /* `slab`: bytes from 64 rows of A to the next. */
-INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], struct part part, u32 low_a, u32 low_b,
+INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 low_a, u32 low_b,
                           int step, int first, u32 slab)
 {
 #pragma unroll
-    for (int i = 0; i < part.mmas; i++)
+    for (int i = 0; i < mmas; i++)
         wgmma(acc[i], descriptor(low_a + i * (slab >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
-              descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first, part.width);
+              descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first, width);
 }
 
-INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], struct part part, u32 consumer_a, u32 b,
-                           int first)
+INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 consumer_a,
+                           u32 b, int first)
 {
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
     const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, SLAB_BYTES) | b >> 4;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        multiply_step(acc, part, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
+        multiply_step(acc, mmas, width, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
     wgmma_commit();
 }
 
 /* dW's last block: its slabs are as high as the part that brought it; those that threads gathered
  * are whole. Each step is a group of its own: in one group, ptxas would run them one after the
  * other. */
-INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], struct part part, u32 stage, int consumer,
-                          int first, int steps)
+INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 stage,
+                          int consumer, int first, int steps)
 {
     const u32 slab = part_bytes(part_of(steps * 16));
     const u32 slab_a = GATHER_A ? SLAB_BYTES : slab, slab_b = GATHER_B ? SLAB_BYTES : slab;
@@ -76,7 +76,7 @@ INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], struct part part, u32 s
 #pragma unroll 1
     for (int step = 0; step < steps; step++) {
         wgmma_fence();
-        multiply_step(acc, part, low_a, low_b, step, step == 0 && first, slab_a);
+        multiply_step(acc, mmas, width, low_a, low_b, step, step == 0 && first, slab_a);
         wgmma_commit();
     }
 }
@@ -112,8 +112,8 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 
 /* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
  * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
-INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], struct part part, u32 shared, int consumer,
-                       u32 from, int steps, struct walk *w)
+INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
+                       int consumer, u32 from, int steps, struct walk *w)
 {
     struct place at = place_of(from);
     const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
@@ -123,7 +123,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], struct part part, u32 shar
 #pragma unroll 1
     for (int block = 0; block < whole; block++) {
         wait_full(shared, &at);
-        multiply_block(acc, part, consumer_a + at.stage * STAGE_BYTES,
+        multiply_block(acc, mmas, width, consumer_a + at.stage * STAGE_BYTES,
                        operands + at.stage * STAGE_BYTES + A_BYTES, block == 0);
         if (block == whole - 1 && !rest)
             pass_turn(consumer, shared, w);
@@ -140,7 +140,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], struct part part, u32 shar
     }
     if (rest) {
         wait_full(shared, &at);
-        multiply_rest(acc, part, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
+        multiply_rest(acc, mmas, width, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
         pass_turn(consumer, shared, w);
         if (IN_FLIGHT && whole > 0) {
             WGMMA_WAIT(1);
@@ -170,7 +170,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 /* What a consumer must know of a tile before it multiplies. */
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
-    struct part part;
+    int mmas, width; /* what is multiplied */
 };
 
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
@@ -178,23 +178,17 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
 {
     struct work w;
     w.steps = id < tiles ? steps_at(p, s, id) : 0;
-    w.part.mmas = MMAS;
-    w.part.width = TILE_C;
+    w.mmas = MMAS;
+    w.width = TILE_C;
     if ((SKIP_ROWS || SWAP_AB) && id < tiles) {
         const struct tile t = locate_tile(p, s, id);
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
         if (SWAP_AB)
-            w.part.width = round_up(t.width, GRAIN);
+            w.width = round_up(t.width, GRAIN);
         else
-            w.part.mmas = left > 64 ? MMAS : left > 0;
+            w.mmas = left > 64 ? MMAS : left > 0;
     }
     return w;
-}
-
-INLINE struct part part_of_tile(int mmas, int width)
-{
-    const struct part part = {mmas, width};
-    return part;
 }
 
 /* In ping-pong `w` is at the other consumer's tile afterwards. */
@@ -203,15 +197,15 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
 {
     wait_turn(consumer);
 #define OF(n)                                                                                      \
-    if (SWAP_AB && n < TILE_C && work->part.width == n)                                            \
-        return mainloop_of(acc, part_of_tile(MMAS, n), shared, consumer, from, work->steps, w);
+    if (SWAP_AB && n < TILE_C && work->width == n)                                            \
+        return mainloop_of(acc, MMAS, n, shared, consumer, from, work->steps, w);
     EACH_WIDTH(OF)
 #undef OF
-    if (SKIP_ROWS && !PINGPONG && work->part.mmas == 0)
+    if (SKIP_ROWS && !PINGPONG && work->mmas == 0)
         return mainloop_idle(shared, from, blocks_in(work->steps));
-    if (SKIP_ROWS && MMAS > 1 && work->part.mmas == 1)
-        return mainloop_of(acc, part_of_tile(1, TILE_C), shared, consumer, from, work->steps, w);
-    return mainloop_of(acc, part_of_tile(MMAS, TILE_C), shared, consumer, from, work->steps, w);
+    if (SKIP_ROWS && MMAS > 1 && work->mmas == 1)
+        return mainloop_of(acc, 1, TILE_C, shared, consumer, from, work->steps, w);
+    return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, work->steps, w);
 }
 
 INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)
