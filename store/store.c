@@ -9,7 +9,9 @@
  * the WAL-reset bug of SQLite before 3.51.3.
  */
 #include <assert.h>
+#include <endian.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,6 +216,32 @@ static void read_boot_id(char *out, size_t size)
     }
 }
 
+static bool has_companion(const char *path, const char *suffix)
+{
+    char whole[PATH_MAX + 8];
+    snprintf(whole, sizeof(whole), "%s%s", path, suffix);
+    return access(whole, F_OK) == 0;
+}
+
+/* A file that cannot be read is somebody's text, named by mistake, unless it looks like a database,
+ * or has beside it what gemmd leaves beside its own (SQLITE_FCNTL_PERSIST_WAL). */
+static bool is_foreign(const char *path)
+{
+    enum { HEADER = 100, ID_AT = 68 }; /* of SQLite's file format */
+    unsigned char head[HEADER] = {0};
+    const uint32_t id = htobe32(VERSION_APPLICATION_ID);
+    if (has_companion(path, "-wal") || has_companion(path, "-shm")) {
+        return false;
+    }
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(head, 1, sizeof(head), f) : 0;
+    if (f) {
+        fclose(f);
+    }
+    return n > 0 && memcmp(head, "SQLite format 3", 16) != 0 &&
+           memcmp(head + ID_AT, &id, sizeof(id)) != 0;
+}
+
 int store_open(const struct store_options *o, struct store **out, struct error *err)
 {
     struct error local = ERROR_NULL;
@@ -233,7 +261,12 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     read_boot_id(s->boot, sizeof(s->boot));
     int r = take_place(s, o->path, err);
     r = r ? r : store_attach(s, err);
-    if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
+    if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
+        r = error_set(err, ERROR_STORE,
+                      "database %s is no database, and nothing says that it was one of gemmd's: give "
+                      "another --database, or move this file away",
+                      s->path);
+    } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = rebuild(s, err);
     }
     if (r) {

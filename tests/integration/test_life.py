@@ -108,12 +108,22 @@ def test_a_newer_database(daemon, folder):
 
 
 def test_a_corrupt_database_is_set_aside(daemon, folder):
-    (folder / "cache.db").write_bytes(b"this is not a database" * 1000)
     d = daemon()
+    d.stop()
+    d.database.write_bytes(b"this is not a database" * 1000)
+    d.start()
     assert list(folder.glob("cache.db.corrupt-*")), "kept for people to look at"
     assert "corrupt" in d.text()
     eventually(lambda: d.call("list", what="events", filter={"kind": "corrupt"})["total"] >= 1)
     assert d.call("get", problem=gemm(), budget=4)["saved"] is True
+
+
+def test_a_file_that_was_never_a_database_is_not_touched(folder):
+    (folder / "notes.txt").write_text("named by mistake\n")
+    _, text = start_fails(folder, database=folder / "notes.txt")
+    assert "is no database" in text and "--database" in text
+    assert (folder / "notes.txt").read_text() == "named by mistake\n"
+    assert not list(folder.glob("*.corrupt-*"))
 
 
 def test_a_flipped_bit_is_a_miss_not_a_wrong_answer(daemon):

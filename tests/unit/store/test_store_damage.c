@@ -279,14 +279,38 @@ static void garbage_is_set_aside(void **state)
     memset(garbage, 'g', sizeof(garbage));
     for (size_t i = 0; i < 5; i++) {
         remove_all(f);
+        store_close(fixture_open(f)); /* its -wal and -shm tell whose it was */
         write_file(f->path, garbage, sizes[i]);
         struct store *s = fixture_open(f);
         assert_string_equal(f->kind, "corrupt_file");
         assert_non_null(strstr(f->text, ".corrupt-"));
         assert_non_null(strstr(f->text, "the 0 rows that could be read"));
-        assert_int_equal(files_like(f, ".corrupt-"), 1);
+        assert_int_equal(files_like(f, ".corrupt-"), 3);
         fixture_fill(s);
         store_close(s);
+    }
+}
+
+/* `gemmd --database notes.txt` is a mistake, and notes.txt stays where it is. */
+static void a_file_of_others_is_left_alone(void **state)
+{
+    struct fixture *f = *state;
+    static const size_t sizes[] = {2, 100, 5000, 8192}; /* of one byte: SQLite takes it for none */
+    char text[8192];
+    memset(text, 'n', sizeof(text));
+    for (size_t i = 0; i < 4; i++) {
+        struct store_options o = {.path = f->path};
+        struct store *s = NULL;
+        struct error err = ERROR_NULL;
+        remove_all(f);
+        write_file(f->path, text, sizes[i]);
+        assert_int_equal(store_open(&o, &s, &err), ERROR_STORE);
+        assert_null(s);
+        assert_non_null(strstr(err.text, "is no database"));
+        assert_int_equal(files_like(f, ".corrupt-"), 0);
+        struct stat st;
+        assert_int_equal(stat(f->path, &st), 0);
+        assert_int_equal(st.st_size, sizes[i]);
     }
 }
 
@@ -502,6 +526,7 @@ int main(void)
         T(flipped_bits),
         T(flipped_bits_in_the_wal),
         T(garbage_is_set_aside),
+        T(a_file_of_others_is_left_alone),
         T(a_damaged_header_costs_nothing),
         T(numbers_go_on_after_a_rebuild),
         T(lost_pages),
