@@ -125,6 +125,7 @@ class Tree:
         if not (self.build / "build.ninja").exists():
             run(["meson", "setup", self.build, self.source, "--buildtype=debugoptimized",
                  "-Db_ndebug=true", *options])
+        run(["ninja", "-C", self.build, "build.ninja"]) # targets may have come since the last time
         self.env = {**os.environ, "GEMMD_BUILD": str(self.build), "PYTHONDONTWRITEBYTECODE": "1",
                     "GEMMCTL": str(self.build / "client" / "gemmctl"),
                     "GEMMD": str(self.build / "daemon" / "gemmd")}
