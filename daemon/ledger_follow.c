@@ -91,6 +91,15 @@ static void say_ready(struct shared *s, int status, const struct error *err)
     }
 }
 
+/* Who waits for ready says it, too. */
+static void tell_fault(struct shared *s, int status, const struct error *err)
+{
+    if (s->ready) {
+        log_error("%s", err->text);
+    }
+    say_ready(s, status, err);
+}
+
 /* Nobody answers: at the start that is the user's to solve, later it may pass. */
 static void still_nobody(struct shared *s)
 {
@@ -180,8 +189,7 @@ static void attempt(struct shared *s)
     if (status == 0) {
         become_keeper(s, writer);
     } else if (status != ERROR_BUSY) {
-        log_error("%s", err.text);
-        say_ready(s, status, &err);
+        tell_fault(s, status, &err);
         retry_in(s, RETRY_FAULT_MS);
     } else if (store_holder(s->config.path, &pid, address, sizeof(address)) && address[0] &&
                paths_check_socket(address, NULL) == 0) {
@@ -252,8 +260,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     }
     wire_copy_str(wire_find(m->result, "owner"), s->keeper, sizeof(s->keeper));
     if (!s->reader && open_home(s, true, &s->reader, &err) < 0) {
-        log_error("%s", err.text);
-        say_ready(s, err.code, &err);
+        tell_fault(s, err.code, &err);
         keeper_link_close(&s->link);
         return;
     }
