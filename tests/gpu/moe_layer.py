@@ -3,22 +3,27 @@
 """A whole MoE MLP, forward and backward, through gemmd.torch, beside what PyTorch users write.
 
     moe_layer.py --build build [--lib libgemmd.so] [--json FILE] [--tokens 4096,16384]
-                 [--stages layer,graph,compile,cold] [--processes 8]
+                 [--stages layer,profile,graph,compile,cold] [--processes 8] [--seconds 100]
 
 layer    gradients of every form against an fp32 loop, then step times (forward and backward,
          permutes counted) in alternating blocks, compiled and eager; moe_forms.py says what is
          compared
+profile  what each kernel takes in the compiled forms, forward and backward, the gaps between them,
+         and how long the host needs to queue a step (moe_profile.py)
 graph    a step captured once and replayed on other inputs, against the same step run
 compile  torch.compile of the layer has no graph break, and a step waits for nothing
 cold     processes that start together with an empty gemmd: each key tuned once; seconds to first
          step
+
+Stages go in this order, and everything is printed as it is known. What would begin after --seconds
+(100 for each number of tokens) is left out, and said; --json is written after every stage.
 
 gemmd is started in a temporary folder; while times are taken it is stopped. --device cpu rehearses
 on a machine without a GPU, with small sizes (its times mean nothing). Exit status: 0 all right, 1 a
 wrong result or a promise that does not hold, 77 no PyTorch, CUDA or GPU.
 """
 import argparse
-import json
+import gc
 import pathlib
 import statistics
 import sys
@@ -30,15 +35,17 @@ sys.path[:0] = [str(HERE.parent.parent / "python"), str(HERE.parent / "bench")]
 import gemmd_ffi  # noqa: E402
 import measure  # noqa: E402
 import moe_cold  # noqa: E402
+import moe_profile  # noqa: E402
 import ours  # noqa: E402
 from service import Service  # noqa: E402
 
-STAGES = ("layer", "graph", "compile", "cold")
+STAGES = ("layer", "profile", "graph", "compile", "cold")
 QWEN3 = {"experts": 128, "topk": 8, "hidden": 2048, "inter": 768}
 SMALL = {"experts": 8, "topk": 2, "hidden": 64, "inter": 32}
 PROMISED = 1.2       # of the best torch form's step time
 REPLAY_LIMIT = 5e-3
 WORSE_THAN_TORCH = 1.5  # an error may be that much above the torch form's own
+LOOP_BLOCKS = 3         # it is some thirty times slower
 
 
 def parse():
@@ -55,6 +62,8 @@ def parse():
     p.add_argument("--budget-s", type=float, default=60, help="waiting for one key, at most")
     p.add_argument("--rounds", type=int, default=12, help="blocks of steps for each form")
     p.add_argument("--block", type=int, default=5, help="steps of a block")
+    p.add_argument("--lead", type=int, default=2, help="steps before a block, not timed")
+    p.add_argument("--seconds", type=float, help="begin nothing later (100 for each of --tokens)")
     p.add_argument("--backend", default=None, help="of torch.compile")
     p.add_argument("--store", type=pathlib.Path, help="begin with what --out-store wrote before")
     p.add_argument("--out-store", type=pathlib.Path, help="write what is known after tuning")
@@ -67,6 +76,7 @@ def parse():
     for name, value in (SMALL if cpu else QWEN3).items():
         setattr(o, name, getattr(o, name) or value)
     o.tokens = [int(t) for t in (o.tokens or ("64,96" if cpu else "4096,16384")).split(",")]
+    o.seconds = o.seconds or 100 * len(o.tokens)
     o.stages = o.stages.split(",")
     o.backend = o.backend or ("aot_eager" if cpu else "inductor")
     if set(o.stages) - set(STAGES):
@@ -84,7 +94,8 @@ class Bench:
         import moe_forms
         self.torch, self.options, self.device = torch, options, device
         self.gemmd, self.forms = gemmd.torch, moe_forms
-        self.dtype, self.failures = getattr(torch, options.dtype), []
+        self.dtype, self.failures, self.left_out = getattr(torch, options.dtype), [], []
+        self._compiled = {}
         o = options
         torch.manual_seed(0)
         self.layer = gemmd.torch.MoEMLP(o.hidden, o.inter, o.experts, o.topk, device=device,
@@ -101,9 +112,31 @@ class Bench:
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
-    def compiled(self, form):
-        return self.torch.compile(form, fullgraph=True, dynamic=False,
-                                  backend=self.options.backend)
+    def is_late(self, what):
+        """Whether the time is over, so that `what` is left out."""
+        late = time.monotonic() >= self.options.until
+        if late:
+            self.left_out.append(what)
+            print(f"LEFT OUT: {what}: the {self.options.seconds:.0f} s are over", flush=True)
+        return late
+
+    def compiled(self, name):
+        """A form under torch.compile; the stages share it."""
+        if name not in self._compiled:
+            self._compiled[name] = self.torch.compile(
+                self.forms.FORMS[name], fullgraph=True, dynamic=False,
+                backend=self.options.backend)
+        return self._compiled[name]
+
+    def compiled_forms(self, tokens):
+        """{name: form}, each compiled for so many tokens and warmed up. One of torch's that this
+        PyTorch cannot compile is left out, and said; the loop cannot be compiled."""
+        x, upstream = self.inputs(tokens, 3)
+        names = [name for name in self.forms.FORMS if name != "loop"]
+        return {name: self.compiled(name) for name in names
+                if not self.is_late(f"{name} compiled, {tokens} tokens")
+                and ready(self, name, lambda f=self.compiled(name): self.forms.step(
+                    f, self.layer, x, upstream))}
 
     def check(self, what, holds):
         print(f"{'ok   ' if holds else 'WRONG'} {what}", flush=True)
@@ -127,12 +160,21 @@ class Bench:
         end.synchronize()
         return begin.elapsed_time(end) / n
 
-    def times(self, runs):
-        """{name: milliseconds}, in alternating blocks; each has run before."""
+    def times(self, runs, rounds=None):
+        """{name: milliseconds}, in alternating blocks; each has run before. A block has a lead of
+        its own steps, so that clocks, caches and the host's memory are its own doing and not the
+        block's before."""
         out = {name: [] for name in runs}
-        for order in measure.rounds(list(runs), self.options.rounds):
-            for name in order:
-                out[name].append(self.block_ms(runs[name]))
+        gc.collect()
+        gc.disable()
+        try:
+            for order in measure.rounds(list(runs), rounds or self.options.rounds):
+                for name in order:
+                    for _ in range(self.options.lead):
+                        runs[name]()
+                    out[name].append(self.block_ms(runs[name]))
+        finally:
+            gc.enable()
         return out
 
 
@@ -190,15 +232,31 @@ def ready(b, name, run):
 
 
 def runnable(b, tokens):
-    """{name: a step}, each compiled and warmed up; the loop cannot be compiled."""
+    """{name: a step}, compiled and not."""
     x, upstream = b.inputs(tokens, 3)
-    runs = {}
-    for name, form in b.forms.FORMS.items():
-        if name != "loop":
-            fast = b.compiled(form)
-            runs[name] = lambda f=fast: b.forms.step(f, b.layer, x, upstream)
-        runs[f"{name}_eager"] = lambda f=form: b.forms.step(f, b.layer, x, upstream)
-    return {name: run for name, run in runs.items() if ready(b, name, run)}
+    forms = b.compiled_forms(tokens)
+    forms.update((f"{name}_eager", form) for name, form in b.forms.FORMS.items()
+                 if name != "loop")
+    runs = {name: lambda f=form: b.forms.step(f, b.layer, x, upstream)
+            for name, form in forms.items()}
+    return {name: run for name, run in runs.items() if name in b._compiled or ready(b, name, run)}
+
+
+def loop_ms(b, tokens):
+    """By itself: it leaves the host's memory in a state that slows the block after it down."""
+    x, upstream = b.inputs(tokens, 3)
+    name = "loop_eager"
+    return b.times({name: lambda: b.forms.step(b.forms.FORMS["loop"], b.layer, x, upstream)},
+                   LOOP_BLOCKS)[name]
+
+
+def ratios(ms):
+    """Of the best of torch's forms, compiled and not."""
+    def of(suffix):
+        theirs = {name: t for name, t in ms.items()
+                  if name.startswith("torch") and name.endswith("_eager") == bool(suffix)}
+        return min(theirs.values()) / ms["gemmd" + suffix] if theirs else None
+    return of(""), of("_eager")
 
 
 def stage_layer(b, record):
@@ -206,13 +264,16 @@ def stage_layer(b, record):
         row = record.setdefault("layer", {}).setdefault(str(tokens), {})
         row["errors"] = gradients(b, tokens)
         row["samples_ms"] = b.times(runnable(b, tokens))
+        row["samples_ms"]["loop_eager"] = loop_ms(b, tokens)
         ms = row["ms"] = {name: statistics.median(t) for name, t in row["samples_ms"].items()}
-        best = min(t for name, t in ms.items() if name.startswith("torch"))
-        row["ratio"], row["loop_ratio"] = best / ms["gemmd"], ms["loop_eager"] / ms["gemmd"]
+        row["ratio"], row["eager_ratio"] = ratios(ms)
+        row["loop_ratio"] = ms["loop_eager"] / ms["gemmd"]
         print(f"{tokens} tokens, ms a step: " + " ".join(f"{k} {v:.3f}" for k, v in ms.items()))
-        print(f"{tokens} tokens: torch / gemmd {row['ratio']:.3f} (promised {PROMISED}: "
-              f"{'holds' if row['ratio'] >= PROMISED else 'SHORT'}), loop / gemmd "
-              f"{row['loop_ratio']:.2f}", flush=True)
+        for what, ratio in (("compiled", row["ratio"]), ("eager", row["eager_ratio"])):
+            if ratio:
+                print(f"{tokens} tokens, {what}: torch's best / gemmd {ratio:.3f} (promised "
+                      f"{PROMISED}: {'holds' if ratio >= PROMISED else 'SHORT'})")
+        print(f"{tokens} tokens: loop / gemmd {row['loop_ratio']:.2f}", flush=True)
 
 
 # ---- stage: graph --------------------------------------------------------------------------------
@@ -251,8 +312,8 @@ def stage_graph(b, record):
         return
     for tokens in b.options.tokens:
         x, upstream = b.inputs(tokens, 4)
-        graphs = {name: capture(b, b.forms.FORMS[name], x, upstream)
-                  for name in ("gemmd", "torch_gather")}
+        graphs = {name: capture(b, form, x, upstream) for name, form in b.forms.FORMS.items()
+                  if name != "loop"}
         for seed in (5, 6):  # other tokens, so another routing
             new, new_upstream = b.inputs(tokens, seed)
             with b.torch.no_grad():
@@ -264,8 +325,9 @@ def stage_graph(b, record):
         ms = {k: statistics.median(v) for k, v in b.times(
             {name: graph.replay for name, (graph, _) in graphs.items()}).items()}
         record.setdefault("graph", {})[str(tokens)] = ms
-        print(f"{tokens} tokens, replayed, ms a step: gemmd {ms['gemmd']:.3f} torch_gather "
-              f"{ms['torch_gather']:.3f}, ratio {ms['torch_gather'] / ms['gemmd']:.3f}", flush=True)
+        print(f"{tokens} tokens, replayed, ms a step: "
+              + " ".join(f"{k} {v:.3f}" for k, v in ms.items())
+              + f", torch's best / gemmd {ratios(ms)[0]:.3f}", flush=True)
 
 
 # ---- stage: compile ------------------------------------------------------------------------------
@@ -273,11 +335,10 @@ def stage_graph(b, record):
 def stage_compile(b, record):
     torch = b.torch
     x, upstream = b.inputs(b.options.tokens[0], 7)
-    torch._dynamo.reset()
     explained = torch._dynamo.explain(b.forms.gemmd_form)(b.layer, x)
     b.check(f"torch.compile: {explained.graph_count} graph, {explained.graph_break_count} breaks",
             explained.graph_count == 1 and explained.graph_break_count == 0)
-    fast = b.compiled(b.forms.gemmd_form)
+    fast = b.compiled("gemmd")
     errors = b.forms.errors(b.forms.step(fast, b.layer, x, upstream),
                             b.forms.step(b.forms.gemmd_form, b.layer, x, upstream))
     b.check("compiled and not, the same within rounding: "
@@ -322,10 +383,13 @@ def with_layer(torch, options, library, record):
             service.save(options.out_store)
     finally:
         service.stop()
-    for name, stage in (("compile", stage_compile), ("graph", stage_graph), ("layer", stage_layer)):
-        if name in options.stages:
+    for name, stage in (("layer", stage_layer), ("profile", moe_profile.stage),
+                        ("graph", stage_graph), ("compile", stage_compile)):
+        if name in options.stages and not b.is_late(f"stage {name}"):
             print(f"\n## {name}\n", flush=True)
             stage(b, record)
+            record.update(failures=b.failures, left_out=b.left_out)
+            ours.write_json(options.json, record)
     return b.failures
 
 
@@ -339,20 +403,29 @@ def cold(options, library, record):
     return [sentence for sentence, holds in record["cold"]["checks"].items() if not holds]
 
 
+def run_cold(options, library, record):
+    if time.monotonic() < options.until:
+        record["failures"] = record["failures"] + cold(options, library, record)
+        return
+    record["left_out"].append("stage cold")
+    print(f"LEFT OUT: stage cold: the {options.seconds:.0f} s are over")
+
+
 def main():
     options = parse()
     torch = measure.torch_or_skip(options.device)
     lib = options.lib or options.build / "client" / "libgemmd.so"
     library = gemmd_ffi.Library(lib)
     record = {"options": {k: str(v) for k, v in vars(options).items()},
-              "torch": torch.__version__, "failures": []}
+              "torch": torch.__version__, "failures": [], "left_out": []}
+    options.until = time.monotonic() + options.seconds
     if options.device != "cpu":
         record["gpu"] = torch.cuda.get_device_name(options.device)
     try:
-        if "cold" in options.stages:
-            record["failures"] += cold(options, library, record)
         if set(options.stages) - {"cold"}:
-            record["failures"] += with_layer(torch, options, library, record)
+            record["failures"] = with_layer(torch, options, library, record)
+        if "cold" in options.stages:
+            run_cold(options, library, record)
     finally:
         ours.write_json(options.json, record)
     print(f"\n{len(record['failures'])} failures" + "".join(f"\n  {f}" for f in
