@@ -5,7 +5,8 @@
         answer = g.get(gemmd.Problem(m=4096, n=1536, k=2048), deadline_ms=100, fallback=True)
 
 gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() the keys of a whole model, gemmd.triton
-an autotune whose results all ranks share. None of them is imported before it is used.
+an autotune whose results all ranks share. None of them is imported before it is used; gemmd.torch
+needs PyTorch 2.4, gemmd.triton Triton 3. __version__ is libgemmd's.
 """
 from gemmd.client import Client, compile_kernel, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,
@@ -17,3 +18,20 @@ from gemmd.results import Acquired, Answer, Problem, Progress, Rows
 __all__ = ["Acquired", "Answer", "Client", "Deadline", "Denied", "GemmdError", "Invalid",
            "Kernel", "NotFound", "Problem", "Progress", "Rows", "Unreachable", "VersionMismatch",
            "compile_kernel", "known_models", "model_problems", "prefetch", "space"]
+
+_LATER = ("torch", "triton")
+
+
+def __getattr__(name):
+    """gemmd.torch and gemmd.triton, imported at their first use, and the version."""
+    if name in _LATER:
+        import importlib
+        try:
+            return importlib.import_module(f"gemmd.{name}")
+        except ImportError as e:
+            raise AttributeError(f"gemmd.{name} cannot be imported: {e}") from e
+    if name == "__version__":
+        from gemmd.ffi import shared_library
+        return shared_library().version()
+    raise AttributeError(f"module 'gemmd' has no attribute {name!r}")
+

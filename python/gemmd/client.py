@@ -9,13 +9,18 @@ import contextlib
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from ctypes import byref, c_int, c_int64, c_size_t, c_void_p, sizeof
+from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
 from gemmd.errors import GemmdError, make_error
 from gemmd.kernel import Kernel
 from gemmd.results import Acquired, Answer, Problem, Progress, Rows, read_config, write_config
 
+ProblemLike = Union[Problem, Mapping, str]
+Config = Union[str, Dict[str, Any]]
+OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 _clients = weakref.WeakSet()
@@ -45,23 +50,38 @@ def _known(value):
 # ---- Python's form and C's -----------------------------------------------------------------------
 
 def make_problem(problem=None, **fields):
-    """struct gemmd_problem from a Problem, a mapping, text, or keywords."""
-    if problem is None or isinstance(problem, dict):
-        problem = Problem(**{**(problem or {}), **fields})
-    elif isinstance(problem, str):
-        problem = Problem(text=problem)
+    """struct gemmd_problem from a Problem, a mapping, text, or keywords. TypeError for what is none
+    of these."""
     if isinstance(problem, ffi.Problem):
         return problem
+    problem = _read_problem(problem, fields)
     out = ffi.Problem(size=sizeof(ffi.Problem))
     for name in problem.__dataclass_fields__:
-        value = getattr(problem, name)
-        if name == "rows_per_expert" and value is not None:
-            if len(value) != problem.experts:
-                raise ValueError(f"rows_per_expert has {len(value)} numbers, and experts is "
-                                 f"{problem.experts}")
-            value = (c_int64 * len(value))(*value)
-        setattr(out, name, to_bytes(value) if isinstance(value, str) else value)
+        if name != "rows_per_expert":
+            ffi.set_field(out, name, getattr(problem, name))
+    rows = problem.rows_per_expert
+    if rows is not None:
+        if len(rows) != problem.experts:
+            raise ValueError(f"rows_per_expert has {len(rows)} numbers, and experts is "
+                             f"{problem.experts}")
+        out.rows_per_expert = (c_int64 * len(rows))(*map(int, rows))
     return out
+
+
+def _read_problem(problem, fields):
+    if isinstance(problem, str):
+        return Problem(text=problem)
+    if isinstance(problem, Problem):
+        return problem
+    if problem is not None and not isinstance(problem, Mapping):
+        raise TypeError(f"a problem is a gemmd.Problem, a mapping of its fields, or text, not "
+                        f"{problem!r}")
+    fields = {**(problem or {}), **fields}
+    unknown = set(fields) - set(Problem.__dataclass_fields__)
+    if unknown:
+        raise TypeError(f"a problem has no {sorted(unknown)}: it has "
+                        f"{', '.join(Problem.__dataclass_fields__)}")
+    return Problem(**fields)
 
 
 def _report(progress, errors):
@@ -94,7 +114,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
     for name, value in fields.items():
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
-        setattr(out, name, to_bytes(value) if isinstance(value, str) else value)
+        ffi.set_field(out, name, value)
     return out
 
 
@@ -136,15 +156,17 @@ class Client:
     Raises GemmdError, e.g. Unreachable.
     """
 
-    def __init__(self, socket=None, device=None, deadline_ms=0, lazy=False, autostart=False,
-                 library=None):
+    def __init__(self, socket: Union[str, os.PathLike, None] = None, device: Optional[str] = None,
+                 deadline_ms: int = 0, lazy: bool = False, autostart: bool = False,
+                 library: Optional[ffi.Library] = None):
         self.library = library or ffi.shared_library()
         self._handle, self._users, self._lock = c_void_p(), 0, threading.Lock()
         self._closing = False
-        options = ffi.Options(size=sizeof(ffi.Options), socket=to_bytes(socket),
-                              device=to_bytes(device), deadline_ms=deadline_ms,
-                              autostart=autostart)
-        err = ffi.Error()
+        self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
+                         "lazy": lazy, "autostart": autostart}
+        options, err = ffi.Options(size=sizeof(ffi.Options)), ffi.Error()
+        for field in ("socket", "device", "deadline_ms", "autostart"):
+            ffi.set_field(options, field, self._options[field])
         name = "open_lazy" if lazy else "connect"
         function = getattr(self.library.dll, f"gemmd_{name}")
         self.library.check(name, function(byref(self._handle), byref(options), byref(err)), err)
@@ -174,18 +196,27 @@ class Client:
         """In the child there is no other thread: neither its lock nor its calls."""
         self._lock, self._users = threading.Lock(), 0
 
-    def close(self):
+    def close(self) -> None:
         with self._lock:
             self._closing = True
             idle = self._users == 0
         if idle:
             self._free()
 
-    def __enter__(self):
+    def __enter__(self) -> "Client":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self):
+        given = ", ".join(f"{name}={value!r}" for name, value in self._options.items() if value)
+        return f"<gemmd.Client({given}){'' if self._handle else ', closed'}>"
+
+    def __reduce__(self):
+        """Pickled, as by multiprocessing, it is a connection of its own with the same options,
+        made where it is unpickled; a daemon that is gone by then is an error at its first call."""
+        return _reopen, ({**self._options, "lazy": True},)
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -207,7 +238,8 @@ class Client:
         self.library.check(name, code, err)
         return read_answer(answer)
 
-    def get(self, problem, progress=None, **query):
+    def get(self, problem: ProblemLike, progress: Optional[OnProgress] = None,
+            **query: Any) -> Answer:
         """The best config known for a problem (Problem, dict, or text), as an Answer.
 
         wait: "tuned" (default: tune when not known, and wait), "now" (the best lower tier at once,
@@ -221,11 +253,12 @@ class Client:
         """
         return self._ask("get", problem, progress, query)
 
-    def tune(self, problem, progress=None, **query):
+    def tune(self, problem: ProblemLike, progress: Optional[OnProgress] = None,
+             **query: Any) -> Answer:
         """As get(), but tunes whether known or not."""
         return self._ask("tune", problem, progress, query)
 
-    def get_many(self, problems, **query):
+    def get_many(self, problems: Sequence[ProblemLike], **query: Any) -> Rows:
         """Answers to many problems in one round trip, in their order: Rows, in which a problem that
         could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is
         "now"."""
@@ -246,7 +279,8 @@ class Client:
         return make_error(what, status, self.library.dll.gemmd_error_name(status).decode(),
                           answer.note.decode(errors="replace"))
 
-    def put(self, problem, config, time_us=None):
+    def put(self, problem: ProblemLike, config: Config,
+            time_us: Optional[float] = None) -> None:
         """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
         that gemmd can measure itself."""
         problem, err = make_problem(problem), ffi.Error()
@@ -258,7 +292,8 @@ class Client:
 
     # ---- kernels of one's own
 
-    def acquire(self, problem, configs=None, deadline_ms=0, lease_ms=0, now=False):
+    def acquire(self, problem: ProblemLike, configs: Optional[Sequence[Config]] = None,
+                deadline_ms: int = 0, lease_ms: int = 0, now: bool = False) -> Acquired:
         """The answer of a "custom:" problem, or the right to find it, as Acquired. One connection
         holds a key at a time; others wait (deadline_ms 0: as long as it takes; now: not at all).
         Two threads of one Client are one holder.
@@ -279,7 +314,7 @@ class Client:
         return Acquired(_OUTCOMES[outcome.value], read_answer(answer) if answer.tier else None,
                         known)
 
-    def record(self, problem, trials):
+    def record(self, problem: ProblemLike, trials: Sequence[Mapping[str, Any]]) -> None:
         """What was measured of a key: dicts of config, and time_us, or status and reason. Renews
         the lease."""
         problem, err = make_problem(problem), ffi.Error()
@@ -288,7 +323,7 @@ class Client:
                                                  byref(err))
         self.library.check("record", code, err)
 
-    def release(self, problem):
+    def release(self, problem: ProblemLike) -> None:
         """Gives a lease up without an answer; put() ends it with one."""
         problem, err = make_problem(problem), ffi.Error()
         with self._use() as handle:
@@ -297,7 +332,7 @@ class Client:
 
     # ---- everything else
 
-    def call(self, method, params=None, deadline_ms=0):
+    def call(self, method: str, params: Any = None, deadline_ms: int = 0) -> Any:
         """Any method of docs/protocol.md."""
         out, err = c_void_p(), ffi.Error()
         with self._use() as handle:
@@ -306,7 +341,7 @@ class Client:
                                                byref(err))
         return _from_json(self.library.take(method, code, out, err))
 
-    def list(self, what, filter=None, **columns):
+    def list(self, what: str, filter: Optional[Mapping[str, Any]] = None, **columns: Any) -> Rows:
         """All rows of "best", "history", "trials", "modules", "quarantine", "runs", "devices",
         "events" or "portfolio", as Rows of dicts; keywords are filters (docs/protocol.md)."""
         out, err = c_void_p(), ffi.Error()
@@ -316,7 +351,7 @@ class Client:
                                                byref(err))
         return Rows(_from_json(self.library.take(f"list {what}", code, out, err)))
 
-    def why(self, problem, **query):
+    def why(self, problem: ProblemLike, **query: Any) -> Dict[str, Any]:
         """Why a query gets the answer it gets: tier, row, evidence, confidence, and on a miss the
         nearest key: docs/protocol.md, `why`. Nothing is tuned."""
         out, err = c_void_p(), ffi.Error()
@@ -326,16 +361,16 @@ class Client:
                                               byref(err))
         return _from_json(self.library.take("why", code, out, err))
 
-    def hello(self):
+    def hello(self) -> Dict[str, Any]:
         """What the daemon says of itself."""
         return self.call("hello")
 
-    def status(self):
+    def status(self) -> Dict[str, Any]:
         return self.call("status")
 
     # ---- kernels
 
-    def module(self, module):
+    def module(self, module: str) -> bytes:
         """The compiled image, as bytes."""
         data, size, err = c_void_p(), c_size_t(), ffi.Error()
         with self._use() as handle:
@@ -343,7 +378,7 @@ class Client:
                                                  byref(size), byref(err))
         return self.library.take("module", code, data, err, size)
 
-    def kernel(self, problem, answer):
+    def kernel(self, problem: ProblemLike, answer: Answer) -> Kernel:
         """The Kernel of an answer, loaded into this thread's CUDA context (or the process). It
         outlives this Client."""
         out, err = c_void_p(), ffi.Error()
@@ -355,17 +390,24 @@ class Client:
         return Kernel(self.library, out)
 
 
+def _reopen(options):
+    return Client(**options)
+
+
 def _after_fork():
     for client in list(_clients):
         client._forked()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ---- without a daemon ----------------------------------------------------------------------------
 
-def compile_kernel(problem, config=None, device=None, library=None):
+def compile_kernel(problem: ProblemLike, config: Optional[Config] = None,
+                   device: Optional[str] = None,
+                   library: Optional[ffi.Library] = None) -> Kernel:
     """The Kernel of a config (None: the analytic default), compiled in this process, or found in
     the cache directory that gemmd uses. device: None, this thread's CUDA device, else the CPU;
     "cpu"."""
@@ -378,7 +420,8 @@ def compile_kernel(problem, config=None, device=None, library=None):
     return Kernel(library, out)
 
 
-def space(problem, device=None, library=None, **query):
+def space(problem: ProblemLike, device: Optional[str] = None,
+          library: Optional[ffi.Library] = None, **query: Any) -> Dict[str, Any]:
     """What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"):
     docs/protocol.md, `space`."""
     library = library or ffi.shared_library()

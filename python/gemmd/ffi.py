@@ -11,6 +11,7 @@ import ctypes
 import os
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int,
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
+from operator import index
 
 from gemmd.errors import make_error
 
@@ -100,6 +101,26 @@ class Args(Structure):
 
     def __init__(self, **fields):
         super().__init__(size=sizeof(Args), **fields)
+
+
+_WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number"}
+
+
+def _convert(kind, value):
+    if kind is c_char_p:
+        return value if value is None else os.fsencode(value)
+    return bool(value) if kind is c_bool else float(value) if kind is c_double else index(value)
+
+
+def set_field(struct, name, value):
+    """A Python value into a scalar or text of a struct: also a number of numpy's, or a path.
+    TypeError names what was wanted."""
+    kind = dict(struct._fields_)[name]
+    try:
+        setattr(struct, name, _convert(kind, value))
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} is {value!r}: {_WANTED.get(kind, 'a whole number')} is wanted "
+                        "here") from None
 
 
 STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Acquire, Args]

@@ -13,7 +13,7 @@ class Kernel:
         self.library, self._handle = library, handle
         self._launch = library.dll.gemmd_kernel_launch
 
-    def workspace(self, args):
+    def workspace(self, args: ffi.Args) -> int:
         """Bytes that a launch with these arguments (ffi.Args) needs."""
         out, err = c_int64(), ffi.Error()
         code = self.library.dll.gemmd_kernel_workspace(self._handle, byref(args), byref(out),
@@ -21,14 +21,14 @@ class Kernel:
         self.library.check("kernel_workspace", code, err)
         return out.value
 
-    def launch(self, args):
+    def launch(self, args: ffi.Args) -> None:
         """Asynchronous on args.stream. The memory behind the arguments must live until it ran."""
         err = ffi.Error()
         code = self._launch(self._handle, byref(args), byref(err))
         if code:
             self.library.check("kernel_launch", code, err)
 
-    def free(self):
+    def free(self) -> None:
         handle, self._handle = self._handle, c_void_p()
         if handle:
             self.library.dll.gemmd_kernel_free(handle)

@@ -7,8 +7,9 @@ more, no code.
 import os
 import time
 import warnings
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from gemmd.client import Client
+from gemmd.client import Client, OnProgress
 from gemmd.errors import GemmdError
 from gemmd.results import Problem, Rows
 
@@ -29,7 +30,7 @@ def table_path():
     return os.environ.get("GEMMD_MODELS") or own
 
 
-def known_models():
+def known_models() -> Dict[str, Dict[str, int]]:
     """{name: {"experts", "topk", "hidden", "inter"}} of the table."""
     import csv
     with open(table_path(), newline="") as f:
@@ -61,7 +62,8 @@ def model_shape(config):
     return {name: _read(text or config, name) for name in NUMBERS}
 
 
-def model_problems(config, tokens, modes=MODES, dtype="bf16"):
+def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
+                   dtype: str = "bf16") -> List[Problem]:
     """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
     hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
     s = model_shape(config)
@@ -116,8 +118,10 @@ def _tune_missing(client, problems, answers, until, query):
         _leave(client, problems, answers)
 
 
-def prefetch(model_config, tokens, modes=MODES, dtype="bf16", deadline_s=None, client=None,
-             device=None, progress=None, **query):
+def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
+             dtype: str = "bf16", deadline_s: Optional[float] = None,
+             client: Optional[Client] = None, device: Optional[str] = None,
+             progress: Optional[OnProgress] = None, **query: Any) -> Rows:
     """Tunes what is not known of a model's MoE layers, and returns the answers as Rows, in the
     order of model_problems().
 

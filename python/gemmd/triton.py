@@ -16,6 +16,7 @@ warning.
 import contextlib
 import hashlib
 import inspect
+import os
 import threading
 import warnings
 
@@ -29,6 +30,16 @@ REASON_BYTES = 300
 _lock = threading.RLock()  # threads of one process are one holder
 _clients = {}
 _warned = False
+
+
+def _forked():
+    """A thread that held the lock is not there in the child."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _client(socket):

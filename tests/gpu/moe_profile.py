@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a step's time goes: the stage `profile` of moe_layer.py. For each form and direction what
-every kernel of the device takes, by torch.profiler; the gaps between them; how long the host needs to
-queue a step, since a step cannot be faster than that; and the clock and power of the device while
-it does nothing else, since at the power limit fewer joules are fewer microseconds.
+every kernel of the device takes, by torch.profiler; the gaps between them; how long the host needs
+to queue a step, since a step cannot be faster than that; and the clock and power of the device
+while it does nothing else, since at the power limit fewer joules are fewer microseconds.
 
 A marker, PyTorch's spin kernel of no cycles, stands in the stream before each forward and each
 backward and after the last: between two markers is one direction of one step. The CPU has no

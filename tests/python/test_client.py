@@ -212,6 +212,37 @@ def test_close_waits_for_a_call_of_another_thread(cpu):
         g.status()
 
 
+def test_what_a_problem_is_not(cpu, tmp_path):
+    with gemmd.Client(cpu.socket) as g:
+        for problem, sentence in ((5, "a mapping of its fields, or text, not 5"),
+                                  ({"mm": 3}, r"no \['mm'\]: it has m, n, k"),
+                                  ({"m": "x"}, "m is 'x': a whole number"),
+                                  ({"m": 1.5}, "m is 1.5: a whole number"),
+                                  ({"mode": 3}, "mode is 3: text")):
+            with pytest.raises(TypeError, match=sentence):
+                g.get(problem)
+        with pytest.raises(TypeError, match="deadline_ms is 'soon': a whole number"):
+            g.get({"m": 64}, deadline_ms="soon")
+        assert repr(g) == f"<gemmd.Client(socket={cpu.socket!r})>"
+    assert repr(g).endswith(", closed>")
+
+
+def test_numbers_of_numpy(cpu):
+    numpy = pytest.importorskip("numpy", reason="numpy is not installed for this Python")
+    sizes = {name: numpy.int64(64) for name in "mnk"}
+    with gemmd.Client(cpu.socket) as g:
+        one = g.get({**sizes, "dtype_in": "fp32"}, wait="cached", deadline_ms=numpy.int32(5000))
+        two = g.get(gemmd.Problem(m=64, n=64, k=64, dtype_in="fp32"), wait="cached")
+    assert one.key == two.key and one.config == two.config
+
+
+def test_a_pickled_client_is_a_connection_of_its_own(cpu):
+    with gemmd.Client(cpu.socket, deadline_ms=700) as g:
+        copy = pickle.loads(pickle.dumps(g))
+    with copy:  # the first one is closed by now
+        assert copy.hello()["build"] and "deadline_ms=700" in repr(copy)
+
+
 def test_a_forked_child_connects_anew(cpu):
     g, stop = client(cpu), threading.Event()
 
@@ -255,6 +286,19 @@ def import_ms(what):
 
 
 @pytest.mark.no_library
+def test_parts_are_imported_at_their_first_use():
+    program = ("import gemmd, sys, pydoc; pydoc.render_doc(gemmd)\n"
+               "assert 'torch' not in sys.modules and 'triton' not in sys.modules\n"
+               "assert gemmd.__version__.count('.') == 2\n"
+               "sys.modules['torch'] = None\n"
+               "assert not hasattr(gemmd, 'torch') and not hasattr(gemmd, 'nothing')\n"
+               "try: gemmd.torch\n"
+               "except AttributeError as e: print(e)")
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), text=True,
+                          capture_output=True)
+    assert "gemmd.torch cannot be imported" in done.stdout, done.stderr
+
+
 def test_the_import_takes_less_than_50_ms():
     """Quietest of nine, since a busy machine only adds; held against an import of the standard
     library in the same minute where even that is slow."""

@@ -24,7 +24,8 @@ def line(*events):
 
 
 def two_steps():
-    return line(("lost", 0, 5), (SPIN, 0, 1), ("grouped_gemm_hopper", 3, 40), ("triton_poi_0", 2, 6),
+    return line(("lost", 0, 5),
+                (SPIN, 0, 1), ("grouped_gemm_hopper", 3, 40), ("triton_poi_0", 2, 6),
                 (SPIN, 9, 1), ("grouped_gemm_hopper", 1, 30), ("grouped_gemm_hopper", 0, 50),
                 (SPIN, 0, 1), ("grouped_gemm_hopper", 0, 42), ("triton_poi_0", 4, 8),
                 (SPIN, 0, 1), ("grouped_gemm_hopper", 0, 34), ("grouped_gemm_hopper", 6, 50),

@@ -241,6 +241,34 @@ def test_calls_that_cannot_be_meant():
         gt.configure(deadline=3)
 
 
+def test_no_tokens_at_all(tuned):
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    x = torch.randn(2, 0, K, requires_grad=True)
+    y = layer(x)
+    grads = torch.autograd.grad(y.sum(), [x, *layer.parameters()])
+    assert y.shape == grads[0].shape == (2, 0, K) and all((g == 0).all() for g in grads)
+    assert "experts=4, topk=2" in repr(layer)
+
+
+def test_under_autocast(tuned):
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    x = torch.randn(TOKENS, K, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(x)
+    grads = torch.autograd.grad(y.float().sum(), [x, *layer.parameters()])
+    assert y.dtype == torch.bfloat16 and all(g.dtype == torch.float32 for g in grads)
+    assert {p["dtype"] for p in gt.status()} == {"bfloat16"}
+
+
+def test_a_gradient_of_a_gradient_is_an_error(tuned):
+    m_sizes, gather = routing()
+    x, w = operands()
+    dx, = torch.autograd.grad(gt.grouped_gemm(x, w, m_sizes, gather, TOPK).square().sum(), [x],
+                              create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dx.sum().backward()
+
+
 # ---- torch.compile -------------------------------------------------------------------------------
 
 def test_the_ops_keep_what_they_declare(tuned):
@@ -282,7 +310,8 @@ def steps(n=2):
             y = layer(x)
             torch.autograd.grad(y.sum(), [x, *layer.parameters()])
     assert error(y, loop(layer, x)) < 1e-5
-    return [str(w.message) for w in seen if "gemmd" in str(w.message)]
+    return [str(w.message) for w in seen
+            if w.category is RuntimeWarning and "gemmd" in str(w.message)]
 
 
 def test_no_daemon(tmp_path):
@@ -337,10 +366,11 @@ def strange_daemon(path, result):
             except OSError:
                 return
             unpacker = msgpack.Unpacker()
-            while data := connection.recv(65536):
-                unpacker.feed(data)
-                for _, request, method, _ in unpacker:
-                    connection.sendall(msgpack.packb([1, request, None, result(method)]))
+            with connection:
+                while data := connection.recv(65536):
+                    unpacker.feed(data)
+                    for _, request, method, _ in unpacker:
+                        connection.sendall(msgpack.packb([1, request, None, result(method)]))
 
     threading.Thread(target=serve, daemon=True).start()
     return listener

@@ -2,9 +2,11 @@
 """gemmd.triton.autotune in Triton's interpreter: many processes, one tuning; a config more is one
 timing more; failures are kept; without a daemon Triton tunes alone. Skipped without Triton."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -90,3 +92,21 @@ def test_a_holder_that_dies_leaves_what_it_timed(cpu):
     blocks = ",".join(["4"] + [str(2 ** i) for i in range(3, 9)])
     result = run(cpu.socket, blocks)
     assert result["best"] == 256 and 0 < len(result["timed"]) < 7
+
+
+def test_a_child_of_a_fork_does_not_inherit_a_held_lock():
+    """Another thread decides while the process forks: it is not there in the child."""
+    import gemmd.triton
+    exits = []
+
+    def fork():
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if gemmd.triton._lock.acquire(timeout=2) else 1)
+        exits.append(os.waitpid(child, 0)[1])
+
+    with gemmd.triton._lock:
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    assert exits == [0]

@@ -69,6 +69,11 @@ class MoEMLP(nn.Module):
         nn.init.normal_(self.gate_up, std=self.gate_up.shape[2] ** -0.5)
         nn.init.normal_(self.down, std=self.down.shape[2] ** -0.5)
 
+    def extra_repr(self):
+        experts, hidden, inter = self.down.shape
+        return (f"hidden={hidden}, inter={inter}, experts={experts}, topk={self.topk}, "
+                f"normalise={self.normalise}")
+
     def forward(self, x):
         rows = x.reshape(-1, x.shape[-1])
         weights, ids = route(self.router(rows), self.topk, self.normalise)

@@ -2,6 +2,7 @@
 """grouped_gemm() and grouped_gemm_sum(): the ops with gradients."""
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 
 from gemmd.torch import ops, plain
 from gemmd.torch.shapes import DTYPES, Flags
@@ -25,6 +26,7 @@ class _Product(Function):
         return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         x, w, m_sizes, gather = ctx.saved_tensors
         topk, permute_x, _ = ctx.flags
@@ -46,6 +48,7 @@ class _Sum(Function):
         return y.view(-1, topk, y.shape[1]).sum(1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, dy):
         x, w, m_sizes, gather = ctx.saved_tensors
         token = torch.div(gather, ctx.topk, rounding_mode="floor")
@@ -54,6 +57,15 @@ class _Sum(Function):
 
 
 # ---- the functions -------------------------------------------------------------------------------
+
+def _autocast(x, w):
+    """Under torch.autocast as a linear layer: operands in its type."""
+    kind = x.device.type
+    if not torch.is_autocast_enabled(kind):
+        return x, w
+    dtype = torch.get_autocast_dtype(kind)
+    return x.to(dtype), w.to(dtype)
+
 
 def _check(x, w, m_sizes, gather, flags):
     if w.dim() != 3 or x.shape[-1] != w.shape[2]:
@@ -88,7 +100,8 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
 
     x: [T, K], T routed rows in expert order; with permute_x [tokens, K], T = tokens * topk. More
         dimensions in front are flattened.
-    w: [experts, N, K]; bfloat16 or float16 (float32 where the device's kernels take it).
+    w: [experts, N, K]; bfloat16 or float16 (float32 where the device's kernels take it); under
+        torch.autocast both are cast, as a linear layer's.
     m_sizes: [experts] int32 or int64 on x's device: rows of each expert; zeros allowed, sum T.
     gather_indices: [T] int32 or int64: the flat (token, slot) index of each row in expert order, a
         stable argsort of the flattened expert ids; needed by the permutes.
@@ -109,7 +122,7 @@ def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, perm
     if isinstance(gather_indices, int) and not isinstance(topk, int):
         gather_indices, topk = topk, gather_indices
     flags = Flags(topk, permute_x, permute_y)
-    x = x.reshape(-1, x.shape[-1])
+    x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, flags)
     x = x.detach() if dW_only else x
     w = w.detach() if dX_only else w
@@ -143,7 +156,7 @@ def grouped_gemm_sum(x, w, m_sizes, gather_indices, topk):
     Returns [tokens, N]. Unlike grouped_gemm(permute_y=True) and a sum, nothing of [T, N] is kept
     for the gradients or made of the output's. ValueError for what cannot be meant.
     """
-    x = x.reshape(-1, x.shape[-1])
+    x, w = _autocast(x.reshape(-1, x.shape[-1]), w)
     _check(x, w, m_sizes, gather_indices, Flags(topk, False, True))
     if x.shape[0] % topk:
         raise ValueError(f"x has {x.shape[0]} rows: topk = {topk} for each token")
