@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "daemon/runner/cache_dir.h"
@@ -164,6 +165,10 @@ static int open_all(struct survey *s, struct error *err)
 
 static int open_file(struct survey *s, const char *part, struct error *err)
 {
+    struct stat st;
+    if (stat(s->order->path, &st) == 0 && S_ISDIR(st.st_mode)) { /* now, not when all is measured */
+        return error_set(err, ERROR_INVALID, "cannot write %s: it is a folder", s->order->path);
+    }
     s->file = fopen(part, "we");
     return s->file ? 0
                    : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));

@@ -98,6 +98,14 @@ def test_a_recorded_landscape_names_its_daemon(folder):
     assert result.returncode == 3 and "no gemmd answers for replay-" in result.stderr, result
 
 
+def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
+    result = subprocess.run([GEMMCTL, "landscape", *SIZE, "--device", "cpu", "--to", str(folder)],
+                            env={**os.environ, "GEMMD_RUNNER": str(RUNNER)}, capture_output=True,
+                            text=True, timeout=20 * PATIENCE)
+    assert result.returncode == 1 and "is a folder" in result.stderr, result
+    assert not folder.with_name(folder.name + ".part").exists()
+
+
 CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd && exec setpriv --reuid=65534 --regid=65534 \
 --clear-groups sh -c '"$0" start --device "$1" && "$0" version && "$0" stop' "$0" "$1"
 """
