@@ -1,45 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libcuda (stub.h, emulate.h). GPU memory is host memory, so that copies really copy.
- */
-#include "tests/cuda_stub/emulate.h"
-#include "tests/cuda_stub/stub.h"
+/* The stub of libcuda (stub.h): errors, versions, GPUs, contexts, streams, events. */
+#include "tests/cuda_stub/libcuda.h"
 
-#include <stdbool.h>
-
-#include "tests/unit/cuda/emulate_launch.h"
-
-/* Symbols with their ABI version, as they are in the library; prototypes are our own. */
-typedef int result;
-typedef unsigned long long pointer;
-enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500 };
-
-struct config { /* of CUlaunchConfig, what is looked at */
-    unsigned grid[3], block[3], smem;
-};
-
-enum { FUNCTIONS_MAX = 16 };
-
-struct module;
-struct function {
-    struct module *module; /* borrowed */
-    char name[64];
-};
-struct module {
-    struct emulated *emulated; /* owned; NULL: launches do nothing */
-    int n;
-    struct function functions[FUNCTIONS_MAX];
-};
-
-static int stub_calls, live;
+int stub_calls, stub_objects;
 static char context_of_stub, stream_of_stub, event_of_stub;
 static void *current;
-
-#define MAY_FAIL() STUB_MAY_FAIL(result)
 
 STUB_EXPORT int stub_live(void);
 STUB_EXPORT int stub_live(void)
 {
-    return live;
+    return stub_objects;
 }
 
 /* ---- errors and versions -------------------------------------------------------------------- */
@@ -179,7 +149,7 @@ STUB_EXPORT result cuCtxCreate_v2(void **context, unsigned flags, int device)
     (void)flags, (void)device;
     MAY_FAIL();
     *context = current = &context_of_stub;
-    live++;
+    stub_objects++;
     return SUCCESS;
 }
 
@@ -188,7 +158,7 @@ STUB_EXPORT result cuCtxDestroy_v2(void *context)
 {
     (void)context;
     current = NULL;
-    live--;
+    stub_objects--;
     return SUCCESS;
 }
 
@@ -219,7 +189,7 @@ STUB_EXPORT result cuStreamCreate(void **stream, unsigned flags)
     (void)flags;
     MAY_FAIL();
     *stream = &stream_of_stub;
-    live++;
+    stub_objects++;
     return SUCCESS;
 }
 
@@ -227,7 +197,7 @@ STUB_EXPORT result cuStreamDestroy_v2(void *stream);
 STUB_EXPORT result cuStreamDestroy_v2(void *stream)
 {
     (void)stream;
-    live--;
+    stub_objects--;
     return SUCCESS;
 }
 
@@ -245,7 +215,7 @@ STUB_EXPORT result cuEventCreate(void **event, unsigned flags)
     (void)flags;
     MAY_FAIL();
     *event = &event_of_stub;
-    live++;
+    stub_objects++;
     return SUCCESS;
 }
 
@@ -253,7 +223,7 @@ STUB_EXPORT result cuEventDestroy_v2(void *event);
 STUB_EXPORT result cuEventDestroy_v2(void *event)
 {
     (void)event;
-    live--;
+    stub_objects--;
     return SUCCESS;
 }
 
@@ -282,233 +252,7 @@ STUB_EXPORT result cuEventElapsedTime(float *ms, void *begin, void *end)
     return SUCCESS;
 }
 
-/* ---- modules -------------------------------------------------------------------------------- */
-
-STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image);
-STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image)
-{
-    MAY_FAIL();
-    *module = calloc(1, sizeof(**module));
-    (*module)->emulated = emulated_load(image);
-    live++;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuModuleUnload(struct module *module);
-STUB_EXPORT result cuModuleUnload(struct module *module)
-{
-    emulated_unload(module->emulated);
-    free(module);
-    live--;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
-                                       const char *name);
-STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
-                                       const char *name)
-{
-    MAY_FAIL();
-    if (strcmp(name, "absent") == 0 || module->n == FUNCTIONS_MAX) {
-        return NOT_FOUND;
-    }
-    struct function *f = &module->functions[module->n++];
-    f->module = module;
-    snprintf(f->name, sizeof(f->name), "%s", name);
-    *function = f;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuModuleGetFunctionCount(unsigned *n, void *module);
-STUB_EXPORT result cuModuleGetFunctionCount(unsigned *n, void *module)
-{
-    (void)module;
-    MAY_FAIL();
-    *n = 2;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuModuleEnumerateFunctions(void **functions, unsigned n, void *module);
-STUB_EXPORT result cuModuleEnumerateFunctions(void **functions, unsigned n, void *module)
-{
-    MAY_FAIL();
-    for (unsigned i = 0; i < n; i++) {
-        functions[i] = module;
-    }
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuFuncLoad(void *function);
-STUB_EXPORT result cuFuncLoad(void *function)
-{
-    (void)function;
-    MAY_FAIL();
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuFuncGetAttribute(int *value, int which, void *function);
-STUB_EXPORT result cuFuncGetAttribute(int *value, int which, void *function)
-{
-    enum { THREADS = 0, SHARED = 1 };
-    (void)function;
-    MAY_FAIL();
-    *value = which == THREADS ? 512 : which == SHARED ? (int)stub_number("GEMMD_STUB_SMEM", 0) : 64;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value);
-STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
-{
-    (void)function, (void)which, (void)value;
-    MAY_FAIL();
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
-                                    void **extra);
-STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
-                                    void **extra)
-{
-    (void)extra;
-    MAY_FAIL();
-    if (!c->grid[0] || !c->grid[1] || !c->grid[2] || !c->block[0] || !c->block[1] || !c->block[2]) {
-        return INVALID_VALUE;
-    }
-    if (!getenv("GEMMD_STUB_EMULATE")) {
-        return SUCCESS;
-    }
-    return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
-}
-
-/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does.
- */
-STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
-                                          const uint64_t *size, const uint64_t *stride,
-                                          const unsigned *box, const unsigned *step, int interleave,
-                                          int swizzle, int promotion, int fill);
-STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
-                                          const uint64_t *size, const uint64_t *stride,
-                                          const unsigned *box, const unsigned *step, int interleave,
-                                          int swizzle, int promotion, int fill)
-{
-    enum { FLOAT32 = 7 };
-    struct emulate_map m = {.base = base, .rank = rank, .element = type == FLOAT32 ? 4 : 2};
-    (void)step, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
-    MAY_FAIL();
-    for (unsigned i = 0; i < rank; i++) {
-        bool fits = size[i] > 0 && size[i] <= (uint64_t)1 << 32 && box[i] > 0 && box[i] <= 256;
-        if (!fits || (i && (stride[i - 1] % 16 || stride[i - 1] >> 40))) {
-            return INVALID_VALUE;
-        }
-        m.size[i] = size[i];
-        m.box[i] = box[i];
-        m.stride[i ? i - 1 : 0] = i ? stride[i - 1] : 0;
-    }
-    if ((uintptr_t)base % 16 || (uintptr_t)map % 64) {
-        return INVALID_VALUE;
-    }
-    memset(map, 0, 128);
-    memcpy(map, &m, sizeof(m));
-    return SUCCESS;
-}
-
-/* ---- memory --------------------------------------------------------------------------------- */
-
-STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes);
-STUB_EXPORT result cuMemAlloc_v2(pointer *at, size_t bytes)
-{
-    MAY_FAIL();
-    *at = (pointer)(size_t)aligned_alloc(256, (bytes + 255) / 256 * 256);
-    live++;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemFree_v2(pointer at);
-STUB_EXPORT result cuMemFree_v2(pointer at)
-{
-    free((void *)(size_t)at);
-    live--;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemGetInfo_v2(size_t *available, size_t *total);
-STUB_EXPORT result cuMemGetInfo_v2(size_t *available, size_t *total)
-{
-    MAY_FAIL();
-    *available = (size_t)stub_number("GEMMD_STUB_FREE", 1 << 30);
-    *total = (size_t)80 << 30;
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t bytes, void *stream);
-STUB_EXPORT result cuMemcpyHtoDAsync_v2(pointer to, const void *from, size_t bytes, void *stream)
-{
-    (void)stream;
-    MAY_FAIL();
-    memcpy((void *)(size_t)to, from, bytes);
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemcpyDtoH_v2(void *to, pointer from, size_t bytes);
-STUB_EXPORT result cuMemcpyDtoH_v2(void *to, pointer from, size_t bytes)
-{
-    MAY_FAIL();
-    memcpy(to, (const void *)(size_t)from, bytes);
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t bytes, void *stream);
-STUB_EXPORT result cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t bytes, void *stream)
-{
-    (void)stream;
-    MAY_FAIL();
-    memcpy((void *)(size_t)to, (const void *)(size_t)from, bytes);
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemsetD8Async(pointer at, unsigned char value, size_t bytes, void *stream);
-STUB_EXPORT result cuMemsetD8Async(pointer at, unsigned char value, size_t bytes, void *stream)
-{
-    (void)stream;
-    MAY_FAIL();
-    memset((void *)(size_t)at, value, bytes);
-    return SUCCESS;
-}
-
 /* ---- what only tests/gpu asks for ----------------------------------------------------------- */
-
-struct copy_2d { /* CUDA_MEMCPY2D */
-    size_t from_x, from_y;
-    unsigned from_type;
-    const void *from_host;
-    pointer from;
-    void *from_array;
-    size_t from_pitch;
-    size_t to_x, to_y;
-    unsigned to_type;
-    void *to_host;
-    pointer to;
-    void *to_array;
-    size_t to_pitch;
-    size_t width, height;
-};
-
-STUB_EXPORT result cuMemcpy2DUnaligned_v2(const struct copy_2d *c);
-STUB_EXPORT result cuMemcpy2DUnaligned_v2(const struct copy_2d *c)
-{
-    for (size_t i = 0; i < c->height; i++) {
-        memcpy((char *)(size_t)c->to + i * c->to_pitch,
-               (const char *)(size_t)c->from + i * c->from_pitch, c->width);
-    }
-    return SUCCESS;
-}
-
-STUB_EXPORT result cuMemcpyHtoD_v2(pointer to, const void *from, size_t bytes);
-STUB_EXPORT result cuMemcpyHtoD_v2(pointer to, const void *from, size_t bytes)
-{
-    memcpy((void *)(size_t)to, from, bytes);
-    return SUCCESS;
-}
 
 STUB_EXPORT result cuCtxSynchronize(void);
 STUB_EXPORT result cuCtxSynchronize(void)

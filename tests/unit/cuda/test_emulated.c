@@ -9,52 +9,24 @@
  *
  * GEMMD_TEST_CASES says how many cases (default 32), GEMMD_TEST_SEED where they begin.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <dlfcn.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/cuda/emulate_launch.h"
-
-enum { EXPERTS_MAX = 70, GUARD = 64 };
+#include "tests/unit/cuda/emulated.h"
 
 #ifdef TARGET_HOPPER
-#define TARGET   grouped_gemm_hopper
 #define EMULATED "emulate_hopper.c"
 #define OPTIMISE "-O2" /* it multiplies much larger tiles */
 #else
-#define TARGET   grouped_gemm_cuda
 #define EMULATED "emulate_portable.c"
 #define OPTIMISE "-O1"
 #endif
 
-static const struct device_info info = {
-    .kind = "cuda",
-    .name = "emulated",
-    .arch = "sm_90a",
-    .sm_count = 2,
-    .cc_major = 9,
-    .smem_optin = 232448,
-    .smem_per_sm = 233472,
-    .regs_per_block = 65536,
-    .warp_size = 32,
-    .l2_bytes = 1 << 20,
-    .clock_khz = 1000000,
-    .peak_tflops = 1,
-    .peak_gbps = 10,
-};
-
-static char description[4096];
 static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
 /* ---- compiling ------------------------------------------------------------------------------ */
@@ -98,7 +70,7 @@ static void encode_maps(struct launch *l)
     }
 }
 
-static void run(void *so, struct launch *l, struct emulate_launch *e)
+static void run(const struct test_case *c, void *so, struct launch *l, struct emulate_launch *e)
 {
     int (*launch)(const struct emulate_launch *);
     *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for it */
@@ -111,320 +83,7 @@ static void run(void *so, struct launch *l, struct emulate_launch *e)
     e->shared_bytes = l->smem_bytes;
     e->params = l->params;
     if (launch(e)) {
-        fail_msg("%s: %s", description, (const char *)dlsym(so, "emulate_error"));
-    }
-}
-
-/* ---- numbers -------------------------------------------------------------------------------- */
-
-static double decode(enum dtype t, const void *data, int64_t at)
-{
-    if (t == DTYPE_FP32) {
-        return ((const float *)data)[at];
-    }
-    uint16_t v = ((const uint16_t *)data)[at];
-    if (t == DTYPE_BF16) {
-        uint32_t bits = (uint32_t)v << 16;
-        float f;
-        memcpy(&f, &bits, sizeof(f));
-        return f;
-    }
-    int exponent = v >> 10 & 31, mantissa = v & 1023;
-    double size = exponent == 31  ? (double)NAN
-                  : exponent == 0 ? ldexp(mantissa, -24)
-                                  : ldexp(1024 + mantissa, exponent - 25);
-    return v & 0x8000 ? -size : size;
-}
-
-/* Small multiples of 1/8: exact in both types. */
-static uint16_t encode_small(enum dtype t, int eighths)
-{
-    float f = (float)eighths / 8;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof(bits));
-    if (t == DTYPE_BF16) {
-        return (uint16_t)(bits >> 16);
-    }
-    return eighths
-               ? (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) - (112u << 23)) >> 13))
-               : 0;
-}
-
-static double round_to(enum dtype t, double v)
-{
-    int exponent;
-    if (v == 0 || !isfinite(v)) {
-        return v;
-    }
-    frexp(v, &exponent);
-    int digits = t == DTYPE_BF16 ? 8 : 11;
-    return ldexp(nearbyint(ldexp(v, digits - exponent)), exponent - digits);
-}
-
-/* ---- a case --------------------------------------------------------------------------------- */
-
-struct matrix {
-    void *block; /* owned: guard, data, guard */
-    char *data;  /* 16-byte aligned */
-    int64_t rows, cols, stride;
-    enum dtype dtype;
-};
-
-struct test_case {
-    uint64_t random;
-    struct problem problem;
-    struct grouped_gemm_problem v;
-    struct record config;
-    int64_t rows[EXPERTS_MAX];
-    struct matrix x, w, dy, out;
-    int64_t gather[4096];
-    int32_t gather32[4096], rows32[EXPERTS_MAX];
-    float weights[4096];
-    uint16_t weights16[4096];
-    bool wide_gather, wide_rows, half_weights, strided;
-};
-
-static int64_t pick(struct test_case *c, const int64_t *list, size_t n)
-{
-    return list[random_next(&c->random) % n];
-}
-#define PICK(c, ...)                                                                               \
-    pick(c, (const int64_t[]){__VA_ARGS__},                                                        \
-         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
-
-static size_t matrix_bytes(const struct matrix *m)
-{
-    return (size_t)(m->rows * m->stride) * dtype_size(m->dtype);
-}
-
-static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int64_t cols,
-                        enum dtype t, bool fill)
-{
-    *m = (struct matrix){.rows = rows,
-                         .cols = cols,
-                         .dtype = t,
-                         .stride = cols + (c->strided ? PICK(c, 8, 24, 40) : 0)};
-    size_t bytes = matrix_bytes(m);
-    m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
-    m->data = (char *)m->block + GUARD;
-    memset(m->block, 0xff, bytes + 2 * GUARD); /* NaN, also between the rows */
-    for (int64_t i = 0; fill && i < rows * cols; i++) {
-        uint16_t v = encode_small(t, (int)(random_next(&c->random) % 33) - 16);
-        ((uint16_t *)m->data)[i / cols * m->stride + i % cols] = v;
-    }
-}
-
-static double at(const struct matrix *m, int64_t row, int64_t col)
-{
-    return decode(m->dtype, m->data, row * m->stride + col);
-}
-
-static void make_problem(struct test_case *c)
-{
-    static const char *const modes[] = {"forward", "dX", "dW"};
-    struct record fields;
-    struct error err = ERROR_NULL;
-    char routing[1024] = "rows:";
-    size_t mode = random_next(&c->random) % 3, permute = random_next(&c->random) % 3;
-    int64_t experts = PICK(c, 1, 2, 3, 5, 33, 66), topk = PICK(c, 1, 2, 3, 6), total = 0;
-    topk = topk > experts ? 1 : topk;
-    for (int64_t e = 0; e < experts; e++) {
-        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17)
-                                 : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
-        total += c->rows[e];
-    }
-    c->rows[experts - 1] += total == 0 ? topk : (topk - total % topk) % topk;
-    total = 0;
-    for (int64_t e = 0; e < experts; e++) {
-        total += c->rows[e];
-        size_t n = strlen(routing);
-        snprintf(routing + n, sizeof(routing) - n, "%s%d", e ? "," : "", (int)c->rows[e]);
-    }
-    record_init(&fields);
-    record_put_text(&fields, "mode", modes[mode]);
-    record_put_int(&fields, "M", total);
-    record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
-    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
-    record_put_int(&fields, "experts", experts);
-    record_put_int(&fields, "topk", topk);
-    record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");
-    record_put_bool(&fields, "permute_x", permute == 1);
-    record_put_bool(&fields, "permute_y", permute == 2);
-    record_put_bool(&fields, "fuse_mul_post",
-                    mode == 0 && permute == 2 && random_next(&c->random) % 2);
-    record_put_bool(&fields, "accumulate", mode == 2 && random_next(&c->random) % 3 == 0);
-    if (mode == 2 && random_next(&c->random) % 2) {
-        record_put_text(&fields, "dtype_out", "fp32");
-    }
-    record_put_text(&fields, "routing", routing);
-    if (problem_make(&c->problem, "grouped_gemm", &fields, &err)) {
-        fail_msg("%s", err.text);
-    }
-    grouped_gemm_view(&c->problem, &c->v);
-}
-
-/* Also what is legal but not in the space. */
-static void stray(struct test_case *c)
-{
-#ifdef TARGET_HOPPER
-    if (random_next(&c->random) % 4 == 0) {
-        record_put_int(&c->config, "num_stages", PICK(c, 2, 3));
-    }
-    if (random_next(&c->random) % 8 == 0) {
-        record_put_int(&c->config, "staging_buffers", 3);
-    }
-    if (random_next(&c->random) % 4 == 0) {
-        record_put_int(&c->config, "GROUP_SIZE_M", PICK(c, 2, 3));
-    }
-    if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
-        record_put_bool(&c->config, "swap_ab", true);
-        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 160, 192, 224, 256));
-    }
-#else
-    const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
-                        : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
-                                                  : "BLOCK_SIZE_M";
-    if (random_next(&c->random) % 8 == 0) {
-        record_put_int(&c->config, depth, 128);
-    }
-#endif
-}
-
-/* False: nothing is legal for this problem. */
-static bool choose_config(struct test_case *c)
-{
-    struct param params[PARAMS_MAX];
-    struct rejection why;
-    struct error err = ERROR_NULL;
-    uint32_t n = TARGET.params(&c->problem, &info, params);
-    for (int i = 0; i < 100000; i++) {
-        record_init(&c->config);
-        for (uint32_t j = 0; j < n; j++) {
-            record_set(&c->config, params[j].name,
-                       params[j].values[random_next(&c->random) % params[j].n], &err);
-        }
-        stray(c);
-        /* Blocks of threads run one after the other here, so there are no clusters of them. */
-        record_put_int(&c->config, "NUM_KSPLIT", 1);
-        if (TARGET.check(&c->problem, &c->config, &info, &why) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static void fill_case(struct test_case *c)
-{
-    const struct grouped_gemm_problem *v = &c->v;
-    c->strided = random_next(&c->random) % 3 == 0;
-    c->wide_gather = random_next(&c->random) % 2;
-    c->wide_rows = random_next(&c->random) % 2;
-    c->half_weights = random_next(&c->random) % 2;
-    make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
-    make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
-    make_matrix(c, &c->dy, v->m, v->n, v->in, true);
-    make_matrix(c, &c->out, v->out_rows, v->out_cols, v->out, false);
-    for (int64_t i = 0; v->accumulate && i < c->out.rows * c->out.cols; i++) {
-        int64_t j = i / c->out.cols * c->out.stride + i % c->out.cols;
-        int eighths = (int)(random_next(&c->random) % 33) - 16;
-        if (v->out == DTYPE_FP32) {
-            ((float *)c->out.data)[j] = (float)eighths / 8;
-        } else {
-            ((uint16_t *)c->out.data)[j] = encode_small(v->out, eighths);
-        }
-    }
-    assert_true(v->m <= 4096);
-    for (int64_t i = 0; i < v->m; i++) {
-        int64_t j = (int64_t)(random_next(&c->random) % (uint64_t)(i + 1));
-        c->gather[i] = c->gather[j];
-        c->gather[j] = i;
-        c->weights16[i] = encode_small(v->in, (int)(random_next(&c->random) % 17));
-        c->weights[i] = (float)decode(v->in, &c->weights16[i], 0);
-        if (!c->half_weights) {
-            c->weights[i] *= 1.0015f; /* so that its rounding shows */
-        }
-    }
-    for (int64_t i = 0; i < v->m; i++) {
-        c->gather32[i] = (int32_t)c->gather[i];
-    }
-    for (int64_t e = 0; e < v->experts; e++) {
-        c->rows32[e] = (int32_t)c->rows[e];
-    }
-}
-
-/* ---- what must come out --------------------------------------------------------------------- */
-
-/* Row i of expert e in expert order; `row` of the output. */
-static double expected(const struct test_case *c, int64_t e, int64_t first, int64_t i, int64_t row,
-                       int64_t col, double before)
-{
-    const struct grouped_gemm_problem *v = &c->v;
-    double sum = 0;
-    if (v->mode == GEMM_FORWARD) {
-        int64_t x = v->gather_x ? c->gather[i] / v->topk : i;
-        for (int64_t k = 0; k < v->k; k++) {
-            sum += at(&c->x, x, k) * at(&c->w, e * v->n + col, k);
-        }
-        if (v->fuse_mul_post) {
-            double weight = round_to(v->in, c->weights[row]);
-            sum = round_to(v->in, round_to(v->in, sum) * weight);
-        }
-        return sum;
-    }
-    if (v->mode == GEMM_DX) {
-        int64_t dy = v->gather_dy ? c->gather[i] : i;
-        for (int64_t n = 0; n < v->n; n++) {
-            sum += at(&c->dy, dy, n) * at(&c->w, e * v->n + n, col);
-        }
-        return sum;
-    }
-    for (i = first; i < first + c->rows[e]; i++) {
-        int64_t dy = v->gather_dy ? c->gather[i] : i, x = v->gather_x ? c->gather[i] / v->topk : i;
-        sum += at(&c->dy, dy, row % v->n) * at(&c->x, x, col);
-    }
-    return sum + before;
-}
-
-/* Inputs are small multiples of 1/8: sums are exact in fp32, so only the last rounding is left. */
-static void compare(const struct test_case *c, const struct matrix *before, const double *reference)
-{
-    const struct grouped_gemm_problem *v = &c->v;
-    int64_t first = 0;
-    for (int64_t e = 0; e < v->experts; e++) {
-        int64_t n = v->mode == GEMM_DW ? v->n : c->rows[e];
-        for (int64_t r = 0; r < n; r++) {
-            int64_t i = v->mode == GEMM_DW ? e * v->n + r : first + r;
-            int64_t row = v->scatter ? c->gather[i] : i;
-            for (int64_t col = 0; col < v->out_cols; col++) {
-                double old = v->accumulate ? at(before, row, col) : 0;
-                double exact = expected(c, e, first, i, row, col, old);
-                double want = v->out == DTYPE_FP32 ? exact : round_to(v->out, exact);
-                double got = at(&c->out, row, col), ref = reference[row * v->out_cols + col];
-                if (got != want) {
-                    fail_msg("%s: expert %d row %d column %d: %g, not %g", description, (int)e,
-                             (int)row, (int)col, got, want);
-                }
-                if (ref != exact - old) {
-                    fail_msg("%s: the reference, expert %d row %d column %d: %g, not %g",
-                             description, (int)e, (int)row, (int)col, ref, exact - old);
-                }
-            }
-        }
-        first += c->rows[e];
-    }
-}
-
-/* Nothing but the output's rows may have changed: guards, and the gaps between the rows. */
-static void check_guards(const struct matrix *m)
-{
-    const uint8_t *bytes = m->block;
-    size_t size = matrix_bytes(m), element = dtype_size(m->dtype);
-    for (size_t i = 0; i < size + 2 * GUARD; i++) {
-        size_t at_column = (i - GUARD) / element % (size_t)m->stride;
-        bool inside = i >= GUARD && i < GUARD + size && at_column < (size_t)m->cols;
-        if (!inside && bytes[i] != 0xff) {
-            fail_msg("%s: byte %d of a guard was written", description, (int)i - GUARD);
-        }
+        fail_msg("%s: %s", case_text(c), (const char *)dlsym(so, "emulate_error"));
     }
 }
 
@@ -491,7 +150,7 @@ static void run_reference(struct test_case *c, void *so, double *out)
         fail_msg("%s", err.text);
     }
     struct emulate_launch e = {.seed = c->random};
-    run(so, l, &e);
+    run(c, so, l, &e);
     free(l);
     free(check_at);
 }
@@ -503,7 +162,7 @@ static void run_target(struct test_case *c)
     assert_int_equal(TARGET.variant(&c->problem, &c->config, "sm_90a", &variant, &err), 0);
     struct launch_plan *plan = calloc(1, sizeof(*plan));
     struct grouped_gemm_args args = args_of(c);
-    int r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
+    int r = TARGET.plan(&c->problem, &c->config, &emulated_info, &args, plan, &err);
     char *workspace = NULL;
     int64_t bytes = plan->workspace_bytes;
     if (bytes) {
@@ -511,10 +170,10 @@ static void run_target(struct test_case *c)
         args.workspace = workspace = aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256);
         args.workspace_bytes = bytes;
         memset(workspace, 0xff, (size_t)bytes);
-        r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
+        r = TARGET.plan(&c->problem, &c->config, &emulated_info, &args, plan, &err);
     }
     if (r) {
-        fail_msg("%s: %s", description, err.text);
+        fail_msg("%s: %s", case_text(c), err.text);
     }
     void *so = compile(EMULATED, variant.options);
     for (uint32_t i = 0; i < plan->n; i++) {
@@ -529,41 +188,16 @@ static void run_target(struct test_case *c)
         allow(&e, &c->dy);
         allow(&e, &c->out);
         e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
-        run(so, &plan->steps[i], &e);
+        run(c, so, &plan->steps[i], &e);
     }
     dlclose(so);
     free(workspace);
     free(plan);
 }
 
-static void free_case(struct test_case *c)
-{
-    free(c->x.block);
-    free(c->w.block);
-    free(c->dy.block);
-    free(c->out.block);
-    free(c);
-}
-
-/* For the sentence of a failure. */
-static void describe(const struct test_case *c, uint64_t seed)
-{
-    size_t n = (size_t)snprintf(description, sizeof(description),
-                                "GEMMD_TEST_SEED=%llu: ", (unsigned long long)seed);
-    n += problem_format(&c->problem, description + n, sizeof(description) - n);
-    n += (size_t)snprintf(description + n, sizeof(description) - n, " | ");
-    record_format(&c->config, description + n, sizeof(description) - n);
-}
-
 static void one_case(uint64_t seed, void *reference)
 {
-    struct test_case *c = calloc(1, sizeof(*c));
-    c->random = seed;
-    do {
-        make_problem(c);
-    } while (!choose_config(c));
-    fill_case(c);
-    describe(c, seed);
+    struct test_case *c = case_new(seed);
     struct matrix before = c->out;
     before.block = malloc(matrix_bytes(&c->out) + 2 * GUARD);
     memcpy(before.block, c->out.block, matrix_bytes(&c->out) + 2 * GUARD);
@@ -571,11 +205,10 @@ static void one_case(uint64_t seed, void *reference)
     run_target(c);
     double *out = calloc((size_t)(c->v.out_rows * c->v.out_cols), sizeof(double));
     run_reference(c, reference, out);
-    compare(c, &before, out);
-    check_guards(&c->out);
+    case_compare(c, &before, out);
     free(out);
     free(before.block);
-    free_case(c);
+    case_free(c);
 }
 
 static void test_sample(void **state)

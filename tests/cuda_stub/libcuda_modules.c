@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The stub of libcuda: modules, functions, launches (emulate.h), tensor maps. */
+#include <stdbool.h>
+
+#include "tests/cuda_stub/emulate.h"
+#include "tests/cuda_stub/libcuda.h"
+#include "tests/unit/cuda/emulate_launch.h"
+
+struct config { /* of CUlaunchConfig, what is looked at */
+    unsigned grid[3], block[3], smem;
+};
+
+enum { FUNCTIONS_MAX = 16 };
+
+struct module;
+struct function {
+    struct module *module; /* borrowed */
+    char name[64];
+};
+struct module {
+    struct emulated *emulated; /* owned; NULL: launches do nothing */
+    int n;
+    struct function functions[FUNCTIONS_MAX];
+};
+
+STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image);
+STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image)
+{
+    MAY_FAIL();
+    *module = calloc(1, sizeof(**module));
+    (*module)->emulated = emulated_load(image);
+    stub_objects++;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuModuleUnload(struct module *module);
+STUB_EXPORT result cuModuleUnload(struct module *module)
+{
+    emulated_unload(module->emulated);
+    free(module);
+    stub_objects--;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
+                                       const char *name);
+STUB_EXPORT result cuModuleGetFunction(struct function **function, struct module *module,
+                                       const char *name)
+{
+    MAY_FAIL();
+    if (strcmp(name, "absent") == 0 || module->n == FUNCTIONS_MAX) {
+        return NOT_FOUND;
+    }
+    struct function *f = &module->functions[module->n++];
+    f->module = module;
+    snprintf(f->name, sizeof(f->name), "%s", name);
+    *function = f;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuModuleGetFunctionCount(unsigned *n, void *module);
+STUB_EXPORT result cuModuleGetFunctionCount(unsigned *n, void *module)
+{
+    (void)module;
+    MAY_FAIL();
+    *n = 2;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuModuleEnumerateFunctions(void **functions, unsigned n, void *module);
+STUB_EXPORT result cuModuleEnumerateFunctions(void **functions, unsigned n, void *module)
+{
+    MAY_FAIL();
+    for (unsigned i = 0; i < n; i++) {
+        functions[i] = module;
+    }
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuFuncLoad(void *function);
+STUB_EXPORT result cuFuncLoad(void *function)
+{
+    (void)function;
+    MAY_FAIL();
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuFuncGetAttribute(int *value, int which, void *function);
+STUB_EXPORT result cuFuncGetAttribute(int *value, int which, void *function)
+{
+    enum { THREADS = 0, SHARED = 1 };
+    (void)function;
+    MAY_FAIL();
+    *value = which == THREADS ? 512 : which == SHARED ? (int)stub_number("GEMMD_STUB_SMEM", 0) : 64;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value);
+STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
+{
+    (void)function, (void)which, (void)value;
+    MAY_FAIL();
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
+                                    void **extra);
+STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
+                                    void **extra)
+{
+    (void)extra;
+    MAY_FAIL();
+    if (!c->grid[0] || !c->grid[1] || !c->grid[2] || !c->block[0] || !c->block[1] || !c->block[2]) {
+        return INVALID_VALUE;
+    }
+    if (!getenv("GEMMD_STUB_EMULATE")) {
+        return SUCCESS;
+    }
+    return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
+}
+
+/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does.
+ */
+STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
+                                          const uint64_t *size, const uint64_t *stride,
+                                          const unsigned *box, const unsigned *step, int interleave,
+                                          int swizzle, int promotion, int fill);
+STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
+                                          const uint64_t *size, const uint64_t *stride,
+                                          const unsigned *box, const unsigned *step, int interleave,
+                                          int swizzle, int promotion, int fill)
+{
+    enum { FLOAT32 = 7 };
+    struct emulate_map m = {.base = base, .rank = rank, .element = type == FLOAT32 ? 4 : 2};
+    (void)step, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    MAY_FAIL();
+    for (unsigned i = 0; i < rank; i++) {
+        bool fits = size[i] > 0 && size[i] <= (uint64_t)1 << 32 && box[i] > 0 && box[i] <= 256;
+        if (!fits || (i && (stride[i - 1] % 16 || stride[i - 1] >> 40))) {
+            return INVALID_VALUE;
+        }
+        m.size[i] = size[i];
+        m.box[i] = box[i];
+        m.stride[i ? i - 1 : 0] = i ? stride[i - 1] : 0;
+    }
+    if ((uintptr_t)base % 16 || (uintptr_t)map % 64) {
+        return INVALID_VALUE;
+    }
+    memset(map, 0, 128);
+    memcpy(map, &m, sizeof(m));
+    return SUCCESS;
+}

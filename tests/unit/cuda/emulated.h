@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of test_emulated share:
+ *
+ *   emulated_case.c      a problem, a config and operands, drawn from a seed
+ *   emulated_expected.c  what must come out
+ *   test_emulated.c      compiling and running it
+ */
+#ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_H
+#define GEMMD_TESTS_UNIT_CUDA_EMULATED_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "tests/unit/cuda/emulated_numbers.h"
+
+#ifdef TARGET_HOPPER
+#define TARGET grouped_gemm_hopper
+#else
+#define TARGET grouped_gemm_cuda
+#endif
+
+enum { EXPERTS_MAX = 70, GUARD = 64 };
+
+extern const struct device_info emulated_info;
+
+struct matrix {
+    void *block; /* owned: guard, data, guard */
+    char *data;  /* 16-byte aligned */
+    int64_t rows, cols, stride;
+    enum dtype dtype;
+};
+
+struct test_case {
+    uint64_t seed, random;
+    struct problem problem;
+    struct grouped_gemm_problem v;
+    struct record config;
+    int64_t rows[EXPERTS_MAX];
+    struct matrix x, w, dy, out;
+    int64_t gather[4096];
+    int32_t gather32[4096], rows32[EXPERTS_MAX];
+    float weights[4096];
+    uint16_t weights16[4096];
+    bool wide_gather, wide_rows, half_weights, strided;
+};
+
+static inline size_t matrix_bytes(const struct matrix *m)
+{
+    return (size_t)(m->rows * m->stride) * dtype_size(m->dtype);
+}
+
+static inline double at(const struct matrix *m, int64_t row, int64_t col)
+{
+    return decode(m->dtype, m->data, row * m->stride + col);
+}
+
+/* Draws all of a case from its seed; owned by the caller. */
+struct test_case *case_new(uint64_t seed);
+void case_free(struct test_case *c);
+/* "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...": for the sentence of a failure. */
+const char *case_text(const struct test_case *c);
+
+/* Fails unless the output is what it must be, and nothing but its rows has changed. `before`: the
+ * output as it was; `reference`: what the reference computed, dense. */
+void case_compare(const struct test_case *c, const struct matrix *before, const double *reference);
+
+#endif

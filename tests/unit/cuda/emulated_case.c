@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/unit/cuda/emulated.h"
+
+const struct device_info emulated_info = {
+    .kind = "cuda",
+    .name = "emulated",
+    .arch = "sm_90a",
+    .sm_count = 2,
+    .cc_major = 9,
+    .smem_optin = 232448,
+    .smem_per_sm = 233472,
+    .regs_per_block = 65536,
+    .warp_size = 32,
+    .l2_bytes = 1 << 20,
+    .clock_khz = 1000000,
+    .peak_tflops = 1,
+    .peak_gbps = 10,
+};
+
+static int64_t pick(struct test_case *c, const int64_t *list, size_t n)
+{
+    return list[random_next(&c->random) % n];
+}
+#define PICK(c, ...)                                                                               \
+    pick(c, (const int64_t[]){__VA_ARGS__},                                                        \
+         sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
+
+static void make_matrix(struct test_case *c, struct matrix *m, int64_t rows, int64_t cols,
+                        enum dtype t, bool fill)
+{
+    *m = (struct matrix){.rows = rows,
+                         .cols = cols,
+                         .dtype = t,
+                         .stride = cols + (c->strided ? PICK(c, 8, 24, 40) : 0)};
+    size_t bytes = matrix_bytes(m);
+    m->block = aligned_alloc(16, (bytes + 2 * GUARD + 15) / 16 * 16);
+    m->data = (char *)m->block + GUARD;
+    memset(m->block, 0xff, bytes + 2 * GUARD); /* NaN, also between the rows */
+    for (int64_t i = 0; fill && i < rows * cols; i++) {
+        uint16_t v = encode_small(t, (int)(random_next(&c->random) % 33) - 16);
+        ((uint16_t *)m->data)[i / cols * m->stride + i % cols] = v;
+    }
+}
+
+static void make_problem(struct test_case *c)
+{
+    static const char *const modes[] = {"forward", "dX", "dW"};
+    struct record fields;
+    struct error err = ERROR_NULL;
+    char routing[1024] = "rows:";
+    size_t mode = random_next(&c->random) % 3, permute = random_next(&c->random) % 3;
+    int64_t experts = PICK(c, 1, 2, 3, 5, 33, 66), topk = PICK(c, 1, 2, 3, 6), total = 0;
+    topk = topk > experts ? 1 : topk;
+    for (int64_t e = 0; e < experts; e++) {
+        c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17)
+                                 : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
+        total += c->rows[e];
+    }
+    c->rows[experts - 1] += total == 0 ? topk : (topk - total % topk) % topk;
+    total = 0;
+    for (int64_t e = 0; e < experts; e++) {
+        total += c->rows[e];
+        size_t n = strlen(routing);
+        snprintf(routing + n, sizeof(routing) - n, "%s%d", e ? "," : "", (int)c->rows[e]);
+    }
+    record_init(&fields);
+    record_put_text(&fields, "mode", modes[mode]);
+    record_put_int(&fields, "M", total);
+    record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
+    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
+    record_put_int(&fields, "experts", experts);
+    record_put_int(&fields, "topk", topk);
+    record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");
+    record_put_bool(&fields, "permute_x", permute == 1);
+    record_put_bool(&fields, "permute_y", permute == 2);
+    record_put_bool(&fields, "fuse_mul_post",
+                    mode == 0 && permute == 2 && random_next(&c->random) % 2);
+    record_put_bool(&fields, "accumulate", mode == 2 && random_next(&c->random) % 3 == 0);
+    if (mode == 2 && random_next(&c->random) % 2) {
+        record_put_text(&fields, "dtype_out", "fp32");
+    }
+    record_put_text(&fields, "routing", routing);
+    if (problem_make(&c->problem, "grouped_gemm", &fields, &err)) {
+        fail_msg("%s", err.text);
+    }
+    grouped_gemm_view(&c->problem, &c->v);
+}
+
+/* Also what is legal but not in the space. */
+static void stray(struct test_case *c)
+{
+#ifdef TARGET_HOPPER
+    if (random_next(&c->random) % 4 == 0) {
+        record_put_int(&c->config, "num_stages", PICK(c, 2, 3));
+    }
+    if (random_next(&c->random) % 8 == 0) {
+        record_put_int(&c->config, "staging_buffers", 3);
+    }
+    if (random_next(&c->random) % 4 == 0) {
+        record_put_int(&c->config, "GROUP_SIZE_M", PICK(c, 2, 3));
+    }
+    if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
+        record_put_bool(&c->config, "swap_ab", true);
+        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 160, 192, 224, 256));
+    }
+#else
+    const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
+                        : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
+                                                  : "BLOCK_SIZE_M";
+    if (random_next(&c->random) % 8 == 0) {
+        record_put_int(&c->config, depth, 128);
+    }
+#endif
+}
+
+/* False: nothing is legal for this problem. */
+static bool choose_config(struct test_case *c)
+{
+    struct param params[PARAMS_MAX];
+    struct rejection why;
+    struct error err = ERROR_NULL;
+    uint32_t n = TARGET.params(&c->problem, &emulated_info, params);
+    for (int i = 0; i < 100000; i++) {
+        record_init(&c->config);
+        for (uint32_t j = 0; j < n; j++) {
+            record_set(&c->config, params[j].name,
+                       params[j].values[random_next(&c->random) % params[j].n], &err);
+        }
+        stray(c);
+        /* Blocks of threads run one after the other here, so there are no clusters of them. */
+        record_put_int(&c->config, "NUM_KSPLIT", 1);
+        if (TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fill_case(struct test_case *c)
+{
+    const struct grouped_gemm_problem *v = &c->v;
+    c->strided = random_next(&c->random) % 3 == 0;
+    c->wide_gather = random_next(&c->random) % 2;
+    c->wide_rows = random_next(&c->random) % 2;
+    c->half_weights = random_next(&c->random) % 2;
+    make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
+    make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
+    make_matrix(c, &c->dy, v->m, v->n, v->in, true);
+    make_matrix(c, &c->out, v->out_rows, v->out_cols, v->out, false);
+    for (int64_t i = 0; v->accumulate && i < c->out.rows * c->out.cols; i++) {
+        int64_t j = i / c->out.cols * c->out.stride + i % c->out.cols;
+        int eighths = (int)(random_next(&c->random) % 33) - 16;
+        if (v->out == DTYPE_FP32) {
+            ((float *)c->out.data)[j] = (float)eighths / 8;
+        } else {
+            ((uint16_t *)c->out.data)[j] = encode_small(v->out, eighths);
+        }
+    }
+    assert_true(v->m <= 4096);
+    for (int64_t i = 0; i < v->m; i++) {
+        int64_t j = (int64_t)(random_next(&c->random) % (uint64_t)(i + 1));
+        c->gather[i] = c->gather[j];
+        c->gather[j] = i;
+        c->weights16[i] = encode_small(v->in, (int)(random_next(&c->random) % 17));
+        c->weights[i] = (float)decode(v->in, &c->weights16[i], 0);
+        if (!c->half_weights) {
+            c->weights[i] *= 1.0015f; /* so that its rounding shows */
+        }
+    }
+    for (int64_t i = 0; i < v->m; i++) {
+        c->gather32[i] = (int32_t)c->gather[i];
+    }
+    for (int64_t e = 0; e < v->experts; e++) {
+        c->rows32[e] = (int32_t)c->rows[e];
+    }
+}
+
+struct test_case *case_new(uint64_t seed)
+{
+    struct test_case *c = calloc(1, sizeof(*c));
+    c->seed = c->random = seed;
+    do {
+        make_problem(c);
+    } while (!choose_config(c));
+    fill_case(c);
+    return c;
+}
+
+void case_free(struct test_case *c)
+{
+    free(c->x.block);
+    free(c->w.block);
+    free(c->dy.block);
+    free(c->out.block);
+    free(c);
+}
+
+const char *case_text(const struct test_case *c)
+{
+    static char text[4096];
+    size_t n =
+        (size_t)snprintf(text, sizeof(text), "GEMMD_TEST_SEED=%llu: ", (unsigned long long)c->seed);
+    n += problem_format(&c->problem, text + n, sizeof(text) - n);
+    n += (size_t)snprintf(text + n, sizeof(text) - n, " | ");
+    record_format(&c->config, text + n, sizeof(text) - n);
+    return text;
+}

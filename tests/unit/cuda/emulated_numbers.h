@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Numbers of the emulated cases, independent of what the kernels and their emulation do with them.
+ */
+#ifndef GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
+#define GEMMD_TESTS_UNIT_CUDA_EMULATED_NUMBERS_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/abi.h"
+
+static inline double decode(enum dtype t, const void *data, int64_t at)
+{
+    if (t == DTYPE_FP32) {
+        return ((const float *)data)[at];
+    }
+    uint16_t v = ((const uint16_t *)data)[at];
+    if (t == DTYPE_BF16) {
+        uint32_t bits = (uint32_t)v << 16;
+        float f;
+        memcpy(&f, &bits, sizeof(f));
+        return f;
+    }
+    int exponent = v >> 10 & 31, mantissa = v & 1023;
+    double size = exponent == 31  ? (double)NAN
+                  : exponent == 0 ? ldexp(mantissa, -24)
+                                  : ldexp(1024 + mantissa, exponent - 25);
+    return v & 0x8000 ? -size : size;
+}
+
+/* Small multiples of 1/8: exact in both types. */
+static inline uint16_t encode_small(enum dtype t, int eighths)
+{
+    float f = (float)eighths / 8;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    if (t == DTYPE_BF16) {
+        return (uint16_t)(bits >> 16);
+    }
+    return eighths
+               ? (uint16_t)((bits >> 16 & 0x8000) | (((bits & 0x7fffffff) - (112u << 23)) >> 13))
+               : 0;
+}
+
+static inline double round_to(enum dtype t, double v)
+{
+    int exponent;
+    if (v == 0 || !isfinite(v)) {
+        return v;
+    }
+    frexp(v, &exponent);
+    int digits = t == DTYPE_BF16 ? 8 : 11;
+    return ldexp(nearbyint(ldexp(v, digits - exponent)), exponent - digits);
+}
+
+#endif

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A candidate's way through the cuda device on stubs of its libraries, for both targets: from
+ * opening to times, with every call of the driver failing once, computed by emulation, compared
+ * with the vendor's library; and the launcher of a training job.
+ */
+#include <elf.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/launcher.h"
+#include "tests/unit/cuda/stubbed.h"
+
+/* ---- a whole life ------------------------------------------------------------------------------
+ */
+
+/* The stub is an sm_90a: hopper is its own choice, portable a forced one. */
+static const char *const targets[] = {"hopper", "portable"};
+enum { N_TARGETS = sizeof(targets) / sizeof(targets[0]) };
+static const char *target; /* of the lives to come */
+
+struct life {
+    struct device *device;
+    struct compiler *compiler;
+    struct image image;
+    struct kernel *kernel;
+    struct prepared *prepared;
+    struct problem problem;
+    struct record config;
+    struct variant variant;
+    struct verdict verdict;
+    double samples[SAMPLES_MAX];
+    uint32_t n;
+};
+
+static int live_once(struct life *l, struct error *err)
+{
+    const struct family *f = family_find("grouped_gemm");
+    const struct tolerance tol = {1e-2, 1e-2, 0};
+    const struct timing timing = {.warmup = 2, .samples = 5};
+    struct rejection why;
+    make_problem(&l->problem);
+    int r = device_open("cuda", &l->device, err);
+    r = r ? r : compiler_open("cuda", &l->compiler, err);
+    if (r) {
+        return r;
+    }
+    const struct device_ops *ops = l->device->ops;
+    const struct family_target *t = NULL;
+    r = family_target_choose(f, &l->problem, &l->device->info, target, &t, err);
+    CHECK(r == 0 && strcmp(t->label, target) == 0);
+    r = t->choose(&l->problem, &l->device->info, &l->config, err);
+    r = r ? r : t->variant(&l->problem, &l->config, l->device->info.arch, &l->variant, err);
+    r = r ? r : l->compiler->ops->compile(l->compiler, &l->variant, &l->image, err);
+    r = r ? r : ops->load(l->device, &l->image, &l->variant, &l->kernel, &why, err);
+    r = r ? r : ops->prepare(l->device, f, &l->problem, 1, &l->prepared, err);
+    r = r ? r : ops->verify(l->device, l->prepared, l->kernel, &l->config, &tol, &l->verdict, err);
+    r = r ? r
+          : ops->time(l->device, l->prepared, l->kernel, &l->config, &timing, l->samples, &l->n,
+                      err);
+    return r;
+}
+
+static void end_life(struct life *l)
+{
+    if (l->device) {
+        l->device->ops->release(l->device, l->prepared);
+        l->device->ops->unload(l->device, l->kernel);
+        l->device->ops->close(l->device);
+    }
+    image_deinit(&l->image);
+    if (l->compiler) {
+        l->compiler->ops->close(l->compiler);
+    }
+    free(l);
+}
+
+static void live_well(const void *arg)
+{
+    (void)arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    expect(live_once(l, &err), 0, &err, NULL);
+    CHECK(!l->verdict.right); /* the stub computes nothing, and that must show */
+    CHECK(l->n == 5 && l->samples[0] == 250);
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+/* The stubs compute (tests/cuda_stub/emulate.h): a right candidate is found right, and one that is
+ * off by more than is asked for is not. */
+static void live_emulated(const void *arg)
+{
+    (void)arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    const struct tolerance exact = {1e-9, 1e-9, 0}, norm = {1, 1, 1e-9};
+    setenv("GEMMD_STUB_EMULATE", SOURCE_ROOT, 1);
+    expect(live_once(l, &err), 0, &err, NULL);
+    CHECK(l->verdict.right && l->verdict.unwritten == 0);
+    CHECK(l->verdict.max_error > 0 && l->verdict.max_error < 0.05);
+    CHECK(l->verdict.rel_norm > 1e-4 && l->verdict.rel_norm < 4e-3);
+    const struct device_ops *ops = l->device->ops;
+    CHECK(ops->verify(l->device, l->prepared, l->kernel, &l->config, &exact, &l->verdict, &err) ==
+          0);
+    CHECK(!l->verdict.right && strstr(l->verdict.text, "the reference"));
+    CHECK(strstr(l->verdict.text, "(expert ") && strstr(l->verdict.text, "column "));
+    CHECK(ops->verify(l->device, l->prepared, l->kernel, &l->config, &norm, &l->verdict, &err) ==
+          0);
+    CHECK(!l->verdict.right && strstr(l->verdict.text, "of its norm"));
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+static void test_emulated_life(void **state)
+{
+    (void)state;
+    if (system("cc --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(live_emulated, NULL);
+    }
+}
+
+/* ---- the vendor's library -------------------------------------------------------------------- */
+
+struct comparison {
+    const char *problem, *library, *fail;
+    int code;
+    const char *words;
+    uint32_t products;
+    bool exact;
+};
+
+static void compare_once(const void *arg)
+{
+    const struct comparison *c = arg;
+    const struct tolerance tol = {1e-2, 1e-2, 0};
+    const struct timing timing = {.warmup = 1, .samples = 3};
+    struct device *d;
+    struct prepared *w = NULL;
+    struct problem p;
+    struct baseline b;
+    struct error err = ERROR_NULL;
+    double samples[3];
+    uint32_t n = 0;
+    setenv("GEMMD_STUB_EMULATE", SOURCE_ROOT, 1);
+    setenv("GEMMD_LIBCUBLAS", c->library ? c->library : STUB_CUBLAS, 1);
+    setenv("GEMMD_STUB_FAIL", c->fail ? c->fail : "", 1);
+    expect(problem_parse(&p, c->problem, &err), 0, &err, NULL);
+    expect(device_open("cuda", &d, &err), 0, &err, NULL);
+    expect(d->ops->prepare(d, family_find("grouped_gemm"), &p, 1, &w, &err), 0, &err, NULL);
+    expect(d->ops->baseline(d, w, &tol, &timing, &b, samples, &n, &err), c->code, &err, c->words);
+    if (c->code == 0) {
+        CHECK(n == 3 && samples[0] == 250 && b.version == 130001);
+        CHECK(b.products == c->products && strcmp(b.library, "cublas") == 0);
+        CHECK(c->exact ? b.max_error < 0.05 : isnan(b.max_error));
+    }
+    d->ops->release(d, w);
+    d->ops->close(d);
+    CHECK(live() == 0);
+}
+
+static void test_baseline(void **state)
+{
+    (void)state;
+#define SMALL "grouped_gemm M=48 N=24 K=40 experts=4 topk=2 "
+    static const struct comparison cases[] = {
+        {SMALL "mode=forward", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dX", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dW", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=dW routing=\"rows:40,0,8,0\"", NULL, NULL, 0, NULL, 2, true},
+        {SMALL "mode=dW dtype_out=fp32 accumulate=true", NULL, NULL, 0, NULL, 4, true},
+        {SMALL "mode=forward permute_x=true", NULL, NULL, 0, NULL, 4, false},
+        {SMALL "mode=dX permute_y=true", NULL, NULL, 0, NULL, 4, false},
+        {SMALL "mode=forward", "/no/such/libcublas.so", NULL, ERROR_NO_DEVICE, "GEMMD_LIBCUBLAS", 0,
+         false},
+        {SMALL "mode=forward", "libm.so.6", NULL, ERROR_NO_DEVICE, "not found", 0, false},
+        {SMALL "mode=forward", NULL, "cublasCreate_v2:1:3", ERROR_NO_MEMORY, "starting", 0, false},
+        {SMALL "mode=forward", NULL, "cublasGemmEx:3:15", ERROR_RESOURCE, "status 15", 0, false},
+    };
+    if (system("cc --version >/dev/null 2>&1") != 0) {
+        skip();
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        in_child(compare_once, &cases[i]);
+    }
+}
+
+struct fault {
+    const char *fail;
+    int code;
+    const char *words;
+};
+
+static void live_badly(const void *arg)
+{
+    const struct fault *f = arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    setenv("GEMMD_STUB_FAIL", f->fail, 1);
+    expect(live_once(l, &err), f->code, &err, f->words);
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+static void test_life(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(live_well, NULL);
+    }
+}
+
+/* Launches: 1 fill x, 2 fill w, 3 reference, 4 candidate (verify). */
+static void test_faults(void **state)
+{
+    (void)state;
+    static const struct fault faults[] = {
+        {"cuLaunchKernelEx:4:719", ERROR_DEVICE_LOST, "CUDA_ERROR_LAUNCH_FAILED"},
+        {"cuLaunchKernelEx:4:701", ERROR_RESOURCE, "too many registers"},
+        {"cuLaunchKernelEx:4:1", ERROR_INTERNAL, "launching grouped_gemm_"},
+        {"cuStreamSynchronize:3:700", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuStreamSynchronize:3:702", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuStreamSynchronize:3:715", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuStreamSynchronize:3:716", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuStreamSynchronize:3:718", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuEventSynchronize:1:719", ERROR_DEVICE_LOST, "running the candidate"},
+        {"cuMemAlloc_v2:2:2", ERROR_NO_MEMORY, "free GPU memory"},
+        {"cuModuleLoadData:2:209", ERROR_COMPILE, "newer CUDA"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "entry grouped_gemm_"},
+        {"cuFuncSetAttribute:1:1", ERROR_INTERNAL, "shared memory"},
+    };
+    static const struct fault of_maps[] = {
+        {"cuTensorMapEncodeTiled:1:1", ERROR_INTERNAL, "tensor map"},
+        {"cuTensorMapEncodeTiled:3:1", ERROR_INTERNAL, "tensor map"},
+    };
+    for (size_t i = 0; i < N_TARGETS * sizeof(faults) / sizeof(faults[0]); i++) {
+        target = targets[i % N_TARGETS];
+        in_child(live_badly, &faults[i / N_TARGETS]);
+    }
+    target = "hopper";
+    for (size_t i = 0; i < sizeof(of_maps) / sizeof(of_maps[0]); i++) {
+        in_child(live_badly, &of_maps[i]);
+    }
+}
+
+/* Every call of the driver fails once: 0 done, 2 it did not come to that call, else wrong. */
+static void fail_nth(const void *arg)
+{
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    char fail[32];
+    snprintf(fail, sizeof(fail), "*:%d:719", *(const int *)arg);
+    setenv("GEMMD_STUB_FAIL", fail, 1);
+    int r = live_once(l, &err);
+    end_life(l);
+    CHECK(live() == 0);
+    if (r == 0) {
+        exit(2);
+    }
+    CHECK(err.text[0]);
+}
+
+static void fail_every(void)
+{
+    int n = 1, code, passed = 0;
+    /* A failed PCI id or NVML is no error: three passes in a row mean the end. */
+    for (; passed < 3; n++) {
+        code = exit_code(fail_nth, &n);
+        assert_true(code == 0 || code == 2);
+        passed = code == 2 ? passed + 1 : 0;
+        assert_true(n < 1000);
+    }
+    assert_true(n > 100);
+}
+
+static void test_every_call(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        fail_every();
+    }
+}
+
+static void static_memory(const void *arg)
+{
+    (void)arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    struct rejection why;
+    expect(live_once(l, &err), 0, &err, NULL);
+    struct kernel *k;
+    setenv("GEMMD_STUB_SMEM", "232449", 1);
+    expect(l->device->ops->load(l->device, &l->image, &l->variant, &k, &why, &err), ERROR_RESOURCE,
+           &err, "shared_memory");
+    CHECK(strcmp(why.resource, "shared_memory") == 0);
+    CHECK(why.required == 232449 && why.limit == 232448);
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+static void memory_share(const void *arg)
+{
+    (void)arg;
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    setenv("GEMMD_STUB_FREE", "100000", 1);
+    setenv("GEMMD_MEMORY_SHARE", "0.25", 1);
+    expect(live_once(l, &err), ERROR_NO_MEMORY, &err, "25 % of the GPU's free memory");
+    end_life(l);
+    CHECK(live() == 0);
+}
+
+static void test_limits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(static_memory, NULL);
+        in_child(memory_share, NULL);
+    }
+}
+
+/* ---- a training job's launcher -------------------------------------------------------------- */
+
+static struct grouped_gemm_args job_args(void)
+{
+    return (struct grouped_gemm_args){.size = sizeof(struct grouped_gemm_args),
+                                      .x = (void *)0x1000,
+                                      .w = (void *)0x2000,
+                                      .out = (void *)0x3000,
+                                      .m_sizes = (void *)0x4000,
+                                      .m_sizes_dtype = DTYPE_INT32,
+                                      .rows = 96};
+}
+
+static void launch_job(const void *arg)
+{
+    const struct fault *f = arg;
+    struct problem p;
+    struct record config;
+    struct launcher *l = NULL;
+    struct error err = ERROR_NULL;
+    struct device_info info;
+    Elf64_Ehdr image = {.e_ident = ELFMAG, .e_machine = EM_CUDA};
+    image.e_ident[EI_CLASS] = ELFCLASS64;
+    make_problem(&p);
+    if (f->fail && strchr(f->fail, '=')) {
+        putenv((char *)(uintptr_t)f->fail);
+    }
+    int r = cuda_launch_backend.info(&info, &err);
+    if (r == 0) {
+        const struct family *family = family_find("grouped_gemm");
+        const struct family_target *t = family_target_find(family, &info, target);
+        CHECK(t != NULL);
+        r = t->choose(&p, &info, &config, &err);
+        setenv("GEMMD_STUB_FAIL", f->fail && !strchr(f->fail, '=') ? f->fail : "", 1);
+        r = r ? r : launcher_new(family, &p, &config, &image, sizeof(image), NULL, &l, &err);
+    }
+    struct grouped_gemm_args args = job_args();
+    r = r ? r : launcher_launch(l, &args, &err);
+    expect(r, f->code, &err, f->words);
+    launcher_free(l);
+    CHECK(live() == 0);
+}
+
+static void test_launcher(void **state)
+{
+    (void)state;
+    static const struct fault faults[] = {
+        {NULL, 0, NULL},
+        {"GEMMD_STUB_NO_CONTEXT=1", ERROR_NO_DEVICE, "no CUDA context is current"},
+        {"GEMMD_LIBCUDA=/no/such/libcuda.so", ERROR_NO_DEVICE, "no NVIDIA driver"},
+        {"cuModuleLoadData:1:209", ERROR_COMPILE, "newer CUDA"},
+        {"cuModuleLoadData:1:2", ERROR_NO_MEMORY, "free GPU memory"},
+        {"cuFuncLoad:2:2", ERROR_NO_MEMORY, "free GPU memory"},
+        {"cuModuleGetFunction:1:500", ERROR_INVALID, "looking for entry grouped_gemm_"},
+        {"cuLaunchKernelEx:1:719", ERROR_DEVICE_LOST, "launching"},
+        {"cuLaunchKernelEx:1:400", ERROR_INVALID, "the stream"},
+    };
+    for (size_t i = 0; i < N_TARGETS * sizeof(faults) / sizeof(faults[0]); i++) {
+        target = targets[i % N_TARGETS];
+        in_child(launch_job, &faults[i / N_TARGETS]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_life),     cmocka_unit_test(test_emulated_life),
+        cmocka_unit_test(test_baseline), cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_faults),   cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_launcher),
+    };
+    families_register();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
