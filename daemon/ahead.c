@@ -9,6 +9,7 @@
 #include "daemon/ahead.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/scheduler.h"
 
 enum {
     SOON_MS = 20,
@@ -17,9 +18,9 @@ enum {
 
 static void on_soon(uv_timer_t *timer);
 
-void ahead_init(struct ahead *a, struct daemon *d)
+void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s)
 {
-    *a = (struct ahead){.daemon = d};
+    *a = (struct ahead){.daemon = d, .scheduler = s};
     uv_timer_init(&d->loop, &a->soon);
     a->soon.data = a;
 }
@@ -51,7 +52,7 @@ static unsigned write_searches(struct ahead *a, int fd)
 {
     struct daemon *d = a->daemon;
     unsigned n = 0;
-    LIST_EACH(node, &d->scheduler.queue) {
+    LIST_EACH(node, &a->scheduler->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
         if (n < JOBS_MOST && j->id > a->last_id) {
             a->last_id = j->id;
@@ -67,7 +68,7 @@ static void on_closed(uv_handle_t *handle)
 {
     struct ahead *a = handle->data;
     a->runs = false;
-    if (a->daemon->scheduler.n_queued > 0) {
+    if (a->scheduler->n_queued > 0) {
         ahead_queued(a); /* jobs that came meanwhile */
     }
 }
@@ -114,7 +115,7 @@ static void start(struct ahead *a, int searches, unsigned n)
 static void on_soon(uv_timer_t *timer)
 {
     struct ahead *a = timer->data;
-    int fd = a->runs || a->stopping || !a->daemon->scheduler.running
+    int fd = a->runs || a->stopping || !a->scheduler->running
                  ? -1
                  : memfd_create("searches", MFD_CLOEXEC);
     unsigned n = fd >= 0 ? write_searches(a, fd) : 0;

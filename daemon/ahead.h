@@ -19,9 +19,11 @@
 #include <uv.h>
 
 struct daemon;
+struct scheduler;
 
 struct ahead {
     struct daemon *daemon; /* borrowed */
+    const struct scheduler *scheduler; /* borrowed */
     uv_timer_t soon;       /* keys of a layer come one by one: they are looked at together */
     uv_process_t process;
     bool runs, stopping;
@@ -29,7 +31,7 @@ struct ahead {
     uint64_t starts;
 };
 
-void ahead_init(struct ahead *a, struct daemon *d);
+void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s);
 void ahead_queued(struct ahead *a); /* a job may have to wait */
 void ahead_stop(struct ahead *a);   /* kills it; its handles close with the loop */
 

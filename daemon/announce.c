@@ -5,12 +5,13 @@
 
 #include "daemon/announce.h"
 #include "daemon/answer.h"
-#include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/target.h"
 
 struct subscriber {
     struct ticket ticket; /* first: never answered, it tells when he has gone */
-    struct list link;     /* daemon->subscribers */
+    struct list link;     /* parts->subscribers */
 };
 
 static void gone(struct ticket *t)
@@ -20,9 +21,9 @@ static void gone(struct ticket *t)
     free(x);
 }
 
-static struct subscriber *find(struct daemon *d, const struct session *s)
+static struct subscriber *find(struct list *subscribers, const struct session *s)
 {
-    LIST_EACH(node, &d->subscribers)
+    LIST_EACH(node, subscribers)
     {
         struct subscriber *x = LIST_OF(node, struct subscriber, link);
         if (x->ticket.session == s) {
@@ -43,7 +44,7 @@ static int begin(struct call *c, struct error *err)
         free(x);
         return status;
     }
-    list_append(&c->d->subscribers, &x->link);
+    list_append(&c->parts->subscribers, &x->link);
     return 0;
 }
 
@@ -63,7 +64,7 @@ int method_subscribe(struct call *c, struct error *err)
     if (status == 0 && word && !wire_get_bool(word, &on)) {
         status = error_set(err, ERROR_INVALID, "'on' must be true or false");
     }
-    struct subscriber *x = find(c->d, c->s);
+    struct subscriber *x = find(&c->parts->subscribers, c->s);
     if (status == 0 && on && !x) {
         status = begin(c, err);
     } else if (status == 0 && !on && x) {
@@ -95,18 +96,18 @@ static void pack(struct wire_buf *b, struct daemon *d, const struct best *best,
     schema_encode(b, &answer_schema, a);
 }
 
-void announce(struct daemon *d, const struct best *b)
+void announce(struct daemon *d, struct list *subscribers, const struct best *b)
 {
     struct problem *p = &d->scratch->learned;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    if (list_empty(&d->subscribers) || strcmp(b->class, d->device.class) != 0 ||
-        problem_make(p, b->op, &b->problem, &err) < 0 || daemon_rank(d, b, p) < CACHE_SERVES) {
+    if (list_empty(subscribers) || strcmp(b->class, d->device.class) != 0 ||
+        problem_make(p, b->op, &b->problem, &err) < 0 || target_rank(d, b, p) < CACHE_SERVES) {
         return;
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
     pack(&packed, d, b, p);
-    LIST_EACH(node, &d->subscribers)
+    LIST_EACH(node, subscribers)
     {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
@@ -117,9 +118,9 @@ void announce(struct daemon *d, const struct best *b)
     }
 }
 
-void announce_stop(struct daemon *d)
+void announce_stop(struct list *subscribers)
 {
-    LIST_EACH(node, &d->subscribers)
+    LIST_EACH(node, subscribers)
     {
         end(LIST_OF(node, struct subscriber, link));
     }

@@ -9,8 +9,9 @@
 
 struct best;
 struct daemon;
+struct list;
 
-void announce(struct daemon *d, const struct best *b);
-void announce_stop(struct daemon *d); /* nobody is told anything any more */
+void announce(struct daemon *d, struct list *subscribers, const struct best *b);
+void announce_stop(struct list *subscribers); /* nobody is told anything any more */
 
 #endif

@@ -63,3 +63,9 @@ void answer_note(struct answer *a, const char *format, ...)
     vsnprintf(a->note, sizeof(a->note), format, args);
     va_end(args);
 }
+
+void trial_times_unknown(struct trial *t)
+{
+    t->time_us = t->ratio = t->q25_us = t->q75_us = t->predicted_us = t->compile_ms = NAN;
+    t->max_error = t->rel_norm = NAN;
+}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers, made from what is known. */
+/* Answers and rows, made from what is known. */
 #ifndef GEMMD_DAEMON_ANSWER_H
 #define GEMMD_DAEMON_ANSWER_H
 
@@ -13,6 +13,8 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved);
 /* Flops, bytes and floor of the bucket on this device, as a best carries them. */
 void best_work(struct best *b, const struct family *f, const struct problem *bucket,
                const struct device_info *device);
+/* NaN for everything that was not measured. */
+void trial_times_unknown(struct trial *t);
 /* Cut at the field's size. */
 void answer_note(struct answer *a, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

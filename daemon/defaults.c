@@ -3,8 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/defaults.h"
+
+void defaults_init(struct defaults *x, const struct device_info *device, struct wire_doc *doc)
+{
+    *x = (struct defaults){.device = device, .doc = doc};
+}
 
 void defaults_deinit(struct defaults *x)
 {
@@ -15,12 +19,12 @@ void defaults_deinit(struct defaults *x)
     x->slots = NULL;
 }
 
-static bool recall(struct daemon *d, const struct defaults_slot *s, const struct key *k,
+static bool recall(const struct defaults *x, const struct defaults_slot *s, const struct key *k,
                    struct record *config)
 {
     const struct wire_obj *map;
     return s->config && memcmp(s->key, k->id, sizeof(s->key)) == 0 &&
-           wire_decode(d->cache.doc, s->config, s->len, &map, NULL) == 0 &&
+           wire_decode(x->doc, s->config, s->len, &map, NULL) == 0 &&
            record_unpack(config, map, NULL) == 0;
 }
 
@@ -38,21 +42,20 @@ static void remember(struct defaults_slot *s, const struct key *k, const struct 
     s->len = (uint32_t)b.len;
 }
 
-int defaults_choose(struct daemon *d, const struct family_target *t, const struct problem *p,
+int defaults_choose(struct defaults *x, const struct family_target *t, const struct problem *p,
                     struct record *config, struct error *err)
 {
-    struct defaults *x = &d->defaults;
-    struct key *k = &d->scratch->default_key;
+    struct key *k = &x->key;
     x->slots = x->slots ? x->slots : calloc(DEFAULTS_SLOTS, sizeof(*x->slots));
     if (!x->slots || key_make(k, p, t->label, NULL) < 0) {
-        return t->choose(p, &d->device, config, err);
+        return t->choose(p, x->device, config, err);
     }
     key_id(k);
     struct defaults_slot *s = &x->slots[k->hash % DEFAULTS_SLOTS];
-    if (recall(d, s, k, config)) {
+    if (recall(x, s, k, config)) {
         return 0;
     }
-    int status = t->choose(p, &d->device, config, err);
+    int status = t->choose(p, x->device, config, err);
     if (status == 0) {
         remember(s, k, config);
     }

@@ -8,6 +8,8 @@
 #define GEMMD_DAEMON_DEFAULTS_H
 
 #include "kernels/family.h"
+#include "proto/problem.h"
+#include "proto/wire.h"
 
 enum { DEFAULTS_SLOTS = 1024 };
 
@@ -18,14 +20,16 @@ struct defaults_slot {
 };
 
 struct defaults {
-    struct defaults_slot *slots; /* owned; made with the first */
+    const struct device_info *device; /* borrowed */
+    struct wire_doc *doc;             /* borrowed: for reading slots back */
+    struct defaults_slot *slots;      /* owned; made with the first */
+    struct key key;                   /* scratch */
 };
 
+void defaults_init(struct defaults *x, const struct device_info *device, struct wire_doc *doc);
 void defaults_deinit(struct defaults *x);
-
-struct daemon;
 /* As target->choose. */
-int defaults_choose(struct daemon *d, const struct family_target *t, const struct problem *p,
+int defaults_choose(struct defaults *x, const struct family_target *t, const struct problem *p,
                     struct record *config, struct error *err);
 
 #endif

@@ -12,17 +12,28 @@
 
 #include "daemon/scheduler.h"
 
-/* The running job: leases its key. What follows comes through tuning_leased. */
-void elsewhere_lease(struct daemon *d, struct job *j);
+struct elsewhere {
+    struct daemon *daemon;       /* borrowed */
+    struct scheduler *scheduler; /* borrowed: it has the jobs */
+    uv_timer_t recheck;          /* of these; renews the lease of the running job */
+    void (*leased)(void *ctx, struct job *j);
+    void *ctx;
+};
+
+/* `leased`: the running job may go on: its key is its own, or cannot be leased. */
+void elsewhere_init(struct elsewhere *e, struct scheduler *s,
+                    void (*leased)(void *ctx, struct job *j), void *ctx);
+/* Gives back what the running job holds, and closes the timer. */
+void elsewhere_stop(struct elsewhere *e);
+
+/* The running job: leases its key. Then `leased`, or it steps aside. */
+void elsewhere_lease(struct elsewhere *e, struct job *j);
 /* A job ends, or steps back: what it holds is given back. */
-void elsewhere_unlease(struct daemon *d, struct job *j);
+void elsewhere_unlease(struct elsewhere *e, struct job *j);
 
 /* A key's answer was published, by whichever daemon: answers the waiting jobs that it answers. */
-void scheduler_learned(struct scheduler *s, const char *key);
+void elsewhere_learned(struct elsewhere *e, const char *key);
 /* The lease of a key ("": of some) has ended: its jobs may run here. */
-void scheduler_freed(struct scheduler *s, const char *key);
-
-void elsewhere_init(struct scheduler *s);
-void elsewhere_stop(struct scheduler *s); /* closes its timer */
+void elsewhere_freed(struct elsewhere *e, const char *key);
 
 #endif

@@ -17,7 +17,7 @@ void followers_init(struct followers *f)
 static void drop(struct follower *x)
 {
     list_remove(&x->link);
-    x->daemon->followers.n--;
+    x->all->n--;
     free(x);
 }
 
@@ -42,6 +42,7 @@ int followers_add(struct followers *f, struct daemon *d, struct session *s, cons
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more follower");
     }
     x->daemon = d;
+    x->all = f;
     snprintf(x->owner, sizeof(x->owner), "%s", owner);
     int status = ticket_open(&x->ticket, s, 0, gone, err);
     if (status < 0) {

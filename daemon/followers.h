@@ -12,11 +12,13 @@
 #include "daemon/session.h"
 
 struct daemon;
+struct followers;
 
 struct follower {
     struct ticket ticket;  /* first: never answered, it tells when he has gone */
     struct daemon *daemon; /* borrowed */
-    struct list link;      /* followers->all */
+    struct followers *all; /* borrowed */
+    struct list link;      /* all->all */
     char owner[80];        /* as he calls himself in leases */
 };
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "daemon/job.h"
-#include "daemon/server.h"
 #include "proto/hash.h"
 
 int job_pack(struct wire_buf *b, struct request *r, struct error *err)
@@ -37,6 +36,18 @@ struct job *job_new(int64_t id, struct wire_buf *search, struct error *err)
     return j;
 }
 
+void job_reset(struct job *j)
+{
+    if (j->request) {
+        request_deinit(j->request);
+        free(j->request);
+    }
+    free(j->known);
+    j->request = NULL;
+    j->known = NULL;
+    j->reverify = j->manual = j->stale = false;
+}
+
 struct job *job_free(struct job *j)
 {
     if (!j) {
@@ -45,17 +56,13 @@ struct job *job_free(struct job *j)
     list_remove(&j->link);
     wire_buf_deinit(&j->search);
     wire_buf_deinit(&j->done);
-    if (j->request) {
-        request_deinit(j->request);
-        free(j->request);
-    }
+    job_reset(j);
     if (j->account) {
         j->account->jobs--;
         account_drop(j->account);
     }
     free(j->avoid);
     free(j->best);
-    free(j->known);
     free(j);
     return NULL;
 }

@@ -87,6 +87,7 @@ int job_pack(struct wire_buf *b, struct request *r, struct error *err);
 uint64_t job_identity(const struct wire_buf *search, bool pin);
 
 struct job *job_new(int64_t id, struct wire_buf *search /* moved */, struct error *err);
+void job_reset(struct job *j);           /* back to what a queued job is */
 struct job *job_free(struct job *j); /* nobody may wait for it */
 
 int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,

@@ -6,11 +6,14 @@
 #include <string.h>
 
 #include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/loader.h"
 #include "daemon/log.h"
+#include "daemon/pending.h"
 
 struct parked {
     struct pending pending; /* first */
+    struct loader *loader;  /* borrowed */
     struct list link;       /* loader->parked, when it waits for the end */
     unsigned epoch;
     bool finding;           /* the ledger has been asked for its key, and keeps a pointer to us */
@@ -27,7 +30,7 @@ static void resume(struct parked *p)
     list_remove(&p->link);
     pending_end(&p->pending);
     if (s) {
-        methods_again(s, p->message, p->len);
+        session_again(s, p->message, p->len);
     }
     free(p);
 }
@@ -47,8 +50,8 @@ static void on_found(void *ctx, int status, const struct best *b, bool saved,
     struct parked *p = ctx;
     (void)err; /* what cannot be found alone may come with the rest */
     p->finding = false;
-    if (status == 0 && p->epoch == p->pending.d->loader.epoch) {
-        daemon_learn(p->pending.d, b, saved);
+    if (status == 0 && p->epoch == p->loader->epoch) {
+        learn_best(p->pending.d, b, saved);
     }
     resume(p);
 }
@@ -64,6 +67,7 @@ int loader_park(struct loader *l, struct call *c, struct key *key, struct error 
     struct parked *p = (struct parked *)pending;
     list_init(&p->link);
     p->pending.ticket.gone = client_gone;
+    p->loader = l;
     p->epoch = l->epoch;
     p->len = c->len;
     memcpy(p->message, c->data, c->len);
@@ -84,7 +88,7 @@ static void be_ready(struct loader *l)
     if (!l->is_ready) {
         l->is_ready = true;
         uv_timer_stop(&l->patience);
-        l->ready(l->daemon);
+        l->ready(l);
     }
 }
 
@@ -112,7 +116,7 @@ static void fail(struct loader *l, const struct error *err)
     } else {
         l->done = l->is_ready = true;
         uv_timer_stop(&l->patience);
-        l->failed(l->daemon, err);
+        l->failed(l, err);
     }
 }
 
@@ -151,7 +155,7 @@ static void on_page(void *ctx, int status, const struct best *bests, size_t n,
     }
     ask(l, false);
     for (size_t i = 0; i < n && !l->done; i++) {
-        daemon_learn(l->daemon, &bests[i], true);
+        learn_best(l->daemon, &bests[i], true);
     }
 }
 
@@ -171,8 +175,8 @@ void loader_init(struct loader *l, struct daemon *d)
     l->patience.data = l;
 }
 
-void loader_start(struct loader *l, void (*ready)(struct daemon *d),
-                  void (*failed)(struct daemon *d, const struct error *err))
+void loader_start(struct loader *l, void (*ready)(struct loader *l),
+                  void (*failed)(struct loader *l, const struct error *err))
 {
     l->ready = ready;
     l->failed = failed;

@@ -14,8 +14,8 @@
 
 #include <uv.h>
 
+#include "daemon/call.h"
 #include "daemon/list.h"
-#include "daemon/methods.h"
 #include "proto/problem.h"
 
 enum { LOADER_PATIENCE_MS = 20 };
@@ -29,16 +29,16 @@ struct loader {
     struct list parked; /* those that wait for the end */
     bool done;
     bool is_ready; /* `ready` was called */
-    void (*ready)(struct daemon *d);
-    void (*failed)(struct daemon *d, const struct error *err);
+    void (*ready)(struct loader *l);
+    void (*failed)(struct loader *l, const struct error *err);
 };
 
 void loader_init(struct loader *l, struct daemon *d);
 /* Begins. Then either `ready` comes, once, when all is loaded or patience is over, or `failed`, when
  * the ledger cannot be read at all. After `ready` a ledger that fails ends the loading with a
  * warning: what is in the cache is served. */
-void loader_start(struct loader *l, void (*ready)(struct daemon *d),
-                  void (*failed)(struct daemon *d, const struct error *err));
+void loader_start(struct loader *l, void (*ready)(struct loader *l),
+                  void (*failed)(struct loader *l, const struct error *err));
 /* A key was evicted meanwhile, maybe by another daemon: what was read before may hold it still. */
 void loader_evicted(struct loader *l);
 void loader_close(struct loader *l); /* the timer; when the daemon ends */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemmd: reads its settings and runs. Everything else is in the parts (daemon.h). */
+/* gemmd: reads its settings and runs. Everything else is in the parts (parts.h). */
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/config.h"
-#include "daemon/daemon.h"
+#include "daemon/life.h"
 #include "daemon/log.h"
 #include "proto/build.h"
 

@@ -13,8 +13,8 @@
 #include <string.h>
 
 #include "daemon/answer.h"
-#include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
 #include "proto/hash.h"
 #include "proto/limits.h"
 
@@ -25,6 +25,7 @@ struct choice {
 
 struct acquiring {
     struct wanter wanter;  /* first */
+    struct parts *parts;   /* borrowed */
     struct lease *lease;   /* NULL: it is not its turn */
     char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
     bool asking;           /* the ledger has not answered yet: it may not be freed */
@@ -246,7 +247,7 @@ static void evaluated(struct acquiring *a)
             answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
         }
         return;
-    } else if (leases_want(&a->wanter.d->leases, &a->wanter, &err) < 0) {
+    } else if (leases_want(&a->parts->leases, &a->wanter, &err) < 0) {
         fail(a, &err);
     }
     if (l) {
@@ -431,6 +432,7 @@ int method_acquire(struct call *c, struct error *err)
     }
     a->wanter = (struct wanter){
         .d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn, .other = on_other};
+    a->parts = c->parts;
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
     status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);

@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "daemon/answer.h"
-#include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
+#include "daemon/target.h"
 
 /* ---- pin ------------------------------------------------------------------------------------------- */
 
@@ -50,14 +53,14 @@ int method_pin(struct call *c, struct error *err)
     }
     status = status ? status : as_query(c, err);
     status = status ? status : call_problem(c, CUSTOM_READ, err);
-    status = status ? status : daemon_settle_target(d, &x->request, NULL, err);
+    status = status ? status : target_settle(d, &x->request, NULL, err);
     if (status < 0) {
         return status;
     }
     snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key, .pin = true,
                        .again = true, .account = c->s->account, .session = c->s, .id = c->id};
-    status = scheduler_want(&d->scheduler, &w, err);
+    status = scheduler_want(&c->parts->scheduler, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
@@ -80,7 +83,7 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     cache_remove_id(&d->cache, x->key);
     bool left = status == 0 && b;
     if (left) {
-        daemon_learn(d, b, saved);
+        learn_best(d, b, saved);
     }
     daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
     struct wire_buf *out = pending_result(&x->pending);
@@ -254,6 +257,6 @@ int method_shutdown(struct call *c, struct error *err)
     wire_put_kv_bool(&c->s->out, "stopping", true);
     char why[64];
     snprintf(why, sizeof(why), "asked by pid %d uid %d", (int)c->s->pid, (int)c->s->uid);
-    daemon_stop(c->d, c->s->uid, why);
+    c->parts->stop(c->parts, c->s->uid, why);
     return 0;
 }

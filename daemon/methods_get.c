@@ -6,8 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/target.h"
 #include "daemon/tiers.h"
 #include "daemon/views.h"
 
@@ -24,7 +25,7 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
     /* The best of all is the best of a part that it belongs to. A given list is to be measured. */
     struct answer *a = &d->scratch->hint;
     return r->n_configs == 0 && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           request_allows(r, &a->config) && daemon_on_target(a, r->query.target);
+           request_allows(r, &a->config) && target_is_of(a, r->query.target);
 }
 
 static int reply_lower(struct call *c, const char *why, struct error *err)
@@ -32,9 +33,9 @@ static int reply_lower(struct call *c, const char *why, struct error *err)
     struct scratch *x = c->d->scratch;
     const char *target = x->request.query.target;
     /* In a pinned generation only what does not depend on what is known by now. */
-    int status = c->s->view ? tiers_default(c->d, &x->request.problem, &x->key, target, why,
+    int status = c->s->view ? tiers_default(&c->parts->tiers, &x->request.problem, &x->key, target, why,
                                             &x->answer, err)
-                            : tiers_answer(c->d, &x->request.problem, &x->bucket, &x->key, target,
+                            : tiers_answer(&c->parts->tiers, &x->request.problem, &x->bucket, &x->key, target,
                                            why, &x->answer, err);
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
@@ -60,7 +61,7 @@ static int reply_now(struct call *c, struct error *err)
                        .account = c->s->account};
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
-    if (scheduler_want(&d->scheduler, &w, &why) < 0) {
+    if (scheduler_want(&c->parts->scheduler, &w, &why) < 0) {
         c->s->out.len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", why.text);
         x->request.problem = *problem;
@@ -85,7 +86,7 @@ static int miss(struct call *c, struct error *err)
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
                        .again = r->query.again, .account = c->s->account, .session = c->s,
                        .id = c->id};
-    int status = scheduler_want(&d->scheduler, &w, err);
+    int status = scheduler_want(&c->parts->scheduler, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
@@ -127,13 +128,13 @@ static int get(struct call *c, bool again, struct error *err)
     }
     x->request.query.again = x->request.query.again || again;
     struct cache_entry *e = cache_find(&d->cache, &x->key);
-    status = daemon_settle_target(d, &x->request, e, err);
+    status = target_settle(d, &x->request, e, err);
     if (status < 0) {
         return status;
     }
     bool custom = custom_is(&x->request.problem);
-    if (custom && !d->loader.done) { /* whose row answers whom depends on what there is */
-        return loader_park(&d->loader, c, NULL, err);
+    if (custom && !c->parts->loader.done) { /* whose row answers whom depends on what there is */
+        return loader_park(&c->parts->loader, c, NULL, err);
     }
     if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
         status = pinned_answer(c, e, err);
@@ -151,8 +152,8 @@ static int get(struct call *c, bool again, struct error *err)
         }
         return 0;
     }
-    if (!d->loader.done) { /* a key that was asked for in vain waits for the rest, as a hint does */
-        return loader_park(&d->loader, c, e || c->again ? NULL : &x->key, err);
+    if (!c->parts->loader.done) { /* a key that was asked for in vain waits for the rest, as a hint does */
+        return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
     }
     return miss(c, err);
 }
@@ -179,11 +180,11 @@ int method_cancel(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "'request' must be the id of a `get` or `tune` of this connection");
     }
-    struct waiter *w = scheduler_find(&c->d->scheduler, c->s, (uint32_t)id);
+    struct waiter *w = scheduler_find(&c->parts->scheduler, c->s, (uint32_t)id);
     if (w) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled by request");
-        scheduler_drop(&c->d->scheduler, w, &e);
+        scheduler_drop(&c->parts->scheduler, w, &e);
     }
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);

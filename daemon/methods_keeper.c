@@ -5,9 +5,10 @@
  */
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/ledger_wire.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
 
 int method_follow(struct call *c, struct error *err)
 {
@@ -24,7 +25,7 @@ int method_follow(struct call *c, struct error *err)
     if (status == 0 && !ledger_shared_is_keeper(d->ledger)) {
         status = error_set(err, ERROR_CONFLICT, "this gemmd is not the keeper of %s", d->database);
     }
-    status = status ? status : followers_add(&d->followers, d, c->s, owner, err);
+    status = status ? status : followers_add(&c->parts->followers, d, c->s, owner, err);
     if (status < 0) {
         return status;
     }

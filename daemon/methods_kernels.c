@@ -7,6 +7,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/target.h"
 #include "kernels/modules.h"
 #include "proto/limits.h"
 
@@ -18,7 +19,7 @@ static int judge(struct call *c, const struct family_target **out, struct reject
     const struct problem *p = &x->request.problem;
     char label[TARGET_MAX];
     int status = call_target(c, label, err);
-    status = status ? status : daemon_target(c->d, p, label, out, err);
+    status = status ? status : target_choose(c->d, p, label, out, err);
     if (status < 0) {
         return status;
     }

@@ -9,18 +9,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/daemon.h"
+#include "daemon/answer.h"
 #include "daemon/methods.h"
-#include "daemon/tuning_end.h"
-
-int call_only_custom(const struct problem *p, const char *name, struct error *err)
-{
-    return custom_is(p) ? 0
-                        : error_set(err, ERROR_INVALID,
-                                    "%s is for \"custom:<name>\" ops; %s is gemmd's own: ask by "
-                                    "`get`, and it is tuned once",
-                                    name, p->op_name);
-}
+#include "daemon/parts.h"
 
 int method_release(struct call *c, struct error *err)
 {
@@ -31,7 +22,7 @@ int method_release(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct lease *l = leases_of(&c->d->leases, c->s, c->d->scratch->key.id);
+    struct lease *l = leases_of(&c->parts->leases, c->s, c->d->scratch->key.id);
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);
     wire_put_kv_bool(&c->s->out, "released", l != NULL);
@@ -114,7 +105,7 @@ int method_record(struct call *c, struct error *err)
             d->ledger->ops->add_trial(d->ledger, t);
         }
     }
-    struct lease *l = leases_of(&d->leases, c->s, key);
+    struct lease *l = leases_of(&c->parts->leases, c->s, key);
     if (l) {
         lease_renew(l);
     }

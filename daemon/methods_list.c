@@ -6,6 +6,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/pending.h"
 #include "proto/limits.h"
 
 enum { REPLY_FRAME_BYTES = 4096 };

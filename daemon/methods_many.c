@@ -12,8 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
+#include "daemon/target.h"
 #include "daemon/tiers.h"
 #include "daemon/views.h"
 #include "proto/limits.h"
@@ -37,18 +39,19 @@ static bool serves(struct daemon *d, const struct cache_entry *e, const struct q
     struct answer *a = &d->scratch->hint;
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
            (!q->target[0] ||
-            (cache_answer(&d->cache, e, a, NULL) == 0 && daemon_on_target(a, q->target)));
+            (cache_answer(&d->cache, e, a, NULL) == 0 && target_is_of(a, q->target)));
 }
 
 /* In a pinned generation only what does not depend on what is known by now. */
 static int lower_tier(struct many *m, bool pinned, struct error *err)
 {
     struct daemon *d = m->pending.d;
+    struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
     const char *why = m->now ? "being tuned in the background" : "not tuned yet";
     const char *target = x->request.query.target;
-    return pinned ? tiers_default(d, &x->request.problem, &x->key, target, why, &x->answer, err)
-                  : tiers_answer(d, &x->request.problem, &x->bucket, &x->key, target, why,
+    return pinned ? tiers_default(t, &x->request.problem, &x->key, target, why, &x->answer, err)
+                  : tiers_answer(t, &x->request.problem, &x->bucket, &x->key, target, why,
                                  &x->answer, err);
 }
 
@@ -67,7 +70,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     }
     struct cache_entry *e = cache_find(&d->cache, &x->key);
     memcpy(x->request.query.target, m->target, sizeof(m->target));
-    status = daemon_settle_target(d, &x->request, e, err);
+    status = target_settle(d, &x->request, e, err);
     if (status < 0) {
         return status;
     }
@@ -101,7 +104,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
         struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
                            .background = true,
                            .account = m->pending.ticket.session->account};
-        scheduler_want(&d->scheduler, &w, &full);
+        scheduler_want(&m->pending.parts->scheduler, &w, &full);
         x->request.query = usual;
     }
     return 0;
@@ -135,7 +138,7 @@ static void finish(struct many *x, size_t n)
         wire_put_raw(out, answers.data, answers.len);
         out->failed = out->failed || answers.failed;
     }
-    server_chore_cancel(&x->chore);
+    chore_cancel(&x->chore);
     pending_drop(&x->pending);
     wire_buf_deinit(&answers);
 }
@@ -176,14 +179,14 @@ static void next_slice(struct chore *chore)
 {
     struct many *x = LIST_OF(chore, struct many, chore);
     if (!slice(x)) {
-        server_chore(&x->pending.d->server, chore);
+        turns_chore(&x->pending.d->turns, chore);
     }
 }
 
 static void client_gone(struct ticket *t)
 {
     struct many *x = LIST_OF(t, struct many, pending.ticket);
-    server_chore_cancel(&x->chore);
+    chore_cancel(&x->chore);
     wire_buf_deinit(&x->answers);
     pending_free(&x->pending);
 }
@@ -217,9 +220,8 @@ static const uint8_t *raw_problems(const struct call *c, size_t *n)
 }
 
 /* All of them from the memo, at once; else nothing is put. */
-static bool put_again(struct session *s, uint32_t id, const uint8_t *raw, size_t n)
+static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw, size_t n)
 {
-    struct daemon *d = s->server->daemon;
     struct wire_buf *out = &s->out;
     size_t count = 0, before = out->len;
     const uint8_t *end = raw + n, *at = span_array(raw, n, &count);
@@ -250,7 +252,7 @@ static bool is_text(const uint8_t *at, size_t n, const char *text)
     return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
 }
 
-bool many_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
+bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     static const char name[] = "\xa8get_many";
     const size_t head = sizeof(name) - 1;
@@ -264,7 +266,7 @@ bool many_again(struct session *s, uint32_t id, const uint8_t *tail, size_t n)
     bool plain = params[0] == (wait ? 0x82 : 0x81) && /* a target, or a mistake, is looked at */
                  (!wait || is_text(wait, wait_n, "now") || is_text(wait, wait_n, "cached"));
     const uint8_t *problems = plain ? span_find(params, rest, "problems", &problems_n) : NULL;
-    return problems && put_again(s, id, problems, problems_n);
+    return problems && put_again(d, s, id, problems, problems_n);
 }
 
 static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
@@ -278,14 +280,14 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     }
     struct many *x = (struct many *)p;
     p->ticket.gone = client_gone;
-    server_chore_init(&x->chore, next_slice);
+    chore_init(&x->chore, next_slice);
     x->now = now;
     memcpy(x->target, target, sizeof(x->target));
     x->len = n;
     memcpy(x->problems, raw, n);
     x->at = (size_t)(span_array(raw, n, &count) - raw);
     if (!slice(x)) {
-        server_chore(&c->d->server, &x->chore);
+        turns_chore(&c->d->turns, &x->chore);
     }
     return METHOD_LATER;
 }

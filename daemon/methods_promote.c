@@ -11,8 +11,10 @@
 
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
+#include "daemon/pending.h"
 
 struct promoting {
     struct pending pending; /* first */
@@ -32,7 +34,7 @@ static void on_promoted(void *ctx, int status, const struct best *b, bool saved,
     if (status < 0) {
         log_warning("a promoted row is not saved: %s", err->text);
     }
-    daemon_learn(d, b, saved);
+    learn_best(d, b, saved);
     daemon_event(d, "promote", x->pending.uid, "%s: %s now answers everybody", x->from, x->to);
     struct wire_buf *out = pending_result(&x->pending);
     if (out) {

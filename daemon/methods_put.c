@@ -11,9 +11,11 @@
 #include <time.h>
 
 #include "daemon/answer.h"
-#include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
 
 /* A config that its one-line form can carry, valid where gemmd knows what that means. */
 static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
@@ -73,7 +75,7 @@ static void learned(struct daemon *d, int status, const struct best *b, bool sav
         log_warning("an imported row is not saved: %s", err->text);
     }
     if (b) {
-        daemon_learn(d, b, saved);
+        learn_best(d, b, saved);
     }
 }
 
@@ -104,7 +106,7 @@ static void on_put(void *ctx, int status, const struct best *b, bool saved, cons
         pending_fail(p, err);
         return;
     }
-    struct lease *lease = leases_of(&p->d->leases, p->ticket.session, b->key);
+    struct lease *lease = leases_of(&p->parts->leases, p->ticket.session, b->key);
     struct wire_buf *out = pending_result(p);
     if (out) {
         put_answer(out, p->d, b, saved);

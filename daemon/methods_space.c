@@ -9,6 +9,8 @@
 
 #include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/pending.h"
+#include "daemon/target.h"
 #include "kernels/space.h"
 
 enum { SLICE_US = 1000, SLICE_POINTS = 128 };
@@ -28,7 +30,7 @@ static bool allowed(const void *ctx, const struct record *config)
 
 static void release(struct counting *x)
 {
-    server_chore_cancel(&x->chore);
+    chore_cancel(&x->chore);
     space_deinit(&x->space);
     request_deinit(&x->request);
 }
@@ -57,7 +59,7 @@ static void slice(struct chore *chore)
         status = space_more(&x->space, SLICE_POINTS, &err);
     } while (status == SPACE_MORE && uv_hrtime() < until);
     if (status == SPACE_MORE) {
-        server_chore(&x->pending.d->server, chore);
+        turns_chore(&x->pending.d->turns, chore);
     } else {
         finish(x, status, &err);
     }
@@ -91,14 +93,14 @@ int method_space(struct call *c, struct error *err)
     const struct family_target *t = NULL;
     struct pending *p;
     int status = request_unpack(r, c->params, err);
-    status = status ? status : daemon_target(c->d, &r->problem, r->query.target, &t, err);
+    status = status ? status : target_choose(c->d, &r->problem, r->query.target, &t, err);
     status = status ? status : call_later(c, sizeof(struct counting), &p, err);
     if (status < 0) {
         return status;
     }
     struct counting *x = (struct counting *)p;
     p->ticket.gone = client_gone;
-    server_chore_init(&x->chore, slice);
+    chore_init(&x->chore, slice);
     struct error why = ERROR_NULL;
     status = begin(x, t, &why);
     if (status < 0) {

@@ -4,8 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
 #include "daemon/views.h"
 #include "proto/build.h"
 #include "proto/limits.h"
@@ -25,13 +26,26 @@ static int pin_generation(struct call *c, const struct wire_obj *generation, str
                          "database whose number it is?",
                          (long long)g, (long long)d->generation);
     }
-    struct view *v = view_hold(d, g < 0 ? d->generation : g);
+    struct view *v = view_hold(&c->parts->views, g < 0 ? d->generation : g);
     if (!v) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
     }
     view_drop(c->s->view);
     c->s->view = v;
     return 0;
+}
+
+static void put_capabilities(struct wire_buf *b)
+{
+#define NAME(name, owner, early) #name,
+    static const char *const names[] = {METHODS(NAME)};
+#undef NAME
+    size_t n = sizeof(names) / sizeof(names[0]);
+    wire_put_str(b, "capabilities");
+    wire_put_array(b, n);
+    for (size_t i = 0; i < n; i++) {
+        wire_put_str(b, names[i]);
+    }
 }
 
 int method_hello(struct call *c, struct error *err)
@@ -58,8 +72,8 @@ int method_hello(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID, "'client' must be text of at most %zu bytes",
                          sizeof(c->s->client) - 1);
     }
-    if (generation && !d->loader.done) { /* which is the newest is not known yet */
-        return loader_park(&d->loader, c, NULL, err);
+    if (generation && !c->parts->loader.done) { /* which is the newest is not known yet */
+        return loader_park(&c->parts->loader, c, NULL, err);
     }
     status = generation ? pin_generation(c, generation, err) : 0;
     if (status < 0) {
@@ -76,8 +90,7 @@ int method_hello(struct call *c, struct error *err)
     }
     wire_put_kv_int(b, "version", PROTOCOL_VERSION);
     wire_put_kv_str(b, "build", build_id);
-    wire_put_str(b, "capabilities");
-    methods_put_names(b);
+    put_capabilities(b);
     wire_put_str(b, "device");
     schema_encode(b, &device_info_schema, &d->device);
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
@@ -89,7 +102,7 @@ int method_hello(struct call *c, struct error *err)
 
 /* ---- status --------------------------------------------------------------------------------------- */
 
-static void put_errors(struct wire_buf *b, const struct server *s)
+static void put_errors(struct wire_buf *b, const struct sessions *s)
 {
     size_t n = 0;
     for (int i = 1; i < ERROR_SLOTS; i++) {
@@ -213,14 +226,6 @@ static int64_t rss_bytes(void)
     return (int64_t)pages * sysconf(_SC_PAGESIZE);
 }
 
-const char *status_tuning(const struct daemon *d)
-{
-    if (d->scheduler.off.code) {
-        return d->scheduler.off.text;
-    }
-    return d->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
-}
-
 static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
 {
     wire_put_str(b, "portfolio");
@@ -230,34 +235,36 @@ static void put_portfolio(struct wire_buf *b, const struct shortlist *l)
     wire_put_kv_real(b, "bound_percent", l->bound_percent);
 }
 
-static void put_status(struct wire_buf *b, struct daemon *d, const struct ledger_status *store)
+static void put_status(struct wire_buf *b, struct parts *p, const struct ledger_status *store)
 {
+    struct daemon *d = &p->daemon;
+    const struct sessions *sessions = &p->server.sessions;
     wire_put_map(b, 24);
     wire_put_kv_str(b, "build", build_id);
     wire_put_kv_int(b, "pid", getpid());
-    wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - d->started_ms) / 1000));
+    wire_put_kv_int(b, "uptime_s", (int64_t)((uv_now(&d->loop) - p->started_ms) / 1000));
     wire_put_str(b, "device");
     schema_encode(b, &device_info_schema, &d->device);
-    wire_put_kv_str(b, "socket", d->server.path);
+    wire_put_kv_str(b, "socket", p->server.path);
     wire_put_kv_str(b, "database", d->database);
     wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
     wire_put_kv_int(b, "generation", d->generation);
     wire_put_kv_int(b, "keys", (int64_t)d->cache.n);
-    wire_put_kv_bool(b, "loading", !d->loader.done);
+    wire_put_kv_bool(b, "loading", !p->loader.done);
     wire_put_kv_int(b, "hits", (int64_t)d->hits);
     wire_put_kv_int(b, "misses", (int64_t)d->misses);
-    wire_put_kv_int(b, "requests", (int64_t)d->server.requests);
-    put_errors(b, &d->server);
-    wire_put_kv_int(b, "connections", d->server.n_sessions);
-    put_users(b, &d->server.accounts);
-    put_jobs(b, &d->scheduler);
-    put_runner(b, &d->supervisor);
-    put_job(b, d->scheduler.running);
+    wire_put_kv_int(b, "requests", (int64_t)sessions->requests);
+    put_errors(b, sessions);
+    wire_put_kv_int(b, "connections", sessions->n);
+    put_users(b, &sessions->accounts);
+    put_jobs(b, &p->scheduler);
+    put_runner(b, &p->supervisor);
+    put_job(b, p->scheduler.running);
     put_store(b, store);
     put_cache(b, d, store);
-    put_portfolio(b, &d->shortlist);
+    put_portfolio(b, &p->tiers.shortlist);
     wire_put_kv_int(b, "rss_bytes", rss_bytes());
-    wire_put_kv_str(b, "tuning", status_tuning(d));
+    wire_put_kv_str(b, "tuning", scheduler_tuning(&p->scheduler));
 }
 
 static void on_status(void *ctx, const struct ledger_status *store)
@@ -269,7 +276,7 @@ static void on_status(void *ctx, const struct ledger_status *store)
         cache_all_saved(&p->d->cache, &err);
     }
     if (b) {
-        put_status(b, p->d, store);
+        put_status(b, p->parts, store);
     }
     pending_drop(p);
 }

@@ -13,6 +13,9 @@
 
 #include "daemon/confidence.h"
 #include "daemon/methods.h"
+#include "daemon/parts.h"
+#include "daemon/pending.h"
+#include "daemon/target.h"
 #include "daemon/why.h"
 #include "proto/limits.h"
 
@@ -68,7 +71,7 @@ static void put_result(struct wire_buf *b, const struct explaining *x)
 {
     enum { OWN_FIELDS = 8 };
     wire_put_map(b, WHY_FIELDS + OWN_FIELDS);
-    why_put(b, &x->why, x->pending.d);
+    why_put(b, &x->why, x->pending.d, scheduler_tuning(&x->pending.parts->scheduler));
     put_confidence(b, x);
     put_or_nil(b, "row", x->has_best, &best_schema, &x->best);
     put_or_nil(b, "trial", x->has_trial, &trial_schema, &x->trial);
@@ -316,7 +319,7 @@ static int read_params(struct call *c, struct error *err)
     status = status ? status : read_tolerance(c, "rtol", &q->rtol, err);
     if (status == 0) {
         const struct cache_entry *e = cache_find(&c->d->cache, &x->key);
-        status = daemon_settle_target(c->d, &x->request, e, err);
+        status = target_settle(c->d, &x->request, e, err);
     }
     return status;
 }
@@ -331,7 +334,7 @@ int method_why(struct call *c, struct error *err)
     }
     struct explaining *x = (struct explaining *)p;
     x->left = 1; /* held until all are asked */
-    if (why_make(&x->why, c->d, &x->error) == 0) {
+    if (why_make(&x->why, &c->parts->tiers, &x->error) == 0) {
         ask_row(x);
         ask_counts(x);
         ask_elsewhere(x);

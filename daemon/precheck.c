@@ -5,6 +5,7 @@
 
 #include "daemon/daemon.h"
 #include "daemon/precheck.h"
+#include "daemon/target.h"
 
 static int no_compiler(const struct daemon *d, struct error *err)
 {
@@ -67,7 +68,7 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
                          bucket->op_name);
     }
     const struct family_target *t;
-    int status = daemon_target(d, bucket, r->query.target, &t, err);
+    int status = target_choose(d, bucket, r->query.target, &t, err);
     if (status < 0) {
         return status;
     }
@@ -86,8 +87,8 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
 int precheck_space(struct daemon *d, const struct request *r, struct error *err)
 {
     const struct family_target *t;
-    int status = r->n_configs ? 0 : daemon_target(d, &r->problem, r->query.target, &t, err);
+    int status = r->n_configs ? 0 : target_choose(d, &r->problem, r->query.target, &t, err);
     return status < 0 || r->n_configs
                ? status
-               : defaults_choose(d, t, &r->problem, &d->scratch->config, err);
+               : defaults_choose(&d->defaults, t, &r->problem, &d->scratch->config, err);
 }

@@ -15,8 +15,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/supervisor.h"
+#include "daemon/probe.h"
+#include "proto/message.h"
 #include "proto/rpc.h"
+#include "proto/scan.h"
 
 extern char **environ;
 
@@ -96,7 +98,7 @@ static int read_device(const uint8_t *data, size_t n, bool ok, struct device_inf
     return status;
 }
 
-int supervisor_probe(const char *runner, const char *device, struct device_info *out,
+int probe_device(const char *runner, const char *device, struct device_info *out,
                      struct error *err)
 {
     int fds[2];

@@ -9,10 +9,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/runner_link.h"
-#include "daemon/tuning.h"
 #include "kernels/modules.h"
 #include "proto/build.h"
 #include "proto/rpc.h"
@@ -171,20 +169,20 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
         if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
             t->run = s->run.id;
             if (strcmp(t->stage, "baseline") == 0) {
-                tuning_baseline(d, t);
+                s->hooks->baseline(s->ctx, t);
             } else {
-                tuning_trial(d, job_of(m->params), t);
+                s->hooks->trial(s->ctx, job_of(m->params), t);
             }
         }
     } else if (strcmp(m->method, "module") == 0) {
         struct module module;
         if (schema_decode(&module_schema, SCHEMA_LENIENT, m->params, &module, &err) == 0) {
-            tuning_module(d, &module);
+            s->hooks->module(s->ctx, &module);
         }
     } else if (strcmp(m->method, "progress") == 0) {
         struct progress p;
         if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
-            tuning_progress(d, job_of(m->params), &p);
+            s->hooks->progress(s->ctx, job_of(m->params), &p);
         }
     } /* `device`, and what a newer runner may add: nothing for us */
     if (err.code) {
@@ -228,10 +226,10 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     s->cancelling = false;
     supervisor_watch(s, 0);
     if (e.code) {
-        tuning_error(d, &e);
+        s->hooks->error(s->ctx, &e);
     } else {
         check_module(d, &r);
-        tuning_result(d, &r);
+        s->hooks->result(s->ctx, &r);
     }
 }
 
@@ -280,7 +278,7 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         }
         take_messages(s);
         uv_read_stop(stream);
-        server_chore(&s->daemon->server, &s->resume);
+        turns_chore(&s->daemon->turns, &s->resume);
     }
 }
 

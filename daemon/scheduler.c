@@ -6,22 +6,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
-#include "daemon/elsewhere.h"
 #include "daemon/log.h"
 #include "daemon/precheck.h"
-#include "daemon/tiers.h"
-#include "daemon/tuning.h"
+#include "daemon/scheduler.h"
 
 static void on_deadline(uv_timer_t *timer);
 static void on_next(uv_timer_t *timer);
 static void on_retry(uv_timer_t *timer);
 
-void scheduler_init(struct scheduler *s, struct daemon *d)
+void scheduler_init(struct scheduler *s, struct daemon *d, struct tiers *t,
+                    const struct scheduler_hooks *hooks, void *ctx)
 {
-    *s = (struct scheduler){.daemon = d};
+    *s = (struct scheduler){.daemon = d, .tiers = t, .hooks = hooks, .ctx = ctx};
     list_init(&s->queue);
-    elsewhere_init(s);
+    list_init(&s->elsewhere);
     uv_timer_init(&d->loop, &s->deadlines);
     uv_timer_init(&d->loop, &s->next);
     uv_timer_init(&d->loop, &s->retry);
@@ -34,8 +32,14 @@ void scheduler_next(struct scheduler *s)
         uv_timer_start(&s->next, on_next, 0, 0);
     }
     if (!s->running && !s->n_queued) {
-        spread_idle(s->daemon);
+        s->hooks->idle(s->ctx);
     }
+}
+
+static void set_running(struct scheduler *s, struct job *j)
+{
+    s->running = j;
+    s->daemon->tuning = j != NULL;
 }
 
 void scheduler_unqueue(struct scheduler *s, struct job *j)
@@ -63,10 +67,29 @@ static void on_next(uv_timer_t *timer)
     }
     if (next && !s->running) {
         scheduler_unqueue(s, next);
-        s->running = next;
-        s->daemon->spread.told_idle = false;
-        tuning_begin(s->daemon, next);
+        set_running(s, next);
+        s->hooks->begin(s->ctx, next);
     }
+}
+
+void scheduler_step_aside(struct scheduler *s, struct job *j)
+{
+    set_running(s, NULL);
+    j->state = JOB_ELSEWHERE;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
+    list_append(&s->elsewhere, &j->link);
+    s->n_elsewhere++;
+    job_tell(j);
+    scheduler_next(s);
+}
+
+void scheduler_come_back(struct scheduler *s, struct job *j)
+{
+    list_remove(&j->link);
+    s->n_elsewhere--;
+    j->state = JOB_QUEUED;
+    list_append(&s->queue, &j->link);
+    s->n_queued++;
 }
 
 /* ---- wanting ------------------------------------------------------------------------------------- */
@@ -195,8 +218,7 @@ int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *er
         list_append(&s->queue, &j->link);
         s->n_queued++;
         scheduler_next(s);
-        spread_queued(s->daemon, j);
-        ahead_queued(&s->daemon->ahead);
+        s->hooks->queued(s->ctx, j);
     }
     if (query.progress) {
         job_tell(j);
@@ -214,7 +236,7 @@ static void unwanted(struct scheduler *s, struct job *j)
     }
     j->cancelled = true;
     if (j == s->running) {
-        tuning_cancel(s->daemon, j);
+        s->hooks->cancel(s->ctx, j);
     } else {
         scheduler_unqueue(s, j);
         s->cancelled++;
@@ -273,7 +295,7 @@ static void give_lower_tier(struct scheduler *s, struct waiter *w)
     }
     if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(d, &x->request.problem, &x->bucket, &x->key, j->target,
+        status = tiers_answer(s->tiers, &x->request.problem, &x->bucket, &x->key, j->target,
                               "deadline passed, the tuning goes on", &x->answer, &err);
     }
     j->background = true;
@@ -337,7 +359,7 @@ static void on_retry(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
     struct daemon *d = s->daemon;
-    if (d->supervisor.state != RUNNER_NONE) { /* one that does not end still has the device */
+    if (!s->hooks->device_is_free(s->ctx)) { /* one that does not end still has the device */
         uv_timer_start(timer, on_retry, s->retry_ms, 0);
         return;
     }
@@ -363,12 +385,17 @@ static unsigned fail_waiting(struct scheduler *s, const struct error *e)
     return n;
 }
 
-void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
+const char *scheduler_tuning(const struct scheduler *s)
 {
-    va_list args;
-    va_start(args, format);
-    error_vset(&s->off, code, format, args);
-    va_end(args);
+    if (s->off.code) {
+        return s->off.text;
+    }
+    return s->daemon->device.compiler[0] ? "on" : "off: no compiler was found when gemmd started";
+}
+
+void scheduler_switch_off(struct scheduler *s, const struct error *why)
+{
+    s->off = *why;
     log_error("tuning is off: %s", s->off.text);
     daemon_event(s->daemon, "tuning_off", (int64_t)geteuid(), "%s", s->off.text);
     retry_later(s);
@@ -377,7 +404,7 @@ void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...
 
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
 {
-    s->running = NULL;
+    set_running(s, NULL);
     s->done += how == JOB_DONE;
     s->failed += how == JOB_FAILED || how == JOB_DIED;
     s->cancelled += how == JOB_CANCELLED;
@@ -386,14 +413,15 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
         s->failing = how == JOB_DIED ? s->failing + 1 : 0;
     }
     s->retry_ms = how == JOB_DONE ? 0 : s->retry_ms;
-    elsewhere_unlease(s->daemon, j);
     job_free(j);
     if (s->failing >= FAILING_JOBS_MAX && !s->off.code) {
-        scheduler_switch_off(s, ERROR_DEVICE_LOST,
-                             "device unhealthy: %u jobs in a row ended by the death of their "
-                             "runner; answers that are known are served on; see gemmctl quarantine "
-                             "and check the device; tuning is tried again after a while",
-                             s->failing);
+        struct error e = ERROR_NULL;
+        error_set(&e, ERROR_DEVICE_LOST,
+                  "device unhealthy: %u jobs in a row ended by the death of their runner; answers "
+                  "that are known are served on; see gemmctl quarantine and check the device; tuning "
+                  "is tried again after a while",
+                  s->failing);
+        scheduler_switch_off(s, &e);
     }
     scheduler_next(s);
 }
@@ -406,11 +434,10 @@ void scheduler_stop(struct scheduler *s)
     if (s->running) {
         s->cancelled++;
         job_fail(s->running, &e);
-        elsewhere_unlease(s->daemon, s->running);
-        s->running = job_free(s->running);
+        job_free(s->running);
+        set_running(s, NULL);
     }
     s->cancelled += fail_waiting(s, &e);
-    elsewhere_stop(s);
     uv_close((uv_handle_t *)&s->deadlines, NULL);
     uv_close((uv_handle_t *)&s->next, NULL);
     uv_close((uv_handle_t *)&s->retry, NULL);

@@ -14,24 +14,33 @@
 #include <uv.h>
 
 #include "daemon/job.h"
+#include "daemon/tiers.h"
 
 enum {
     QUEUE_MAX = 4096,       /* jobs */
     FAILING_JOBS_MAX = 3,   /* jobs in a row that died of the device */
     RETRY_MS_MAX = 3600 * 1000,
-    TELL_EVERY_MS = 100,    /* progress, per request */
 };
 
-struct daemon;
+/* What is above the scheduler does its work. */
+struct scheduler_hooks {
+    void (*begin)(void *ctx, struct job *j);  /* it has the device: it goes on to scheduler_ended */
+    void (*cancel)(void *ctx, struct job *j); /* nobody wants the running job any more */
+    void (*queued)(void *ctx, struct job *j); /* a job that cannot begin at once */
+    void (*idle)(void *ctx);                  /* there is nothing to do */
+    bool (*device_is_free)(void *ctx);        /* no runner has it */
+};
 
 struct scheduler {
     struct daemon *daemon; /* borrowed */
+    struct tiers *tiers;   /* borrowed */
+    const struct scheduler_hooks *hooks; /* borrowed */
+    void *ctx;
     struct list queue;
     unsigned n_queued;
     struct list elsewhere; /* jobs whose keys other daemons have (elsewhere.h) */
     unsigned n_elsewhere;
-    uv_timer_t recheck;    /* of these; renews the lease of the running job */
-    struct job *running;   /* owned; NULL: none */
+    struct job *running;   /* owned; NULL: none. daemon.tuning says the same */
     uv_timer_t deadlines;  /* the earliest of all waiters */
     uv_timer_t next;       /* starts the next job, never from within a callback of the last */
     uv_timer_t retry;      /* while `off` may end */
@@ -56,7 +65,8 @@ struct wanted {
     uint32_t id;
 };
 
-void scheduler_init(struct scheduler *s, struct daemon *d);
+void scheduler_init(struct scheduler *s, struct daemon *d, struct tiers *t,
+                    const struct scheduler_hooks *hooks, void *ctx);
 /* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
  * can be known to fail beforehand (no valid config; a restriction or a given config that is wrong).
  */
@@ -70,13 +80,19 @@ struct waiter *scheduler_find(struct scheduler *s, const struct session *session
 /* Takes a waiter out of its job with an error answer. */
 void scheduler_drop(struct scheduler *s, struct waiter *w, const struct error *e);
 
+/* The running job leaves the device to the next one: another daemon has its key (elsewhere.h). */
+void scheduler_step_aside(struct scheduler *s, struct job *j);
+/* From there: into the queue again. */
+void scheduler_come_back(struct scheduler *s, struct job *j);
+/* "on", or why nothing is tuned. */
+const char *scheduler_tuning(const struct scheduler *s);
+
 /* The running job has ended (tuning.c): counts it, frees it, starts the next. */
 enum job_end { JOB_DONE, JOB_FAILED, JOB_DIED, JOB_CANCELLED, JOB_SHARED /* another one's answer */ };
 void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how);
 /* Fails what is queued. Tuning is tried again after --retry-ms and twice as long each time, but not
  * before the runner that was there is gone. */
-void scheduler_switch_off(struct scheduler *s, int code, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void scheduler_switch_off(struct scheduler *s, const struct error *why);
 
 /* Fails all jobs with ERROR_SHUTTING_DOWN and closes the timers. The running job is let go: no
  * callback may come for it any more. */

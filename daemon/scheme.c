@@ -2,7 +2,6 @@
 /* Which bucket scheme the database has (scheme.h). */
 #include <string.h>
 
-#include "daemon/daemon.h"
 #include "daemon/scheme.h"
 
 static const char KIND[] = "bucket_scheme";

@@ -7,9 +7,7 @@
 #ifndef GEMMD_DAEMON_SCHEME_H
 #define GEMMD_DAEMON_SCHEME_H
 
-#include "proto/error.h"
-
-struct daemon;
+#include "daemon/daemon.h"
 
 /* Sets daemon.scheme, then calls back: 0, or ERROR_CONFLICT and others. */
 int scheme_settle(struct daemon *d,

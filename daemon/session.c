@@ -1,88 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Reading, turns and the end of a session; session_write.c has the way out. See session.h.
- *
- * The bytes of a message are looked at by the bounding scan before anything decodes them. When the
- * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
- * response and is hung up on.
- */
-#include <poll.h>
+/* What the daemon does with a session: its end, and the tickets of requests that are answered later
+ * (session.h). */
 #include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include "daemon/log.h"
-#include "daemon/methods.h"
-#include "daemon/server.h"
 #include "daemon/session.h"
-#include "daemon/views.h"
-#include "proto/limits.h"
 
-enum { IN_KEEP_BYTES = 4096 };
-
-static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
-
-/* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
-static bool is_over(const struct session *s)
+bool session_is_owner(const struct session *s)
 {
-    return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
-}
-
-/* No buffer when its user went over the limit in this very round of the loop. */
-static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
-{
-    (void)wanted;
-    struct session *s = handle->data;
-    bool over = is_over(s) && !s->hung_up_ms;
-    *buf = uv_buf_init((char *)s->server->input, over ? 0 : INPUT_BYTES);
-}
-
-static void reading_set(struct session *s, bool on)
-{
-    on = on && !s->eof;
-    if (on == s->reading || s->closing) {
-        return;
-    }
-    s->reading = on;
-    if (on) {
-        uv_read_start((uv_stream_t *)&s->pipe, give_buffer, read_some);
-    } else {
-        uv_read_stop((uv_stream_t *)&s->pipe);
-    }
-}
-
-/* ---- messages ---------------------------------------------------------------------------------- */
-
-/* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
-static uint32_t peek_id(const uint8_t *p, size_t n)
-{
-    if (n < 3 || p[0] != 0x94 || p[1] != 0) {
-        return 0;
-    }
-    unsigned length = p[2] == 0xcc ? 1 : p[2] == 0xcd ? 2 : p[2] == 0xce ? 4 : 0;
-    if (length == 0 || n < 3 + length) {
-        return p[2] < 0x80 ? p[2] : 0;
-    }
-    uint32_t id = 0;
-    for (unsigned i = 0; i < length; i++) {
-        id = id << 8 | p[3 + i];
-    }
-    return id;
-}
-
-/* The client broke the protocol: says so once, then hangs up. */
-static void break_off(struct session *s, uint32_t id, const struct error *e)
-{
-    log_info("client pid %d uid %d: %s", (int)s->pid, (int)s->uid, e->text);
-    s->server->errors[error_slot(e->code)]++;
-    rpc_put_error(&s->out, id, e);
-    s->ending = true;
-}
-
-bool session_must_wait(const struct session *s)
-{
-    return account_spent(s->account, server_now(s->server));
+    return s->uid == 0 || s->uid == geteuid();
 }
 
 bool session_is_behind(const struct session *s)
@@ -90,213 +16,60 @@ bool session_is_behind(const struct session *s)
     return s->out.len + s->sending.len >= OUT_PAUSE_BYTES;
 }
 
-/* It has enough to do: answers that the client does not take, or questions at the ledger. */
-static bool is_full(const struct session *s)
+void session_watch(struct session *s)
 {
-    return session_is_behind(s) || s->n_pending >= PENDING_MAX ||
-           s->account->over[ACCOUNT_OUT] || s->account->over[ACCOUNT_ASKED];
-}
-
-static bool may_take(const struct session *s)
-{
-    return !s->ending && !s->closing && !is_full(s);
-}
-
-/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough. The
- * first turn is free. */
-static void spend(struct session *s, uint64_t now_ms)
-{
-    struct server *server = s->server;
-    uint64_t ns = uv_hrtime();
-    if (server->turn_tick_ms == now_ms) {
-        account_spend(s->account, now_ms, ns - server->turn_ended_ns);
+    uv_timer_t *sweep = &s->all->sweep;
+    if (!uv_is_active((uv_handle_t *)sweep) && !uv_is_closing((uv_handle_t *)sweep)) {
+        s->all->swept_ms = turns_now(s->all->turns);
+        uv_timer_again(sweep);
     }
-    server->turn_tick_ms = now_ms;
-    server->turn_ended_ns = ns;
 }
 
-/*
- * Handles whole messages of data[0..n), the first of which was scanned up to `scanned`. Returns the
- * bytes handled; *partial is what the scan has seen of the message that begins there.
- */
-static size_t take_messages(struct session *s, const uint8_t *data, size_t n, size_t scanned,
-                            size_t *partial)
+void session_count_error(struct session *s, int code)
 {
-    size_t at = 0;
-    uint64_t now = server_now(s->server);
-    *partial = scanned;
-    if (session_must_wait(s)) {
-        return 0;
+    s->all->errors[code < 0 && code > -ERROR_SLOTS ? -code : 1]++;
+}
+
+void session_poke(struct session *s)
+{
+    if (!s->closing) {
+        turns_ready(s->all->turns, &s->turn);
     }
-    for (unsigned turn = 0; turn < TURN_REQUESTS && at + *partial < n && may_take(s); turn++) {
-        struct error err = ERROR_NULL;
-        size_t used = 0;
-        int status = scan_feed(&s->scan, data + at + *partial, n - at - *partial, &used, &err);
-        if (status == SCAN_MORE) {
-            *partial = n - at;
-            break;
+}
+
+void sessions_poke_all(struct sessions *x, const struct account *account)
+{
+    LIST_EACH(node, &x->all) {
+        struct session *s = LIST_OF(node, struct session, link);
+        if (s->account == account) {
+            session_poke(s);
         }
-        if (status < 0) {
-            break_off(s, peek_id(data + at, n - at), &err);
-            break;
-        }
-        methods_dispatch(s, data + at, *partial + used);
-        at += *partial + used;
-        *partial = 0;
-    }
-    spend(s, now);
-    return at;
-}
-
-static int keep(struct session *s, const uint8_t *data, size_t n)
-{
-    if (s->in_len + n > s->in_cap) {
-        size_t cap = s->in_len + n + 1024;
-        uint8_t *in = realloc(s->in, cap);
-        if (!in) {
-            return ERROR_NO_MEMORY;
-        }
-        s->in = in;
-        s->in_cap = cap;
-    }
-    memcpy(s->in + s->in_len, data, n);
-    s->in_len += n;
-    return 0;
-}
-
-static void drop_handled(struct session *s, size_t handled)
-{
-    s->in_len -= handled;
-    memmove(s->in, s->in + handled, s->in_len);
-    if (s->in_len == 0 && s->in_cap > IN_KEEP_BYTES) {
-        free(s->in);
-        s->in = NULL;
-        s->in_cap = 0;
     }
 }
 
-/* What it holds is charged to its user. */
-static void charge(struct session *s)
+void session_again(struct session *s, const uint8_t *data, size_t n)
 {
-    size_t out = s->out.len + s->sending.len;
-    bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
-    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
-    if (changed) {
-        sessions_poke_all(s->server, s->account);
+    s->all->hooks->message(s->all->ctx, s, data, n, true);
+    session_poke(s);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void sessions_check_stopped(struct sessions *x)
+{
+    if (!x->open && x->n == 0 && x->stopped) {
+        void (*stopped)(struct sessions *) = x->stopped;
+        x->stopped = NULL;
+        stopped(x);
     }
 }
 
-/* After a turn: answers leave, and it is settled whether the session is read from, waits for its
- * next turn, or for its client to take answers. */
-static void settle(struct session *s)
+static void closed(struct sessions *x, bool refused)
 {
-    session_flush(s);
-    if (s->closing) {
-        return;
-    }
-    charge(s);
-    /* Bytes that the scan has not seen: there may be a whole message among them. */
-    bool more = s->in_len > s->scanned && !s->ending;
-    bool full = is_full(s);
-    list_remove(&s->ready);
-    if (more && !full) {
-        server_ready(s->server, s);
-    }
-    bool begun = s->in_len && !more && !s->ending;
-    s->begun_ms = !begun ? 0 : s->begun_ms ? s->begun_ms : server_now(s->server);
-    if (s->eof && !more && list_empty(&s->tickets) && !s->out.len && !s->writing) {
-        session_close(s);
-        return;
-    }
-    reading_set(s, s->hung_up_ms || (!more && !full && !s->ending && !is_over(s)));
-    if (s->begun_ms || s->eof) {
-        server_watch(s->server);
-    }
-}
-
-void session_turn(struct session *s)
-{
-    if (s->closing) {
-        return;
-    }
-    size_t handled = take_messages(s, s->in, s->in_len, s->scanned, &s->scanned);
-    if (handled) {
-        s->begun_ms = 0;
-        drop_handled(s, handled);
-    }
-    settle(s);
-}
-
-/* A Unix socket hangs up when the other end is closed, not when it is only shut for writing. */
-static bool has_left(const struct session *s)
-{
-    struct pollfd p = {.fd = -1};
-    return uv_fileno((const uv_handle_t *)&s->pipe, &p.fd) < 0 ||
-           (poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR));
-}
-
-static void read_end(struct session *s, ssize_t why)
-{
-    if (why != UV_EOF || has_left(s)) {
-        session_close(s);
-        return;
-    }
-    s->eof = true;
-    reading_set(s, false);
-    settle(s);
-}
-
-static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
-{
-    struct session *s = stream->data;
-    if (n == UV_ENOBUFS) {
-        reading_set(s, false); /* until its user's turn comes */
-        return;
-    }
-    if (n <= 0) {
-        if (n < 0) {
-            read_end(s, n);
-        }
-        return;
-    }
-    if (s->hung_up_ms) {
-        return; /* dropped */
-    }
-    const uint8_t *data = (const uint8_t *)buf->base;
-    size_t length = (size_t)n;
-    bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
-    if (in_place) {
-        size_t handled = take_messages(s, data, length, 0, &s->scanned);
-        data += handled;
-        length -= handled;
-    }
-    if (length && !s->ending && keep(s, data, length) < 0) {
-        session_close(s);
-    } else if (in_place) {
-        settle(s);
-    } else {
-        session_turn(s);
-    }
-}
-
-/* ---- beginning and end --------------------------------------------------------------------------- */
-
-static void peer_of(struct session *s)
-{
-    struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
-    socklen_t n = sizeof(peer);
-    uv_os_fd_t fd;
-    if (uv_fileno((uv_handle_t *)&s->pipe, &fd) == 0) {
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
-    }
-    s->uid = peer.uid;
-    s->gid = peer.gid;
-    s->pid = peer.pid;
-}
-
-bool session_is_owner(const struct session *s)
-{
-    return s->uid == 0 || s->uid == geteuid();
+    x->n--;
+    x->n_refused -= refused;
+    x->quiet_since_ms = turns_now(x->turns);
+    sessions_check_stopped(x);
 }
 
 static void release(struct session *s)
@@ -306,7 +79,7 @@ static void release(struct session *s)
         changed = account_charge(s->account, side, &s->charged[side], 0) || changed;
     }
     if (changed) {
-        sessions_poke_all(s->server, s->account);
+        sessions_poke_all(s->all, s->account);
     }
     s->account->connections -= !s->refused;
     account_drop(s->account);
@@ -318,88 +91,12 @@ static void freed(uv_handle_t *handle)
     if (s->account) {
         release(s);
     }
-    server_closed(s->server, s->refused);
-    view_drop(s->view);
+    closed(s->all, s->refused);
+    s->all->hooks->freed(s->all->ctx, s);
     free(s->in);
     wire_buf_deinit(&s->out);
     wire_buf_deinit(&s->sending);
     free(s);
-}
-
-/* Whether there is room for it, in the daemon and in its user's share. */
-static int admit(struct session *s, struct error *err)
-{
-    struct server *server = s->server;
-    unsigned others = server->n_sessions - server->n_refused - 1;
-    if (others >= server->limits.sessions) {
-        return error_set(err, ERROR_BUSY, "all %u connections are in use; retry later",
-                         server->limits.sessions);
-    }
-    return account_add_connection(s->account, err);
-}
-
-static void begin(struct session *s)
-{
-    struct server *server = s->server;
-    struct error busy = ERROR_NULL;
-    if (admit(s, &busy) == 0) {
-        reading_set(s, true);
-        return;
-    }
-    s->refused = true;
-    server->n_refused++;
-    session_refuse(s, &busy);
-    if (server->n_refused > REFUSED_MAX) {
-        session_close(s); /* what was written it can read all the same */
-    }
-}
-
-int session_accept(struct server *server, struct error *err)
-{
-    struct session *s = calloc(1, sizeof(*s));
-    if (!s) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
-    }
-    s->server = server;
-    scan_init(&s->scan, REQUEST_BYTES_MAX);
-    list_init(&s->tickets);
-    list_init(&s->ready);
-    uv_pipe_init(server->loop, &s->pipe, 0);
-    s->pipe.data = s;
-    list_append(&server->sessions, &s->link);
-    server->n_sessions++;
-    int status = uv_accept((uv_stream_t *)&server->pipe, (uv_stream_t *)&s->pipe);
-    if (status == 0) {
-        peer_of(s);
-        s->account = account_of(&server->accounts, s->uid);
-    }
-    if (!s->account) {
-        s->refused = true;
-        server->n_refused++;
-        session_close(s);
-        return error_set(err, status ? ERROR_IO : ERROR_NO_MEMORY, "accept: %s",
-                         status ? uv_strerror(status) : "no memory for its user's account");
-    }
-    begin(s);
-    return 0;
-}
-
-void sessions_poke_all(struct server *server, const struct account *account)
-{
-    LIST_EACH(node, &server->sessions) {
-        struct session *s = LIST_OF(node, struct session, link);
-        if (s->account == account) {
-            session_poke(s);
-        }
-    }
-}
-
-void session_refuse(struct session *s, const struct error *e)
-{
-    s->server->errors[error_slot(e->code)]++;
-    rpc_put_error(&s->out, 0, e);
-    s->ending = true;
-    settle(s);
 }
 
 void session_close(struct session *s)
@@ -409,7 +106,7 @@ void session_close(struct session *s)
     }
     s->closing = true;
     list_remove(&s->link);
-    list_remove(&s->ready);
+    turn_cancel(&s->turn);
     while (!list_empty(&s->tickets)) {
         struct ticket *t = LIST_OF(s->tickets.next, struct ticket, link);
         list_remove(&t->link);
@@ -421,30 +118,43 @@ void session_close(struct session *s)
     uv_close((uv_handle_t *)&s->pipe, freed);
 }
 
-void session_forgive(struct session *s, uint64_t ms)
+/* ---- tickets --------------------------------------------------------------------------------- */
+
+int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
+                struct error *err)
 {
-    s->begun_ms += s->begun_ms ? ms : 0;
-    s->blocked_ms += s->blocked_ms ? ms : 0;
+    if (s->n_tickets >= TICKETS_MAX) {
+        return error_set(err, ERROR_BUSY, "%d requests of this connection wait already; retry when "
+                                          "one of them is answered", TICKETS_MAX);
+    }
+    s->n_tickets++;
+    *t = (struct ticket){.session = s, .id = id, .gone = gone};
+    list_append(&s->tickets, &t->link);
+    return 0;
 }
 
-bool session_sweep(struct session *s, uint64_t now_ms)
+struct wire_buf *ticket_out(struct ticket *t)
 {
-    const struct server_limits *limits = &s->server->limits;
-    if (s->begun_ms && now_ms - s->begun_ms > limits->message_ms) {
-        struct error err = ERROR_NULL;
-        error_set(&err, ERROR_MALFORMED,
-                  "a message that had begun was not complete after %llu ms",
-                  (unsigned long long)limits->message_ms);
-        s->begun_ms = 0;
-        break_off(s, peek_id(s->in, s->in_len), &err);
-        settle(s);
-    } else if (s->blocked_ms && now_ms - s->blocked_ms > limits->answer_ms) {
-        log_info("client pid %d does not read its answers: hung up on", (int)s->pid);
-        session_close(s);
-    } else if (s->hung_up_ms && now_ms - s->hung_up_ms >= HANG_UP_MS) {
-        session_close(s);
-    } else if (s->eof && has_left(s)) {
-        session_close(s);
+    return t->session ? &t->session->out : NULL;
+}
+
+void ticket_close(struct ticket *t)
+{
+    struct session *s = t->session;
+    if (!s) {
+        return;
     }
-    return !s->closing && (s->begun_ms || s->blocked_ms || s->hung_up_ms || s->eof);
+    list_remove(&t->link);
+    t->session = NULL;
+    s->n_tickets--;
+    session_poke(s);
+}
+
+void ticket_fail(struct ticket *t, const struct error *e)
+{
+    if (t->session) {
+        session_count_error(t->session, e->code);
+        rpc_put_error(&t->session->out, t->id, e);
+    }
+    ticket_close(t);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A session: one client's connection, from accept to the close callback.
+ * A session: one client's connection, from accept to the close callback. Four files know it from
+ * inside: sessions.c (all of them: accept, deadlines, the end), session_read.c (bytes to messages,
+ * turns), session_write.c (the way out), session.c (what the rest of the daemon does with one).
  *
- * Reading. All sessions read into the server's one buffer; whole messages are handled where they
+ * Reading. All sessions read into one shared buffer; whole messages are handled where they
  * lie, and only a message that is not complete yet is copied into the session's own `in`. At most
  * TURN_REQUESTS requests are handled in one turn of the loop; a session with more goes to the end
- * of the server's ready list and is not read from meanwhile, so a flood slows only its sender.
+ * of those that are ready and is not read from meanwhile, so a flood slows only its sender.
  *
  * Writing. Replies of a turn gather in `out` and leave by one uv_try_write; what the socket does not
  * take is queued. A client that does not read is not read from either, and is closed when
@@ -35,6 +37,7 @@
 
 #include "daemon/account.h"
 #include "daemon/list.h"
+#include "daemon/turns.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
 #include "proto/wire.h"
@@ -49,15 +52,53 @@ enum {
     REFUSED_MAX = 8,                /* refused connections that are given that time */
 };
 
-struct server;
+enum { ERROR_SLOTS = 40 };
+
+struct session;
 struct ticket;
 struct view;
 
+/* What is above the sessions hears of them. */
+struct session_hooks {
+    /* A whole message: answers go to the session's `out`. `again`: it was put off once. */
+    void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
+    void (*freed)(void *ctx, struct session *s); /* its last moment */
+};
+
+struct session_limits {
+    unsigned sessions;
+    uint64_t message_ms; /* from a message's first byte to its last */
+    uint64_t answer_ms;  /* for answers to be taken when the socket is full */
+    struct account_limits user;
+};
+
+/* All sessions, and what they share (sessions.h). */
+struct sessions {
+    struct turns *turns;               /* borrowed */
+    const struct session_hooks *hooks; /* borrowed */
+    void *ctx;
+    uv_timer_t sweep; /* runs while a session has a deadline */
+    struct list all;
+    unsigned n, n_refused; /* the latter are among the former, and leave */
+    struct session_limits limits;
+    struct accounts accounts;
+    uint64_t quiet_since_ms; /* without sessions since */
+    uint64_t swept_ms;
+    uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
+
+    uint64_t turn_tick_ms, turn_ended_ns; /* of the last session's turn */
+
+    uint64_t requests;
+    uint64_t errors[ERROR_SLOTS]; /* answers by error (session_count_error) */
+    bool open;                    /* the timer is not closed yet */
+    void (*stopped)(struct sessions *x);
+};
+
 struct session {
     uv_pipe_t pipe;
-    struct server *server; /* borrowed */
-    struct list link;      /* server->sessions */
-    struct list ready;     /* server->ready, when it has unhandled messages */
+    struct sessions *all; /* borrowed */
+    struct list link;     /* all->all */
+    struct turn turn;     /* when it has unhandled messages */
 
     struct scan scan;
     uint8_t *in; /* owned: bytes not handled yet */
@@ -72,15 +113,15 @@ struct session {
 
     struct list tickets;
     unsigned n_tickets;
-    unsigned n_pending; /* methods.h */
+    unsigned n_pending; /* pending.h */
 
     uid_t uid;
     gid_t gid;
     pid_t pid;             /* for people: it may be another process by now */
     struct account *account; /* a holder; NULL: no memory for it */
-    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (methods.h) */
+    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (pending.h) */
     char client[64]; /* as `hello` said */
-    struct view *view; /* a holder: the generation it is pinned to; NULL: none */
+    struct view *view; /* views.h: a holder of the generation it is pinned to; NULL: none */
     uv_shutdown_t shutdown;
     uint64_t hung_up_ms; /* since when; 0: not */
     bool reading, writing;
@@ -99,26 +140,22 @@ struct ticket {
     void (*gone)(struct ticket *t);
 };
 
-/* Takes the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY. */
-int session_accept(struct server *server, struct error *err);
-/* Answers `busy` and hangs up. */
-void session_refuse(struct session *s, const struct error *e);
+/* Ends it: its tickets are told at once, its memory goes in the close callback. */
 void session_close(struct session *s);
-/* A turn for a session of the ready list. */
-void session_turn(struct session *s);
-bool session_must_wait(const struct session *s); /* its user has had its time in this round */
-/* Deadlines: called about once a second while any session has one. True: it still has. */
-bool session_sweep(struct session *s, uint64_t now_ms);
-void session_forgive(struct session *s, uint64_t ms); /* later, by as long as we did not look */
-/* Gives `out` to the socket. After it the session may be closing. */
-void session_flush(struct session *s);
 /* `out` leaves in a turn of its own, soon. Safe anywhere: nothing is closed before then. */
 void session_poke(struct session *s);
+/* Handles a message anew that was put off, and sees to it that the answer leaves. */
+void session_again(struct session *s, const uint8_t *data, size_t n);
 /* It does not take what it was sent: no news on top of that, only answers. */
 bool session_is_behind(const struct session *s);
-/* Its user is over the limit, or no longer: every session of the user gets a turn. */
-void sessions_poke_all(struct server *server, const struct account *account);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
+void session_watch(struct session *s);          /* it has a deadline now */
+void session_count_error(struct session *s, int code);
+
+/* Its user is over the limit, or no longer: every session of the user gets a turn. */
+void sessions_poke_all(struct sessions *x, const struct account *account);
+/* Calls `stopped` when nothing is open any more. */
+void sessions_check_stopped(struct sessions *x);
 
 /* ERROR_BUSY when the client has too many already. */
 int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
- * queued within bounds when it does not; and the tickets of requests that are answered later. */
+ * queued within bounds when it does not. */
 #include "daemon/log.h"
-#include "daemon/server.h"
-#include "daemon/session.h"
+#include "daemon/session_write.h"
 
 enum { OUT_KEEP_BYTES = 16 * 1024 };
 
@@ -20,7 +19,7 @@ static void written(uv_write_t *write, int status)
         return;
     }
     s->blocked_ms = 0;
-    session_turn(s); /* what waited for room: answers first, then requests */
+    session_poke(s); /* what waited for room: answers first, then requests */
 }
 
 /* The rest of `out` goes into libuv's queue; one write at a time. */
@@ -31,8 +30,8 @@ static void queue(struct session *s)
     uv_buf_t buf = uv_buf_init((char *)s->sending.data, (unsigned)s->sending.len);
     s->write.data = s;
     s->writing = true;
-    s->blocked_ms = server_now(s->server);
-    server_watch(s->server);
+    s->blocked_ms = turns_now(s->all->turns);
+    session_watch(s);
     if (uv_write(&s->write, (uv_stream_t *)&s->pipe, &buf, 1, written) < 0) {
         s->writing = false;
         session_close(s);
@@ -59,8 +58,8 @@ static void hang_up(struct session *s)
     if (s->hung_up_ms) {
         return;
     }
-    s->hung_up_ms = server_now(s->server);
-    server_watch(s->server);
+    s->hung_up_ms = turns_now(s->all->turns);
+    session_watch(s);
     if (uv_shutdown(&s->shutdown, (uv_stream_t *)&s->pipe, NULL) < 0) {
         session_close(s);
     }
@@ -90,51 +89,4 @@ void session_flush(struct session *s)
     } else if (s->ending && !s->writing) {
         hang_up(s);
     }
-}
-
-void session_poke(struct session *s)
-{
-    if (!s->closing) {
-        list_remove(&s->ready);
-        server_ready(s->server, s);
-    }
-}
-
-int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
-                struct error *err)
-{
-    if (s->n_tickets >= TICKETS_MAX) {
-        return error_set(err, ERROR_BUSY, "%d requests of this connection wait already; retry when "
-                                          "one of them is answered", TICKETS_MAX);
-    }
-    s->n_tickets++;
-    *t = (struct ticket){.session = s, .id = id, .gone = gone};
-    list_append(&s->tickets, &t->link);
-    return 0;
-}
-
-struct wire_buf *ticket_out(struct ticket *t)
-{
-    return t->session ? &t->session->out : NULL;
-}
-
-void ticket_close(struct ticket *t)
-{
-    struct session *s = t->session;
-    if (!s) {
-        return;
-    }
-    list_remove(&t->link);
-    t->session = NULL;
-    s->n_tickets--;
-    session_poke(s);
-}
-
-void ticket_fail(struct ticket *t, const struct error *e)
-{
-    if (t->session) {
-        t->session->server->errors[error_slot(e->code)]++;
-        rpc_put_error(&t->session->out, t->id, e);
-    }
-    ticket_close(t);
 }

@@ -9,6 +9,7 @@
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/shortlist.h"
+#include "daemon/target.h"
 #include "proto/limits.h"
 
 enum {
@@ -53,8 +54,8 @@ static bool is_of_today(struct daemon *d, const struct problem *p, const char *s
     char label[TARGET_MAX];
     const struct family_target *t;
     family_stamp_target(stamp, label);
-    return label[0] && daemon_target(d, p, label, &t, NULL) == 0 &&
-           strcmp(daemon_stamp(d, family_of_problem(p), t), stamp) == 0;
+    return label[0] && target_choose(d, p, label, &t, NULL) == 0 &&
+           strcmp(target_stamp(d, family_of_problem(p), t), stamp) == 0;
 }
 
 /* The member of a group and place; rows of one member follow each other. NULL: no memory. */
@@ -174,7 +175,7 @@ static void ask_page(struct shortlist *l)
 static void on_timer(uv_timer_t *timer)
 {
     struct shortlist *l = timer->data;
-    bool in_the_way = l->took_ms > LONG_MS && l->daemon->scheduler.running; /* of its trials */
+    bool in_the_way = l->took_ms > LONG_MS && l->daemon->tuning; /* of its trials */
     if (l->asking || in_the_way) {
         shortlist_changed(l);
     } else if (l->daemon->ledger && !l->daemon->stopping) {

@@ -9,51 +9,65 @@
 #include "daemon/log.h"
 #include "daemon/spread.h"
 
-static bool is_alone(const struct daemon *d)
+void spread_init(struct spread *s, struct daemon *d, struct scheduler *scheduler,
+                 const struct followers *followers, struct accounts *accounts)
 {
+    *s = (struct spread){
+        .daemon = d, .scheduler = scheduler, .followers = followers, .accounts = accounts};
+}
+
+static bool is_alone(const struct spread *s)
+{
+    const struct daemon *d = s->daemon;
     return d->config->offline || !d->ledger ||
-           (ledger_shared_is_keeper(d->ledger) && d->followers.n == 0);
+           (ledger_shared_is_keeper(d->ledger) && s->followers->n == 0);
 }
 
-static bool has_nothing_to_do(const struct daemon *d)
+static bool has_nothing_to_do(const struct spread *s)
 {
-    const struct scheduler *s = &d->scheduler;
-    return !s->running && s->n_queued == 0 && !s->off.code && !s->stopping;
+    const struct scheduler *x = s->scheduler;
+    return !x->running && x->n_queued == 0 && !x->off.code && !x->stopping;
 }
 
-static void say(struct daemon *d, struct wire_buf *said)
+static void say(struct spread *s, struct wire_buf *said)
 {
+    struct ledger *l = s->daemon->ledger;
     if (!said->failed) {
-        d->ledger->ops->tell(d->ledger, said);
+        l->ops->tell(l, said);
     }
 }
 
 /* ---- idle
  * ---------------------------------------------------------------------------------------- */
 
-static void say_idle(struct daemon *d, bool ask)
+static void say_idle(struct spread *s, bool ask)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 4);
     wire_put_kv_str(&b, "say", "idle");
-    wire_put_kv_str(&b, "owner", d->owner);
-    wire_put_kv_str(&b, "class", d->device.class);
+    wire_put_kv_str(&b, "owner", s->daemon->owner);
+    wire_put_kv_str(&b, "class", s->daemon->device.class);
     wire_put_kv_bool(&b, "ask", ask);
-    say(d, &b);
-    d->spread.told_idle = true;
+    say(s, &b);
+    s->told_idle = true;
 }
 
-void spread_ready(struct daemon *d)
+void spread_ready(struct spread *s)
 {
-    if (!is_alone(d)) {
-        say_idle(d, true);
+    if (!is_alone(s)) {
+        say_idle(s, true);
     }
 }
 
-void spread_idle(struct daemon *d)
+void spread_busy(struct spread *s)
 {
-    if (!d->spread.told_idle && has_nothing_to_do(d) && !is_alone(d)) {
-        say_idle(d, false);
+    s->told_idle = false;
+}
+
+void spread_idle(struct spread *s)
+{
+    if (!s->told_idle && has_nothing_to_do(s) && !is_alone(s)) {
+        say_idle(s, false);
     }
 }
 
@@ -79,27 +93,26 @@ static bool can_be_offered(const struct job *j)
     return !j->pin && !j->restricted && !j->again && !j->offered;
 }
 
-static void offer(struct daemon *d, struct job *j, const char *to)
+static void offer(struct spread *s, struct job *j, const char *to)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     wire_put_map(&b, 5);
     wire_put_kv_str(&b, "say", "offer");
     wire_put_kv_str(&b, "to", to);
-    wire_put_kv_str(&b, "class", d->device.class);
+    wire_put_kv_str(&b, "class", s->daemon->device.class);
     wire_put_kv_int(&b, "uid", j->uid);
     wire_put_str(&b, "search");
     wire_put_bin(&b, j->search.data, j->search.len);
-    say(d, &b);
+    say(s, &b);
     j->offered = true;
-    d->spread.offered++;
+    s->offered++;
 }
 
-void spread_queued(struct daemon *d, struct job *j)
+void spread_queued(struct spread *s, struct job *j)
 {
-    struct spread *s = &d->spread;
-    bool waits = d->scheduler.running || d->scheduler.n_queued > 1;
-    if (waits && s->n_idle && can_be_offered(j) && !is_alone(d)) {
-        offer(d, j, s->idle[--s->n_idle]);
+    bool waits = s->scheduler->running || s->scheduler->n_queued > 1;
+    if (waits && s->n_idle && can_be_offered(j) && !is_alone(s)) {
+        offer(s, j, s->idle[--s->n_idle]);
     }
 }
 
@@ -118,33 +131,33 @@ static struct job *to_spare(const struct scheduler *s)
     return NULL;
 }
 
-static void heard_idle(struct daemon *d, const struct wire_obj *said)
+static void heard_idle(struct spread *s, const struct wire_obj *said)
 {
-    char owner[sizeof(d->owner)];
+    char owner[sizeof(s->daemon->owner)];
     bool ask = false;
     if (!wire_copy_str(wire_find(said, "owner"), owner, sizeof(owner)) ||
-        strcmp(owner, d->owner) == 0) {
+        strcmp(owner, s->daemon->owner) == 0) {
         return;
     }
-    struct job *j = to_spare(&d->scheduler);
+    struct job *j = to_spare(s->scheduler);
     if (j) {
-        offer(d, j, owner);
+        offer(s, j, owner);
     } else {
-        remember(&d->spread, owner);
+        remember(s, owner);
     }
     wire_get_bool(wire_find(said, "ask"), &ask);
-    if (ask && has_nothing_to_do(d)) {
-        say_idle(d, false);
+    if (ask && has_nothing_to_do(s)) {
+        say_idle(s, false);
     }
 }
 
-static int take(struct daemon *d, const struct wire_obj *search, uid_t uid, struct error *err)
+static int take(struct spread *s, const struct wire_obj *search, uid_t uid, struct error *err)
 {
-    struct scratch *x = d->scratch;
-    struct account *account = account_of(&d->server.accounts, uid);
+    struct scratch *x = s->daemon->scratch;
+    struct account *account = account_of(s->accounts, uid);
     int status = account ? request_unpack(&x->request, search, err)
                          : error_set(err, ERROR_NO_MEMORY, "no memory for one more job");
-    status = status ? status : daemon_key(d, err);
+    status = status ? status : daemon_key(s->daemon, err);
     if (status == 0) {
         key_id(&x->key);
         struct wanted w = {.request = &x->request,
@@ -152,7 +165,7 @@ static int take(struct daemon *d, const struct wire_obj *search, uid_t uid, stru
                            .key = &x->key,
                            .background = true,
                            .account = account};
-        status = scheduler_want(&d->scheduler, &w, err);
+        status = scheduler_want(s->scheduler, &w, err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};
@@ -160,35 +173,35 @@ static int take(struct daemon *d, const struct wire_obj *search, uid_t uid, stru
     return status;
 }
 
-static void heard_offer(struct daemon *d, const struct wire_obj *said)
+static void heard_offer(struct spread *s, const struct wire_obj *said)
 {
     const struct wire_obj *search;
     struct error err = ERROR_NULL;
     const void *data = NULL;
     size_t n = 0;
     int64_t uid = 0;
-    if (!wire_is_str(wire_find(said, "to"), d->owner) || !has_nothing_to_do(d) ||
+    if (!wire_is_str(wire_find(said, "to"), s->daemon->owner) || !has_nothing_to_do(s) ||
         !wire_get_bin(wire_find(said, "search"), &data, &n) ||
         !wire_get_int(wire_find(said, "uid"), &uid)) {
         return;
     }
-    int status = wire_decode(d->cache.doc, data, n, &search, &err);
-    status = status ? status : take(d, search, (uid_t)uid, &err);
+    int status = wire_decode(s->daemon->cache.doc, data, n, &search, &err);
+    status = status ? status : take(s, search, (uid_t)uid, &err);
     if (status < 0) {
         log_info("a job of another gemmd is not taken: %s", err.text);
     } else {
-        d->spread.taken++;
+        s->taken++;
     }
 }
 
-void spread_heard(struct daemon *d, const struct wire_obj *said)
+void spread_heard(struct spread *s, const struct wire_obj *said)
 {
-    if (d->stopping || !wire_is_str(wire_find(said, "class"), d->device.class)) {
+    if (s->daemon->stopping || !wire_is_str(wire_find(said, "class"), s->daemon->device.class)) {
         return;
     }
     if (wire_is_str(wire_find(said, "say"), "idle")) {
-        heard_idle(d, said);
+        heard_idle(s, said);
     } else if (wire_is_str(wire_find(said, "say"), "offer")) {
-        heard_offer(d, said);
+        heard_offer(s, said);
     }
 }

@@ -11,22 +11,28 @@
 #ifndef GEMMD_DAEMON_SPREAD_H
 #define GEMMD_DAEMON_SPREAD_H
 
-#include "daemon/job.h"
+#include "daemon/followers.h"
+#include "daemon/scheduler.h"
 
 enum { SPREAD_IDLE_MAX = 64 };
 
-struct daemon;
-
 struct spread {
+    struct daemon *daemon;             /* borrowed */
+    struct scheduler *scheduler;       /* borrowed */
+    const struct followers *followers; /* borrowed */
+    struct accounts *accounts;         /* borrowed: of those whose jobs are taken */
     unsigned n_idle;
     char idle[SPREAD_IDLE_MAX][40]; /* owners who had nothing to do when they were heard last */
     bool told_idle;                 /* that we have nothing to do */
     uint64_t offered, taken;
 };
 
-void spread_ready(struct daemon *d);                 /* the daemon serves: who is idle? */
-void spread_queued(struct daemon *d, struct job *j); /* a job that cannot begin at once */
-void spread_idle(struct daemon *d);                  /* there is nothing to do */
-void spread_heard(struct daemon *d, const struct wire_obj *said);
+void spread_init(struct spread *s, struct daemon *d, struct scheduler *scheduler,
+                 const struct followers *followers, struct accounts *accounts);
+void spread_ready(struct spread *s);                 /* the daemon serves: who is idle? */
+void spread_queued(struct spread *s, struct job *j); /* a job that cannot begin at once */
+void spread_busy(struct spread *s);                  /* a job has the device */
+void spread_idle(struct spread *s);                  /* there is nothing to do */
+void spread_heard(struct spread *s, const struct wire_obj *said);
 
 #endif

@@ -8,8 +8,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/start.h"
 #include "kernels/modules.h"
 
@@ -53,14 +53,14 @@ static int probe(struct daemon *d, struct error *err)
     char *spec = d->device_spec;
     if (d->config->device[0]) {
         snprintf(spec, sizeof(d->device_spec), "%s", d->config->device);
-        return supervisor_probe(d->runner, spec, &d->device, err);
+        return probe_device(d->runner, spec, &d->device, err);
     }
     strcpy(spec, "cuda:0");
-    int status = supervisor_probe(d->runner, spec, &d->device, err);
+    int status = probe_device(d->runner, spec, &d->device, err);
     if (status == ERROR_NO_DEVICE) {
         log_notice("no GPU (%s): using the CPU; --device chooses", err->text);
         strcpy(spec, "cpu");
-        status = supervisor_probe(d->runner, spec, &d->device, err);
+        status = probe_device(d->runner, spec, &d->device, err);
     }
     return status;
 }
@@ -143,9 +143,8 @@ static unsigned share(int64_t given, unsigned whole)
     return given && given < whole ? (unsigned)given : given ? whole : whole - whole / 4;
 }
 
-void start_limits(const struct daemon *d, struct server_limits *out)
+void start_limits(const struct config *c, struct session_limits *out)
 {
-    const struct config *c = d->config;
     out->sessions = raise_files((unsigned)c->max_connections);
     out->message_ms = (uint64_t)c->message_ms;
     out->answer_ms = (uint64_t)c->answer_ms;
@@ -155,8 +154,9 @@ void start_limits(const struct daemon *d, struct server_limits *out)
     out->user.most[ACCOUNT_ASKED] = ASKED_MAX;
 }
 
-int start_prepare(struct daemon *d, struct error *err)
+int start_prepare(struct parts *p, struct error *err)
 {
+    struct daemon *d = &p->daemon;
     char socket[PATHS_MAX];
     int status = find_runner(d, err);
     status = status ? status : probe(d, err);
@@ -171,5 +171,5 @@ int start_prepare(struct daemon *d, struct error *err)
     }
     /* Measurements disturb each other on a real GPU only: a replay calls itself cuda, too. */
     bool exclusive = strncmp(d->device_spec, "cuda", 4) == 0 && !d->config->offline;
-    return server_lock(&d->server, socket, d->device.uuid, exclusive, err);
+    return server_lock(&p->server, socket, d->device.uuid, exclusive, err);
 }

@@ -3,16 +3,13 @@
 #ifndef GEMMD_DAEMON_START_H
 #define GEMMD_DAEMON_START_H
 
-#include "proto/error.h"
-
-struct daemon;
-struct server_limits;
+#include "daemon/parts.h"
 
 /* Finds the runner, looks at the device, settles the paths, takes the locks. */
-int start_prepare(struct daemon *d, struct error *err);
+int start_prepare(struct parts *p, struct error *err);
 /* What clients may hold. Raises the limit of open files as far as the connections need it; when the
  * hard limit leaves no room there are fewer, since a runner and the database need files, too. A
  * user's share is what is set, or three quarters of the whole. */
-void start_limits(const struct daemon *d, struct server_limits *out);
+void start_limits(const struct config *c, struct session_limits *out);
 
 #endif

@@ -11,12 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/runner_link.h"
 #include "daemon/supervisor.h"
-#include "daemon/tuning.h"
-#include "daemon/tuning_end.h"
 #include "proto/build.h"
 
 enum {
@@ -33,10 +30,11 @@ const char *runner_state_name(enum runner_state s)
 
 static void on_watchdog(uv_timer_t *timer);
 
-void supervisor_init(struct supervisor *s, struct daemon *d)
+void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
+                     void *ctx)
 {
-    *s = (struct supervisor){.daemon = d};
-    server_chore_init(&s->resume, runner_link_resume);
+    *s = (struct supervisor){.daemon = d, .hooks = hooks, .ctx = ctx};
+    chore_init(&s->resume, runner_link_resume);
     uv_timer_init(&d->loop, &s->watchdog);
     s->watchdog.data = s;
     s->timer_open = true;
@@ -122,7 +120,6 @@ static void close_watchdog(struct supervisor *s);
 
 static void judge(struct supervisor *s)
 {
-    struct daemon *d = s->daemon;
     struct death why;
     describe(s, &why);
     end_run(s, &why);
@@ -142,13 +139,13 @@ static void judge(struct supervisor *s)
     if (s->failure.code && s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);
-        tuning_error(d, &s->failure);
+        s->hooks->error(s->ctx, &s->failure);
     } else if (waiting && s->said_bye) {
         start(s); /* the order came while it was leaving */
     } else if (s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);
-        tuning_death(d, &why, &s->attempt);
+        s->hooks->death(s->ctx, &why, &s->attempt);
     }
 }
 
@@ -166,7 +163,7 @@ void supervisor_gone(struct supervisor *s)
         return;
     }
     s->closing = true;
-    server_chore_cancel(&s->resume);
+    chore_cancel(&s->resume);
     uv_close((uv_handle_t *)&s->process, handle_closed);
     uv_close((uv_handle_t *)&s->pipe, handle_closed);
 }
@@ -185,28 +182,22 @@ static void runner_exited(uv_process_t *process, int64_t status, int signal)
  * gemmd stops, it is left behind; else nothing more is tuned, and hits are served on. */
 static void give_up(struct supervisor *s)
 {
-    struct daemon *d = s->daemon;
-    struct job *j = d->scheduler.running;
+    struct error e = ERROR_NULL;
+    int64_t job = s->job;
     log_error("runner %d was killed and does not end", (int)s->process.pid);
     if (s->stopping) {
         s->exited = s->eof = true;
         supervisor_gone(s);
         return;
     }
-    scheduler_switch_off(&d->scheduler, ERROR_DEVICE_LOST,
-                         "runner %d was killed %d s ago and does not end: the device or its driver "
-                         "hangs; answers that are known are served on; see dmesg and reset the device; "
-                         "tuning is tried again when the runner has ended",
-                         (int)s->process.pid, KILL_LIMIT_MS / 1000);
-    if (s->job && j && j->id == s->job) {
-        s->job = 0;
-        wire_buf_deinit(&s->order);
-        if (j->cancelled) {
-            tuning_ended(d, j, JOB_CANCELLED);
-        } else {
-            tuning_died(d, j, &d->scheduler.off);
-        }
-    }
+    error_set(&e, ERROR_DEVICE_LOST,
+              "runner %d was killed %d s ago and does not end: the device or its driver hangs; "
+              "answers that are known are served on; see dmesg and reset the device; tuning is tried "
+              "again when the runner has ended",
+              (int)s->process.pid, KILL_LIMIT_MS / 1000);
+    s->job = 0;
+    wire_buf_deinit(&s->order);
+    s->hooks->stuck(s->ctx, job, &e);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -335,14 +326,14 @@ static void close_watchdog(struct supervisor *s)
 void supervisor_check_stopped(struct supervisor *s)
 {
     if (s->stopping && s->state == RUNNER_NONE && !s->timer_open && s->stopped) {
-        void (*stopped)(struct daemon *d) = s->stopped;
+        void (*stopped)(struct supervisor *) = s->stopped;
         s->stopped = NULL;
         wire_buf_deinit(&s->order);
-        stopped(s->daemon);
+        stopped(s);
     }
 }
 
-void supervisor_stop(struct supervisor *s, void (*stopped)(struct daemon *d))
+void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s))
 {
     s->stopping = true;
     s->stopped = stopped;

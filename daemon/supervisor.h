@@ -15,8 +15,8 @@
 
 #include <uv.h>
 
+#include "daemon/daemon.h"
 #include "daemon/inbox.h"
-#include "daemon/server.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -28,10 +28,34 @@ enum {
 
 enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
 
-struct daemon;
+/* The runner ended in mid-job. */
+struct death {
+    const char *status; /* crashed | hung | device_lost */
+    char reason[200];
+    bool leaving;       /* it had said bye before it got the order: no fault */
+    bool outside;       /* somebody else killed it: the candidate is not to blame */
+};
+
+/* What comes of an order: trials and modules as they are finished, then one of result, error, death
+ * or stuck. */
+struct supervisor_hooks {
+    void (*trial)(void *ctx, int64_t job, struct trial *t); /* t is used up */
+    /* What a vendor's library takes: of a key that was tuned earlier, no candidate of any job. */
+    void (*baseline)(void *ctx, struct trial *t);
+    void (*module)(void *ctx, const struct module *m);
+    void (*progress)(void *ctx, int64_t job, const struct progress *p);
+    void (*result)(void *ctx, const struct tune_result *r);
+    void (*error)(void *ctx, const struct error *e);
+    /* `a` is what it was about to do (config empty: nobody to blame). */
+    void (*death)(void *ctx, const struct death *why, const struct attempt *a);
+    /* It was killed and does not end: nothing can be tuned. `job`: its order; 0: it had none. */
+    void (*stuck)(void *ctx, int64_t job, const struct error *e);
+};
 
 struct supervisor {
     struct daemon *daemon; /* borrowed */
+    const struct supervisor_hooks *hooks; /* borrowed */
+    void *ctx;
     enum runner_state state;
     uv_process_t process;
     uv_pipe_t pipe;
@@ -56,20 +80,18 @@ struct supervisor {
 
     uint64_t deaths, starts;
     char disturbed[160]; /* what disturbed the last tuning; "": nothing known */
-    void (*stopped)(struct daemon *d);
+    void (*stopped)(struct supervisor *s);
 };
 
-void supervisor_init(struct supervisor *s, struct daemon *d);
-/* Runs `gemmd-runner --probe` and waits for it, at most 30 s: for start-up only. */
-int supervisor_probe(const char *runner, const char *device, struct device_info *out,
-                     struct error *err);
+void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
+                     void *ctx);
 /* Gives an order (the params of `tune`, moved); starts a runner when there is none. The end comes
- * through tuning_result, tuning_error or tuning_death, never from within this call. */
+ * through the hooks, never from within this call. */
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
 /* True: the order was withdrawn in time and nothing more comes. False: its end comes as ever. */
 bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Kills the runner and closes everything; then `stopped`. */
-void supervisor_stop(struct supervisor *s, void (*stopped)(struct daemon *d));
+void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
 
 const char *runner_state_name(enum runner_state s);
 

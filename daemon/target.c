@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/daemon.h"
+#include "daemon/target.h"
 
-int daemon_target(const struct daemon *d, const struct problem *p, const char *label,
+int target_choose(const struct daemon *d, const struct problem *p, const char *label,
                   const struct family_target **out, struct error *err)
 {
     const struct family *f = family_of_problem(p);
@@ -21,7 +21,7 @@ int daemon_target(const struct daemon *d, const struct problem *p, const char *l
     return family_target_choose(f, p, &d->device, label, out, err);
 }
 
-const char *daemon_stamp(struct daemon *d, const struct family *f, const struct family_target *t)
+const char *target_stamp(struct daemon *d, const struct family *f, const struct family_target *t)
 {
     size_t i = 0;
     while (i < STAMPS_MAX - 1 && d->stamps[i].target && d->stamps[i].target != t) {
@@ -34,7 +34,7 @@ const char *daemon_stamp(struct daemon *d, const struct family *f, const struct 
     return d->stamps[i].text;
 }
 
-bool daemon_on_target(const struct answer *a, const char *label)
+bool target_is_of(const struct answer *a, const char *label)
 {
     char own[TARGET_MAX];
     family_stamp_target(a->stamp, own);
@@ -65,10 +65,10 @@ static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
 {
     struct answer *a = &d->scratch->hint;
     return e && e->manual && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           !daemon_on_target(a, t->label);
+           !target_is_of(a, t->label);
 }
 
-int daemon_settle_target(struct daemon *d, struct request *r, const struct cache_entry *e,
+int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
                          struct error *err)
 {
     char *label = r->query.target;
@@ -77,12 +77,32 @@ int daemon_settle_target(struct daemon *d, struct request *r, const struct cache
     if (!forced && r->n_configs == 0) {
         return 0;
     }
-    int status = forced ? daemon_target(d, &r->problem, label, &wanted, err) : 0;
-    if (status < 0 || daemon_target(d, &r->problem, NULL, &own, NULL) < 0) {
+    int status = forced ? target_choose(d, &r->problem, label, &wanted, err) : 0;
+    if (status < 0 || target_choose(d, &r->problem, NULL, &own, NULL) < 0) {
         return status; /* that nobody does the problem, who tunes will say */
     }
     wanted = forced ? wanted : target_of_list(d, r, own);
     bool plain = wanted == own && !(forced && pinned_elsewhere(d, e, own));
     snprintf(label, TARGET_MAX, "%s", plain ? "" : wanted->label);
     return 0;
+}
+
+enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket)
+{
+    const struct family *f = family_of_problem(bucket);
+    const struct family_target *t;
+    bool manual = strcmp(b->source, "manual") == 0;
+    char pinned[TARGET_MAX] = "";
+    if (!f) {
+        return CACHE_SERVES; /* gemmd only keeps it */
+    }
+    if (manual) { /* a person may have chosen another target than the device does */
+        family_stamp_target(b->stamp, pinned);
+    }
+    if (strcmp(b->source, "imported") == 0 || strcmp(b->source, "partial") == 0 ||
+        target_choose(d, bucket, pinned, &t, NULL) < 0 ||
+        strcmp(target_stamp(d, f, t), b->stamp) != 0) {
+        return CACHE_HINT;
+    }
+    return manual ? CACHE_PINNED : CACHE_SERVES;
 }

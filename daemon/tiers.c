@@ -6,12 +6,14 @@
 
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
+#include "daemon/target.h"
 #include "daemon/tiers.h"
 
 enum { NEIGHBOURS = 4 };
 
 struct asked {
     struct daemon *d;
+    const struct shortlist *shortlist;
     const struct problem *problem, *bucket;
     const struct key *key;
     const struct family *family;
@@ -23,7 +25,7 @@ struct asked {
 static bool valid(const struct asked *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
-    return daemon_on_target(a, q->target->label) &&
+    return target_is_of(a, q->target->label) &&
            q->target->check(p, &a->config, &q->d->device, &why) == 0;
 }
 
@@ -119,7 +121,7 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
 
 static bool shortlisted(const struct asked *q, const char *why, struct answer *out)
 {
-    const struct shortlist *l = &q->d->shortlist;
+    const struct shortlist *l = q->shortlist;
     const struct shortlist_shape *near[NEIGHBOURS];
     size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
@@ -140,14 +142,14 @@ static bool shortlisted(const struct asked *q, const char *why, struct answer *o
 static int analytic(const struct asked *q, const char *why, struct answer *out, struct error *err)
 {
     answer_init(out);
-    int status = defaults_choose(q->d, q->target, q->problem, &out->config, err);
+    int status = defaults_choose(&q->d->defaults, q->target, q->problem, &out->config, err);
     if (status < 0) {
         return status;
     }
     unmeasured(q, out, "default");
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
-    snprintf(out->stamp, sizeof(out->stamp), "%s", daemon_stamp(q->d, q->family, q->target));
+    snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
     answer_note(out, "%s", why);
     return 0;
 }
@@ -160,25 +162,25 @@ static int not_ours(const struct problem *p, struct error *err)
                      p->op_name);
 }
 
-int tiers_default(struct daemon *d, const struct problem *problem, const struct key *k,
+int tiers_default(struct tiers *t, const struct problem *problem, const struct key *k,
                   const char *target, const char *why, struct answer *out, struct error *err)
 {
-    struct asked q = {.d = d, .problem = problem, .key = k, .family = family_of_problem(problem)};
+    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = problem, .key = k, .family = family_of_problem(problem)};
     int status =
-        q.family ? daemon_target(d, problem, target, &q.target, err) : not_ours(problem, err);
+        q.family ? target_choose(q.d, problem, target, &q.target, err) : not_ours(problem, err);
     return status ? status : analytic(&q, why, out, err);
 }
 
-int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+int tiers_find(struct tiers *t, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err)
 {
-    struct asked q = {.d = d, .problem = problem, .bucket = bucket, .key = k, .origin = origin};
+    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = problem, .bucket = bucket, .key = k, .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return not_ours(problem, err);
     }
-    int status = daemon_target(d, problem, target, &q.target, err);
+    int status = target_choose(q.d, problem, target, &q.target, err);
     if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
         shortlisted(&q, why, out)) {
         return status;
@@ -187,12 +189,12 @@ int tiers_find(struct daemon *d, const struct problem *problem, const struct pro
     return analytic(&q, why, out, err);
 }
 
-int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+int tiers_answer(struct tiers *t, const struct problem *problem, const struct problem *bucket,
                  const struct key *k, const char *target, const char *why, struct answer *out,
                  struct error *err)
 {
     char origin[HASH_HEX];
-    return tiers_find(d, problem, bucket, k, target, why, out, origin, err);
+    return tiers_find(t, problem, bucket, k, target, why, out, origin, err);
 }
 
 /* What scratch->hint holds. */
@@ -211,15 +213,16 @@ static size_t add_hint(const struct asked *q, size_t n, struct record *out)
     return n + 1;
 }
 
-size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,
+size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out)
 {
-    struct asked q = {.d = d, .problem = bucket, .bucket = bucket, .key = k};
+    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
-    if (max == 0 || daemon_target(d, bucket, target, &q.target, NULL) < 0) {
+    if (max == 0 || target_choose(q.d, bucket, target, &q.target, NULL) < 0) {
         return 0;
     }
     size_t n = 0;
+    struct daemon *d = t->daemon;
     struct answer *hint = &d->scratch->hint;
     const struct cache_entry *own = cache_find(&d->cache, k);
     if (own && cache_answer(&d->cache, own, hint, NULL) == 0) {
@@ -231,9 +234,9 @@ size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct 
         n = cache_answer(&d->cache, near[i], hint, NULL) == 0 ? add_hint(&q, n, out) : n;
     }
     const struct shortlist_shape *known[NEIGHBOURS];
-    m = shortlist_near(&d->shortlist, bucket, NEIGHBOURS, known);
+    m = shortlist_near(q.shortlist, bucket, NEIGHBOURS, known);
     for (size_t i = 0; i < m && n < max; i++) {
-        n = shortlist_answer(&d->shortlist, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
+        n = shortlist_answer(q.shortlist, known[i], hint) == 0 ? add_hint(&q, n, out) : n;
     }
     return n;
 }

@@ -12,28 +12,30 @@
 #ifndef GEMMD_DAEMON_TIERS_H
 #define GEMMD_DAEMON_TIERS_H
 
-#include "kernels/family.h"
-#include "proto/message.h"
-#include "proto/problem.h"
+#include "daemon/daemon.h"
+#include "daemon/shortlist.h"
 
-struct daemon;
+struct tiers {
+    struct daemon *daemon; /* borrowed */
+    struct shortlist shortlist;
+};
 
 /* `target` is the forced one, or "". `why` is for people: why there is no exact answer now.
  * ERROR_NOT_FOUND: an op that gemmd only keeps; ERROR_NO_CONFIG: nothing is valid, or no kernels
  * for this device. */
-int tiers_answer(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+int tiers_answer(struct tiers *t, const struct problem *problem, const struct problem *bucket,
                  const struct key *k, const char *target, const char *why, struct answer *out,
                  struct error *err);
 /* The same, and the id of the key whose row the answer comes from; "": from no row. */
-int tiers_find(struct daemon *d, const struct problem *problem, const struct problem *bucket,
+int tiers_find(struct tiers *t, const struct problem *problem, const struct problem *bucket,
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err);
 /* The last tier only: it depends on nothing that was measured. */
-int tiers_default(struct daemon *d, const struct problem *problem, const struct key *k,
+int tiers_default(struct tiers *t, const struct problem *problem, const struct key *k,
                   const char *target, const char *why, struct answer *out, struct error *err);
 /* Configs worth trying first for a key: its own old ones, the neighbours', members of the portfolio. Returns how many
  * were written to out; each is valid for the bucket, and of the target that does it. */
-size_t tiers_hints(struct daemon *d, const struct problem *bucket, const struct key *k,
+size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out);
 
 #endif

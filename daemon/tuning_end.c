@@ -7,63 +7,36 @@
  * restricted search does not push out the winner of a whole one. Such a winner answers its own
  * request only, and its evidence (the trials) is kept.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/answer.h"
-#include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/tuning_end.h"
 
-void trial_times_unknown(struct trial *t)
-{
-    t->time_us = t->ratio = t->q25_us = t->q75_us = t->predicted_us = t->compile_ms = NAN;
-    t->max_error = t->rel_norm = NAN;
-}
-
-void tuning_ended(struct daemon *d, struct job *j, enum job_end how)
+void tuning_ended(struct tuner *x, struct job *j, enum job_end how)
 {
     static const char *const words[] = {"done", "failed", "ended by its runner's deaths",
                                         "cancelled", "answered by another tuning"};
     log_info("job %lld: %s after %llu ms", (long long)j->id, words[how],
-             (unsigned long long)(uv_now(&d->loop) - j->began_ms));
+             (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms));
     if (how == JOB_CANCELLED) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled");
         job_fail(j, &e); /* who came after the last one had left */
     }
-    scheduler_ended(&d->scheduler, j, how);
+    elsewhere_unlease(x->elsewhere, j);
+    scheduler_ended(x->scheduler, j, how);
 }
 
-static void failed(struct daemon *d, struct job *j, const struct error *e, enum job_end how)
+void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum job_end how)
 {
     log_warning("job %lld: %s", (long long)j->id, e->text);
     job_fail(j, e);
-    tuning_ended(d, j, how);
-}
-
-void tuning_died(struct daemon *d, struct job *j, const struct error *e)
-{
-    failed(d, j, e, JOB_DIED);
-}
-
-void tuning_error(struct daemon *d, const struct error *e)
-{
-    struct job *j = d->scheduler.running;
-    if (!j) {
-        return;
-    }
-    if (j->cancelled || e->code == ERROR_CANCELLED) {
-        tuning_ended(d, j, JOB_CANCELLED);
-    } else if (j->reverify) {
-        tuning_search(d, j, e->text);
-    } else {
-        bool nothing_lived = j->deaths >= FAVOURITES_MAX && j->n_ok == 0;
-        failed(d, j, e, nothing_lived ? JOB_DIED : JOB_FAILED);
-    }
+    tuning_ended(x, j, how);
 }
 
 /* ---- a result -------------------------------------------------------------------------------------- */
@@ -124,10 +97,10 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     return NULL;
 }
 
-static void answer_all(struct daemon *d, struct job *j, const struct best *b, bool saved,
+static void answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
                        const char *note)
 {
-    struct answer *a = &d->scratch->answer;
+    struct answer *a = &x->daemon->scratch->answer;
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     answer_of_best(a, b, saved);
     if (note[0]) {
@@ -135,14 +108,15 @@ static void answer_all(struct daemon *d, struct job *j, const struct best *b, bo
     }
     schema_encode(&packed, &answer_schema, a);
     job_answer(j, packed.data, packed.len);
-    tuning_ended(d, j, JOB_DONE);
+    tuning_ended(x, j, JOB_DONE);
 }
 
 static void on_published(void *ctx, int status, const struct best *b, bool saved,
                          const struct error *err)
 {
-    struct daemon *d = ctx;
-    struct job *j = d->scheduler.running;
+    struct tuner *x = ctx;
+    struct daemon *d = x->daemon;
+    struct job *j = x->scheduler->running;
     if (!j) {
         return;
     }
@@ -150,7 +124,7 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
         log_error("the best of %s is not saved: %s", j->key, err ? err->text : error_name(status));
     }
     const struct best *known = b ? b : j->best;
-    daemon_learn(d, known, saved);
+    learn_best(d, known, saved);
     if (is_pin(j)) {
         daemon_event(d, "pin", j->uid, "%s: %s", j->key,
                      j->pin ? "pinned" : "the pin was verified again");
@@ -161,12 +135,13 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
                                      "quarantine",
                  j->deaths);
     }
-    answer_all(d, j, known, saved, note);
+    answer_all(x, j, known, saved, note);
 }
 
-void tuning_result(struct daemon *d, const struct tune_result *r)
+void tuning_result(struct tuner *x, const struct tune_result *r)
 {
-    struct job *j = d->scheduler.running;
+    struct daemon *d = x->daemon;
+    struct job *j = x->scheduler->running;
     if (!j) {
         return;
     }
@@ -174,24 +149,24 @@ void tuning_result(struct daemon *d, const struct tune_result *r)
     j->best = calloc(1, sizeof(*j->best));
     if (!j->best) {
         error_set(&err, ERROR_NO_MEMORY, "no memory to keep the result");
-        failed(d, j, &err, JOB_FAILED);
+        tuning_failed(x, j, &err, JOB_FAILED);
         return;
     }
     fill_best(d, j, r, j->best);
     daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
                  (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
-    memcpy(d->supervisor.disturbed, r->doubt, sizeof(d->supervisor.disturbed));
+    memcpy(x->supervisor->disturbed, r->doubt, sizeof(x->supervisor->disturbed));
     if (r->doubt[0]) {
         log_warning("job %lld: %s", (long long)j->id, r->doubt);
         daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, r->doubt);
     }
     const char *apart = kept_apart(d, j);
     if (apart) {
-        answer_all(d, j, j->best, false, apart);
+        answer_all(x, j, j->best, false, apart);
         return;
     }
     j->state = JOB_PUBLISHING;
-    if (d->ledger->ops->publish(d->ledger, j->best, on_published, d) < 0) {
-        on_published(d, ERROR_DISK_FULL, NULL, false, NULL);
+    if (d->ledger->ops->publish(d->ledger, j->best, on_published, x) < 0) {
+        on_published(x, ERROR_DISK_FULL, NULL, false, NULL);
     }
 }

@@ -7,6 +7,8 @@
 #include "daemon/answer.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/pending.h"
+#include "daemon/target.h"
 #include "daemon/views.h"
 #include "proto/limits.h"
 
@@ -25,9 +27,9 @@ struct view_key {
 /* ---- life
  * ---------------------------------------------------------------------------------------- */
 
-struct view *view_hold(struct daemon *d, int64_t generation)
+struct view *view_hold(struct list *views, int64_t generation)
 {
-    LIST_EACH(node, &d->views)
+    LIST_EACH(node, views)
     {
         struct view *v = LIST_OF(node, struct view, link);
         if (v->generation == generation) {
@@ -39,7 +41,7 @@ struct view *view_hold(struct daemon *d, int64_t generation)
     if (v) {
         v->generation = generation;
         v->holders = 1;
-        list_append(&d->views, &v->link);
+        list_append(views, &v->link);
     }
     return v;
 }
@@ -122,9 +124,9 @@ static void forget_empty(struct view *v, const char *id)
     }
 }
 
-void views_learned(struct daemon *d, const char *key)
+void views_learned(struct list *views, const char *key)
 {
-    LIST_EACH(node, &d->views)
+    LIST_EACH(node, views)
     {
         forget_empty(LIST_OF(node, struct view, link), key);
     }
@@ -156,7 +158,7 @@ static void resume(struct parked *p)
     view_drop(p->view);
     pending_end(&p->pending);
     if (s) {
-        methods_again(s, p->message, p->len);
+        session_again(s, p->message, p->len);
     }
     free(p);
 }
@@ -184,7 +186,7 @@ static void learn(struct reading *r, const struct wire_obj *row)
     status = status ? status : problem_make(&d->scratch->learned, b->op, &b->problem, &err);
     if (status < 0) {
         log_warning("a row of key %s is not read: %s", k->id, err.text);
-    } else if (daemon_rank(d, b, &d->scratch->learned) < CACHE_SERVES) {
+    } else if (target_rank(d, b, &d->scratch->learned) < CACHE_SERVES) {
         return;
     } else if (b->generation <= r->parked->view->generation) {
         keep(&k->before, b, &d->scratch->hint);
@@ -271,7 +273,8 @@ int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *er
         return status;
     }
     struct parked *p = (struct parked *)pending;
-    p->view = view_hold(c->d, c->s->view->generation);
+    p->view = c->s->view;
+    p->view->holders++;
     p->left = n + 1; /* held until all are asked for */
     p->len = c->len;
     memcpy(p->message, c->data, c->len);

@@ -15,8 +15,8 @@
 #ifndef GEMMD_DAEMON_VIEWS_H
 #define GEMMD_DAEMON_VIEWS_H
 
+#include "daemon/call.h"
 #include "daemon/list.h"
-#include "daemon/methods.h"
 #include "proto/request.h"
 
 enum { VIEW_SLOTS = 256 };
@@ -25,14 +25,14 @@ struct cache_entry;
 struct view_key;
 
 struct view {
-    struct list link; /* daemon->views */
+    struct list link; /* of all views */
     int64_t generation;
     unsigned holders;                  /* sessions */
     struct view_key *keys[VIEW_SLOTS]; /* owned: chains */
 };
 
-/* The view of a generation, with one holder more. NULL: no memory. */
-struct view *view_hold(struct daemon *d, int64_t generation);
+/* The view of a generation, one of a list of them, with one holder more. NULL: no memory. */
+struct view *view_hold(struct list *views, int64_t generation);
 struct view *view_drop(struct view *v); /* one less; takes NULL and returns NULL */
 
 enum view_says {
@@ -46,7 +46,7 @@ enum view_says {
 enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
                          const struct wire_buf **answer);
 /* A best of this key was published. */
-void views_learned(struct daemon *d, const char *key);
+void views_learned(struct list *views, const char *key);
 /* METHOD_LATER: the request is begun anew when the rows of these keys were read.
  * ERROR_NO_MEMORY, ERROR_BUSY. */
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);

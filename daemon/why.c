@@ -5,8 +5,7 @@
 #include <string.h>
 
 #include "daemon/closest.h"
-#include "daemon/methods.h"
-#include "daemon/tiers.h"
+#include "daemon/target.h"
 #include "daemon/why.h"
 
 /* ---- stamps
@@ -120,7 +119,7 @@ static void say_hint(struct why *w, const struct cache_entry *e)
 static bool serves(const struct why *w, const struct cache_entry *e, const struct query *q)
 {
     return e && e->rank >= CACHE_SERVES && cache_verified(e, q->atol, q->rtol) &&
-           daemon_on_target(&w->own, q->target);
+           target_is_of(&w->own, q->target);
 }
 
 static void judge(struct why *w, const struct daemon *d, const struct cache_entry *e,
@@ -157,13 +156,14 @@ static void find_stamp(struct why *w, struct daemon *d, const char *target)
 {
     const struct family *f = family_of_problem(&w->problem);
     const struct family_target *t;
-    if (f && daemon_target(d, &w->problem, target, &t, NULL) == 0) {
-        snprintf(w->stamp, sizeof(w->stamp), "%s", daemon_stamp(d, f, t));
+    if (f && target_choose(d, &w->problem, target, &t, NULL) == 0) {
+        snprintf(w->stamp, sizeof(w->stamp), "%s", target_stamp(d, f, t));
     }
 }
 
-int why_make(struct why *w, struct daemon *d, struct error *err)
+int why_make(struct why *w, struct tiers *t, struct error *err)
 {
+    struct daemon *d = t->daemon;
     const struct scratch *x = d->scratch;
     const struct query *q = &x->request.query;
     const struct cache_entry *e = cache_find(&d->cache, &x->key);
@@ -186,7 +186,7 @@ int why_make(struct why *w, struct daemon *d, struct error *err)
         return 0; /* there is no lower tier */
     }
     w->has_answer = true;
-    return tiers_find(d, &w->problem, &w->bucket, &x->key, q->target, "not tuned yet", &w->answer,
+    return tiers_find(t, &w->problem, &w->bucket, &x->key, q->target, "not tuned yet", &w->answer,
                       w->origin, err);
 }
 
@@ -273,13 +273,13 @@ static void put_close(struct wire_buf *b, const struct why *w)
     schema_encode(b, &answer_schema, &w->close);
 }
 
-void why_put(struct wire_buf *b, const struct why *w, const struct daemon *d)
+void why_put(struct wire_buf *b, const struct why *w, const struct daemon *d, const char *tuning)
 {
     wire_put_kv_str(b, "key", w->key);
     wire_put_kv_str(b, "verdict", w->verdict);
     wire_put_kv_str(b, "because", w->because);
     wire_put_kv_str(b, "action", w->action);
-    wire_put_kv_str(b, "tuning", status_tuning(d));
+    wire_put_kv_str(b, "tuning", tuning);
     wire_put_kv_str(b, "scheme", bucket_scheme_name(d->scheme));
     wire_put_str(b, "problem");
     problem_pack(b, &w->problem);

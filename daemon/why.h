@@ -21,6 +21,7 @@
 #define GEMMD_DAEMON_WHY_H
 
 #include "daemon/daemon.h"
+#include "daemon/tiers.h"
 
 enum { BECAUSE_MAX = 400 };
 
@@ -38,11 +39,12 @@ struct why {
     char because[BECAUSE_MAX];
 };
 
-/* Of the request in d->scratch: problem, query (target, atol, rtol), bucket, key with id. */
-int why_make(struct why *w, struct daemon *d, struct error *err);
+/* Of the request in the daemon's scratch: problem, query (target, atol, rtol), bucket, key with id. */
+int why_make(struct why *w, struct tiers *t, struct error *err);
 
 /* Fields of `why`'s result. */
 enum { WHY_FIELDS = 12 };
-void why_put(struct wire_buf *b, const struct why *w, const struct daemon *d);
+/* `tuning`: "on", or why nothing is tuned. */
+void why_put(struct wire_buf *b, const struct why *w, const struct daemon *d, const char *tuning);
 
 #endif

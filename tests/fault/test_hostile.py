@@ -108,6 +108,23 @@ def test_the_daemons_own_sleep_is_no_clients_fault(daemon):
         d.process.send_signal(signal.SIGCONT)
         assert c.read()[3]["version"] == 1
 
+def test_a_sleep_moves_no_deadline_into_the_future(daemon):
+    """A message that began between two sweeps slept shorter than the sweep is late."""
+    d = daemon(options=["--message-ms", "3000"])
+    message = msgpack.packb([0, 1, "hello", {"version": 1}])
+    with d.connect() as first, d.connect() as second:
+        first.socket.sendall(message[:4])
+        time.sleep(0.7)
+        second.socket.sendall(message[:4])
+        time.sleep(0.1)
+        d.process.send_signal(signal.SIGSTOP)
+        time.sleep(2.5)
+        d.process.send_signal(signal.SIGCONT)
+        time.sleep(0.2)
+        for c in (first, second):
+            c.socket.sendall(message[4:])
+            assert c.read()[3]["version"] == 1
+
 
 def test_one_who_floods_waits_for_the_others(daemon):
     """All have sent before the daemon looks: eight with hundreds of requests each, one with one."""

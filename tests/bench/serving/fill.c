@@ -10,7 +10,7 @@
 
 #include "client/ask.h"
 #include "daemon/answer.h"
-#include "daemon/supervisor.h"
+#include "daemon/probe.h"
 #include "kernels/family.h"
 #include "store/store.h"
 #include "tests/bench/serving/problems.h"
@@ -100,7 +100,7 @@ int main(int argc, char **argv)
         return 2;
     }
     families_register();
-    if (supervisor_probe(argv[1], argv[2], &device, &err)) {
+    if (probe_device(argv[1], argv[2], &device, &err)) {
         fail(&err);
     }
     const struct store_options o = {.path = argv[3]};

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * From a message's bytes to the method that answers it. A hit that came in the very same bytes
+ * before is answered here, without being decoded (memo.h).
+ */
+#ifndef GEMMD_DAEMON_DISPATCH_H
+#define GEMMD_DAEMON_DISPATCH_H
+
+#include "daemon/session.h"
+
+struct parts;
+
+/* Handles one whole message of a session; `again`: it was put off once. Answers go to its `out`;
+ * nothing is written yet. */
+void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_t n, bool again);
+
+#endif

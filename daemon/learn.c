@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the ledger tells becomes an answer, or a hint (learn.h). */
+#include <string.h>
+
+#include "daemon/answer.h"
+#include "daemon/learn.h"
+#include "daemon/log.h"
+#include "daemon/target.h"
+
+void learn_best(struct daemon *d, const struct best *b, bool saved)
+{
+    struct scratch *x = d->scratch;
+    struct error err = ERROR_NULL;
+    d->generation = b->generation > d->generation ? b->generation : d->generation;
+    if (strcmp(b->class, d->device.class) != 0) {
+        return;
+    }
+    int status = problem_make(&x->learned, b->op, &b->problem, &err);
+    status = status ? status : key_make(&x->learned_key, &x->learned, d->device.class, &err);
+    const struct cache_entry *e = status == 0 ? cache_find(&d->cache, &x->learned_key) : NULL;
+    /* What is loaded may be older than what was told; what has no generation yet is the newest. */
+    if (e && b->generation && e->generation > b->generation) {
+        return;
+    }
+    if (status == 0) {
+        answer_of_best(&x->hint, b, saved);
+        status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
+                           target_rank(d, b, &x->learned), b->atol, b->rtol, &err);
+    }
+    if (status < 0) {
+        log_warning("row %s is not served: %s", b->key, err.text);
+    }
+    d->learned(d);
+}

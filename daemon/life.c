@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each step of the beginning and of the end calls the next one when it is done (life.h). What the parts
+ * have to tell each other meanwhile is wiring.c's.
+ */
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "daemon/announce.h"
+#include "daemon/life.h"
+#include "daemon/log.h"
+#include "daemon/notify.h"
+#include "daemon/scheme.h"
+#include "daemon/start.h"
+#include "daemon/wiring.h"
+#include "proto/build.h"
+
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75, CHORES_MS = 1000 };
+
+struct life {
+    struct parts parts;
+    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_timer_t chores;      /* idle exit, unsaved answers */
+    uv_timer_t watchdog;    /* tells systemd that the loop turns */
+    int exit_code;
+};
+
+static struct life *life_of(struct daemon *d)
+{
+    return LIST_OF(d, struct life, parts.daemon);
+}
+
+static int fail(struct life *x, const struct error *err)
+{
+    log_error("%s", err->text);
+    x->exit_code = err->code == ERROR_BUSY      ? EXIT_BUSY
+                   : err->code == ERROR_INVALID ? EXIT_USAGE
+                                                : EXIT_FAILURE;
+    return x->exit_code;
+}
+
+static void fail_start(struct life *x, const struct error *err)
+{
+    fail(x, err);
+    x->parts.stop(&x->parts, geteuid(), "it could not start");
+}
+
+/* ---- chores: answers that are only in memory, idle exit ---------------------------------------------- */
+
+static void watch_chores(struct life *x);
+
+static void on_saved(void *ctx, const struct ledger_status *s)
+{
+    struct daemon *d = ctx;
+    struct error err = ERROR_NULL;
+    if (s->unsaved == 0 && cache_all_saved(&d->cache, &err) < 0) {
+        log_warning("%s", err.text);
+    }
+}
+
+static bool is_idle(const struct parts *p)
+{
+    const struct scheduler *s = &p->scheduler;
+    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0;
+}
+
+static void on_chores(uv_timer_t *timer)
+{
+    struct life *x = timer->data;
+    struct parts *p = &x->parts;
+    struct daemon *d = &p->daemon;
+    uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
+    if (d->cache.unsaved && d->ledger) {
+        d->ledger->ops->status(d->ledger, on_saved, d);
+    }
+    if (!is_idle(p)) {
+        p->server.sessions.quiet_since_ms = now;
+    } else if (limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms) {
+        p->stop(p, geteuid(), "idle for --idle-exit-s");
+        return;
+    }
+    watch_chores(x);
+}
+
+static void watch_chores(struct life *x)
+{
+    const struct daemon *d = &x->parts.daemon;
+    bool needed = d->cache.unsaved || d->config->idle_exit_s;
+    if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&x->chores)) {
+        uv_timer_start(&x->chores, on_chores, CHORES_MS, 0);
+    }
+}
+
+static void on_learned(struct daemon *d)
+{
+    struct life *x = life_of(d);
+    shortlist_changed(&x->parts.tiers.shortlist);
+    watch_chores(x);
+}
+
+/* ---- the beginning ----------------------------------------------------------------------------------- */
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+    struct parts *p = signal->data;
+    /* libuv does not tell who sent it: only root and our own user can. */
+    p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+/* From the loop and from nowhere else: what stops when the loop does is what it shows. */
+static void feed_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_send("WATCHDOG=1");
+}
+
+static void say_served(const struct parts *p)
+{
+    const struct daemon *d = &p->daemon;
+    log_notice("gemmd %s serves %s (%s) on %s: %zu keys from %s%s", build_id, d->device.name,
+               d->device.uuid, p->server.path, d->cache.n, d->database,
+               p->loader.done ? "" : ", the rest is being loaded");
+}
+
+static void on_loaded(struct loader *l)
+{
+    struct life *x = life_of(l->daemon);
+    struct parts *p = &x->parts;
+    struct daemon *d = &p->daemon;
+    struct error err = ERROR_NULL;
+    struct session_limits limits;
+    start_limits(d->config, &limits);
+    if (server_start(&p->server, &d->turns, d->config->group, &limits, &wiring_sessions, p,
+                     notify_listen_fd(), &err) < 0) {
+        fail_start(x, &err);
+        return;
+    }
+    if (d->config->offline) {
+        error_set(&p->scheduler.off, ERROR_NO_DEVICE,
+                  "this gemmd runs --offline: nothing is tuned by it");
+        printf("%s\n", p->server.path);
+        fflush(stdout);
+    }
+    say_served(p);
+    daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
+    watch_chores(x);
+    notify_send("READY=1");
+    spread_ready(&p->spread);
+}
+
+static void on_load_failed(struct loader *l, const struct error *err)
+{
+    fail_start(life_of(l->daemon), err);
+}
+
+static void on_scheme(struct daemon *d, int status, const struct error *err)
+{
+    struct life *x = life_of(d);
+    if (d->stopping) {
+        return;
+    }
+    if (status < 0) {
+        fail_start(x, err);
+    } else {
+        loader_start(&x->parts.loader, on_loaded, on_load_failed);
+    }
+}
+
+static void on_notice(void *ctx, const char *kind, const char *text)
+{
+    struct life *x = ctx;
+    struct daemon *d = &x->parts.daemon;
+    if (strcmp(kind, "cache") == 0) {
+        log_notice("%s", text);
+        return;
+    }
+    log_warning("database: %s: %s", kind, text);
+    if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
+        daemon_event(d, "corrupt", 0, "%s", text);
+    }
+}
+
+static void on_news(void *ctx, const struct ledger_news *n)
+{
+    struct life *x = ctx;
+    wiring_news(&x->parts, n);
+}
+
+static int64_t count_daemons(void *ctx)
+{
+    struct life *x = ctx;
+    return 1 + (int64_t)x->parts.followers.n;
+}
+
+static int use_ledger(struct daemon *d, struct error *err)
+{
+    d->ledger->ops->put_device(d->ledger, &d->device);
+    return scheme_settle(d, on_scheme, err);
+}
+
+static void on_ready(void *ctx, int status, const struct error *err)
+{
+    struct life *x = ctx;
+    struct error local = ERROR_NULL;
+    if (status == 0 && !x->parts.daemon.stopping) {
+        err = &local;
+        status = use_ledger(&x->parts.daemon, &local);
+    }
+    if (status < 0) {
+        fail_start(x, err);
+    }
+}
+
+/* Offline the database is this process's alone: others have to be stopped first. */
+static int open_ledger(struct life *x, struct error *err)
+{
+    struct daemon *d = &x->parts.daemon;
+    const struct config *config = d->config;
+    struct ledger_config c = {.path = d->database,
+                              .address = config->offline ? NULL : x->parts.server.path,
+                              .owner = d->owner,
+                              .keeper_ms = (uint64_t)config->keeper_ms,
+                              .force_network_fs = config->force_network_fs,
+                              .trials_per_key_max = config->trials_per_key,
+                              .cache_dir = d->cache_dir,
+                              .cache_max_bytes =
+                                  config->offline ? 0 : config->cache_max_mib << 20,
+                              .notice = on_notice,
+                              .ready = on_ready,
+                              .news = on_news,
+                              .daemons = count_daemons,
+                              .ctx = x};
+    const struct ledger_ops *home = config->offline ? &ledger_local_ops : &ledger_shared_ops;
+    int status = home->start(&d->ledger, &d->loop, &c, err);
+    if (status < 0) {
+        d->ledger = NULL;
+        return status;
+    }
+    return config->offline ? use_ledger(d, err) : 0;
+}
+
+static int allocate(struct daemon *d, struct error *err)
+{
+    d->scratch = calloc(1, sizeof(*d->scratch));
+    d->doc = wire_doc_new();
+    if (!d->scratch || !d->doc) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to start");
+    }
+    int status = cache_init(&d->cache, d->device.class, err);
+    defaults_init(&d->defaults, &d->device, d->cache.doc);
+    return status;
+}
+
+static void init_handles(struct life *x)
+{
+    static const int numbers[2] = {SIGTERM, SIGINT};
+    uv_loop_t *loop = &x->parts.daemon.loop;
+    for (int i = 0; i < 2; i++) {
+        uv_signal_init(loop, &x->signals[i]);
+        x->signals[i].data = &x->parts;
+        uv_signal_start(&x->signals[i], on_signal, numbers[i]);
+    }
+    uv_timer_init(loop, &x->chores);
+    x->chores.data = x;
+    uint64_t period_ms = notify_watchdog_ms();
+    uv_timer_init(loop, &x->watchdog);
+    if (period_ms) {
+        uv_timer_start(&x->watchdog, feed_watchdog, period_ms, period_ms);
+    }
+    turns_init(&x->parts.daemon.turns, loop);
+    x->parts.started_ms = uv_now(loop);
+}
+
+/* ---- the end ------------------------------------------------------------------------------------------ */
+
+static void close_handles(struct life *x)
+{
+    for (int i = 0; i < 2; i++) {
+        uv_close((uv_handle_t *)&x->signals[i], NULL);
+    }
+    uv_close((uv_handle_t *)&x->chores, NULL);
+    uv_close((uv_handle_t *)&x->watchdog, NULL);
+    shortlist_close(&x->parts.tiers.shortlist);
+    loader_close(&x->parts.loader);
+    turns_close(&x->parts.daemon.turns);
+}
+
+static void on_server_stopped(struct server *s)
+{
+    close_handles(LIST_OF(s, struct life, parts.server));
+}
+
+static void on_ledger_stopped(void *ctx)
+{
+    struct life *x = ctx;
+    x->parts.daemon.ledger = NULL;
+    if (x->parts.server.open) {
+        server_stop(&x->parts.server, on_server_stopped);
+    } else {
+        close_handles(x);
+    }
+}
+
+static void on_runner_stopped(struct supervisor *s)
+{
+    struct life *x = LIST_OF(s, struct life, parts.supervisor);
+    struct ledger *l = x->parts.daemon.ledger;
+    if (l) {
+        l->ops->stop(l, on_ledger_stopped, x);
+    } else {
+        on_ledger_stopped(x);
+    }
+}
+
+static void stop(struct parts *p, uid_t by, const char *why)
+{
+    struct daemon *d = &p->daemon;
+    if (d->stopping) {
+        return;
+    }
+    d->stopping = true;
+    log_notice("stopping: %s", why);
+    notify_send("STOPPING=1");
+    if (p->server.open) {
+        daemon_event(d, "stop", (int64_t)by, "%s", why);
+        server_stop_listening(&p->server);
+    }
+    elsewhere_stop(&p->elsewhere);
+    scheduler_stop(&p->scheduler);
+    ahead_stop(&p->ahead);
+    leases_stop(&p->leases);
+    followers_stop(&p->followers);
+    announce_stop(&p->subscribers);
+    supervisor_stop(&p->supervisor, on_runner_stopped);
+}
+
+static void release(struct parts *p)
+{
+    server_deinit(&p->server);
+    defaults_deinit(&p->daemon.defaults);
+    shortlist_deinit(&p->tiers.shortlist);
+    cache_deinit(&p->daemon.cache);
+    wire_doc_free(p->daemon.doc);
+    free(p->daemon.scratch);
+}
+
+/* ---- all of it ---------------------------------------------------------------------------------------- */
+
+static void set_process(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
+    mallopt(M_ARENA_MAX, 1);  /* the writer thread is no reason for a second heap */
+    families_register();
+}
+
+static void run(struct life *x)
+{
+    struct daemon *d = &x->parts.daemon;
+    struct error err = ERROR_NULL;
+    uv_loop_init(&d->loop);
+    init_handles(x);
+    wiring_init(&x->parts);
+    snprintf(d->owner, sizeof(d->owner), "%d.%llu", (int)getpid(), (unsigned long long)uv_hrtime());
+    if (open_ledger(x, &err) < 0) {
+        fail_start(x, &err);
+    }
+    uv_run(&d->loop, UV_RUN_DEFAULT);
+    if (uv_loop_close(&d->loop) != 0) {
+        log_error("a handle was left open at the end: this is a bug");
+        x->exit_code = EXIT_FAILURE;
+    }
+}
+
+int daemon_run(const struct config *c)
+{
+    static struct life life; /* one per process; handles must not move */
+    struct parts *p = &life.parts;
+    struct error err = ERROR_NULL;
+    p->daemon.config = c;
+    p->daemon.learned = on_learned;
+    p->stop = stop;
+    p->server.lock_fd = -1;
+    p->server.device_lock = DEVICE_LOCK_NULL;
+    set_process();
+    int status = start_prepare(p, &err);
+    status = status ? status : allocate(&p->daemon, &err);
+    if (status < 0) {
+        fail(&life, &err);
+    } else {
+        run(&life);
+    }
+    release(p);
+    return life.exit_code;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is answered later is charged to who asks, until it is (pending.h). */
+#include <stdlib.h>
+
+#include "daemon/daemon.h"
+#include "daemon/pending.h"
+
+static void charge(struct pending *p, size_t now)
+{
+    if (account_charge(p->account, ACCOUNT_ASKED, &p->charged, now)) {
+        sessions_poke_all(p->sessions, p->account);
+    }
+}
+
+int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
+{
+    struct pending *p = calloc(1, size);
+    if (!p) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
+    }
+    p->d = c->d;
+    p->parts = c->parts;
+    p->sessions = c->s->all;
+    p->uid = (int64_t)c->s->uid;
+    int status = ticket_open(&p->ticket, c->s, c->id, NULL, err);
+    if (status < 0) {
+        free(p);
+        return status;
+    }
+    c->s->n_pending++;
+    p->account = account_hold(c->s->account);
+    charge(p, 1);
+    *out = p;
+    return 0;
+}
+
+static void no_longer(struct pending *p)
+{
+    if (p->ticket.session) {
+        p->ticket.session->n_pending--;
+    }
+    charge(p, 0);
+    p->account = account_drop(p->account);
+}
+
+void pending_free(struct pending *p)
+{
+    no_longer(p);
+    free(p);
+}
+
+void pending_end(struct pending *p)
+{
+    no_longer(p);
+    ticket_close(&p->ticket);
+}
+
+void pending_drop(struct pending *p)
+{
+    pending_end(p);
+    free(p);
+}
+
+void pending_fail(struct pending *p, const struct error *e)
+{
+    no_longer(p);
+    ticket_fail(&p->ticket, e);
+    free(p);
+}
+
+struct wire_buf *pending_result(struct pending *p)
+{
+    struct wire_buf *out = ticket_out(&p->ticket);
+    if (out) {
+        rpc_put_result(out, p->ticket.id);
+    }
+    return out;
+}

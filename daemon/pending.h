@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests that are answered later, by the ledger or in slices. */
+#ifndef GEMMD_DAEMON_PENDING_H
+#define GEMMD_DAEMON_PENDING_H
+
+#include "daemon/call.h"
+
+/* A request that the ledger answers. The client may have gone meanwhile: then nothing is sent. */
+struct pending {
+    struct ticket ticket;
+    struct daemon *d;    /* borrowed */
+    struct parts *parts; /* borrowed */
+    struct sessions *sessions; /* borrowed */
+    int64_t uid;         /* who asks: the client may have gone when it is written down */
+    struct account *account; /* a holder: charged with this request, also when the client has gone */
+    size_t charged;
+};
+/* `size` bytes, zeroed, of which struct pending is the first part. */
+int call_later(struct call *c, size_t size, struct pending **out, struct error *err);
+/* The response's beginning is put; the result goes next, then pending_drop. NULL: nobody waits. */
+struct wire_buf *pending_result(struct pending *p);
+void pending_drop(struct pending *p); /* ends and frees it */
+void pending_free(struct pending *p); /* the same when its ticket is gone: for ticket.gone */
+void pending_end(struct pending *p);  /* without an answer by it: the request is begun anew */
+void pending_fail(struct pending *p, const struct error *e);
+
+#endif

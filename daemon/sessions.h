@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All sessions: how they come, what they must do in time, and how all of them end. */
+#ifndef GEMMD_DAEMON_SESSIONS_H
+#define GEMMD_DAEMON_SESSIONS_H
+
+#include "daemon/session.h"
+
+/* ERROR_NO_MEMORY: nothing is open. */
+int sessions_init(struct sessions *x, struct turns *turns, const struct session_limits *limits,
+                  const struct session_hooks *hooks, void *ctx, struct error *err);
+/* Takes the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY. */
+int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err);
+/* Closes all; `stopped` comes when the last handle is closed. */
+void sessions_stop(struct sessions *x, void (*stopped)(struct sessions *x));
+void sessions_deinit(struct sessions *x);
+
+#endif

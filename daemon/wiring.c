@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Hooks, each a line or two (wiring.h). */
+#include "daemon/announce.h"
+#include "daemon/dispatch.h"
+#include "daemon/learn.h"
+#include "daemon/tuning.h"
+#include "daemon/views.h"
+#include "daemon/wiring.h"
+
+/* ---- sessions -------------------------------------------------------------------------------- */
+
+static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
+{
+    dispatch(ctx, s, data, n, again);
+}
+
+static void on_freed(void *ctx, struct session *s)
+{
+    (void)ctx;
+    s->view = view_drop(s->view);
+}
+
+const struct session_hooks wiring_sessions = {.message = on_message, .freed = on_freed};
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static void on_begin(void *ctx, struct job *j)
+{
+    struct parts *p = ctx;
+    spread_busy(&p->spread);
+    tuning_begin(&p->tuner, j);
+}
+
+static void on_cancel(void *ctx, struct job *j)
+{
+    struct parts *p = ctx;
+    tuning_cancel(&p->tuner, j);
+}
+
+static void on_queued(void *ctx, struct job *j)
+{
+    struct parts *p = ctx;
+    spread_queued(&p->spread, j);
+    ahead_queued(&p->ahead);
+}
+
+static void on_idle(void *ctx)
+{
+    struct parts *p = ctx;
+    spread_idle(&p->spread);
+}
+
+static bool device_is_free(void *ctx)
+{
+    const struct parts *p = ctx;
+    return p->supervisor.state == RUNNER_NONE;
+}
+
+static const struct scheduler_hooks scheduler_hooks = {.begin = on_begin,
+                                                       .cancel = on_cancel,
+                                                       .queued = on_queued,
+                                                       .idle = on_idle,
+                                                       .device_is_free = device_is_free};
+
+static void on_leased(void *ctx, struct job *j)
+{
+    tuning_leased(ctx, j);
+}
+
+/* ---- news ------------------------------------------------------------------------------------ */
+
+void wiring_news(struct parts *p, const struct ledger_news *n)
+{
+    struct daemon *d = &p->daemon;
+    if (n->kind == NEWS_BEST) {
+        learn_best(d, n->best, n->saved);
+        views_learned(&p->views, n->key);
+        announce(d, &p->subscribers, n->best);
+        elsewhere_learned(&p->elsewhere, n->key);
+    } else if (n->kind == NEWS_EVICTED) {
+        cache_remove_id(&d->cache, n->key);
+        loader_evicted(&p->loader);
+    } else if (n->kind == NEWS_SAID) {
+        followers_tell(&p->followers, n); /* before an answer to it */
+        spread_heard(&p->spread, n->said);
+        return;
+    } else {
+        elsewhere_freed(&p->elsewhere, n->key);
+        leases_freed(&p->leases, n->key);
+    }
+    followers_tell(&p->followers, n);
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+void wiring_init(struct parts *p)
+{
+    struct daemon *d = &p->daemon;
+    loader_init(&p->loader, d);
+    p->tiers.daemon = d;
+    shortlist_init(&p->tiers.shortlist, d);
+    scheduler_init(&p->scheduler, d, &p->tiers, &scheduler_hooks, p);
+    supervisor_init(&p->supervisor, d, &tuning_hooks, &p->tuner);
+    elsewhere_init(&p->elsewhere, &p->scheduler, on_leased, &p->tuner);
+    p->tuner = (struct tuner){.daemon = d,
+                              .scheduler = &p->scheduler,
+                              .elsewhere = &p->elsewhere,
+                              .supervisor = &p->supervisor,
+                              .tiers = &p->tiers};
+    ahead_init(&p->ahead, d, &p->scheduler);
+    leases_init(&p->leases, d);
+    followers_init(&p->followers);
+    spread_init(&p->spread, d, &p->scheduler, &p->followers, &p->server.sessions.accounts);
+    list_init(&p->views);
+    list_init(&p->subscribers);
+}
