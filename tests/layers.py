@@ -27,7 +27,50 @@ ONLY = {
     "nvrtc.h": "kernels/devices/",
     "nvml.h": "kernels/devices/",
 }
+# daemon/, from the ground up: a file may include those before it, and its own header. What "+" joins is
+# one object in several files. docs/architecture.md says what each layer is for.
+DAEMON = """
+list log notify config account lock turns inbox probe answer confidence defaults
+keeper_link ledger
+memo+cache_entry+cache closest
+daemon target learn scheme custom precheck shortlist tiers why
+session session_write session_read sessions server
+call pending loader views leases followers
+job scheduler ahead spread
+supervisor+runner_link
+tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
+parts methods announce methods_ dispatch
+start wiring life main
+"""
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
+
+
+def places():
+    """Of daemon/'s files: name, or its beginning for families of files, to place."""
+    return {name: i for i, word in enumerate(DAEMON.split()) for name in word.split("+")}
+
+
+def place_of(path, known):
+    name = pathlib.PurePath(path).stem
+    family = next((f for f in ("ledger", "methods_") if name.startswith(f)), name)
+    return known.get(family)
+
+
+def faults_of_daemon():
+    """Includes of daemon/ (not of the runner) against its order, and files that are not in it."""
+    known = places()
+    for file in sorted((ROOT / "daemon").glob("*.[ch]")):
+        path = file.relative_to(ROOT).as_posix()
+        own = place_of(path, known)
+        if own is None:
+            yield f"{path}: it has no place in the order of daemon/ (DAEMON in tests/layers.py)"
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if match and match.group(2).startswith("daemon/"):
+                other = place_of(match.group(2), known)
+                if other is None or other > own:
+                    yield f"{path}:{number}: {path} may not include {match.group(2)}: it is above"
 
 
 def folder_of(path):
@@ -56,6 +99,6 @@ def faults():
 
 
 if __name__ == "__main__":
-    found = list(faults())
+    found = list(faults()) + list(faults_of_daemon())
     print("\n".join(found) or "layers: every include goes the way docs/architecture.md says")
     sys.exit(1 if found else 0)
