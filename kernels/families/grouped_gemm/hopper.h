@@ -15,7 +15,8 @@
  *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
  *
  * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
- * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16.
+ * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and no
+ * more than tile_rows, a run-time parameter: how many rounds of tiles there are can be tuned.
  */
 #ifndef GEMMD_KERNELS_FAMILIES_HOPPER_H
 #define GEMMD_KERNELS_FAMILIES_HOPPER_H
@@ -63,19 +64,14 @@ struct hopper_tile {
     int consumer_registers, producer_registers; /* 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
     /* run time */
-    int group; /* GROUP_SIZE_M */
+    int group;  /* GROUP_SIZE_M */
+    int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
     bool raster_columns, sort_experts;
 };
 
 /* The tile of a config whose values are legal one by one. */
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
-
-/* Of the output: in forward and dX, routed rows, the most with swap_ab. */
-static inline int hopper_tile_rows(const struct hopper_tile *t)
-{
-    return t->swap_ab ? t->c : t->r;
-}
 
 static inline int hopper_tile_cols(const struct hopper_tile *t)
 {

@@ -17,7 +17,7 @@ static const char *const known[] = {
     "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K", "num_warps",    "schedule",
     "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
     "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
-    "tile_scheduler", "swap_ab",         NULL,
+    "tile_scheduler", "swap_ab", "tile_rows", NULL,
 };
 
 struct int_rule {
@@ -85,6 +85,7 @@ static const struct int_rule int_rules[] = {
     {"in_flight", 0, 1, 1, false, "0 or 1"},
     {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
     {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+    {"tile_rows", 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
 static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
@@ -230,6 +231,18 @@ static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_
         return rejection_set(why, ERROR_INVALID, "swap_mode",
                              "swap_ab=true is for forward and dX: dW's tiles are of weights, none "
                              "is cut short by an expert's rows; set it to false");
+    }
+    if (!t->swap_ab && t->height != t->r) {
+        return rejection_set(why, ERROR_INVALID, "tile_rows",
+                             "tile_rows=%d is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; "
+                             "leave it out",
+                             t->height);
+    }
+    if (t->swap_ab && t->height > t->c) {
+        return rejection_set(why, ERROR_INVALID, "tile_rows",
+                             "tile_rows=%d are more than the kernel's BLOCK_SIZE_M=%d: take fewer, "
+                             "or 0 for all",
+                             t->height, t->c);
     }
     if (t->swap_ab && t->ksplit > 1) {
         return rejection_set(why, ERROR_INVALID, "swap_split",

@@ -68,10 +68,11 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t rows, experts, tile_rows, tile_cols, depth, group;
     uint32_t flags;
     uint32_t topk_mul, topk_shift;
+    int32_t height;
 };
 _Static_assert(sizeof(struct hopper_params) == 1280 &&
                    offsetof(struct hopper_params, gathered) == 1152 &&
-                   offsetof(struct hopper_params, topk_shift) == 1252,
+                   offsetof(struct hopper_params, height) == 1256,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 
@@ -206,7 +207,7 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
     if (dw) {
         add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
     } else {
-        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, hopper_tile_rows(t));
+        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->swap_ab ? t->c : t->r);
     }
     for (int i = 0; i < HOPPER_PARTS; i++) {
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
@@ -318,7 +319,7 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            int64_t rows)
 {
-    const int height = hopper_tile_rows(t), width = hopper_tile_cols(t);
+    const int height = t->height, width = hopper_tile_cols(t);
     int64_t cols = (v->out_cols + width - 1) / width;
     if (v->mode == GEMM_DW) {
         return v->experts * ((v->n + height - 1) / height) * cols;
@@ -353,6 +354,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = t->group,
+        .height = t->height,
         .flags = cuda_flags_of(a) | (t->raster_columns ? RASTER_COLUMNS : 0) |
                  (t->sort_experts ? SORT : 0) |
                  (v->mode == GEMM_DW && is_wide(o->a_cols) ? WIDE_A : 0) |

@@ -45,8 +45,8 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
 /* As place_swapped() in hopper/scheduler.cu. */
 static void count_swapped(struct hopper_facts *f, const int64_t rows[])
 {
-    for (int h = 0; h < HOPPER_HEIGHTS * 2; h++) {
-        const int64_t most = 32 * (h + 1);
+    for (int h = 0; h < HOPPER_HEIGHTS * 4; h++) {
+        const int64_t most = HOPPER_GRAIN * (h + 1);
         for (int64_t e = 0; e < f->v.experts; e++) {
             const int64_t tiles = (rows[e] + most - 1) / most;
             const int64_t grains = tiles ? ((rows[e] + tiles - 1) / tiles + 15) / 16 : 0;
@@ -117,7 +117,8 @@ double hopper_predict(const struct problem *p, const struct record *config,
     hopper_tile_make(&f.v, config, &t);
     const int unit = t.swap_ab ? 32 : 64;
     if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
-        t.c > 64 * HOPPER_HEIGHTS || t.stages < 1 || t.consumers < 1 || t.group < 1) {
+        t.c > 64 * HOPPER_HEIGHTS || t.height < HOPPER_GRAIN || t.stages < 1 || t.consumers < 1 ||
+        t.group < 1) {
         return NAN; /* not a config of this target */
     }
     return hopper_time(&f, &t, hopper_fitted);

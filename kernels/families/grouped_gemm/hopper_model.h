@@ -74,8 +74,8 @@ struct hopper_facts {
         double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
         double beside; /* of the cut ones, below whole ones of the same expert */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab, tiles of up to 32, 64, .. rows: [i]: those of 16 i rows, rounded up */
-    double swapped[HOPPER_HEIGHTS * 2][HOPPER_HEIGHTS * 4 + 1];
+    /* swap_ab, tiles of up to 16, 32, .. rows: [i]: those of 16 i rows, rounded up */
+    double swapped[HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 4 + 1];
     uint32_t n_bins;
     struct {
         double experts, rows; /* rows: of each */

@@ -167,8 +167,8 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
 static void add_swapped(const struct timing *x, struct load *l, double blocks,
                         const struct side *cols)
 {
-    const double *tiles = x->f->swapped[x->t->c / 32 - 1];
-    for (int i = 1; i <= x->t->c / 16; i++) {
+    const double *tiles = x->f->swapped[x->t->height / HOPPER_GRAIN - 1];
+    for (int i = 1; i <= x->t->height / HOPPER_GRAIN; i++) {
         if (tiles[i] > 0 && cols->whole > 0) {
             add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 16));
         }
@@ -269,7 +269,7 @@ static double again(const struct timing *x, double fast, double slow, double fas
 static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
 {
     const double in = (double)dtype_size(x->f->v.in) * depth;
-    const double row_strip = hopper_tile_rows(x->t) * in, col_strip = hopper_tile_cols(x->t) * in;
+    const double row_strip = x->t->height * in, col_strip = hopper_tile_cols(x->t) * in;
     return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
                                 : again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
@@ -323,7 +323,7 @@ static double traffic(const struct timing *x, const struct load *l)
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
         const double row_tiles =
-            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / hopper_tile_rows(x->t));
+            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / x->t->height);
         const double depth = v->mode == GEMM_FORWARD ? (double)v->k
                              : v->mode == GEMM_DX    ? (double)v->n
                                                      : rows;

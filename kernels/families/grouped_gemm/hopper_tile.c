@@ -89,6 +89,8 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
         .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
     };
+    const int height = (int)record_int(config, "tile_rows", 0);
+    t->height = height != 0 ? height : swap ? t->c : t->r;
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);

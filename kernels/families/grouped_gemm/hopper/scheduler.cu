@@ -29,7 +29,10 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     int group;
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
+    int height;                  /* SWAP_AB: rows of a tile, at most */
 };
+
+#define ROWS_MOST(p) (SWAP_AB ? (p)->height : TILE_ROWS)
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -83,7 +86,7 @@ INLINE void scan_32(const struct hopper_params *p, const struct tables *s, int b
     const int last = *rows + sum < most ? (int)(*rows + sum) : (int)most;
     int first = shuffle_up(last, 1);
     first = LANE ? first : *rows;
-    int count = (last - first + TILE_ROWS - 1) / TILE_ROWS;
+    int count = (int)((u32)(last - first + ROWS_MOST(p) - 1) / (u32)ROWS_MOST(p));
 #pragma unroll
     for (int by = 1; by < 32; by <<= 1) {
         const int before = shuffle_up(count, by);
@@ -109,7 +112,7 @@ INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
         s->start[0] = 0;
         s->start[1] = rows;
         if (MODE != MODE_DW)
-            s->ends[0] = (rows + TILE_ROWS - 1) / TILE_ROWS;
+            s->ends[0] = (int)((u32)(rows + ROWS_MOST(p) - 1) / (u32)ROWS_MOST(p));
     }
 }
 
