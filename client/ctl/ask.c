@@ -175,6 +175,9 @@ static int run(void *command)
     if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
+    if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
+        a->subject.ctl.patience_ms = a->subject.search.query.deadline_ms;
+    }
     code = code ? code : ctl_connect(&a->subject.ctl);
     if (code) {
         return code;

@@ -114,6 +114,7 @@ int ctl_connect(struct ctl *c)
     o.socket = c->socket;
     o.generation = c->generation;
     o.device = c->device ? c->device : "any";
+    o.deadline_ms = c->patience_ms;
     return gemmd_connect(&c->g, &o, &e) ? ctl_fail(&e) : DONE;
 }
 

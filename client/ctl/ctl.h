@@ -46,6 +46,7 @@ struct ctl {
     const char *generation;      /* borrowed from argv; NULL: none given */
     bool json, quiet;
     struct gemmd *g; /* owned */
+    int patience_ms; /* with a daemon that does not answer; 0: the library's */
 };
 extern const struct argp ctl_argp; /* input: struct ctl */
 

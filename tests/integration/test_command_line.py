@@ -3,7 +3,9 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
+import time
 
 import pytest
 
@@ -96,6 +98,17 @@ def test_a_recorded_landscape_names_its_daemon(folder):
     result = subprocess.run([GEMMCTL, "status", "--device", f"replay:{DATA / 'cpu-small.jsonl'}"],
                             env=env, capture_output=True, text=True, timeout=60 * PATIENCE)
     assert result.returncode == 3 and "no gemmd answers for replay-" in result.stderr, result
+
+
+def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        silent.bind(str(folder / "s"))
+        silent.listen()
+        began = time.monotonic()
+        result = subprocess.run([GEMMCTL, "get", *SIZE, "--deadline-ms", "200", "--socket",
+                                 str(folder / "s")], capture_output=True, text=True)
+    assert result.returncode == 1 and "within 200 ms" in result.stderr, result
+    assert time.monotonic() - began < 2 * PATIENCE
 
 
 def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
