@@ -7,33 +7,30 @@
 #include <string.h>
 
 #include "daemon/cache.h"
-#include "daemon/cache_entry.h"
 
 int cache_init(struct cache *c, const char *device_class, struct error *err)
 {
     *c = (struct cache){0};
-    struct wire_buf b = WIRE_BUF_NULL;
-    wire_put_str(&b, device_class);
-    c->class_len = b.len;
-    wire_buf_deinit(&b);
-    c->doc = wire_doc_new();
-    if (!c->doc || c->class_len == 0) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for the cache");
-    }
-    return 0;
+    return entries_init(&c->entries, device_class, err);
+}
+
+static void drop(struct cache *c, struct cache_entry *e)
+{
+    memo_forget(&c->memo, e);
+    c->unsaved -= !e->saved;
+    entry_free(&c->entries, e);
 }
 
 void cache_deinit(struct cache *c)
 {
     for (size_t i = 0; i < c->capacity; i++) {
         if (c->slots[i]) {
-            entry_free(c, c->slots[i]);
+            drop(c, c->slots[i]);
         }
     }
     memo_deinit(&c->memo);
     free(c->slots);
-    wire_buf_deinit(&c->scratch);
-    wire_doc_free(c->doc);
+    entries_deinit(&c->entries);
     *c = (struct cache){0};
 }
 
@@ -43,7 +40,7 @@ void cache_deinit(struct cache *c)
 static size_t probe(const struct cache *c, const struct key *k)
 {
     size_t mask = c->capacity - 1;
-    size_t key_len = k->len - c->class_len;
+    size_t key_len = k->len - c->entries.class_len;
     size_t i = k->hash & mask;
     for (const struct cache_entry *e; (e = c->slots[i]); i = (i + 1) & mask) {
         if (e->hash == k->hash && e->key_len == key_len &&
@@ -92,7 +89,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
             return status;
         }
     }
-    struct cache_entry *e = entry_new(c, k, bucket, a, err);
+    struct cache_entry *e = entry_new(&c->entries, k, bucket, a, err);
     if (!e) {
         return ERROR_NO_MEMORY;
     }
@@ -103,7 +100,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     c->unsaved += !e->saved;
     size_t i = probe(c, k);
     if (c->slots[i]) {
-        entry_free(c, c->slots[i]);
+        drop(c, c->slots[i]);
     } else {
         c->n++;
     }
@@ -115,7 +112,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
-    entry_free(c, c->slots[i]);
+    drop(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
         size_t home = c->slots[j]->hash & mask;
@@ -134,6 +131,35 @@ bool cache_remove(struct cache *c, const struct key *k)
     }
     remove_at(c, probe(c, k));
     return true;
+}
+
+/* ---- reading back ------------------------------------------------------------------------------------ */
+
+int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
+{
+    return entry_answer(&c->entries, e, a, err);
+}
+
+int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
+                  struct problem *out, struct error *err)
+{
+    return entry_problem(&c->entries, e, device_class, out, err);
+}
+
+int cache_all_saved(struct cache *c, struct error *err)
+{
+    for (size_t i = 0; c->unsaved && i < c->capacity; i++) {
+        struct cache_entry *e = c->slots[i];
+        if (!e || e->saved) {
+            continue;
+        }
+        int status = entry_saved(&c->entries, e, err);
+        if (status) {
+            return status;
+        }
+        c->unsaved--;
+    }
+    return 0;
 }
 
 /* ---- by id ------------------------------------------------------------------------------------------ */

@@ -65,9 +65,9 @@ static size_t header_of(size_t n)
 
 /* ---- shared pieces ------------------------------------------------------------------------------- */
 
-static struct shared *share(struct cache *c, const uint8_t *bytes, size_t n)
+static struct shared *share(struct entries *x, const uint8_t *bytes, size_t n)
 {
-    for (struct shared *s = c->shared; s; s = s->next) {
+    for (struct shared *s = x->shared; s; s = s->next) {
         if (s->len == n && memcmp(s->bytes, bytes, n) == 0) {
             s->refs++;
             return s;
@@ -75,24 +75,47 @@ static struct shared *share(struct cache *c, const uint8_t *bytes, size_t n)
     }
     struct shared *s = malloc(sizeof(*s) + n);
     if (s) {
-        *s = (struct shared){.next = c->shared, .refs = 1, .len = n};
+        *s = (struct shared){.next = x->shared, .refs = 1, .len = n};
         memcpy(s->bytes, bytes, n);
-        c->shared = s;
+        x->shared = s;
     }
     return s;
 }
 
-static void unshare(struct cache *c, struct shared *s)
+static void unshare(struct entries *x, struct shared *s)
 {
     if (--s->refs > 0) {
         return;
     }
-    struct shared **at = &c->shared;
+    struct shared **at = &x->shared;
     while (*at != s) {
         at = &(*at)->next;
     }
     *at = s->next;
     free(s);
+}
+
+/* ---- all of them ---------------------------------------------------------------------------------- */
+
+int entries_init(struct entries *x, const char *device_class, struct error *err)
+{
+    *x = (struct entries){0};
+    struct wire_buf b = WIRE_BUF_NULL;
+    wire_put_str(&b, device_class);
+    x->class_len = b.len;
+    wire_buf_deinit(&b);
+    x->doc = wire_doc_new();
+    if (!x->doc || x->class_len == 0) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for the cache");
+    }
+    return 0;
+}
+
+void entries_deinit(struct entries *x)
+{
+    wire_buf_deinit(&x->scratch);
+    wire_doc_free(x->doc);
+    *x = (struct entries){0};
 }
 
 /* ---- entries -------------------------------------------------------------------------------------- */
@@ -147,11 +170,11 @@ void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX])
     out[32] = 0;
 }
 
-struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct problem *bucket,
+struct cache_entry *entry_new(struct entries *x, const struct key *k, const struct problem *bucket,
                               const struct answer *a, struct error *err)
 {
     make_parts();
-    struct wire_buf *b = &c->scratch;
+    struct wire_buf *b = &x->scratch;
     size_t own_skip = header_of(parts.own.n), shared_skip = header_of(parts.shared.n);
     wire_buf_clear(b);
     schema_encode(b, &parts.shared, a);
@@ -159,17 +182,17 @@ struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct
     schema_encode(b, &parts.own, a);
     struct cache_entry *e = NULL;
     struct shared *shared = NULL;
-    size_t key_len = k->len - c->class_len;
+    size_t key_len = k->len - x->class_len;
     size_t own_len = b->failed ? 0 : b->len - own_at - own_skip;
     if (!b->failed) {
-        shared = share(c, b->data + shared_skip, own_at - shared_skip);
+        shared = share(x, b->data + shared_skip, own_at - shared_skip);
     }
     if (shared) {
         e = malloc(sizeof(*e) + key_len + own_len);
     }
     if (!e) {
         if (shared) {
-            unshare(c, shared);
+            unshare(x, shared);
         }
         error_set(err, ERROR_NO_MEMORY, "no memory to keep one more key");
         return NULL;
@@ -187,12 +210,11 @@ struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct
     return e;
 }
 
-void entry_free(struct cache *c, struct cache_entry *e)
+struct cache_entry *entry_free(struct entries *x, struct cache_entry *e)
 {
-    memo_forget(&c->memo, e);
-    c->unsaved -= !e->saved;
-    unshare(c, e->shared);
+    unshare(x, e->shared);
     free(e);
+    return NULL;
 }
 
 void cache_reply(const struct cache_entry *e, struct wire_buf *out)
@@ -202,15 +224,16 @@ void cache_reply(const struct cache_entry *e, struct wire_buf *out)
     wire_put_raw(out, e->bytes, e->own_len);
 }
 
-int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
+int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *a,
+                 struct error *err)
 {
     const struct wire_obj *map;
-    wire_buf_clear(&c->scratch);
-    cache_reply(e, &c->scratch);
-    if (c->scratch.failed) {
+    wire_buf_clear(&x->scratch);
+    cache_reply(e, &x->scratch);
+    if (x->scratch.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read an answer back");
     }
-    int status = wire_decode(c->doc, c->scratch.data, c->scratch.len, &map, err);
+    int status = wire_decode(x->doc, x->scratch.data, x->scratch.len, &map, err);
     return status ? status : schema_decode(&answer_schema, SCHEMA_LENIENT, map, a, err);
 }
 
@@ -219,45 +242,37 @@ bool cache_verified(const struct cache_entry *e, double atol, double rtol)
     return (float)atol >= e->atol && (float)rtol >= e->rtol;
 }
 
-int cache_problem(struct cache *c, const struct cache_entry *e, const char *device_class,
+int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err)
 {
     char class_[sizeof(((struct device_info *)0)->class)];
-    wire_buf_clear(&c->scratch);
-    wire_put_raw(&c->scratch, entry_key(e), e->key_len);
-    wire_put_str(&c->scratch, device_class);
-    if (c->scratch.failed) {
+    wire_buf_clear(&x->scratch);
+    wire_put_raw(&x->scratch, entry_key(e), e->key_len);
+    wire_put_str(&x->scratch, device_class);
+    if (x->scratch.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a key back");
     }
-    return key_decode(c->scratch.data, c->scratch.len, out, class_, err);
+    return key_decode(x->scratch.data, x->scratch.len, out, class_, err);
 }
 
-int cache_all_saved(struct cache *c, struct error *err)
+int entry_saved(struct entries *x, struct cache_entry *e, struct error *err)
 {
     struct answer a;
-    for (size_t i = 0; c->unsaved && i < c->capacity; i++) {
-        struct cache_entry *e = c->slots[i];
-        if (!e || e->saved) {
-            continue;
-        }
-        int status = cache_answer(c, e, &a, err);
-        if (status) {
-            return status;
-        }
-        a.saved = true;
-        make_parts();
-        wire_buf_clear(&c->scratch);
-        schema_encode(&c->scratch, &parts.shared, &a);
-        size_t skip = header_of(parts.shared.n);
-        struct shared *s =
-            c->scratch.failed ? NULL : share(c, c->scratch.data + skip, c->scratch.len - skip);
-        if (!s) {
-            return error_set(err, ERROR_NO_MEMORY, "no memory to mark an answer as saved");
-        }
-        unshare(c, e->shared);
-        e->shared = s;
-        e->saved = true;
-        c->unsaved--;
+    int status = entry_answer(x, e, &a, err);
+    if (status) {
+        return status;
     }
+    a.saved = true;
+    wire_buf_clear(&x->scratch);
+    schema_encode(&x->scratch, &parts.shared, &a);
+    size_t skip = header_of(parts.shared.n);
+    struct shared *s =
+        x->scratch.failed ? NULL : share(x, x->scratch.data + skip, x->scratch.len - skip);
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to mark an answer as saved");
+    }
+    unshare(x, e->shared);
+    e->shared = s;
+    e->saved = true;
     return 0;
 }

@@ -1,19 +1,83 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Entries of the hot cache: made, read back, freed. Internal to cache*.c. */
+/*
+ * Entries of the hot cache: made, read back, freed. It is compact, since it is what an idle daemon
+ * holds: ten thousand keys in a few MiB. An entry is one allocation of the key's bytes (without the
+ * device class that ends each of them) and of the packed fields of its answer that are its own;
+ * fields that most entries share (family, source, stamp ...) are interned.
+ *
+ * An entry either *serves* (it is the exact answer for the key), or is a hint: a restricted search's
+ * winner, an imported row that has not been measured here, a row of another stamp.
+ */
 #ifndef GEMMD_DAEMON_CACHE_ENTRY_H
 #define GEMMD_DAEMON_CACHE_ENTRY_H
 
-#include "daemon/cache.h"
+#include "proto/message.h"
+#include "proto/problem.h"
+#include "proto/wire.h"
+
+enum { CACHE_DIMS = 8 };
+
+enum cache_rank { /* which of two rows of one key is kept */
+    CACHE_HINT = 0,
+    CACHE_SERVES = 1,
+    CACHE_PINNED = 2,
+};
+
+struct shared; /* an interned piece of answers */
+struct memo_record;
+
+struct cache_entry {
+    uint64_t hash;         /* of the key */
+    uint64_t group;        /* of what must be equal for `near` */
+    int64_t generation;
+    struct shared *shared; /* counted */
+    struct memo_record *asked; /* the questions that it answered lately (memo.h) */
+    uint8_t id[16];        /* the key's id, binary */
+    float atol, rtol;      /* verified with */
+    float dims[CACHE_DIMS];/* log2 of the integer fields, and op->place of texts, in order */
+    uint32_t key_len, own_len;
+    uint8_t rank;          /* enum cache_rank */
+    bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
+    bool saved;
+    uint8_t bytes[];       /* own, which is all that a repeated question reads; then the key */
+};
+
+/* What all entries of a cache are made of. */
+struct entries {
+    size_t class_len;       /* packed bytes of the device class at a key's end */
+    struct shared *shared;  /* owned list */
+    struct wire_doc *doc;   /* owned: for reading entries back */
+    struct wire_buf scratch; /* owned */
+};
+
+int entries_init(struct entries *x, const char *device_class, struct error *err);
+void entries_deinit(struct entries *x); /* after all entries are freed */
 
 static inline const uint8_t *entry_key(const struct cache_entry *e)
 {
     return e->bytes + e->own_len;
 }
 
-struct cache_entry *entry_new(struct cache *c, const struct key *k, const struct problem *bucket,
+/* ERROR_NO_MEMORY: NULL. */
+struct cache_entry *entry_new(struct entries *x, const struct key *k, const struct problem *bucket,
                               const struct answer *a, struct error *err);
-void entry_free(struct cache *c, struct cache_entry *e);
+/* NULL. Its questions must be forgotten (memo.h). */
+struct cache_entry *entry_free(struct entries *x, struct cache_entry *e);
 /* What must be equal for `near`, as a hash; and where it stands otherwise. */
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS]);
+
+/* The answer as one MessagePack map, from the bytes kept. */
+void cache_reply(const struct cache_entry *e, struct wire_buf *out);
+/* The same, decoded. ERROR_INTERNAL when the bytes are not ours any more. */
+int entry_answer(struct entries *x, const struct cache_entry *e, struct answer *a,
+                 struct error *err);
+void cache_entry_id(const struct cache_entry *e, char out[HASH_HEX]);
+/* Whether it was verified with tolerances at least this tight. */
+bool cache_verified(const struct cache_entry *e, double atol, double rtol);
+/* The bucket's problem. */
+int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
+                  struct problem *out, struct error *err);
+/* It is durable now. ERROR_NO_MEMORY: it is as it was. */
+int entry_saved(struct entries *x, struct cache_entry *e, struct error *err);
 
 #endif

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "daemon/cache_entry.h"
 #include "daemon/closest.h"
 
 struct nearness {

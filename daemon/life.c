@@ -250,7 +250,7 @@ static int allocate(struct daemon *d, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
     }
     int status = cache_init(&d->cache, d->device.class, err);
-    defaults_init(&d->defaults, &d->device, d->cache.doc);
+    defaults_init(&d->defaults, &d->device, d->cache.entries.doc);
     return status;
 }
 

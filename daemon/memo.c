@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/cache.h"
+#include "daemon/cache_entry.h"
 #include "daemon/memo.h"
 #include "proto/hash.h"
 

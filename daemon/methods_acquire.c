@@ -168,7 +168,7 @@ static bool best_answer(struct acquiring *a, struct answer *out)
     out->time_us = a->best_us;
     out->created_s = a->best_s;
     out->saved = true;
-    return wire_decode(d->cache.doc, a->best.data, a->best.len, &map, &err) == 0 &&
+    return wire_decode(d->cache.entries.doc, a->best.data, a->best.len, &map, &err) == 0 &&
            record_unpack(&out->config, map, &err) == 0;
 }
 

@@ -39,7 +39,7 @@ static int as_query(struct call *c, struct error *err)
     if (b.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to read a pin");
     }
-    int status = wire_decode(c->d->cache.doc, b.data, b.len, &map, err);
+    int status = wire_decode(c->d->cache.entries.doc, b.data, b.len, &map, err);
     return status ? status : request_unpack(&c->d->scratch->request, map, err);
 }
 

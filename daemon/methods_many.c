@@ -123,7 +123,7 @@ static int default_query(struct daemon *d, struct error *err)
     if (b.failed) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to answer");
     }
-    int status = wire_decode(d->cache.doc, b.data, b.len, &map, err);
+    int status = wire_decode(d->cache.entries.doc, b.data, b.len, &map, err);
     return status ? status : request_unpack(&d->scratch->request, map, err);
 }
 

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "daemon/answer.h"
-#include "daemon/cache_entry.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
 #include "daemon/shortlist.h"
@@ -270,6 +269,6 @@ int shortlist_answer(const struct shortlist *l, const struct shortlist_shape *s,
     snprintf(a->stamp, sizeof(a->stamp), "%s", m->stamp);
     snprintf(a->source, sizeof(a->source), "tuned");
     a->saved = true;
-    int status = wire_decode(l->daemon->cache.doc, m->config, m->len, &map, NULL);
+    int status = wire_decode(l->daemon->cache.entries.doc, m->config, m->len, &map, NULL);
     return status ? status : record_unpack(&a->config, map, NULL);
 }

@@ -185,7 +185,7 @@ static void heard_offer(struct spread *s, const struct wire_obj *said)
         !wire_get_int(wire_find(said, "uid"), &uid)) {
         return;
     }
-    int status = wire_decode(s->daemon->cache.doc, data, n, &search, &err);
+    int status = wire_decode(s->daemon->cache.entries.doc, data, n, &search, &err);
     status = status ? status : take(s, search, (uid_t)uid, &err);
     if (status < 0) {
         log_info("a job of another gemmd is not taken: %s", err.text);

@@ -32,7 +32,7 @@ ONLY = {
 DAEMON = """
 list log notify config account lock turns inbox probe answer confidence defaults
 keeper_link ledger
-memo+cache_entry+cache closest
+cache_entry memo cache closest
 daemon target learn scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call pending loader views leases followers
