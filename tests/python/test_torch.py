@@ -238,7 +238,19 @@ def test_calls_that_cannot_be_meant():
     with pytest.raises(TypeError, match="atuotune"):
         gt.grouped_gemm(x, w, m_sizes, atuotune=True)
     with pytest.raises(TypeError, match="deadline_ms"):
-        gt.configure(deadline=3)
+        gt.configure(budget=3, deadline=3)
+    with pytest.raises(ValueError, match="use tuned, now, cached"):
+        gt.configure(budget=3, wait="later")
+    assert plans.plans.settings.budget == 0
+
+
+def test_a_mistake_in_the_environment_is_a_warning(monkeypatch):
+    monkeypatch.setenv("GEMMD_DEADLINE_MS", "1s")
+    monkeypatch.setenv("GEMMD_WAIT", "later")
+    with pytest.warns(RuntimeWarning) as said:
+        settings = plans.Settings()
+    assert settings.deadline_ms == 60000 and settings.wait == "tuned"
+    assert 'GEMMD_WAIT="later"' in str(said[0].message) and "1s" in str(said[1].message)
 
 
 def test_no_tokens_at_all(tuned):
@@ -281,6 +293,8 @@ def test_the_ops_keep_what_they_declare(tuned):
     torch.library.opcheck(ops.grouped_gemm_dx.default, (dy, w, *rest))
     torch.library.opcheck(ops.grouped_gemm_dw.default, (dy, x, *rest))
     torch.library.opcheck(ops.grouped_gemm_grads.default, (dy, x, w, *rest))
+    torch.library.opcheck(ops.grouped_gemm_grads.default, (  # of a sum over each token's rows
+        torch.randn(TOKENS, N), torch.randn(T, K), w, m_sizes, gather // TOPK, TOPK, False, True))
     torch.library.opcheck(ops.grouped_gemm_mul.default, (
         torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
 

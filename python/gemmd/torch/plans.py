@@ -22,6 +22,28 @@ from gemmd.errors import GemmdError
 from gemmd.results import Rows
 
 
+WAITS = ("tuned", "now", "cached")
+
+
+def _check_wait(wait):
+    if wait not in WAITS:
+        raise ValueError(f'wait is "{wait}": use {", ".join(WAITS)}')
+    return wait
+
+
+def _from_env(name, default, read):
+    """A mistake in the environment is no reason for a job not to start."""
+    text = os.environ.get(name)
+    if text is None:
+        return default
+    try:
+        return read(text)
+    except ValueError as e:
+        warnings.warn(f'gemmd: {name}="{text}" is not understood ({e}); {default} is taken',
+                      RuntimeWarning, stacklevel=2)
+        return default
+
+
 class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
@@ -33,8 +55,8 @@ class Settings:
 
     def __init__(self):
         env = os.environ.get
-        self.wait = env("GEMMD_WAIT", "tuned")
-        self.deadline_ms = int(env("GEMMD_DEADLINE_MS", "60000"))
+        self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
+        self.deadline_ms = _from_env("GEMMD_DEADLINE_MS", 60000, int)
         self.retry_s = 30.0
         self.budget = 0
         self.socket = None
@@ -87,12 +109,13 @@ class Plans:
         self._quiet_until, self._warned = 0.0, False
 
     def reset(self, **settings):
-        """Forgets everything and takes new settings."""
-        for name, value in settings.items():
+        """Forgets everything and takes new settings; a mistake changes nothing."""
+        for name in settings:
             if not hasattr(self.settings, name):
                 raise TypeError(f'there is no setting "{name}": there are '
                                 f'{", ".join(vars(self.settings))}')
-            setattr(self.settings, name, value)
+        _check_wait(settings.get("wait", self.settings.wait))
+        vars(self.settings).update(settings)
         self._forget()
 
     def rows(self):
