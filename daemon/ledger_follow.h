@@ -17,9 +17,10 @@
  *   ledger_outbox   what the keeper was asked and has not answered
  *   ledger_follow   finding the keeper, or becoming it; what it tells; the end
  *   ledger_reads    what is read from the file
- *   ledger_keep, ledger_ask   the ledger's calls as the keeper, and as one of the others: the
- * ledger has the one table or the other, and changes it when it becomes the keeper ledger_shared
- * its beginning
+ *   ledger_keep     the ledger's calls as the keeper
+ *   ledger_ask      the same as one of the others
+ *   ledger_shared   its beginning
+ * The ledger has the one table of calls or the other, and changes it when it becomes the keeper.
  */
 #ifndef GEMMD_DAEMON_LEDGER_FOLLOW_H
 #define GEMMD_DAEMON_LEDGER_FOLLOW_H

@@ -5,12 +5,17 @@
  * A path belongs to whoever holds the lock file "<path>.lock" (proto/lockfile.h). It is taken
  * before a stale socket is unlinked, so that two daemons cannot both believe they own one path.
  *
- * A GPU belongs to whoever holds two things, taken in this order:
- *   the lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people
- * see, and what containers that share the directory agree on; the abstract socket name
- * "gemmd-device-<uuid>": users with a runtime directory each agree on that, as long as they share
- * the network namespace. Each sees what the other cannot. The device's class is in neither name: it
- * tells the power limit, which may change while a daemon runs.
+ * A GPU belongs to whoever holds two things, of which each sees what the other cannot, taken in
+ * this order:
+ *
+ * - The lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people
+ * see, and what containers that share the directory agree on.
+ *
+ * - The abstract socket name "gemmd-device-<uuid>": users with a runtime directory each agree on
+ *   that, as long as they share the network namespace.
+ *
+ * The device's class is in neither name: it tells the power limit, which may change while a daemon
+ * runs.
  */
 #ifndef GEMMD_DAEMON_LOCK_H
 #define GEMMD_DAEMON_LOCK_H
