@@ -9,7 +9,7 @@
  * this order:
  *
  * - The lock file "<runtime dir>/device-<uuid>.lock", wherever the socket is: it is what people
- * see, and what containers that share the directory agree on.
+ *   see, and what containers that share the directory agree on.
  *
  * - The abstract socket name "gemmd-device-<uuid>": users with a runtime directory each agree on
  *   that, as long as they share the network namespace.
