@@ -3,7 +3,9 @@
  * The cpu device inside: kernels are C functions `void entry(const void *params, uint32_t block)`
  * in a shared object, and a launch calls one for every block, in any order, on a pool of threads.
  *
- *   probe.c     what this machine is
+ *   host.c      what this machine is, and its clock
+ *   peaks.c     what it can do at most
+ *   probe.c     both, and the compiler
  *   compiler.c  variants to shared objects, by the host's C compiler (spawn.c runs it)
  *   pool.c      the threads
  *   load.c      shared objects into the process; the launch backend
@@ -28,7 +30,7 @@ void pool_forked(struct pool *p);
  * may be small); returns when all are done. */
 void pool_run(struct pool *p, void (*run)(void *ctx, uint32_t i), void *ctx, uint32_t n);
 
-/* ---- probe.c --------------------------------------------------------------------------------- */
+/* ---- host.c, peaks.c ------------------------------------------------------------------------- */
 
 enum { CPU_THREADS_MAX = 1024 };
 /* "cpu" | "cpu:<threads>": threads, or ERROR_INVALID. */
@@ -39,6 +41,7 @@ int cpu_describe(const char *spec, struct device_info *out, struct error *err);
  * most about 60 ms. Memory of fewer bytes than the last-level cache is measured as that cache. */
 void cpu_measure_peaks(struct device_info *info, struct pool *pool);
 void cpu_model_name(char *out, size_t size);
+double cpu_clock_ms(struct device *d); /* monotonic; looks at no device */
 
 /* ---- load.c ---------------------------------------------------------------------------------- */
 
@@ -90,7 +93,6 @@ int cpu_verify(struct device *d, struct prepared *w, struct kernel *k, const str
                const struct tolerance *tol, struct verdict *out, struct error *err);
 int cpu_time(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
              const struct timing *t, double *samples_us, uint32_t *n, struct error *err);
-double cpu_clock_ms(struct device *d);
 
 /* The compiler's name and settings for device_info.compiler and stamps; "" when there is none. */
 void cpu_compiler_version(char *out, size_t size);

@@ -6,7 +6,6 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "kernels/devices/cpu/cpu.h"
 
@@ -78,14 +77,6 @@ static void device_unload_cpu(struct device *d, struct kernel *k)
         cpu_module_close(&k->module);
         free(k);
     }
-}
-
-double cpu_clock_ms(struct device *d)
-{
-    (void)d;
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 const struct device_ops cpu_device_ops = {

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What this machine is, and its clock. The numbers of a GPU that have no counterpart get the nearest thing that
+ * bounds a CPU kernel: an "SM" is a thread, the shared memory that a block may use is the L2 cache
+ * of one core, the L2 cache is the last-level cache.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/devices/cpu/cpu.h"
+
+/* Used where sysfs does not say (containers may hide it). */
+enum { L2_BYTES_GUESS = 1024 * 1024, LLC_BYTES_GUESS = 32 * 1024 * 1024 };
+
+/* ---- its clock ------------------------------------------------------------------------------- */
+
+double cpu_clock_ms(struct device *d)
+{
+    (void)d;
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* ---- description ----------------------------------------------------------------------------- */
+
+static int allowed_threads(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+        return CPU_COUNT(&set);
+    }
+    long n = sysconf(_SC_NPROCESSORS_ONLN); /* more CPUs than cpu_set_t holds */
+    return n > 0 ? (int)n : 1;
+}
+
+int cpu_threads(const char *spec, struct error *err)
+{
+    if (strcmp(spec, "cpu") == 0) {
+        int n = allowed_threads();
+        return n < CPU_THREADS_MAX ? n : CPU_THREADS_MAX;
+    }
+    char *end = NULL;
+    errno = 0;
+    long n = strncmp(spec, "cpu:", 4) == 0 ? strtol(spec + 4, &end, 10) : 0;
+    if (!end || end == spec + 4 || *end || errno || n < 1 || n > CPU_THREADS_MAX) {
+        return error_set(err, ERROR_INVALID,
+                         "device \"%s\": use cpu or cpu:<threads> with 1 to %d "
+                         "threads",
+                         spec, CPU_THREADS_MAX);
+    }
+    return (int)n;
+}
+
+/* The value after "<name> :" in /proc/cpuinfo or /proc/meminfo; false when there is none. */
+static bool proc_value(const char *file, const char *name, char *out, size_t size)
+{
+    FILE *f = fopen(file, "re");
+    char line[512];
+    bool found = false;
+    while (f && !found && fgets(line, sizeof(line), f)) {
+        size_t n = strlen(name);
+        if (strncmp(line, name, n) == 0 && strchr(":\t ", line[n])) {
+            char *value = strchr(line, ':');
+            value = value ? value + 1 + strspn(value + 1, " \t") : line + n;
+            value[strcspn(value, "\n")] = '\0';
+            snprintf(out, size, "%s", value);
+            found = true;
+        }
+    }
+    if (f) {
+        fclose(f);
+    }
+    return found;
+}
+
+void cpu_model_name(char *out, size_t size)
+{
+    char part[64];
+    if (proc_value("/proc/cpuinfo", "model name", out, size)) {
+        return;
+    }
+    struct utsname u;
+    uname(&u);
+    bool known = proc_value("/proc/cpuinfo", "CPU part", part, sizeof(part)); /* arm64 */
+    snprintf(out, size, "%.20s%s%.20s", u.machine, known ? " CPU part " : "", known ? part : "");
+}
+
+static int64_t read_number(const char *path)
+{
+    FILE *f = fopen(path, "re");
+    long long value = 0;
+    char unit = 0;
+    if (f) {
+        if (fscanf(f, "%lld%c", &value, &unit) < 1) {
+            value = 0;
+        }
+        fclose(f);
+    }
+    return unit == 'K' ? value * 1024 : unit == 'M' ? value * 1024 * 1024 : value;
+}
+
+static void read_caches(struct device_info *info)
+{
+    int last = 0;
+    info->smem_optin = L2_BYTES_GUESS;
+    info->l2_bytes = LLC_BYTES_GUESS;
+    for (int i = 0; i < 8; i++) {
+        char path[96];
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/level", i);
+        int level = (int)read_number(path);
+        snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu0/cache/index%d/size", i);
+        int64_t bytes = read_number(path);
+        if (level == 2 && bytes > 0) {
+            info->smem_optin = bytes;
+        }
+        if (level > last && bytes > 0) {
+            info->l2_bytes = bytes;
+            last = level;
+        }
+    }
+    info->smem_per_sm = info->smem_optin;
+}
+
+static int64_t clock_khz(void)
+{
+    int64_t khz = read_number("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq");
+    char mhz[32];
+    if (khz == 0 && proc_value("/proc/cpuinfo", "cpu MHz", mhz, sizeof(mhz))) {
+        khz = (int64_t)(strtod(mhz, NULL) * 1000);
+    }
+    return khz;
+}
+
+int cpu_describe(const char *spec, struct device_info *out, struct error *err)
+{
+    *out = (struct device_info){0};
+    int threads = cpu_threads(spec, err);
+    if (threads < 0) {
+        return threads;
+    }
+    struct utsname u;
+    uname(&u);
+    snprintf(out->kind, sizeof(out->kind), "cpu");
+    cpu_model_name(out->name, sizeof(out->name));
+    snprintf(out->uuid, sizeof(out->uuid), "cpu");
+    snprintf(out->arch, sizeof(out->arch), "%.15s", u.machine);
+    snprintf(out->driver, sizeof(out->driver), "%.31s", u.release);
+    out->sm_count = threads;
+    out->warp_size = 1;
+    read_caches(out);
+    char text[64];
+    if (proc_value("/proc/meminfo", "MemTotal", text, sizeof(text))) {
+        out->memory_bytes = strtoll(text, NULL, 10) * 1024;
+    }
+    out->clock_khz = clock_khz();
+    device_class_format(out);
+    return 0;
+}
