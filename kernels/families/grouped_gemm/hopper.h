@@ -7,7 +7,8 @@
  *   hopper_check.c   what is legal
  *   hopper_worth.c   what of that is in the space
  *   hopper_model.c   predicted time, and the analytic default chosen by it
- *   hopper_launch.c  compile-time options, launch geometry, arguments and tensor maps
+ *   hopper_launch.c  compile-time options, launch geometry and arguments
+ *   hopper_maps.c    tensor maps
  *
  * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
  * c (its columns) and d (the reduction):

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "hopper": from a config to compiler options, and from a launch's args to grid, kernel
- * arguments and tensor maps. The structs below are those of the template, field by field;
- * tests/unit/hopper runs it on the CPU with what is made here.
+ * The target "hopper": from a config to compiler options, and from a launch's args to grid and
+ * kernel arguments. test_emulated.c runs the template on the CPU with what is made here.
  */
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/cuda_args.h"
-#include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/families/grouped_gemm/hopper_params.h"
 
 /* ---- the variant
  * ------------------------------------------------------------------------------------ */
@@ -44,64 +41,15 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     return 0;
 }
 
-/* ---- the kernel's arguments
- * ------------------------------------------------------------------------- */
+/* ---- operands
+ * ------------------------------------------------------------------------------------------ */
 
-enum { /* behind those of cuda_args.h */
-    RASTER_COLUMNS = CUDA_FLAGS_NEXT,
-    SORT = 32,
-    WIDE_A = 64,
-    WIDE_B = 128,
-};
-
-struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
-    _Alignas(TENSOR_MAP_ALIGN) uint8_t a[TENSOR_MAP_BYTES];
-    uint8_t b[TENSOR_MAP_BYTES];
-    uint8_t out[TENSOR_MAP_BYTES];
-    uint8_t a_part[HOPPER_PARTS][TENSOR_MAP_BYTES], b_part[HOPPER_PARTS][TENSOR_MAP_BYTES];
-    const void *gathered;
-    void *out_data;
-    const void *m_sizes, *gather, *weights;
-    uint32_t *counter;
-    int64_t out_stride, out_expert;
-    uint32_t gathered_stride; /* in units of 16 bytes */
-    int32_t rows, experts, tile_rows, tile_cols, depth, group;
-    uint32_t flags;
-    uint32_t topk_mul, topk_shift;
-    int32_t height;
-};
-_Static_assert(sizeof(struct hopper_params) == 1280 &&
-                   offsetof(struct hopper_params, gathered) == 1152 &&
-                   offsetof(struct hopper_params, height) == 1256,
-               "hopper/scheduler.cu counts on this layout");
-_Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
-
-struct permute_params { /* as in hopper/permute.cu */
-    const void *from;
-    void *to;
-    const void *gather;
-    int64_t from_stride;
-    int32_t rows, chunks;
-    uint32_t flags;
-    uint32_t row_mul, row_shift;
-    uint32_t reserved;
-};
-_Static_assert(sizeof(struct permute_params) == 56, "hopper/permute.cu counts on this layout");
-
-/* What the modes call x, w and dy, in the terms of the template; strides in bytes. */
-struct operands {
-    const void *a, *b;
-    int64_t a_stride, b_stride, b_expert;
-    uint64_t a_cols, b_cols; /* elements of a row in memory */
-    bool gather_a, gather_b;
-};
-
-static struct operands operands_of(const struct grouped_gemm_problem *v,
-                                   const struct grouped_gemm_args *a, bool gather)
+static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
+                                          const struct grouped_gemm_args *a, bool gather)
 {
     int64_t in = (int64_t)dtype_size(v->in);
     bool forward = v->mode == GEMM_FORWARD, dw = v->mode == GEMM_DW;
-    struct operands o = {
+    struct hopper_operands o = {
         .a = forward ? a->x : a->dy,
         .a_stride = (forward ? a->x_stride : a->dy_stride) * in,
         .a_cols = (uint64_t)(forward ? v->k : v->n),
@@ -118,160 +66,11 @@ static struct operands operands_of(const struct grouped_gemm_problem *v,
     return o;
 }
 
-/* ---- tensor maps
- * -------------------------------------------------------------------------------------- */
-
-static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dtype,
-                                  const void *base)
-{
-    struct tensor_map *m = &l->maps[l->n_maps++];
-    *m = (struct tensor_map){.offset = (uint32_t)offset,
-                             .dtype = dtype,
-                             .base = base,
-                             .swizzle = 128,
-                             .l2_promotion = 256};
-    return m;
-}
-
-enum { SLAB = 64 }; /* columns of dW's operands that lie together in shared memory */
-
-/* Whether slabs can be a dimension of their own: the last must not reach into the next row. */
-static bool is_wide(uint64_t cols)
-{
-    return cols % SLAB == 0;
-}
-
-/* Rows of one expert at a time (hopper/producer.cu says how). */
-static struct tensor_map *add_ragged(struct launch *l, size_t offset, enum dtype dtype,
-                                     const void *base, uint64_t cols, int64_t stride, int box_rows)
-{
-    const uint64_t row = (uint64_t)stride;
-    struct tensor_map *m = add_map(l, offset, dtype, base);
-    m->rank = 4;
-    memcpy(m->size, (uint64_t[]){cols, 1u << 30, 1u << 31, 1u << 31}, 4 * sizeof(uint64_t));
-    memcpy(m->stride, (uint64_t[]){row, row, (UINT64_C(1) << 35) - row}, 3 * sizeof(uint64_t));
-    memcpy(m->box, (uint32_t[]){128 / (uint32_t)dtype_size(dtype), (uint32_t)box_rows, 1, 1},
-           4 * sizeof(uint32_t));
-    return m;
-}
-
-/* The same for dW: `slabs` in a box, or one where it is not wide. */
-static void add_ragged_slabs(struct launch *l, size_t offset, enum dtype dtype, const void *base,
-                             uint64_t cols, int64_t stride, int box_rows, int slabs)
-{
-    const bool wide = is_wide(cols);
-    struct tensor_map *m = add_ragged(l, offset, dtype, base, wide ? SLAB : cols, stride, box_rows);
-    m->rank = 5;
-    m->size[4] = wide ? cols / SLAB : 1;
-    m->stride[3] = SLAB * dtype_size(dtype);
-    m->box[4] = wide ? (uint32_t)slabs : 1;
-}
-
-/* The experts' matrices, one over the other: W, and dW's output. */
-static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const void *base,
-                        const struct grouped_gemm_problem *v, int64_t stride, int64_t expert,
-                        int box_rows)
-{
-    struct tensor_map *m = add_map(l, offset, dtype, base);
-    m->rank = 3;
-    memcpy(m->size, (uint64_t[]){(uint64_t)v->k, (uint64_t)v->n, (uint64_t)v->experts},
-           3 * sizeof(uint64_t));
-    memcpy(m->stride, (uint64_t[]){(uint64_t)stride, (uint64_t)expert}, 2 * sizeof(uint64_t));
-    memcpy(m->box, (uint32_t[]){128 / (uint32_t)dtype_size(dtype), (uint32_t)box_rows, 1},
-           3 * sizeof(uint32_t));
-}
-
-/* Where an operand's maps are among the parameters. */
-struct places {
-    size_t whole, part;
-};
-
-static struct places places_of(bool b)
-{
-    return b ? (struct places){offsetof(struct hopper_params, b),
-                               offsetof(struct hopper_params, b_part)}
-             : (struct places){offsetof(struct hopper_params, a),
-                               offsetof(struct hopper_params, a_part)};
-}
-
-/* Boxes are whole tiles; slabs of them, where a tile has fewer; and parts of them, where a whole
- * one would reach past the end. */
-static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                  const struct operands *o, struct launch *l)
-{
-    const struct places at = places_of(t->swap_ab);
-    const bool dw = v->mode == GEMM_DW;
-    if (o->gather_a) {
-        return;
-    }
-    if (dw) {
-        add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
-    } else {
-        add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->swap_ab ? t->c : t->r);
-    }
-    for (int i = 0; i < HOPPER_PARTS; i++) {
-        const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
-        if (dw) {
-            add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i, t->r / SLAB);
-        } else {
-            add_ragged(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i);
-        }
-    }
-}
-
-static void add_weights(const struct grouped_gemm_problem *v, const struct operands *o,
-                        size_t offset, int box_rows, struct launch *l)
-{
-    add_experts(l, offset, v->in, o->b, v, o->b_stride, o->b_expert, box_rows);
-}
-
-static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                  const struct operands *o, struct launch *l)
-{
-    const struct places at = places_of(!t->swap_ab);
-    if (o->gather_b) {
-        return;
-    }
-    if (v->mode == GEMM_DW) {
-        add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
-    } else {
-        const int rows = v->mode == GEMM_FORWARD ? hopper_tile_cols(t) : HOPPER_DEPTH;
-        add_weights(v, o, at.whole, rows, l);
-    }
-    for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
-        const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
-        if (v->mode == GEMM_DW) {
-            add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i, t->c / SLAB);
-        } else {
-            add_weights(v, o, part, 64 >> i, l);
-        }
-    }
-}
-
-static void add_maps(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                     const struct operands *o, const struct grouped_gemm_args *a, struct launch *l)
-{
-    const size_t at_out = offsetof(struct hopper_params, out);
-    int64_t size = (int64_t)dtype_size(v->out);
-    add_a(v, t, o, l);
-    add_b(v, t, o, l);
-    if (!t->tma_store) {
-        return;
-    }
-    if (v->mode == GEMM_DW) {
-        add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
-                    t->rows_each);
-    } else {
-        add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
-                   t->swap_ab ? HOPPER_GRAIN : t->rows_each);
-    }
-}
-
 /* ---- checks of a launch
  * --------------------------------------------------------------------------------- */
 
 /* What a tensor map and 32-bit offsets can hold. */
-static int check_sizes(const struct grouped_gemm_problem *v, const struct operands *o,
+static int check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
                        const struct grouped_gemm_args *a, int64_t rows, struct error *err)
 {
     const int64_t limit = INT64_C(1) << 35;
@@ -329,7 +128,7 @@ static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct ho
 }
 
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                        const struct operands *o, const struct grouped_gemm_args *a,
+                        const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
 {
     const int64_t out = (int64_t)dtype_size(v->out);
@@ -355,16 +154,16 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                                          : 0,
         .group = t->group,
         .height = t->height,
-        .flags = cuda_flags_of(a) | (t->raster_columns ? RASTER_COLUMNS : 0) |
-                 (t->sort_experts ? SORT : 0) |
-                 (v->mode == GEMM_DW && is_wide(o->a_cols) ? WIDE_A : 0) |
-                 (v->mode == GEMM_DW && is_wide(o->b_cols) ? WIDE_B : 0),
+        .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
+                 (t->sort_experts ? HOPPER_SORT : 0) |
+                 (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |
+                 (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
 }
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                    const struct operands *o, const struct grouped_gemm_args *a,
+                    const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
     int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count / t->ksplit;
@@ -388,7 +187,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     struct hopper_params params;
     fill_params(v, t, o, a, &params);
     memcpy(l->params, &params, sizeof(params));
-    add_maps(v, t, o, a, l);
+    hopper_add_maps(v, t, o, a, l);
     return 0;
 }
 
@@ -505,7 +304,7 @@ int hopper_plan(const struct problem *p, const struct record *config,
     if (a.rows > 0) {
         add_first(&v, &t, &a, info, out);
     }
-    struct operands o = operands_of(&v, &a, t.gather);
+    struct hopper_operands o = operands_of(&v, &a, t.gather);
     int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
     r = check_sizes(&v, &o, &a, gathered_rows, err);
     return r ? r : add_main(&v, &t, &o, &a, info, out, err);
