@@ -263,8 +263,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     r = r ? r : store_attach(s, err);
     if (r == ERROR_STORE && s->db.damaged && is_foreign(s->path)) {
         r = error_set(err, ERROR_STORE,
-                      "database %s is no database, and nothing says that it was one of gemmd's: give "
-                      "another --database, or move this file away",
+                      "database %s is no database, and nothing says that it was one of gemmd's: "
+                      "give another --database, or move this file away",
                       s->path);
     } else if (r == ERROR_STORE && s->db.damaged && !(s->flags & STORE_READ_ONLY)) {
         r = rebuild(s, err);

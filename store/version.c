@@ -67,8 +67,8 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
     }
     const char *folder = dirname(dir);
     if (access(folder, W_OK | X_OK)) { /* SQLite would speak of the database */
-        return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s", path,
-                         (int)geteuid(), strerror(errno));
+        return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
+                         path, (int)geteuid(), strerror(errno));
     }
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
     if (r == 0 && (sync_path(path, O_RDWR) || sync_path(folder, O_RDONLY | O_DIRECTORY))) {

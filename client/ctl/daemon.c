@@ -261,7 +261,9 @@ static int version(struct ctl *c)
         ctl_print_json(json_pack("{ss, sO?}", "gemmctl", gemmd_version(), "gemmd", build));
     } else {
         printf("gemmctl %s\ngemmd %s\n", gemmd_version(),
-               build ? json_string_value(build) : r == GEMMD_UNREACHABLE ? "not running" : "unknown");
+               build                    ? json_string_value(build)
+               : r == GEMMD_UNREACHABLE ? "not running"
+                                        : "unknown");
     }
     json_decref(hello);
     return r && r != GEMMD_UNREACHABLE ? ctl_fail(&e) : code;

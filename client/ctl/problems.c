@@ -374,7 +374,8 @@ int problems_make(struct problems *p)
         return ctl_usage("--moe has the sizes: of those only --tokens can stand beside it");
     }
     if (!p->shapes && !p->moe && (p->model || p->layer || p->permutes)) {
-        return ctl_usage("--model, --layer and --permutes are about --shapes or --moe: give one of these");
+        return ctl_usage(
+            "--model, --layer and --permutes are about --shapes or --moe: give one of these");
     }
     if (p->words) {
         return add_text(p);

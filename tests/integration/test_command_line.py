@@ -119,8 +119,9 @@ def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
     assert not folder.with_name(folder.name + ".part").exists()
 
 
-CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd && exec setpriv --reuid=65534 --regid=65534 \
---clear-groups sh -c '"$0" start --device "$1" && "$0" version && "$0" stop' "$0" "$1"
+CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd &&
+    exec setpriv --reuid=65534 --regid=65534 --clear-groups \\
+    sh -c '"$0" start --device "$1" && "$0" version && "$0" stop' "$0" "$1"
 """
 
 
