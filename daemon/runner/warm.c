@@ -49,7 +49,7 @@ struct warm {
     uint32_t n_later;
     uint32_t compiled, found, refused, failed;
     int64_t bytes; /* of the cache */
-    double began_ms, drawn_ms;
+    double began_ms, compiling_ms, drawn_ms; /* compiling_ms: the plan was made */
     bool terminal, full;
     struct error failure; /* the first that was not a refusal */
 };
@@ -86,7 +86,7 @@ static void draw(struct warm *w)
     fprintf(stderr, "%swarm %u/%u: %u compiled, %u were there, %u refused", w->terminal ? "\r" : "",
             done(w), w->plan.n, w->compiled, w->found, w->refused);
     if (made > 0) {
-        fprintf(stderr, ", %.0f s left at most", (now - w->began_ms) / 1e3 / made * left);
+        fprintf(stderr, ", %.0f s left at most", (now - w->compiling_ms) / 1e3 / made * left);
     }
     fputs(w->terminal ? "\033[K" : "\n", stderr);
 }
@@ -120,7 +120,7 @@ static bool stopping(struct warm *w)
     const struct warm_order *o = w->order;
     w->full = o->max_bytes > 0 && w->bytes >= o->max_bytes;
     return interrupted || w->full ||
-           (o->seconds > 0 && clock_ms() - w->began_ms >= (double)o->seconds * 1e3);
+           (o->seconds > 0 && clock_ms() - w->compiling_ms >= (double)o->seconds * 1e3);
 }
 
 static void note_failure(struct warm *w, const struct error *why)
@@ -298,7 +298,7 @@ int warm_run(struct warm_order *o)
     w = (struct warm){.order = o, .began_ms = clock_ms(), .terminal = isatty(STDERR_FILENO)};
     be_humble();
     int r = prepare(&w, &err);
-    w.drawn_ms = clock_ms();
+    w.compiling_ms = w.drawn_ms = clock_ms();
     r = r ? r : compile_all(&w, &err);
     if (r) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);

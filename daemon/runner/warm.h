@@ -63,7 +63,7 @@ struct warm_order {
     struct warm_setup setup;
     const char *cache_dir; /* NULL: the usual one */
     int64_t threads;       /* 0: one per core */
-    int64_t seconds;       /* begin nothing after that many; 0: go on */
+    int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
     int64_t max_bytes;     /* begin nothing when the cache holds as much; 0: go on */
     bool quiet, json;
 };

@@ -9,6 +9,7 @@
  *   GEMMD_STUB_DRIVER=<n>     what cuDriverGetVersion says (default 13000)
  *   GEMMD_STUB_DEVICES=<n>    how many GPUs there are (default 1)
  *   GEMMD_STUB_MODE=<n>       their compute mode
+ *   GEMMD_STUB_UUID=<n>       in their UUIDs: GPUs of another host (0: those of this one)
  *   GEMMD_STUB_SMEM=<n>       static shared memory of every function
  *   GEMMD_STUB_FREE=<n>       free GPU memory, bytes (default 1 GiB)
  *   GEMMD_STUB_NO_CONTEXT=1   no context is current until one is created

@@ -33,6 +33,7 @@ class Stubbed(Daemon):
             "GEMMD_NVRTC": str(STUBS / "libstub_nvrtc.so"),
             "GEMMD_LIBNVML": str(STUBS / "libstub_nvml.so"),
             "GEMMD_LIBCUBLAS": "/nowhere/libcublas.so",
+            "GEMMD_STUB_UUID": str(os.getpid()),  # others may run this test here
             "GEMMD_STUB_TALLY": str(self.tally), **env})
 
     def compiles(self):
