@@ -94,6 +94,9 @@ struct device_ops {
     /* Whether it can measure a config of a problem at all: a recorded device knows only what was
      * recorded. NULL: any. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
+    /* The seed that spread the rows over the experts where times are of one spread only: a recorded
+     * device's. NULL: of whichever prepare() is given. */
+    uint64_t (*rows_seed)(const struct device *d, uint64_t asked);
     /* Times the same work by a vendor's library, as family->products says it: single launches as
      * time() has them, of all products together. ERROR_NO_DEVICE: the library is not here, or the
      * family has no such form. NULL: no device of this kind has one. */

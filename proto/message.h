@@ -24,7 +24,7 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16
     X(T, TEXT, strategy, 16)    /* ranked (default) | exhaustive | random | genetic | given */     \
     X(T, INT, budget, 0)        /* configs to measure at most; 0: the daemon's default */          \
     X(T, INT, budget_ms, 0)     /* device time at most; 0: the daemon's default */                 \
-    X(T, INT, iters, 0)         /* timed launches per config at most (0: 5 to 20, 5 ms in all) */  \
+    X(T, INT, iters, 0)         /* timed launches per config at most (0: 3 to 20, 3 ms in all) */  \
     X(T, INT, warmup, 0)        /* untimed launches per config (0: 1) */                           \
     X(T, REAL, atol, 0)         /* 0: 1e-2 */                                                      \
     X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \

@@ -67,12 +67,23 @@ uint32_t grid_find(const struct grid *g, const struct space_point *at)
     return GRID_NONE;
 }
 
-uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b)
+static uint32_t count_differing(const struct grid *g, uint32_t a, uint32_t b, uint32_t first,
+                                uint32_t end)
 {
     const struct space_point *x = grid_at(g, a), *y = grid_at(g, b);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < g->n_compile; i++) {
+    for (uint32_t i = first; i < end; i++) {
         n += x->at[i] != y->at[i];
     }
     return n;
+}
+
+uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b)
+{
+    return count_differing(g, a, b, 0, g->n_compile);
+}
+
+uint32_t grid_settings_distance(const struct grid *g, uint32_t a, uint32_t b)
+{
+    return count_differing(g, a, b, g->n_compile, g->space->n_params);
 }

@@ -29,5 +29,7 @@ const struct space_point *grid_at(const struct grid *g, uint32_t candidate);
 uint32_t grid_find(const struct grid *g, const struct space_point *at);
 /* In how many parameters the variants of two candidates differ. */
 uint32_t grid_compile_distance(const struct grid *g, uint32_t a, uint32_t b);
+/* The same of their settings at run time. */
+uint32_t grid_settings_distance(const struct grid *g, uint32_t a, uint32_t b);
 
 #endif

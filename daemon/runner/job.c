@@ -241,7 +241,10 @@ static int find_target(struct job *j, struct error *err)
     if (r) {
         return r;
     }
-    return j->family->workload_init(&j->workload, p, (uint64_t)j->order->request.query.seed, err);
+    const struct device *d = j->runner->device;
+    uint64_t seed = (uint64_t)j->order->request.query.seed;
+    seed = d->ops->rows_seed ? d->ops->rows_seed(d, seed) : seed;
+    return j->family->workload_init(&j->workload, p, seed, err);
 }
 
 /* A config of a list that cannot be measured is a failed trial with its reason. */

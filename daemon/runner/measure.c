@@ -3,12 +3,12 @@
  * One candidate on the device, from image to trial:
  *
  *   load     the image, once
- *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.06 x best, end it:
+ *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
  *            `aborted`. Single launches scatter by a per cent or two. A launch of half a
  *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 5 ms of them in all, at most 20; or --iters of them, fewer when a
- *            launch takes long: about a second's. Never fewer than five
+ *   samples  more single launches: 3 ms of them in all, at most 20; or --iters of them, fewer when a
+ *            launch takes long: about a second's. Never fewer than three: finals take more
  *
  * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds the
  * same clocks and none is charged for its neighbours; finals take twice that.
@@ -27,13 +27,13 @@
 #include "daemon/runner/stats.h"
 
 enum {
-    SAMPLES_MIN = 5,
+    SAMPLES_MIN = 3,
     LOAD_LIMIT_MS = 20000,
     STEP_LIMIT_MS = 10000,
     STEP_LIMIT_MAX_MS = 600000
 };
-static const double SAMPLING_US = 5e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
-static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.06;
+static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
+static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04;
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500;
 
 /* ---- trials ---------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 #include "daemon/runner/ranking.h"
 
 enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.04;
+static const double VARIANT_SHARE = 0.035;
 
 static bool allow(const void *ctx, const struct record *config)
 {

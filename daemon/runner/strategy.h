@@ -6,8 +6,7 @@
  * what it observes, and takes what earlier runs observed for its own, so a search that was cut off
  * goes on where it was.
  *
- *   ranked      the model's best variants, then from the best of these to better ones
- *               (strategy_ranked.c)
+ *   ranked      the model's best variants, then what these teach to hope for (strategy_ranked.c)
  *   genetic     generations bred from the best so far (strategy_genetic.c)
  *   exhaustive  the order of the plan; budget 0 means all
  *   random      a seeded shuffle, up to the budget
@@ -38,8 +37,7 @@ struct strategy_setup {
     const uint32_t *point;      /* the same: of each candidate */
     uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
                         each; 0: all (exhaustive); given: the whole list */
-    uint32_t variants; /* to compile at most, and to stop when nothing gets better; 0: the budget is
-                          to be used up */
+    uint32_t variants; /* to compile, and then to stop; 0: the budget is to be used up */
     uint64_t seed;
     /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
      * What is not below n is no candidate. */

@@ -2,14 +2,17 @@
 /*
  * ranked: what the model likes, corrected by what measuring it teaches.
  *
- *   seeds   of each tile (block sizes and schedule) that the model finds good, its best variant: the
- *           model is wrong about tiles, and about few things else so much
- *   greedy  the best two variants with other run-time settings, one parameter after the other:
- *           nothing is compiled for that
- *   next    a few variants that may well be the best, by what the others taught (surrogate.h): near
- *           the best ones, or where the model has been too harsh. Then greedy again, and so on, until
- *           no variant may be better, or as many as may be have been compiled
+ *   seeds   of each tile (block sizes and schedule) that the model finds good, its best variant,
+ *           with two settings: the model is wrong about tiles, and about few things else so much
+ *   next    a few configs that may well be the best, by what the others taught (surrogate.h): other
+ *           settings of variants that are compiled, and some new variants. And so on, until as many
+ *           variants as may be have been compiled, and no setting of theirs promises more
+ *   ring    of the best three variants all settings that differ from their best in one parameter,
+ *           until that is their best: what wins does so by having been compared, not by luck
  *   tail    with a budget that was asked for: the order of the plan, until it is used up
+ *
+ * All variants that may be compiled are: a search that stopped when nothing seemed better would end
+ * sooner or later by the luck of its samples, and so would its winner be better or worse.
  *
  * A step is decided when all of the last one has been observed, from the scores alone: so a search
  * that goes on after a crash decides as the first would have.
@@ -22,17 +25,20 @@
 #include "daemon/runner/surrogate.h"
 
 enum {
-    CENTRES = 2,
     SEEDS_MOST = 8,
-    NEXT_MOST = 4, /* variants of a step */
-    STEP_MOST = 128 /* proposals of a step */
+    NEXT_MOST = 3,      /* new variants of a step */
+    BATCH = 8,          /* proposals of a step */
+    CENTRES = 3,        /* variants that have a ring */
+    CONFIGS_OF_TWO = 7, /* measured at most for every two variants: time on the device */
+    STEP_MOST = 128     /* proposals of the tail at a time */
 };
 
-static const double WORTH = 0.04, /* above the best, logarithm: to be hoped so much is enough */
-    SEED_WORTH = 0.06,            /* the same of predictions */
-    SAME = 1.01;                  /* times a prediction */
+static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
+    GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
+    SEED_WORTH = 0.06,            /* logarithm above the best prediction: a seed's */
+    NEAR = 1.04;                  /* times the best score: a centre's */
 
-enum stage { SEEDS, GREEDY, NEXT, TAIL };
+enum stage { SEEDS, NEXT, RING, TAIL };
 
 struct ranked_search {
     struct strategy base;
@@ -41,94 +47,46 @@ struct ranked_search {
     struct surrogate surrogate;
     bool flat; /* candidates are just a list: there is nothing but the tail */
     const double *predicted;
-    double *score;   /* owned, by candidate: NaN: not known */
-    uint32_t *known; /* owned: those that have a score */
-    uint32_t n_known;
-    bool *used; /* owned, by variant: it has been proposed, or observed */
-    uint32_t n_used, n_failed;
+    double *score; /* owned, by candidate: NaN: not known */
+    double best;   /* the least score; INFINITY: there is none */
+    bool *used;    /* owned, by variant: it has been proposed, or observed */
+    uint32_t n_used, n_failed, n_known;
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
     bool *leads;              /* owned, by variant: it is predicted fastest of its tile */
     uint32_t variants;        /* at most; 0: as many as the budget */
     uint32_t n_seeds;
     enum stage stage;
-    uint32_t param; /* of greedy: the next one, from n_compile on */
-    uint32_t next;  /* of the plan's order, for the tail */
+    uint32_t next; /* of the plan's order, for the tail */
     uint32_t n_queue, at;
     uint32_t queue[STEP_MOST];
 };
 
-/* ---- what is known --------------------------------------------------------------------------- */
-
-/* The best points of up to `want` variants, the best first. */
-static uint32_t find_centres(const struct ranked_search *s, uint32_t want, uint32_t *out)
-{
-    uint32_t n = 0;
-    while (n < want) {
-        uint32_t best = GRID_NONE;
-        for (uint32_t i = 0; i < s->n_known; i++) {
-            uint32_t c = s->known[i];
-            bool had = n > 0 && s->grid.variant[out[0]] == s->grid.variant[c];
-            if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
-                best = c;
-            }
-        }
-        if (best == GRID_NONE) {
-            break;
-        }
-        out[n++] = best;
-    }
-    return n;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* Scores have another unit than predictions: the logarithm of what is between them. */
-static double unit_of(const struct ranked_search *s)
-{
-    double error[STEP_MOST];
-    uint32_t n = s->n_known < STEP_MOST ? s->n_known : STEP_MOST;
-    for (uint32_t i = 0; i < n; i++) {
-        uint32_t c = s->known[i];
-        error[i] = log(s->score[c] / s->predicted[c]);
-    }
-    qsort(error, n, sizeof(*error), by_value);
-    return n ? error[n / 2] : 0;
-}
-
-/* The best known point of each variant, as an error of the model's at its best point. */
-static void learn_all(struct ranked_search *s, double unit)
-{
-    surrogate_begin(&s->surrogate, s->prior);
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
-        uint32_t best = GRID_NONE;
-        for (uint32_t i = 0; s->used[v] && i < s->n_known; i++) {
-            uint32_t c = s->known[i];
-            if (s->grid.variant[c] == v && (best == GRID_NONE || s->score[c] < s->score[best])) {
-                best = c;
-            }
-        }
-        if (best != GRID_NONE) {
-            double error = log(s->score[best] / s->predicted[best]) - unit;
-            surrogate_learn(&s->surrogate, v, s->prior[v] + error);
-        }
-    }
-}
-
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void enqueue(struct ranked_search *s, uint32_t c)
+static bool is_queued(const struct ranked_search *s, uint32_t c)
 {
     for (uint32_t i = 0; i < s->n_queue; i++) {
         if (s->queue[i] == c) {
-            return;
+            return true;
         }
     }
-    if (s->n_queue < STEP_MOST && !proposals_taken(&s->books, c)) {
+    return false;
+}
+
+static bool is_variant_queued(const struct ranked_search *s, uint32_t v)
+{
+    for (uint32_t i = 0; i < s->n_queue; i++) {
+        if (s->grid.variant[s->queue[i]] == v) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void enqueue(struct ranked_search *s, uint32_t c)
+{
+    if (s->n_queue < STEP_MOST && !is_queued(s, c) && !proposals_taken(&s->books, c)) {
         s->queue[s->n_queue++] = c;
     }
 }
@@ -140,77 +98,127 @@ static void use(struct ranked_search *s, uint32_t c)
     s->used[v] = true;
 }
 
-static void add_settings(struct ranked_search *s, uint32_t centre, uint32_t param)
+static uint32_t least(uint32_t a, uint32_t b)
 {
-    struct space_point at = *grid_at(&s->grid, centre);
-    for (uint32_t i = 0; i < s->grid.space->params[param].n; i++) {
-        at.at[param] = (uint8_t)i;
-        uint32_t c = grid_find(&s->grid, &at);
-        if (c != GRID_NONE) {
-            enqueue(s, c);
+    return a < b ? a : b;
+}
+
+/* Variants that may still be compiled; failed ones are made up for, once. */
+static uint32_t variants_left(const struct ranked_search *s)
+{
+    uint32_t failed = s->n_failed < s->variants ? s->n_failed : s->variants;
+    uint32_t most = s->variants + failed;
+    return s->variants == 0 ? UINT32_MAX : most > s->n_used ? most - s->n_used : 0;
+}
+
+/* Configs that may still be measured. */
+static uint32_t configs_left(const struct ranked_search *s)
+{
+    uint32_t most = CONFIGS_OF_TWO * s->variants / 2;
+    return s->variants == 0 ? UINT32_MAX : most > s->n_known ? most - s->n_known : 0;
+}
+
+/* What a step has left to propose, and what it asks of it. */
+struct wish {
+    uint32_t fresh;          /* new variants that it may still have */
+    double of_new, of_known; /* hopes below these */
+};
+
+/* The candidate to be hoped most of; GRID_NONE: of none so much. */
+static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
+{
+    uint32_t best = GRID_NONE;
+    double least = INFINITY;
+    for (uint32_t i = 0; i < s->surrogate.n; i++) {
+        uint32_t c = s->surrogate.member[i], v = s->grid.variant[c];
+        double hope = surrogate_hope(&s->surrogate, c);
+        if (hope >= least || proposals_taken(&s->books, c) || is_queued(s, c)) {
+            continue;
         }
-    }
-}
-
-static void step_greedy(struct ranked_search *s)
-{
-    for (; s->param < s->grid.space->n_params && s->n_queue == 0; s->param++) {
-        uint32_t centres[CENTRES], n = find_centres(s, CENTRES, centres);
-        for (uint32_t i = 0; i < n; i++) {
-            add_settings(s, centres[i], s->param);
-        }
-    }
-}
-
-/* A variant's first point: with the settings of the best so far, where the model does not mind. */
-static uint32_t first_point(const struct ranked_search *s, uint32_t variant)
-{
-    uint32_t first = s->representative[variant], centre;
-    struct space_point at = *grid_at(&s->grid, first);
-    if (find_centres(s, 1, &centre) == 0) {
-        return first;
-    }
-    for (uint32_t i = s->grid.n_compile; i < s->grid.space->n_params; i++) {
-        at.at[i] = grid_at(&s->grid, centre)->at[i];
-    }
-    uint32_t c = grid_find(&s->grid, &at);
-    bool fine = c != GRID_NONE && s->predicted[c] <= SAME * s->predicted[first];
-    return fine ? c : first;
-}
-
-/* The variant to be hoped most of, of those that nobody has looked at; or n_variants. */
-static uint32_t most_hopeful(const struct ranked_search *s, const bool queued[], double below)
-{
-    uint32_t best = s->grid.n_variants;
-    for (uint32_t v = 0; v < s->grid.n_variants; v++) {
-        double hope = surrogate_hope(&s->surrogate, v);
-        if (!s->used[v] && !queued[v] && hope < below) {
-            best = v;
-            below = hope;
+        bool is_known = s->used[v] || is_variant_queued(s, v);
+        if (is_known ? hope < w->of_known : w->fresh > 0 && hope < w->of_new) {
+            best = c;
+            least = hope;
         }
     }
     return best;
 }
 
-static void step_variants(struct ranked_search *s, uint32_t want)
+static void propose_hopeful(struct ranked_search *s, struct wish *w)
 {
-    bool *queued = calloc(s->grid.n_variants + 1, sizeof(*queued));
-    uint32_t centre;
-    double unit = unit_of(s), limit = INFINITY;
-    learn_all(s, unit);
-    if (find_centres(s, 1, &centre) > 0) {
-        limit = log(s->score[centre]) - unit + WORTH;
+    uint32_t c, most = least(BATCH, configs_left(s));
+    while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
+        uint32_t v = s->grid.variant[c];
+        w->fresh -= !s->used[v] && !is_variant_queued(s, v);
+        enqueue(s, c);
+        surrogate_expect(&s->surrogate, c);
     }
-    for (uint32_t i = 0; queued && i < want; i++) {
-        uint32_t v = most_hopeful(s, queued, limit);
-        if (v == s->grid.n_variants) {
+}
+
+static void step_next(struct ranked_search *s, uint32_t variants)
+{
+    double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
+    struct wish w = {.fresh = least(NEXT_MOST, variants),
+                     .of_new = best + WORTH,
+                     .of_known = best - GAIN};
+    if (configs_left(s) <= variants) {
+        w.of_known = -INFINITY; /* what is left is for new variants */
+    }
+    propose_hopeful(s, &w);
+    if (s->n_queue == 0 && s->variants > 0) {
+        w.of_new = INFINITY;
+        w.of_known = -INFINITY;
+        propose_hopeful(s, &w);
+    }
+    surrogate_forget(&s->surrogate);
+}
+
+/* The best points of the best variants, the best first, that are not far behind. */
+static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES])
+{
+    uint32_t n = 0;
+    for (; n < CENTRES; n++) {
+        uint32_t best = GRID_NONE;
+        for (uint32_t c = 0; c < s->books.n; c++) {
+            bool had = isnan(s->score[c]);
+            for (uint32_t i = 0; i < n && !had; i++) {
+                had = s->grid.variant[out[i]] == s->grid.variant[c];
+            }
+            if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
+                best = c;
+            }
+        }
+        if (best == GRID_NONE || s->score[best] > NEAR * s->best) {
             break;
         }
-        queued[v] = true;
-        enqueue(s, first_point(s, v));
-        surrogate_learn(&s->surrogate, v, NAN);
+        out[n] = best;
     }
-    free(queued);
+    return n;
+}
+
+/* Settings that differ from a centre's in one parameter. */
+static void add_neighbours(struct ranked_search *s, uint32_t centre)
+{
+    const struct space *space = s->grid.space;
+    for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
+        struct space_point at = *grid_at(&s->grid, centre);
+        for (uint32_t i = 0; i < space->params[p].n; i++) {
+            at.at[p] = (uint8_t)i;
+            uint32_t c = grid_find(&s->grid, &at);
+            if (c != GRID_NONE) {
+                enqueue(s, c);
+            }
+        }
+    }
+}
+
+static void step_ring(struct ranked_search *s)
+{
+    uint32_t centres[CENTRES], n = find_centres(s, centres);
+    for (uint32_t i = 0; i < n; i++) {
+        add_neighbours(s, centres[i]);
+    }
+    s->n_queue = least(s->n_queue, configs_left(s));
 }
 
 /* The best variant of a tile that nobody has looked at, and that the model finds good enough. */
@@ -220,11 +228,7 @@ static uint32_t next_tile(const struct ranked_search *s)
     double lowest = INFINITY, lead = INFINITY;
     for (uint32_t v = 0; v < s->grid.n_variants; v++) {
         lead = fmin(lead, s->prior[v]);
-        bool queued = false;
-        for (uint32_t i = 0; i < s->n_queue; i++) {
-            queued |= s->grid.variant[s->queue[i]] == v;
-        }
-        if (s->leads[v] && !s->used[v] && !queued && s->prior[v] < lowest) {
+        if (s->leads[v] && !s->used[v] && !is_variant_queued(s, v) && s->prior[v] < lowest) {
             best = v;
             lowest = s->prior[v];
         }
@@ -273,44 +277,20 @@ static void step_tail(struct ranked_search *s)
     }
 }
 
-/* Variants that may still be compiled; failed ones are made up for, once. */
-static uint32_t variants_left(const struct ranked_search *s)
-{
-    uint32_t failed = s->n_failed < s->variants ? s->n_failed : s->variants;
-    uint32_t most = s->variants + failed;
-    return s->variants == 0 ? UINT32_MAX : most > s->n_used ? most - s->n_used : 0;
-}
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
 /* One step of the current stage, and which stage follows. */
 static void take_step(struct ranked_search *s)
 {
     uint32_t done = s->n_used - least(s->n_failed, s->n_used);
-    switch (s->stage) {
-    case SEEDS:
-        if (done < s->n_seeds) {
-            step_tiles(s, least(s->n_seeds - done, variants_left(s)));
-        }
-        break;
-    case GREEDY:
-        step_greedy(s);
-        break;
-    case NEXT:
-        step_variants(s, least(NEXT_MOST, variants_left(s)));
-        s->stage = s->n_queue > 0 ? NEXT : TAIL;
-        break;
-    case TAIL:
-        return;
+    if (s->stage == SEEDS && done < s->n_seeds) {
+        step_tiles(s, least(s->n_seeds - done, variants_left(s)));
     }
-    if (s->stage == NEXT || (s->stage == SEEDS && s->n_queue == 0)) {
-        s->stage = GREEDY;
-        s->param = s->grid.n_compile;
-    } else if (s->stage == GREEDY && s->n_queue == 0) {
-        s->stage = NEXT;
+    if (s->stage != RING && s->n_queue == 0) {
+        step_next(s, variants_left(s));
+        s->stage = s->n_queue > 0 ? NEXT : RING;
+    }
+    if (s->stage == RING) {
+        step_ring(s);
+        s->stage = s->n_queue > 0 ? RING : TAIL;
     }
 }
 
@@ -318,7 +298,7 @@ static void take_step(struct ranked_search *s)
 static bool decide(struct ranked_search *s)
 {
     s->n_queue = s->at = 0;
-    while (s->stage != TAIL && s->n_queue == 0) {
+    if (s->stage != TAIL) {
         take_step(s);
     }
     if (s->stage == TAIL && s->n_queue == 0 && (s->flat || s->variants == 0)) {
@@ -337,7 +317,6 @@ static void ranked_close(struct strategy *base)
         surrogate_deinit(&s->surrogate);
         grid_deinit(&s->grid);
         free(s->score);
-        free(s->known);
         free(s->used);
         free(s->representative);
         free(s->prior);
@@ -395,12 +374,11 @@ static void find_leaders(struct ranked_search *s)
 static int allocate(struct ranked_search *s, const struct strategy_setup *setup, struct error *err)
 {
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
-    s->known = malloc((setup->n + 1) * sizeof(*s->known));
     s->used = calloc(setup->n + 1, sizeof(*s->used));
     s->representative = calloc(setup->n + 1, sizeof(*s->representative));
     s->prior = calloc(setup->n + 1, sizeof(*s->prior));
     s->leads = calloc(setup->n + 1, sizeof(*s->leads));
-    if (!s->score || !s->known || !s->used || !s->representative || !s->prior ||
+    if (!s->score || !s->used || !s->representative || !s->prior ||
         !s->leads) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
@@ -412,7 +390,7 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
         return r;
     }
     r = grid_init(&s->grid, setup->space, setup->point, setup->n, err);
-    r = r ? r : surrogate_init(&s->surrogate, &s->grid, s->representative, err);
+    r = r ? r : surrogate_init(&s->surrogate, &s->grid, setup->predicted_us, err);
     if (r == 0) {
         find_representatives(s);
         find_leaders(s);
@@ -422,7 +400,7 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
 
 static uint32_t count_seeds(const struct strategy_setup *setup)
 {
-    return least(SEEDS_MOST, ((setup->variants ? setup->variants : setup->budget) + 1) / 2);
+    return least(SEEDS_MOST, (3 * (setup->variants ? setup->variants : setup->budget) + 4) / 5);
 }
 
 static int ranked_open(const struct strategy_setup *setup, struct strategy **out,
@@ -435,6 +413,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->base.ops = &ranked_strategy;
     s->flat = !setup->space;
     s->predicted = setup->predicted_us;
+    s->best = INFINITY;
     s->variants = setup->variants;
     s->n_seeds = count_seeds(setup);
     s->stage = s->flat ? TAIL : SEEDS;
@@ -486,7 +465,11 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
     s->n_failed += !o->ok;
     if (o->ok && isnan(s->score[candidate])) {
         s->score[candidate] = o->score;
-        s->known[s->n_known++] = candidate;
+        s->n_known++;
+        s->best = fmin(s->best, o->score);
+        if (!s->flat) {
+            surrogate_learn(&s->surrogate, candidate, o->score);
+        }
     }
 }
 

@@ -5,40 +5,73 @@
 
 #include "daemon/runner/surrogate.h"
 
-/* Of the logarithm of a time: what the model errs by, what of it falls to a variant alone or to the
- * measurement, and what two variants that differ in one more parameter have in common. On recorded
- * landscapes (tests/search) results hardly change when they are half or twice these. */
-static const double ERROR = 0.05, OWN = 0.011, ALIKE = 0.7;
+/* Of the logarithm of a time: what the model errs by everywhere alike; by single values of what is
+ * compiled, which add up; by what they are together; and what of it is a config's alone or the
+ * measurement's. The third is shared by this factor less with each parameter more that differs.
+ * Recorded landscapes (tests/search) show about so much, with models fitted to other ones; what
+ * searches find hardly changes when it is half as much again or less. */
+static const double COMMON = 0.5, VALUES = 0.1, TOGETHER = 0.06, OWN = 0.006;
+static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled, and at run time */
 
-int surrogate_init(struct surrogate *s, const struct grid *grid, const uint32_t *representative,
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The prediction up to which candidates are members. */
+static double limit_of(const double predicted[], uint32_t n)
+{
+    double *sorted = n > SURROGATE_MOST ? malloc(n * sizeof(*sorted)) : NULL;
+    if (!sorted) {
+        return INFINITY;
+    }
+    memcpy(sorted, predicted, n * sizeof(*sorted));
+    qsort(sorted, n, sizeof(*sorted), by_value);
+    double limit = sorted[SURROGATE_MOST - 1];
+    free(sorted);
+    return limit;
+}
+
+static void choose_members(struct surrogate *s, const double predicted[])
+{
+    double limit = limit_of(predicted, s->grid->n);
+    for (uint32_t c = 0; c < s->grid->n; c++) {
+        bool in = isfinite(predicted[c]) && predicted[c] <= limit && s->n < SURROGATE_MOST;
+        s->place[c] = in ? s->n : GRID_NONE;
+        if (in) {
+            s->mean[s->n] = log(predicted[c]);
+            s->variance[s->n] = COMMON * COMMON + VALUES * VALUES + TOGETHER * TOGETHER;
+            s->member[s->n++] = c;
+        }
+    }
+}
+
+int surrogate_init(struct surrogate *s, const struct grid *grid, const double predicted[],
                    struct error *err)
 {
-    const uint32_t n = grid->n_variants;
-    *s = (struct surrogate){.grid = grid, .representative = representative, .n = n};
-    s->mean = calloc(n + 1, sizeof(*s->mean));
-    s->variance = calloc(n + 1, sizeof(*s->variance));
-    if (!s->mean || !s->variance) {
+    *s = (struct surrogate){.grid = grid, .unit = NAN};
+    s->member = calloc(SURROGATE_MOST, sizeof(*s->member));
+    s->place = calloc(grid->n + 1, sizeof(*s->place));
+    s->mean = calloc(SURROGATE_MOST, sizeof(*s->mean));
+    s->variance = calloc(SURROGATE_MOST, sizeof(*s->variance));
+    if (!s->member || !s->place || !s->mean || !s->variance) {
         surrogate_deinit(s);
-        return error_set(err, ERROR_NO_MEMORY, "no memory to learn about %u variants", n);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to learn about %u configs", grid->n);
     }
+    choose_members(s, predicted);
     return 0;
 }
 
 void surrogate_deinit(struct surrogate *s)
 {
+    free(s->member);
+    free(s->place);
     free(s->mean);
     free(s->variance);
     free(s->rows);
+    s->member = s->place = NULL;
     s->mean = s->variance = s->rows = NULL;
-}
-
-void surrogate_begin(struct surrogate *s, const double prior[])
-{
-    memcpy(s->mean, prior, s->n * sizeof(*prior));
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->variance[i] = ERROR * ERROR;
-    }
-    s->n_rows = 0;
 }
 
 static double *new_row(struct surrogate *s)
@@ -55,31 +88,38 @@ static double *new_row(struct surrogate *s)
     return s->rows + (size_t)s->n_rows * s->n;
 }
 
-/* Covariances of all variants with one, less what the observations so far explain. */
-static void explain(const struct surrogate *s, uint32_t variant, double row[])
+/* Covariances of all members with one, less what the values so far explain. */
+static void explain(const struct surrogate *s, uint32_t at, double row[])
 {
+    double apart[PARAMS_MAX + 1], alike[PARAMS_MAX + 1], settings[PARAMS_MAX + 1];
+    for (uint32_t n = 0; n <= PARAMS_MAX; n++) {
+        double shared = 1 - fmin(n, s->grid->n_compile) / fmax(s->grid->n_compile, 1);
+        apart[n] = COMMON * COMMON + VALUES * VALUES * shared;
+        alike[n] = TOGETHER * TOGETHER * pow(ALIKE, n);
+        settings[n] = pow(SETTINGS, n);
+    }
     for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t apart = grid_compile_distance(s->grid, s->representative[variant],
-                                               s->representative[i]);
-        row[i] = ERROR * ERROR * pow(ALIKE, apart);
+        uint32_t a = s->member[at], b = s->member[i], n = grid_compile_distance(s->grid, a, b);
+        row[i] = apart[n] + alike[n] * settings[grid_settings_distance(s->grid, a, b)];
     }
     for (uint32_t k = 0; k < s->n_rows; k++) {
-        const double *other = s->rows + (size_t)k * s->n, part = other[variant];
+        const double *other = s->rows + (size_t)k * s->n, part = other[at];
         for (uint32_t i = 0; i < s->n; i++) {
             row[i] -= part * other[i];
         }
     }
 }
 
-void surrogate_learn(struct surrogate *s, uint32_t variant, double value)
+/* value: a logarithm; NaN: it is not known yet. */
+static void take(struct surrogate *s, uint32_t at, double value)
 {
     double *row = new_row(s);
     if (!row) {
         return;
     }
-    explain(s, variant, row);
-    double scale = sqrt(fmax(row[variant], 0) + OWN * OWN);
-    double surprise = isnan(value) ? 0 : (value - s->mean[variant]) / scale;
+    explain(s, at, row);
+    double scale = sqrt(fmax(row[at], 0) + OWN * OWN);
+    double surprise = isnan(value) ? 0 : (value - s->mean[at]) / scale;
     for (uint32_t i = 0; i < s->n; i++) {
         row[i] /= scale;
         s->mean[i] += row[i] * surprise;
@@ -88,7 +128,44 @@ void surrogate_learn(struct surrogate *s, uint32_t variant, double value)
     s->n_rows++;
 }
 
-double surrogate_hope(const struct surrogate *s, uint32_t variant)
+double surrogate_value(const struct surrogate *s, double value)
 {
-    return s->mean[variant] - sqrt(fmax(s->variance[variant], 0));
+    return log(value) - s->unit;
+}
+
+void surrogate_learn(struct surrogate *s, uint32_t candidate, double value)
+{
+    uint32_t at = s->place[candidate];
+    if (at == GRID_NONE) {
+        return;
+    }
+    surrogate_forget(s);
+    if (isnan(s->unit)) {
+        s->unit = log(value) - s->mean[at];
+    }
+    take(s, at, surrogate_value(s, value));
+    s->n_known = s->n_rows;
+}
+
+void surrogate_expect(struct surrogate *s, uint32_t candidate)
+{
+    if (s->place[candidate] != GRID_NONE) {
+        take(s, s->place[candidate], NAN);
+    }
+}
+
+void surrogate_forget(struct surrogate *s)
+{
+    while (s->n_rows > s->n_known) {
+        const double *row = s->rows + (size_t)--s->n_rows * s->n;
+        for (uint32_t i = 0; i < s->n; i++) {
+            s->variance[i] += row[i] * row[i];
+        }
+    }
+}
+
+double surrogate_hope(const struct surrogate *s, uint32_t candidate)
+{
+    uint32_t at = s->place[candidate];
+    return at == GRID_NONE ? INFINITY : s->mean[at] - sqrt(fmax(s->variance[at], 0));
 }

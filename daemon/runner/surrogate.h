@@ -1,35 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is to be expected of variants that were not measured, from those that were: a Gaussian
- * process over the logarithms of times, whose mean is the analytic model. Variants that differ in few
- * parameters err alike: the correlation of their errors falls by the same factor with each that
- * differs. Values are known up to what a measurement scatters, and what is a variant's own.
+ * What is to be expected of configs that were not measured, from those that were: a Gaussian
+ * process over the logarithms of times, whose mean is the analytic model. Configs that differ in few
+ * parameters err alike. The model errs by a constant, by single values of what is compiled, whose
+ * errors add up, and by what values are together, which falls by the same factor with each more that
+ * differs, so that what one variant shows of a setting is expected of its like, too.
  *
- * A belief that nothing was learnt from (a proposal that is out) leaves the mean and takes away doubt,
- * so that a batch is not one variant and its likes.
+ * It looks at the SURROGATE_MOST candidates that are predicted fastest: of the others nothing is
+ * hoped, and nothing learnt. A value that is only expected (a proposal that is out) leaves the mean
+ * and takes away doubt, so that a batch is not one config and its likes; surrogate_forget takes
+ * expectations back.
  */
 #ifndef GEMMD_RUNNER_SURROGATE_H
 #define GEMMD_RUNNER_SURROGATE_H
 
 #include "daemon/runner/grid.h"
 
+enum { SURROGATE_MOST = 8192 };
+
 struct surrogate {
-    const struct grid *grid;        /* borrowed */
-    const uint32_t *representative; /* borrowed: a candidate of each variant */
-    uint32_t n;                     /* variants */
-    uint32_t n_rows, room;
-    double *mean, *variance; /* owned, by variant */
-    double *rows;            /* owned: of the Cholesky factor, n of each observation */
+    const struct grid *grid; /* borrowed */
+    uint32_t n;              /* members: candidates that it looks at */
+    uint32_t *member;        /* owned: their numbers */
+    uint32_t *place;         /* owned, by candidate: among the members, or GRID_NONE */
+    double unit;             /* between the first value and its prediction; NaN: none yet */
+    uint32_t n_rows, room, n_known; /* rows: known values, then expected ones */
+    double *mean, *variance; /* owned, by member; logarithms */
+    double *rows;            /* owned: of the Cholesky factor, n of each value */
 };
 
-int surrogate_init(struct surrogate *s, const struct grid *grid, const uint32_t *representative,
+/* predicted: of all candidates; borrowed for the call. */
+int surrogate_init(struct surrogate *s, const struct grid *grid, const double predicted[],
                    struct error *err);
 void surrogate_deinit(struct surrogate *s);
-/* Forgets all; the mean is `prior` (logarithms, by variant). */
-void surrogate_begin(struct surrogate *s, const double prior[]);
-/* A variant has this value; NAN: it will have one. No memory: it is not learnt. */
-void surrogate_learn(struct surrogate *s, uint32_t variant, double value);
-/* What a variant may well reach: a standard deviation below the mean. */
-double surrogate_hope(const struct surrogate *s, uint32_t variant);
+/* A candidate took so long, in any unit that all values have in common. No memory: not learnt. */
+void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
+/* A candidate's value will come. */
+void surrogate_expect(struct surrogate *s, uint32_t candidate);
+void surrogate_forget(struct surrogate *s); /* what was expected */
+/* What a candidate may well reach: a standard deviation below the mean, as a logarithm that
+ * compares with surrogate_value. INFINITY: nothing is known of it. */
+double surrogate_hope(const struct surrogate *s, uint32_t candidate);
+double surrogate_value(const struct surrogate *s, double value);
 
 #endif

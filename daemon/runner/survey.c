@@ -10,7 +10,7 @@
 #include "daemon/runner/stats.h"
 #include "daemon/runner/survey.h"
 
-enum { SEED = 1, WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, PREPARE_S = 120, LOOKS = 3, SPARE_CORES = 2 };
+enum { WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, PREPARE_S = 120, LOOKS = 3, SPARE_CORES = 2 };
 static const double LOOK_MS = 500, GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2;
 
 double survey_clock(const struct survey *s)
@@ -204,7 +204,7 @@ static int survey_all(struct survey *s, struct error *err)
     r = r ? r : survey_plan(s, err);
     alarm(PREPARE_S);
     r = r ? r
-          : s->device->ops->prepare(s->device, s->family, &s->problem, SEED, &s->prepared, err);
+          : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared, err);
     r = r ? r : open_yardstick(s, err);
     alarm(0);
     r = r ? r : measure_all(s, err);

@@ -28,6 +28,7 @@
 #include "proto/paths.h"
 
 enum {
+    SURVEY_SEED = 1,         /* of inputs and routing */
     SURVEY_SHOTS_MAX = 4,    /* samples of a point */
     SURVEY_VARIANTS = 250,   /* at least, before the time counts */
     SURVEY_LOOK_AHEAD = 256, /* variants that compile or wait */

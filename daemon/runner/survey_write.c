@@ -88,8 +88,9 @@ static int put_problem(struct survey *s, struct error *err)
     problem_format(&s->problem, problem, sizeof(problem));
     record_format(&s->reference, reference, sizeof(reference));
     family_stamp(s->family, s->target, &s->device->info, stamp);
-    wire_put_map(&b, 7);
+    wire_put_map(&b, 8);
     wire_put_kv_str(&b, "problem", problem);
+    wire_put_kv_int(&b, "seed", SURVEY_SEED);
     wire_put_kv_real(&b, "reference_us", s->reference_us);
     wire_put_kv_str(&b, "reference", reference);
     wire_put_kv_str(&b, "stamp", stamp);

@@ -123,7 +123,7 @@ static void judge(const struct mapped_key *k, int strategy, uint32_t seeds, stru
                             .device = quantile(device, seeds, 0.5),
                             .compile = quantile(compile, seeds, 0.5),
                             .same = 100.0 * most / seeds,
-                            .spread = 100 * (quantile(us, seeds, 1) / us[0] - 1)};
+                            .spread = 100 * (quantile(us, seeds, 1) / quantile(us, seeds, 0) - 1)};
 }
 
 static void report_key(const struct options *o, const struct mapped_key *k)

@@ -289,6 +289,13 @@ static bool replay_knows(const struct device *base, const struct problem *p,
            landscape_entry(l, problem, config);
 }
 
+/* The model must look at the rows that were measured; other seeds are other noise. */
+static uint64_t replay_rows_seed(const struct device *base, uint64_t asked)
+{
+    const struct landscape *l = ((const struct replay_device *)base)->l;
+    return l->rows_seed ? l->rows_seed : asked;
+}
+
 static double replay_clock(struct device *base)
 {
     return ((struct replay_device *)base)->clock_ms;
@@ -305,5 +312,6 @@ const struct device_ops replay_device_ops = {
     .verify = replay_verify,
     .time = replay_time,
     .knows = replay_knows,
+    .rows_seed = replay_rows_seed,
     .clock_ms = replay_clock,
 };

@@ -20,7 +20,7 @@
  *
  * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
  * problem's line holds {"params": [{"name", "run_time", "values"}, ...], "reference": config,
- * "stamp", "space": points there are, "variants": of them}, a config is a list of indices into
+ * "stamp", "space": points there are, "variants": of them, "seed": of routing (1)}, a config is a list of indices into
  * values, a time is in hundredths of a microsecond:
  *
  *   {"variant": [2, 0, ...], "compile_ms": 312, "at_ms": 1840, "times": [[25012, 25100], ...]}
@@ -128,6 +128,7 @@ struct landscape {
     struct landscape_variant *variants; /* owned; by hash */
     uint32_t n_turns;
     struct landscape_turn *turns; /* owned; by problem, then time */
+    uint64_t rows_seed; /* that spread the recorded rows over the experts; 0: not said */
     bool synthetic;
     uint64_t seed;
     double noise, spread, effects;

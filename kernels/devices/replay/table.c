@@ -10,7 +10,7 @@
 
 #include "kernels/devices/replay/table.h"
 
-enum { TEXT_MAX = 4096, SHOTS_MAX = 64 };
+enum { TEXT_MAX = 4096, SHOTS_MAX = 64, ROWS_SEED = 1 /* when not said */ };
 static const double UNIT_US = 0.01;
 
 /* ---- tunables -------------------------------------------------------------------------------- */
@@ -101,6 +101,9 @@ int table_begin(struct reader *r, const struct wire_obj *line, struct error *err
     if (!params) {
         return 0;
     }
+    int64_t seed = ROWS_SEED;
+    wire_get_int(wire_find(line, "seed"), &seed);
+    l->rows_seed = (uint64_t)seed;
     struct table *t = calloc(1, sizeof(*t));
     if (!t) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");
