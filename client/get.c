@@ -16,16 +16,18 @@ enum { ANSWER_MARGIN_MS = 20 }; /* of a deadline, for the answer's way back */
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out)
 {
     struct question q;
+    if (a->query.flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(&a->query)) {
+        return false;
+    }
     question_of(&a->problem, &q);
-    return !(a->query.flags & (GEMMD_NO_TABLE | GEMMD_AGAIN)) && ask_is_plain(&a->query) &&
-           table_get(&g->table, &q, out);
+    return table_get(&g->table, &q, out);
 }
 
 void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer)
 {
     struct question q;
-    question_of(&a->problem, &q);
     if (ask_is_plain(&a->query) && answer_is_final(answer)) {
+        question_of(&a->problem, &q);
         table_put(&g->table, &q, answer);
     }
 }
