@@ -160,6 +160,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
+    cuda_divide_by(t->height, &p->height_mul, &p->height_shift);
 }
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,

@@ -4,7 +4,9 @@
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)
 {
     const int warp = THREAD >> 5;
-    if (warp == 0)
+    if (warp == 0 && p->experts == 1)
+        scan_one(p, s);
+    else if (warp == 0)
         scan_experts(p, s);
     if (warp == 1 && LANE == 0) {
         if (!GATHER_A) {

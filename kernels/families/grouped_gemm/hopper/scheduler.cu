@@ -30,9 +30,8 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most */
+    u32 height_mul, height_shift; /* to divide by it */
 };
-
-#define ROWS_MOST(p) (SWAP_AB ? (p)->height : TILE_ROWS)
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -67,74 +66,111 @@ INLINE int expert_size(const struct hopper_params *p, int e)
     return ((const int *)p->m_sizes)[e];
 }
 
-/* 32 experts from `base` on, of which this lane has one of m rows; *rows and *tiles come before
- * them. Sums are cut at p->rows, so that wrong sizes cannot make us touch what is not ours; each
- * summand is then below 2^30, and two never overflow. */
-INLINE void scan_32(const struct hopper_params *p, const struct tables *s, int base, int m,
-                    int *rows, int *tiles)
+/* Rows that count: sums are cut at p->rows, so that wrong sizes cannot make us touch what is not ours;
+ * each summand is below 2^30, and two never overflow. */
+INLINE u32 expert_rows(const struct hopper_params *p, int e)
 {
-    const int e = base + LANE;
-    const u32 most = (u32)p->rows;
-    u32 sum = m < 0 ? 0 : m;
-    sum = sum < most ? sum : most;
-#pragma unroll
-    for (int by = 1; by < 32; by <<= 1) {
-        const u32 before = (u32)shuffle_up((int)sum, by);
-        if (LANE >= by)
-            sum = sum + before < most ? sum + before : most;
-    }
-    const int last = *rows + sum < most ? (int)(*rows + sum) : (int)most;
-    int first = shuffle_up(last, 1);
-    first = LANE ? first : *rows;
-    int count = (int)((u32)(last - first + ROWS_MOST(p) - 1) / (u32)ROWS_MOST(p));
-#pragma unroll
-    for (int by = 1; by < 32; by <<= 1) {
-        const int before = shuffle_up(count, by);
-        if (LANE >= by)
-            count += before;
-    }
-    if (e < p->experts) {
-        s->start[e] = first;
-        s->start[e + 1] = last;
-        if (MODE != MODE_DW)
-            s->ends[e] = *tiles + count;
-    }
-    *rows = shuffle_from(last, 31);
-    *tiles += shuffle_from(count, 31);
+    const int m = expert_size(p, e);
+    return m < 0 ? 0 : m < p->rows ? (u32)m : (u32)p->rows;
 }
 
-/* What scan_32 does, where there is nothing to add up. */
-INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
+INLINE u32 add_rows(const struct hopper_params *p, u32 a, u32 b)
 {
-    const int m = expert_size(p, 0);
-    const int rows = m < 0 ? 0 : m < p->rows ? m : p->rows;
-    if (LANE == 0) {
-        s->start[0] = 0;
-        s->start[1] = rows;
-        if (MODE != MODE_DW)
-            s->ends[0] = (int)((u32)(rows + ROWS_MOST(p) - 1) / (u32)ROWS_MOST(p));
-    }
+    return a + b < (u32)p->rows ? a + b : (u32)p->rows;
 }
 
-/* By one warp. Sizes are read 256 at a time, so that most problems wait for memory once. */
+INLINE u32 divide(u32 v, u32 mul, u32 shift)
+{
+    return (u32)((u64)v * mul >> shift);
+}
+
+INLINE int row_tiles_of(const struct hopper_params *p, u32 rows)
+{
+    if (SWAP_AB)
+        return (int)divide(rows + (u32)p->height - 1, p->height_mul, p->height_shift);
+    return (int)((rows + TILE_ROWS - 1) / TILE_ROWS);
+}
+
+/* Of all lanes up to this one. */
+INLINE u32 scan_rows(const struct hopper_params *p, u32 rows)
+{
+#pragma unroll
+    for (int by = 1; by < 32; by <<= 1) {
+        const u32 before = (u32)shuffle_up((int)rows, by);
+        if (LANE >= by)
+            rows = add_rows(p, rows, before);
+    }
+    return rows;
+}
+
+INLINE int scan_tiles(int tiles)
+{
+#pragma unroll
+    for (int by = 1; by < 32; by <<= 1) {
+        const int before = shuffle_up(tiles, by);
+        if (LANE >= by)
+            tiles += before;
+    }
+    return tiles;
+}
+
+#define EACH 8 /* experts of a lane: most problems need one pass */
+
+/* A lane's experts, from e on, which have m[] rows; `rows` and `tiles` come before all of them. */
+INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int e,
+                      const u32 m[EACH], u32 *rows, int *tiles)
+{
+    u32 sum = 0;
+    int count = 0, ends[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        sum = add_rows(p, sum, m[i]);
+    const u32 before = (u32)shuffle_up((int)scan_rows(p, sum), 1);
+    u32 first = add_rows(p, *rows, LANE ? before : 0);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const u32 last = add_rows(p, first, m[i]);
+        count += row_tiles_of(p, last - first);
+        ends[i] = count;
+        if (e + i < p->experts) {
+            s->start[e + i] = (int)first;
+            s->start[e + i + 1] = (int)last;
+        }
+        first = last;
+    }
+    const int upto = scan_tiles(count);
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (MODE != MODE_DW && e + i < p->experts)
+            s->ends[e + i] = *tiles + upto - count + ends[i];
+    *rows = (u32)shuffle_from((int)first, 31);
+    *tiles += shuffle_from(upto, 31);
+}
+
+/* By one warp. All sizes of a pass are on their way from memory at the same time. */
 INLINE void scan_experts(const struct hopper_params *p, const struct tables *s)
 {
-    int rows = 0, tiles = 0;
-    if (p->experts == 1) {
-        scan_one(p, s);
-        return;
-    }
+    u32 rows = 0;
+    int tiles = 0;
 #pragma unroll 1
-    for (int base = 0; base < p->experts; base += 256) {
-        int m[8];
+    for (int e = LANE * EACH; e - LANE * EACH < p->experts; e += 32 * EACH) {
+        u32 m[EACH];
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            m[i] = expert_size(p, base + i * 32 + LANE);
-#pragma unroll
-        for (int i = 0; i < 8; i++) {
-            if (base + i * 32 < p->experts)
-                scan_32(p, s, base + i * 32, m[i], &rows, &tiles);
-        }
+        for (int i = 0; i < EACH; i++)
+            m[i] = expert_rows(p, e + i);
+        scan_each(p, s, e, m, &rows, &tiles);
+    }
+}
+
+/* The same where there is nothing to add up. */
+INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
+{
+    const u32 rows = expert_rows(p, 0);
+    if (LANE == 0) {
+        s->start[0] = 0;
+        s->start[1] = (int)rows;
+        if (MODE != MODE_DW)
+            s->ends[0] = row_tiles_of(p, rows);
     }
 }
 
@@ -308,7 +344,7 @@ INLINE int gather_index(const struct hopper_params *p, int i)
 
 INLINE int token_of(const struct hopper_params *p, int g)
 {
-    return (int)((u64)(u32)g * p->topk_mul >> p->topk_shift);
+    return (int)divide((u32)g, p->topk_mul, p->topk_shift);
 }
 
 /* ---- the ring --------------------------------------------------------------------------------------- */
