@@ -330,6 +330,7 @@ static void stop(struct parts *p, uid_t by, const char *why)
     }
     elsewhere_stop(&p->elsewhere);
     scheduler_stop(&p->scheduler);
+    wanting_stop(&p->wanting);
     ahead_stop(&p->ahead);
     leases_stop(&p->leases);
     followers_stop(&p->followers);

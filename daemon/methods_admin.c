@@ -60,7 +60,7 @@ int method_pin(struct call *c, struct error *err)
     snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key, .pin = true,
                        .again = true, .account = c->s->account, .session = c->s, .id = c->id};
-    status = scheduler_want(&c->parts->scheduler, &w, err);
+    status = wanting_want(&c->parts->wanting, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 

@@ -61,7 +61,7 @@ static int reply_now(struct call *c, struct error *err)
                        .account = c->s->account};
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
-    if (scheduler_want(&c->parts->scheduler, &w, &why) < 0) {
+    if (wanting_want(&c->parts->wanting, &w, &why) < 0) {
         c->s->out.len = before;
         snprintf(note, sizeof(note), "not being tuned: %.100s", why.text);
         x->request.problem = *problem;
@@ -86,7 +86,7 @@ static int miss(struct call *c, struct error *err)
     struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
                        .again = r->query.again, .account = c->s->account, .session = c->s,
                        .id = c->id};
-    int status = scheduler_want(&c->parts->scheduler, &w, err);
+    int status = wanting_want(&c->parts->wanting, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
@@ -180,11 +180,11 @@ int method_cancel(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "'request' must be the id of a `get` or `tune` of this connection");
     }
-    struct waiter *w = scheduler_find(&c->parts->scheduler, c->s, (uint32_t)id);
+    struct waiter *w = wanting_find(c->s, (uint32_t)id);
     if (w) {
         struct error e = ERROR_NULL;
         error_set(&e, ERROR_CANCELLED, "cancelled by request");
-        scheduler_drop(&c->parts->scheduler, w, &e);
+        wanting_drop(w, &e);
     }
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);

@@ -104,7 +104,7 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
         struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
                            .background = true,
                            .account = m->pending.ticket.session->account};
-        scheduler_want(&m->pending.parts->scheduler, &w, &full);
+        wanting_want(&m->pending.parts->wanting, &w, &full);
         x->request.query = usual;
     }
     return 0;

@@ -7,7 +7,8 @@
  *   server, session   connections, messages            session.h, server.h
  *   loader            from the ledger to the cache      loader.h
  *   tiers             the best answer short of exact    tiers.h, shortlist.h
- *   scheduler, job    what is to be tuned, who waits    scheduler.h, job.h
+ *   scheduler, job    what is to be tuned, in which order scheduler.h, job.h
+ *   wanting           who waits for it until when       wanting.h
  *   elsewhere, spread the same, among daemons           elsewhere.h, spread.h
  *   tuner             the course of the running job     tuning.h
  *   supervisor        the runner process                supervisor.h
@@ -29,6 +30,7 @@
 #include "daemon/supervisor.h"
 #include "daemon/tiers.h"
 #include "daemon/tuning_trials.h"
+#include "daemon/wanting.h"
 
 struct parts {
     struct daemon daemon;
@@ -36,6 +38,7 @@ struct parts {
     struct loader loader;
     struct tiers tiers;
     struct scheduler scheduler;
+    struct wanting wanting;
     struct elsewhere elsewhere;
     struct supervisor supervisor;
     struct tuner tuner;

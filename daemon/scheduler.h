@@ -13,8 +13,8 @@
 
 #include <uv.h>
 
+#include "daemon/daemon.h"
 #include "daemon/job.h"
-#include "daemon/tiers.h"
 
 enum {
     QUEUE_MAX = 4096,       /* jobs */
@@ -33,7 +33,6 @@ struct scheduler_hooks {
 
 struct scheduler {
     struct daemon *daemon; /* borrowed */
-    struct tiers *tiers;   /* borrowed */
     const struct scheduler_hooks *hooks; /* borrowed */
     void *ctx;
     struct list queue;
@@ -41,7 +40,6 @@ struct scheduler {
     struct list elsewhere; /* jobs whose keys other daemons have (elsewhere.h) */
     unsigned n_elsewhere;
     struct job *running;   /* owned; NULL: none. daemon.tuning says the same */
-    uv_timer_t deadlines;  /* the earliest of all waiters */
     uv_timer_t next;       /* starts the next job, never from within a callback of the last */
     uv_timer_t retry;      /* while `off` may end */
     uint64_t retry_ms;     /* how long the last `off` is; 0: all was well since */
@@ -53,33 +51,16 @@ struct scheduler {
     bool stopping;
 };
 
-/* How a request wants its search. */
-struct wanted {
-    struct request *request;       /* problem = the true one; used up */
-    const struct problem *bucket;
-    const struct key *key;         /* with id */
-    bool pin, again, background;
-    struct account *account; /* whose it is: borrowed, charged when it becomes a job */
-    /* Whom to answer; NULL: nobody. */
-    struct session *session;
-    uint32_t id;
-};
-
-void scheduler_init(struct scheduler *s, struct daemon *d, struct tiers *t,
-                    const struct scheduler_hooks *hooks, void *ctx);
-/* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
- * can be known to fail beforehand (no valid config; a restriction or a given config that is wrong).
- */
-int scheduler_want(struct scheduler *s, const struct wanted *w, struct error *err);
+void scheduler_init(struct scheduler *s, struct daemon *d, const struct scheduler_hooks *hooks,
+                    void *ctx);
+/* One more, wanted by somebody. */
+void scheduler_queue(struct scheduler *s, struct job *j);
+/* Somebody waits no more: the job is cancelled when nobody does, and it is for nobody else. */
+void scheduler_unwanted(struct scheduler *s, struct job *j);
 /* The next job, soon, unless one runs. */
 void scheduler_next(struct scheduler *s);
 /* Out of the queue, or from elsewhere. */
 void scheduler_unqueue(struct scheduler *s, struct job *j);
-/* The waiter of a connection's request, NULL: none. */
-struct waiter *scheduler_find(struct scheduler *s, const struct session *session, uint32_t id);
-/* Takes a waiter out of its job with an error answer. */
-void scheduler_drop(struct scheduler *s, struct waiter *w, const struct error *e);
-
 /* The running job leaves the device to the next one: another daemon has its key (elsewhere.h). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
 /* From there: into the queue again. */

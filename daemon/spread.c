@@ -9,11 +9,14 @@
 #include "daemon/log.h"
 #include "daemon/spread.h"
 
-void spread_init(struct spread *s, struct daemon *d, struct scheduler *scheduler,
-                 const struct followers *followers, struct accounts *accounts)
+void spread_init(struct spread *s, struct wanting *wanting, const struct followers *followers,
+                 struct accounts *accounts)
 {
-    *s = (struct spread){
-        .daemon = d, .scheduler = scheduler, .followers = followers, .accounts = accounts};
+    *s = (struct spread){.daemon = wanting->daemon,
+                         .scheduler = wanting->scheduler,
+                         .wanting = wanting,
+                         .followers = followers,
+                         .accounts = accounts};
 }
 
 static bool is_alone(const struct spread *s)
@@ -165,7 +168,7 @@ static int take(struct spread *s, const struct wire_obj *search, uid_t uid, stru
                            .key = &x->key,
                            .background = true,
                            .account = account};
-        status = scheduler_want(s->scheduler, &w, err);
+        status = wanting_want(s->wanting, &w, err);
     }
     request_deinit(&x->request);
     x->request.query = (struct query){0};

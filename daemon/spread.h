@@ -12,13 +12,14 @@
 #define GEMMD_DAEMON_SPREAD_H
 
 #include "daemon/followers.h"
-#include "daemon/scheduler.h"
+#include "daemon/wanting.h"
 
 enum { SPREAD_IDLE_MAX = 64 };
 
 struct spread {
     struct daemon *daemon;             /* borrowed */
     struct scheduler *scheduler;       /* borrowed */
+    struct wanting *wanting;           /* borrowed */
     const struct followers *followers; /* borrowed */
     struct accounts *accounts;         /* borrowed: of those whose jobs are taken */
     unsigned n_idle;
@@ -27,8 +28,8 @@ struct spread {
     uint64_t offered, taken;
 };
 
-void spread_init(struct spread *s, struct daemon *d, struct scheduler *scheduler,
-                 const struct followers *followers, struct accounts *accounts);
+void spread_init(struct spread *s, struct wanting *wanting, const struct followers *followers,
+                 struct accounts *accounts);
 void spread_ready(struct spread *s);                 /* the daemon serves: who is idle? */
 void spread_queued(struct spread *s, struct job *j); /* a job that cannot begin at once */
 void spread_busy(struct spread *s);                  /* a job has the device */

@@ -99,7 +99,8 @@ void wiring_init(struct parts *p)
     loader_init(&p->loader, d);
     p->tiers.daemon = d;
     shortlist_init(&p->tiers.shortlist, d);
-    scheduler_init(&p->scheduler, d, &p->tiers, &scheduler_hooks, p);
+    scheduler_init(&p->scheduler, d, &scheduler_hooks, p);
+    wanting_init(&p->wanting, &p->scheduler, &p->tiers);
     supervisor_init(&p->supervisor, d, &tuning_hooks, &p->tuner);
     elsewhere_init(&p->elsewhere, &p->scheduler, on_leased, &p->tuner);
     p->tuner = (struct tuner){.daemon = d,
@@ -110,7 +111,7 @@ void wiring_init(struct parts *p)
     ahead_init(&p->ahead, d, &p->scheduler);
     leases_init(&p->leases, d);
     followers_init(&p->followers);
-    spread_init(&p->spread, d, &p->scheduler, &p->followers, &p->server.sessions.accounts);
+    spread_init(&p->spread, &p->wanting, &p->followers, &p->server.sessions.accounts);
     list_init(&p->views);
     list_init(&p->subscribers);
 }

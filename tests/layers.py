@@ -36,7 +36,7 @@ cache_entry memo cache closest
 daemon target learn scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call pending loader views leases followers
-job scheduler ahead spread
+job scheduler wanting ahead spread
 supervisor+runner_link
 tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
 parts methods announce methods_ dispatch
