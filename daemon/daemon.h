@@ -20,7 +20,7 @@
 /* What is too big for the stack and too frequent for malloc. Whoever uses one uses it up before
  * anything else of the daemon is called, unless said otherwise. */
 struct scratch {
-    struct request request; /* of the request being handled; methods.c cleans it */
+    struct request request; /* of the request being handled; dispatch.c cleans it */
     struct problem bucket;  /* its bucket */
     struct key key;         /* the bucket's */
     struct problem other;   /* tiers: the neighbour's */

@@ -69,7 +69,7 @@ static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
 }
 
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
-                         struct error *err)
+                  struct error *err)
 {
     char *label = r->query.target;
     const struct family_target *own, *wanted = NULL;

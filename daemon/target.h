@@ -22,7 +22,7 @@ bool target_is_of(const struct answer *a, const char *label);
  * Not cleared while the key is pinned to a config of another target: that is not what was asked
  * for. r->problem may be the true problem; e: the key's entry, or NULL. */
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,
-                         struct error *err);
+                  struct error *err);
 /* Whether a row answers, or is only worth trying first. */
 enum cache_rank target_rank(struct daemon *d, const struct best *b, const struct problem *bucket);
 

@@ -165,7 +165,9 @@ static int not_ours(const struct problem *p, struct error *err)
 int tiers_default(struct tiers *t, const struct problem *problem, const struct key *k,
                   const char *target, const char *why, struct answer *out, struct error *err)
 {
-    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = problem, .key = k, .family = family_of_problem(problem)};
+    struct asked q = {.d = t->daemon,
+                      .shortlist = &t->shortlist,
+                      .problem = problem, .key = k, .family = family_of_problem(problem)};
     int status =
         q.family ? target_choose(q.d, problem, target, &q.target, err) : not_ours(problem, err);
     return status ? status : analytic(&q, why, out, err);
@@ -175,7 +177,9 @@ int tiers_find(struct tiers *t, const struct problem *problem, const struct prob
                const struct key *k, const char *target, const char *why, struct answer *out,
                char origin[HASH_HEX], struct error *err)
 {
-    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = problem, .bucket = bucket, .key = k, .origin = origin};
+    struct asked q = {.d = t->daemon,
+                      .shortlist = &t->shortlist,
+                      .problem = problem, .bucket = bucket, .key = k, .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return not_ours(problem, err);
@@ -216,7 +220,9 @@ static size_t add_hint(const struct asked *q, size_t n, struct record *out)
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out)
 {
-    struct asked q = {.d = t->daemon, .shortlist = &t->shortlist, .problem = bucket, .bucket = bucket, .key = k};
+    struct asked q = {.d = t->daemon,
+                      .shortlist = &t->shortlist,
+                      .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
     if (max == 0 || target_choose(q.d, bucket, target, &q.target, NULL) < 0) {
         return 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Turns on the loop: who has work that would keep others waiting does it in turns. What is ready gets
- * one turn in each round of the loop, in the order in which it became ready; and of all chores one
- * slice is done in a round.
+ * Turns on the loop: who has work that would keep others waiting does it in turns. What is ready
+ * gets one turn in each round of the loop, in the order in which it became ready; and of all chores
+ * one slice is done in a round.
  */
 #ifndef GEMMD_DAEMON_TURNS_H
 #define GEMMD_DAEMON_TURNS_H
@@ -11,14 +11,14 @@
 
 #include "daemon/list.h"
 
-/* Somebody who is ready for a turn. `take` is false when he had to let it pass: in the next round he
- * comes before those who had one. */
+/* Somebody who is ready for a turn. `take` is false when he had to let it pass: in the next round
+ * he comes before those who had one. */
 struct turn {
     struct list link;
     bool (*take)(struct turn *t);
 };
 
-/* Work in slices, for what would keep others waiting: one slice of one chore per turn of the loop. */
+/* Work in slices, for what would keep others waiting: one slice of one chore per round. */
 struct chore {
     struct list link;
     void (*run)(struct chore *c);
