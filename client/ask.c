@@ -277,6 +277,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
         {"seed", FIELD_INT, .integer = q->seed},
         {"target", FIELD_TEXT, .text = q->target},
         {"bucket", FIELD_TEXT, .text = q->bucket},
+        {"wall_ms", FIELD_INT, .integer = q->wall_ms},
         {"restrict", FIELD_JSON, .text = q->restrict_json},
         {"configs", FIELD_JSON, .text = q->configs_json},
     };

@@ -194,10 +194,12 @@ struct gemmd_query {
     const char *bucket;     /* "exact" | "pow2" | "sqrt2": round the problem so, to compare; NULL: as
                                the daemon's database does. The answer is of that bucket, and answers
                                no query that does not round to it */
+    int64_t wall_ms;        /* of searching at most, then the best so far wins; 0: as long as it
+                               takes. Compilers and waiting for them count, other jobs do not */
 };
 #define GEMMD_QUERY_INIT                                                                           \
     {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
-     NULL, 0, NULL, NULL}
+     NULL, 0, NULL, NULL, 0}
 
 struct gemmd_answer {
     size_t size;

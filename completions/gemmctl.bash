@@ -9,7 +9,7 @@ _gemmctl() {
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
-    local search="--budget --budget-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
+    local search="--budget --budget-ms --wall-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
     local space="--restrict --space"
     local given="--config --configs --atol --rtol --target"
     local rows="--where --sort --top --offset"

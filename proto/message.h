@@ -30,7 +30,8 @@ enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16
     X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \
     X(T, INT, seed, 0)          /* inputs, routing, random strategy */                             \
     X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */   \
-    X(T, TEXT, bucket, 8)       /* exact | pow2 | sqrt2: round so; "": as the database does */
+    X(T, TEXT, bucket, 8)       /* exact | pow2 | sqrt2: round so; "": as the database does */     \
+    X(T, INT, wall_ms, 0)       /* of searching at most; 0: as long as it takes */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \

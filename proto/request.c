@@ -73,6 +73,7 @@ static int check_numbers(const struct query *q, struct error *err)
         {"deadline_ms", q->deadline_ms, INT64_C(1) << 40},
         {"budget", q->budget, 1000000},
         {"budget_ms", q->budget_ms, INT64_C(1) << 40},
+        {"wall_ms", q->wall_ms, INT64_C(1) << 40},
         {"iters", q->iters, 100000},
         {"warmup", q->warmup, 10000},
     };

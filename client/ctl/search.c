@@ -13,6 +13,7 @@ enum {
     KEY_STRATEGY,
     KEY_BUDGET,
     KEY_BUDGET_MS,
+    KEY_WALL_MS,
     KEY_ITERS,
     KEY_WARMUP,
     KEY_ATOL,
@@ -30,6 +31,7 @@ static const struct argp_option search_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
     {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 0},
     {"budget-ms", KEY_BUDGET_MS, "MS", 0, "use the device for at most MS milliseconds", 0},
+    {"wall-ms", KEY_WALL_MS, "MS", 0, "search for at most MS milliseconds, compiling and all", 0},
     {"strategy", KEY_STRATEGY, "NAME", 0, "ranked (default), exhaustive, random, genetic, given",
      0},
     {"iters", KEY_ITERS, "N", 0, "timed launches of a config at most", 0},
@@ -214,6 +216,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         break;
     case KEY_BUDGET_MS:
         q->budget_ms = read_int("budget-ms", arg, INT64_MAX, state);
+        break;
+    case KEY_WALL_MS:
+        q->wall_ms = read_int("wall-ms", arg, INT64_MAX, state);
         break;
     case KEY_ITERS:
         q->iters = read_int("iters", arg, INT64_MAX, state);

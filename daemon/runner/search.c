@@ -12,8 +12,9 @@
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
- * everything for exhaustive; a given list has no budget. budget_ms is time on the device; past it,
- * and once something works, nothing more is begun (the finals still run).
+ * everything for exhaustive; a given list has no budget. budget_ms is time on the device, wall_ms
+ * time of this life of the job; past either, and once something works, nothing more is begun (the
+ * finals still run).
  */
 #include <math.h>
 #include <stdio.h>
@@ -207,6 +208,13 @@ static int measure_one(struct search *s, struct candidate *c, struct error *err)
     return r;
 }
 
+static bool is_time_up(const struct job *j)
+{
+    const struct query *q = &j->order->request.query;
+    return (q->budget_ms > 0 && j->device_ms >= (double)q->budget_ms) ||
+           (q->wall_ms > 0 && job_clock_ms() - j->began_ms >= q->wall_ms);
+}
+
 static int step(struct search *s, struct error *err)
 {
     struct job *j = s->job;
@@ -219,8 +227,7 @@ static int step(struct search *s, struct error *err)
     int r = measure_one(s, c, err);
     job_release(j, c);
     free(c);
-    int64_t budget_ms = j->order->request.query.budget_ms;
-    if (budget_ms > 0 && j->device_ms >= (double)budget_ms && !isnan(best_known(j))) {
+    if (is_time_up(j) && !isnan(best_known(j))) {
         s->exhausted = true;
     }
     return r ? r : job_poll(j, err);

@@ -118,7 +118,7 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
     return out
 
 
-_QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "iters", "warmup", "atol",
+_QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "wall_ms", "iters", "warmup", "atol",
                  "rtol", "seed", "target", "bucket"}
 
 

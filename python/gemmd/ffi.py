@@ -67,7 +67,7 @@ class Query(Structure):
                 ("iters", c_int64), ("warmup", c_int64), ("atol", c_double), ("rtol", c_double),
                 ("restrict_json", c_char_p), ("configs_json", c_char_p), ("progress", ON_PROGRESS),
                 ("ctx", c_void_p), ("seed", c_int64), ("target", c_char_p),
-                ("bucket", c_char_p)]
+                ("bucket", c_char_p), ("wall_ms", c_int64)]
 
 
 class Answer(Structure):

@@ -157,6 +157,44 @@ static void check_trials(const struct child *c, const struct tune_order *o)
     }
 }
 
+/* ---- time ------------------------------------------------------------------------------------ */
+
+/* Of four strategies: past its wall time a search begins nothing more and has an answer; asked again
+ * with what it measured, it measures other configs. */
+static void test_wall_time_ends_any_search(void **state)
+{
+    (void)state;
+    const char *const names[] = {"ranked", "exhaustive", "random", "genetic"};
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        struct child c, second;
+        struct tune_order *o = order_new(SMALL);
+        o->request.query.budget = 40;
+        o->request.query.wall_ms = 1;
+        snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "%s", names[i]);
+        start(&c, SYNTHETIC);
+        child_tune(&c, o);
+        must_work(&c);
+        uint32_t before = count_trials(&c, "measure", NULL);
+        assert_true(before >= 1 && before < 40);
+        order_done(o, c.trials, c.n_trials);
+        o->request.query.wall_ms = 0;
+        start(&second, SYNTHETIC);
+        child_tune(&second, o);
+        must_work(&second);
+        assert_int_equal(count_trials(&second, "measure", "ok") +
+                             count_trials(&second, "measure", "aborted") +
+                             count_trials(&c, "measure", "ok") +
+                             count_trials(&c, "measure", "aborted"),
+                         40);
+        for (uint32_t k = 0; k < c.n_trials; k++) {
+            assert_null(find_trial(&second, &c.trials[k].config, "measure"));
+        }
+        child_end(&c);
+        child_end(&second);
+        order_free(o);
+    }
+}
+
 /* ---- the cpu device -------------------------------------------------------------------------- */
 
 static void test_cpu_from_job_to_best(void **state)
@@ -962,6 +1000,7 @@ static void test_when_nothing_works(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wall_time_ends_any_search),
         cmocka_unit_test(test_cpu_from_job_to_best),
         cmocka_unit_test(test_cpu_given),
         cmocka_unit_test(test_same_seed_same_run),
