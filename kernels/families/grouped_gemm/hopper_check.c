@@ -296,8 +296,11 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
-    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
+    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY) {
         return false;
+    }
+    if (t->swap_ab) {
+        return t->pingpong && (t->gather || !t->tma_store);
     }
     if (t->tma_store) {
         return t->gather && !dw && t->pingpong && t->skip_rows && !tall;

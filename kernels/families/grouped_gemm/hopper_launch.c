@@ -112,21 +112,6 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 /* ---- the steps of a launch
  * ------------------------------------------------------------------------------- */
 
-/* Tiles of the launch; the rows of each expert are known on the device only, so in forward and dX
- * this is the most that there can be: a tile for one row of each expert that has any, and more
- * for the rest. */
-static int64_t count_tiles(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                           int64_t rows)
-{
-    const int height = t->height, width = hopper_tile_cols(t);
-    int64_t cols = (v->out_cols + width - 1) / width;
-    if (v->mode == GEMM_DW) {
-        return v->experts * ((v->n + height - 1) / height) * cols;
-    }
-    int64_t cut = v->experts < rows ? v->experts : rows;
-    return ((rows - cut) / height + cut) * cols;
-}
-
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -167,7 +152,8 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
-    int64_t tiles = count_tiles(v, t, a->rows), slots = info->sm_count / t->ksplit;
+    int64_t tiles = cuda_tiles_most(v, a->rows, t->height, hopper_tile_cols(t));
+    int64_t slots = info->sm_count / t->ksplit;
     slots = slots > 0 ? slots : 1;
     if (tiles > INT32_MAX - 2 * slots) {
         return error_set(
@@ -287,16 +273,16 @@ int hopper_plan(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
-    int r = grouped_gemm_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
+    out->n = 0;
+    out->workspace_bytes = 0;
+    int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
+    r = r ? r : check_accumulate(&v, &a, err);
     if (r) {
         return r;
     }
     out->workspace_bytes = a.rows > 0 ? workspace_bytes(&v, &t, &a) : 0;
-    out->n = 0;
-    r = cuda_check_indices(&a, err);
-    r = r ? r : check_accumulate(&v, &a, err);
-    if (r || (a.rows == 0 && v.mode != GEMM_DW)) {
-        return r; /* no rows: nothing to write */
+    if (cuda_args_idle(&v, &a)) {
+        return 0;
     }
     r = check_workspace(&a, out->workspace_bytes, err);
     if (r) {

@@ -90,6 +90,8 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " skip_rows=true", ERROR_INVALID,
      "skip_rows", "at most 15"},
     {QWEN " mode=forward", GOOD " swap_ab=1", ERROR_INVALID, "flag_type", "swap_ab"},
+    {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " " PINGPONG " swap_ab=true",
+     ERROR_RESOURCE, "registers", "permute_copy=true"},
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=176", ERROR_INVALID, "tile_rows",
      "BLOCK_SIZE_M=160"},
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=100", ERROR_INVALID,
