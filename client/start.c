@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,6 +20,7 @@
 #include "client/clock.h"
 #include "client/link.h"
 #include "client/start.h"
+#include "proto/lockfile.h"
 #include "proto/paths.h"
 
 enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
@@ -117,18 +117,9 @@ static int name_files(struct start *s, struct error *err)
 /* The descriptor that holds the lock; closing it lets go. */
 static int take_lock(const struct start *s, struct error *err)
 {
-    int fd = open(s->lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        return error_set(err, ERROR_IO, "cannot write %s: %s", s->lock, strerror(errno));
-    }
-    while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno != EWOULDBLOCK && errno != EINTR) {
-            error_set(err, ERROR_IO, "cannot lock %s: %s", s->lock, strerror(errno));
-            close(fd);
-            return ERROR_IO;
-        }
+    int fd, r;
+    while ((r = lockfile_take(s->lock, 0600, NULL, &fd, err)) == LOCKFILE_HELD) {
         if (clock_ns() >= s->order->deadline) {
-            close(fd);
             return error_set(err, ERROR_DEADLINE,
                              "another process has been starting gemmd for too "
                              "long (it holds %s)",
@@ -136,7 +127,7 @@ static int take_lock(const struct start *s, struct error *err)
         }
         pause_ms(POLL_MS);
     }
-    return fd;
+    return r ? r : fd;
 }
 
 /* The last line that the daemon wrote, or "". */

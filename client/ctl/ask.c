@@ -175,6 +175,9 @@ static int run(void *command)
     if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
         code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
+    if (code == DONE && a->tune && a->subject.search.query.wait == GEMMD_WAIT_CACHED) {
+        code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
+    }
     if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
         a->subject.ctl.patience_ms = a->subject.search.query.deadline_ms;
     }
