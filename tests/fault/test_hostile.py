@@ -241,6 +241,29 @@ def test_a_runner_that_floods_keeps_nobody_waiting(fake):
     assert len(d.log.read_bytes()) < 2**20, "and no log is filled"
 
 
+NEWS = """
+hello()
+r, o = order()
+attempt(o, limit_ms=60000)
+news = b"".join(msgpack.packb([2, "progress", {"job": o["job"], "phase": phase, "done": 1}])
+                for phase in ("measure", "final")) * 500
+for _ in range(100):
+    os.write(FD, news)
+say(1, r, None, {"config": {"BLOCK_SIZE_M": 32}, "time_us": 5.0, "measured": 1})
+order()
+"""
+
+
+def test_who_does_not_read_gets_no_more_news(fake):
+    """What is kept for it is bounded, and the answer is among it."""
+    d = fake(NEWS)
+    with d.connect(30) as c:
+        request = c.send("get", problem=gemm(), budget=4, progress=True)
+        eventually(lambda: d.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+        assert 0 < user(d.status())["bytes_out"] < 384 * 1024
+        assert c.wait(request)["config"] == {"BLOCK_SIZE_M": 32}
+
+
 def stat_fields(path):
     with open(path) as f:
         return f.read().rpartition(")")[2].split()
