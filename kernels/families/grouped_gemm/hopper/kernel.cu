@@ -7,7 +7,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (warp == 0 && p->experts == 1)
         scan_one(p, s);
     else if (warp == 0)
-        scan_experts(p, s);
+        scan_experts(p, s->start, s->ends);
     if (warp == 1 && LANE == 0) {
         if (!GATHER_A) {
             map_prefetch(&p->a);

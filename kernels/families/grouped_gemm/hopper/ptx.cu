@@ -13,6 +13,7 @@
 #define BLOCKS ((int)gridDim.x)
 #define LANE (THREAD & 31)
 #define INLINE static __device__ __forceinline__
+#define CALLED static __device__ __noinline__
 #define KERNEL_OF(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 #define PARAMS(type) const __grid_constant__ struct type
 

@@ -147,9 +147,12 @@ INLINE void scan_each(const struct hopper_params *p, const struct tables *s, int
     *tiles += shuffle_from(upto, 31);
 }
 
-/* By one warp. All sizes of a pass are on their way from memory at the same time. */
-INLINE void scan_experts(const struct hopper_params *p, const struct tables *s)
+/* By one warp. All sizes of a pass are on their way from memory at the same time. A function that is
+ * called: inlined, it makes the compiler keep more than fits where accumulators fill the registers.
+ * And by pointers, not by the struct: that would lie in memory for the whole kernel. */
+CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
 {
+    const struct tables s = {start, ends};
     u32 rows = 0;
     int tiles = 0;
 #pragma unroll 1
@@ -158,7 +161,7 @@ INLINE void scan_experts(const struct hopper_params *p, const struct tables *s)
 #pragma unroll
         for (int i = 0; i < EACH; i++)
             m[i] = expert_rows(p, e + i);
-        scan_each(p, s, e, m, &rows, &tiles);
+        scan_each(p, &s, e, m, &rows, &tiles);
     }
 }
 
