@@ -49,6 +49,9 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Configs measured for one key when the query does not say (0: by kind of device)"},
     {"budget-ms", CONFIG_INT, AT(budget_ms), "0", 0, 86400000, "MS",
      "Device time of one tuning when the query does not say (0: no limit)"},
+    {"min-gain", CONFIG_REAL, AT(min_gain), "1", 0, 100, "PERCENT",
+     "A key that is tuned again keeps its best unless the winner is faster by more than this in "
+     "the same finals"},
     {"max-connections", CONFIG_INT, AT(max_connections), "4096", 1, 60000, "N",
      "Connections beyond this are answered `busy`"},
     {"message-ms", CONFIG_INT, AT(message_ms), "10000", 1, 3600000, "MS",
@@ -101,6 +104,19 @@ static int set_int(const struct config_key *k, int64_t *out, const char *value, 
     return 0;
 }
 
+static int set_real(const struct config_key *k, double *out, const char *value,
+                    struct error *err)
+{
+    char *end;
+    double v = strtod(value, &end);
+    if (end == value || *end || !(v >= (double)k->min && v <= (double)k->max)) {
+        return error_set(err, ERROR_INVALID, "%s is \"%s\"; it must be a number from %lld to %lld",
+                         k->name, value, (long long)k->min, (long long)k->max);
+    }
+    *out = v;
+    return 0;
+}
+
 static int set_flag(const struct config_key *k, bool *out, const char *value, struct error *err)
 {
     if (strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 || strcmp(value, "1") == 0) {
@@ -124,6 +140,8 @@ static int set_key(struct config *c, const struct config_key *k, const char *val
         return set_text(k, at, value, err);
     case CONFIG_INT:
         return set_int(k, (int64_t *)(void *)at, value, err);
+    case CONFIG_REAL:
+        return set_real(k, (double *)(void *)at, value, err);
     case CONFIG_FLAG:
         return set_flag(k, (bool *)at, value, err);
     }
@@ -239,6 +257,8 @@ void config_print(const struct config *c, const struct config_sources *from)
         } else if (k->kind == CONFIG_INT) {
             snprintf(text, sizeof(text), "%s = %lld", k->name,
                      (long long)*(const int64_t *)(const void *)at);
+        } else if (k->kind == CONFIG_REAL) {
+            snprintf(text, sizeof(text), "%s = %.15g", k->name, *(const double *)(const void *)at);
         } else {
             snprintf(text, sizeof(text), "%s = %s", k->name, *(const bool *)at ? "true" : "false");
         }

@@ -35,6 +35,7 @@ struct config {
     int64_t retry_ms;
     int64_t budget;
     int64_t budget_ms;
+    double min_gain; /* per cent */
     int64_t max_connections;
     int64_t message_ms;
     int64_t answer_ms;
@@ -50,19 +51,19 @@ struct config {
     bool no_baseline;
 };
 
-enum config_kind { CONFIG_TEXT, CONFIG_INT, CONFIG_FLAG };
+enum config_kind { CONFIG_TEXT, CONFIG_INT, CONFIG_REAL, CONFIG_FLAG };
 
 struct config_key {
     const char *name; /* "linger-ms": in the file and, after "--", on the command line */
     enum config_kind kind;
     size_t offset, size;
     const char *fallback;
-    int64_t min, max; /* CONFIG_INT */
+    int64_t min, max; /* CONFIG_INT, CONFIG_REAL */
     const char *arg;  /* what --help calls the value; NULL: a flag */
     const char *help;
 };
 
-enum { CONFIG_KEYS = 30 };
+enum { CONFIG_KEYS = 31 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -63,6 +63,7 @@ struct job *job_free(struct job *j)
     }
     free(j->avoid);
     free(j->best);
+    free(j->gate);
     free(j);
     return NULL;
 }

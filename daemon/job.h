@@ -51,6 +51,7 @@ struct job {
     char stamp[STAMP_MAX];        /* of what is measured now */
     char trial_stamp[STAMP_MAX];  /* the same, and tolerances when they are not the usual ones */
     struct best *best;       /* owned: being published */
+    char *gate;              /* owned: what became of the former best; NULL: there was none */
     struct wire_buf done;    /* owned: finished trials, one packed map after the other */
     uint32_t n_done;
     char (*avoid)[HASH_HEX]; /* owned */

@@ -6,7 +6,8 @@
  * What counts as measured before ("done"): finished trials of this key whose stamp is today's. A
  * trial's stamp also names the tolerances when they are not the usual ones, since a result that was
  * right at 0.1 says nothing about 0.01. When a tuning is asked for again, only what an
- * unfinished tuning left, and failures, are not repeated. A config that somebody gives by name is
+ * unfinished tuning left, and failures, are not repeated; failures of what answers the key now are,
+ * since it worked after them. A config that somebody gives by name is
  * always measured.
  */
 #include <string.h>
@@ -91,14 +92,24 @@ static void send_order(struct tuner *x, struct job *j)
 
 /* ---- what was measured before ---------------------------------------------------------------- */
 
-/* When the search that answers this key now ended; 0: none has. */
-static int64_t finished_s(struct daemon *d, const struct job *j)
+/* What answers this key now; NULL: nothing does. */
+static const struct answer *answers_now(struct daemon *d, const struct job *j)
 {
     struct answer *a = &d->scratch->answer;
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
     bool serves = e && e->rank >= CACHE_SERVES && cache_answer(&d->cache, e, a, NULL) == 0;
-    return serves ? a->created_s : 0;
+    return serves ? a : NULL;
+}
+
+/* Whether a trial of before is repeated. `former`: what answers a key that is to be tuned again. */
+static bool is_repeated(const struct job *j, const struct trial *t, const struct answer *former)
+{
+    bool over = former && t->created_s <= former->created_s;
+    if (over && record_equal(&t->config, &former->config)) {
+        return true;
+    }
+    return tuning_worked(t) && (over || j->request->n_configs > 0);
 }
 
 static void on_history(void *ctx, int status, const struct trial *trials, uint32_t n,
@@ -118,12 +129,10 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
     if (status < 0) {
         log_warning("what was measured before for %s is not known: %s", j->key, err->text);
     }
-    bool given = j->request->n_configs > 0;
-    int64_t finished = j->again ? finished_s(d, j) : 0;
+    const struct answer *former = j->again ? answers_now(d, j) : NULL;
     struct trial *t = &d->scratch->trial;
     for (uint32_t i = 0; status == 0 && i < n; i++) {
-        bool old = tuning_worked(&trials[i]) && (given || (finished && trials[i].created_s <= finished));
-        if (!old) {
+        if (!is_repeated(j, &trials[i], former)) {
             *t = trials[i];
             t->samples_us.n = 0;
             tuning_remember(j, t);

@@ -129,13 +129,26 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
         daemon_event(d, "pin", j->uid, "%s: %s", j->key,
                      j->pin ? "pinned" : "the pin was verified again");
     }
-    char note[120] = "";
+    char note[GATE_TEXT_MAX] = "";
     if (j->closing) {
         snprintf(note, sizeof(note), "the search ended early: the runner died %u times; see "
                                      "quarantine",
                  j->deaths);
+    } else if (j->gate && !known->doubt[0]) {
+        snprintf(note, sizeof(note), "%s", j->gate);
     }
     answer_all(x, j, known, saved, note);
+}
+
+/* What became of the best that the key had. */
+static void note_gate(struct daemon *d, struct job *j, const char *sentence)
+{
+    if (sentence[0]) {
+        log_info("job %lld: %s", (long long)j->id, sentence);
+        daemon_event(d, "gate", j->uid, "%s: %s", j->key, sentence);
+        free(j->gate);
+        j->gate = strdup(sentence);
+    }
 }
 
 void tuning_result(struct tuner *x, const struct tune_result *r)
@@ -155,6 +168,7 @@ void tuning_result(struct tuner *x, const struct tune_result *r)
     fill_best(d, j, r, j->best);
     daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
                  (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
+    note_gate(d, j, r->gate);
     memcpy(x->supervisor->disturbed, r->doubt, sizeof(x->supervisor->disturbed));
     if (r->doubt[0]) {
         log_warning("job %lld: %s", (long long)j->id, r->doubt);

@@ -87,6 +87,22 @@ static void close_search(struct tune_order *o)
     r->n_configs = n;
 }
 
+/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c). One
+ * of another stamp and an imported one are hints only; a pin stays in any case, as any best does when
+ * the search is restricted. */
+static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
+{
+    struct answer *a = &d->scratch->answer;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, j->key, &many);
+    if (j->pin || j->restricted || !e || e->rank != CACHE_SERVES ||
+        cache_answer(&d->cache, e, a, NULL) < 0 || strcmp(a->source, "tuned") != 0) {
+        return;
+    }
+    record_copy(&o->former, &a->config);
+    o->min_gain = d->config->min_gain;
+}
+
 static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wire_buf *b,
                 struct error *err)
 {
@@ -102,6 +118,7 @@ static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wir
         o->request.configs = j->known;
     } else {
         o->n_done = unpack_done(j, d->doc, &o->done);
+        add_former(d, j, o);
         o->hints = malloc(HINTS_MAX * sizeof(*o->hints));
         if (o->hints) {
             struct key *k = &d->scratch->key;

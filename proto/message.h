@@ -10,7 +10,13 @@
 #include "proto/hash.h"
 #include "proto/schema.h"
 
-enum { CONFIG_TEXT_MAX = 512, SAMPLES_MAX = 64, STAMP_MAX = 160, TARGET_MAX = 16 };
+enum {
+    CONFIG_TEXT_MAX = 512,
+    SAMPLES_MAX = 64,
+    STAMP_MAX = 160,
+    TARGET_MAX = 16,
+    GATE_TEXT_MAX = 160
+};
 
 /* ---- client <-> gemmd ---------------------------------------------------------------------- */
 
@@ -98,7 +104,8 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, TEXT, resource, 32)    /* of status resource: shared_memory, registers, threads ... */    \
     X(T, INT, required, 0)                                                                         \
     X(T, INT, limit_, 0)                                                                           \
-    X(T, TEXT, reason, 320)     /* sentence when it failed */                                      \
+    X(T, TEXT, reason, 320)     /* sentence: why it failed; of a final's winner, why it won      \
+                                   over the former best, or that one stayed */                                      \
     X(T, REAL, time_us, 0)      /* median of samples */                                            \
     X(T, REAL, ratio, 0)        /* time / reference time of the same run */                        \
     X(T, REAL, q25_us, 0)                                                                          \
@@ -222,7 +229,8 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, compile_ms, 0)   /* core time */                                                    \
     X(T, REAL, wall_ms, 0)      /* from the order on */                                            \
     X(T, TEXT, timeline, 240)   /* for people: milliseconds of each phase of these */              \
-    X(T, TEXT, doubt, 160)      /* what disturbed the measurement */
+    X(T, TEXT, doubt, 160)      /* what disturbed the measurement */                               \
+    X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 
 #endif

@@ -79,6 +79,18 @@ static int unpack_avoid(struct tune_order *o, const struct wire_obj *params, str
     return r;
 }
 
+static int unpack_former(struct tune_order *o, const struct wire_obj *params, struct error *err)
+{
+    const struct wire_obj *former = wire_find(params, "former");
+    const struct wire_obj *gain = wire_find(params, "min_gain");
+    record_init(&o->former);
+    o->min_gain = 0;
+    if (gain && !(wire_get_real(gain, &o->min_gain) && o->min_gain >= 0 && o->min_gain <= 100)) {
+        return error_set(err, ERROR_INVALID, "min_gain must be a percentage, 0 to 100");
+    }
+    return former ? config_unpack(&o->former, former, err) : 0;
+}
+
 static int unpack_names(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
     if (!wire_get_int(wire_find(params, "job"), &o->job)) {
@@ -93,8 +105,8 @@ static int unpack_names(struct tune_order *o, const struct wire_obj *params, str
 
 int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
-    static const char *const others[] = {REQUEST_NAMES, "job",   "key",   "stamp",
-                                         "done",        "hints", "avoid", NULL};
+    static const char *const others[] = {REQUEST_NAMES, "job",      "key",   "stamp", "done",
+                                         "hints",       "former", "min_gain", "avoid", NULL};
     o->done = NULL;
     o->hints = NULL;
     o->avoid = NULL;
@@ -103,6 +115,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
     r = r < 0 ? r : unpack_names(o, params, err);
     r = r < 0 ? r : unpack_done(o, params, err);
     r = r < 0 ? r : unpack_hints(o, params, err);
+    r = r < 0 ? r : unpack_former(o, params, err);
     r = r < 0 ? r : unpack_avoid(o, params, err);
     if (r < 0) {
         tune_order_deinit(o);
@@ -112,7 +125,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
 
 void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
 {
-    wire_put_map(b, request_pairs(&o->request) + 6);
+    wire_put_map(b, request_pairs(&o->request) + 6 + (o->former.n ? 2 : 0));
     request_pack_pairs(b, &o->request);
     wire_put_kv_int(b, "job", o->job);
     wire_put_kv_str(b, "key", o->key);
@@ -126,6 +139,11 @@ void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
     wire_put_array(b, o->n_hints);
     for (uint32_t i = 0; i < o->n_hints; i++) {
         record_pack(b, &o->hints[i]);
+    }
+    if (o->former.n) {
+        wire_put_str(b, "former");
+        record_pack(b, &o->former);
+        wire_put_kv_real(b, "min_gain", o->min_gain);
     }
     wire_put_str(b, "avoid");
     wire_put_array(b, o->n_avoid);

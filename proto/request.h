@@ -45,6 +45,8 @@ bool request_allows(const struct request *r, const struct record *config);
  *   "job": n, "key": id, "stamp": text,
  *   "done":   [trial, ...]  finished trials of this key and stamp (resume): not measured again
  *   "hints":  [config, ...] tried first
+ *   "former": config        the measured best that answers the key now; left out: there is none
+ *   "min_gain": percent     by which a winner must be faster than that to replace it (0..100)
  *   "avoid":  [variant, ...] quarantined */
 struct tune_order {
     int64_t job;
@@ -54,6 +56,8 @@ struct tune_order {
     uint32_t n_done, n_hints, n_avoid;
     struct trial *done;   /* owned */
     struct record *hints; /* owned */
+    struct record former; /* n 0: none */
+    double min_gain;
     char (*avoid)[HASH_HEX]; /* owned */
 };
 void tune_order_deinit(struct tune_order *o);

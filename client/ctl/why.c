@@ -158,6 +158,9 @@ static void print_trial(const json_t *why)
     int digits = show_decimals(time);
     line("evidence", "trial %lld: %zu samples, median %.*f us, quartiles %.*f to %.*f us",
          (long long)int_at(trial, "id"), samples, digits, time, digits, q25, digits, q75);
+    if (*text_at(trial, "reason")) {
+        line("", "%s", text_at(trial, "reason"));
+    }
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
          (long long)int_at(why, "trials"), (long long)int_at(why, "failed"), text_at(trial, "key"));
     line("verified", "elements within atol %g, rtol %g: largest error %.3g, relative norm %.3g",

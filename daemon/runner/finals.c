@@ -8,7 +8,11 @@
  * the model predicts faster, then to the first in text order, so that a repeated tuning gives the
  * same answer.
  *
- * One finalist that was measured in this run needs no final. One that was measured by an earlier
+ * The best that the key had before takes part in all rounds, however slow, and stays unless it is
+ * beaten by enough (gate.c).
+ *
+ * One finalist that was measured in this run needs no final, unless the key had a best: the final's
+ * trial says what became of that. One that was measured by an earlier
  * run is verified and measured here before it wins; when it fails, the next ones get their turn.
  */
 #include <math.h>
@@ -21,6 +25,7 @@
 
 enum {
     FINALISTS_MAX = 6,
+    SEATS_MAX = FINALISTS_MAX + 1, /* the former best's */
     ROUNDS = 4,
     BLOCK_MIN = 2,
     BLOCK_MIN_ASKED = 3,
@@ -43,7 +48,7 @@ struct finalist {
 struct finals {
     struct job *job; /* borrowed */
     uint32_t n;
-    struct finalist f[FINALISTS_MAX];
+    struct finalist f[SEATS_MAX];
 };
 
 /* ---- who takes part -------------------------------------------------------------------------- */
@@ -64,7 +69,23 @@ static uint32_t best_but(const struct job *j, const uint32_t ids[], uint32_t n)
     return best;
 }
 
-static uint32_t choose(const struct job *j, uint32_t ids[FINALISTS_MAX])
+/* The former best has a seat, also when there was no time to measure it; not when it has failed. */
+static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32_t n)
+{
+    uint32_t id = j->former;
+    if (id == PLAN_NONE || (j->outcomes[id].known && j->outcomes[id].out_of_race)) {
+        return n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) {
+            return n;
+        }
+    }
+    ids[n] = id;
+    return n + 1;
+}
+
+static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
 {
     uint32_t n = 0;
     while (n < FINALISTS_MAX) {
@@ -75,7 +96,7 @@ static uint32_t choose(const struct job *j, uint32_t ids[FINALISTS_MAX])
         }
         ids[n++] = id;
     }
-    return n;
+    return seat_former(j, ids, n);
 }
 
 /* ---- getting ready --------------------------------------------------------------------------- */
@@ -175,7 +196,9 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
 static int block(struct finals *s, struct finalist *f, uint32_t round, struct error *err)
 {
     struct job *j = s->job;
-    double time_us = j->outcomes[f->c.id].time_us, gap_ms = GAP_FACTOR * measure_gap_ms(j, time_us);
+    const struct outcome *o = &j->outcomes[f->c.id];
+    double time_us = o->known ? o->time_us : f->c.predicted_us;
+    double gap_ms = GAP_FACTOR * measure_gap_ms(j, time_us);
     struct timing t = {
         .warmup = 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
     uint32_t before = f->n;
@@ -229,7 +252,7 @@ static void thin_out(struct finals *s, uint32_t rounds)
     double limit = STAYS[rounds - 1] * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
-        if (f->kernel && f->score > limit) {
+        if (f->kernel && f->score > limit && f->c.id != s->job->former) {
             record(s, f);
             measure_unload(s->job, f->kernel);
             f->kernel = NULL;
@@ -266,16 +289,56 @@ static bool wins_tie(const struct finalist *a, const struct finalist *b)
     return strcmp(x, y) < 0;
 }
 
-static const struct finalist *decide(const struct finals *s)
+static struct finalist *fastest(struct finals *s)
 {
-    const struct finalist *winner = NULL;
+    struct finalist *winner = NULL;
     double limit = TIE_BAND * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {
-        const struct finalist *f = &s->f[i];
+        struct finalist *f = &s->f[i];
         if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
             winner = f;
         }
     }
+    return winner;
+}
+
+/* The best but one; NULL: the others are out. */
+static const struct finalist *fastest_but(const struct finals *s, const struct finalist *one)
+{
+    const struct finalist *best = NULL;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        if (f != one && f->kernel && (!best || f->score < best->score)) {
+            best = f;
+        }
+    }
+    return best;
+}
+
+static struct finalist *find_former(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        if (s->f[i].kernel && s->f[i].c.id == s->job->former) {
+            return &s->f[i];
+        }
+    }
+    return NULL;
+}
+
+/* NULL: none is left. The winner's trial says what became of the former best. */
+static struct finalist *decide(struct finals *s)
+{
+    struct job *j = s->job;
+    struct finalist *winner = fastest(s), *former = find_former(s);
+    if (!winner) {
+        return NULL;
+    }
+    const struct finalist *other = winner == former ? fastest_but(s, former) : winner;
+    if (gate_keeps(j, winner->c.id, other ? other->medians : NULL,
+                   former ? former->medians : NULL, ROUNDS)) {
+        winner = former;
+    }
+    snprintf(winner->trial.reason, sizeof(winner->trial.reason), "%s", j->gate);
     return winner;
 }
 
@@ -308,12 +371,12 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
 {
     *winner = PLAN_NONE;
     while (*winner == PLAN_NONE) {
-        uint32_t ids[FINALISTS_MAX];
+        uint32_t ids[SEATS_MAX];
         uint32_t n = choose(j, ids);
         if (n == 0) {
             return job_nothing_works(j, err);
         }
-        if (n == 1 && j->outcomes[ids[0]].here) {
+        if (n == 1 && j->outcomes[ids[0]].here && j->order->former.n == 0) {
             *winner = ids[0];
             return 0;
         }

@@ -380,6 +380,7 @@ static int begin(struct job *j, struct error *err)
         status = add_given(j, err);
     }
     status = status ? status : set_reference(j, err);
+    status = status ? status : gate_begin(j, err);
     if (status) {
         return status;
     }
@@ -408,6 +409,7 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .wall_ms = timeline_ms(&j->runner->timeline),
     };
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
+    memcpy(out->gate, j->gate, sizeof(out->gate));
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
     plan_config(&j->plan, winner, &out->config);
     snprintf(out->module, sizeof(out->module), "%s", o->module);
@@ -443,6 +445,7 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
         j->order = o;
         j->began_ms = job_clock_ms();
         j->reference_us = j->best_us = NAN;
+        j->former = PLAN_NONE;
         j->given = strcmp(o->request.query.strategy, "given") == 0;
         j->idles = strcmp(r->device->info.kind, "cuda") == 0;
     }

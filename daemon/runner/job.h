@@ -7,6 +7,7 @@
  *   search.c   reference, hints, then the strategy's proposals: compile ahead, measure when ready
  *   measure.c  one candidate on the device: load, probe, verify, samples
  *   finals.c   the best few again, in alternating blocks
+ *   gate.c     whether their winner replaces the best that the key had
  *   notices.c  what is said about it on the socket
  *
  * The reference is the analytic default, or the config that an earlier run of this key used as its
@@ -73,6 +74,8 @@ struct job {
     struct outcome *outcomes; /* owned, by plan id, room for all that may come */
     uint32_t reference;       /* plan id, PLAN_NONE when there is none */
     bool reference_again;     /* an earlier run has measured it */
+    uint32_t former;          /* plan id of the key's best so far (gate.c), or PLAN_NONE */
+    char gate[GATE_TEXT_MAX]; /* sentence about it */
     double reference_us;      /* NaN: not known */
     double best_us;           /* of this run, eligible and right; NaN: none */
     bool idles; /* before each launch (measure.c): a GPU */
@@ -118,6 +121,14 @@ int job_search(struct job *j, struct error *err);
 /* finals.c: settles the winner among the outcomes: its plan id, and its outcome is up to date.
  * ERROR_NO_CONFIG: nothing is left. */
 int job_finals(struct job *j, uint32_t *winner, struct error *err);
+
+/* gate.c: finds the former best, once there is a plan. */
+int gate_begin(struct job *j, struct error *err);
+/* Whether the former best stays, and in j->gate why or why not. Medians (us) of the same rounds of the
+ * finals: of the winner (when that is the former best itself: of the next one), and of the former best.
+ * NULL for the one that is not there: nothing else came near, or the former best has failed. */
+bool gate_keeps(struct job *j, uint32_t winner, const double other_us[], const double former_us[],
+                uint32_t rounds);
 
 /* measure.c */
 void trial_begin(struct trial *t, const struct job *j, const struct candidate *c,

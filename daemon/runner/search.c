@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The search: a queue of candidates on their way through the compilers, filled in the order
- * reference, hints, strategy, and emptied by measuring whichever is ready. The reference goes
+ * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The reference goes
  * first, always.
  *
  * How the queue is emptied depends on the device:
@@ -12,7 +12,8 @@
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
- * everything for exhaustive; a given list has no budget. budget_ms is time on the device, wall_ms
+ * everything for exhaustive; a given list has no budget. The former best counts, and has its place
+ * also in a budget of 1. budget_ms is time on the device, wall_ms
  * time of this life of the job; past either, and once something works, nothing more is begun (the
  * finals still run).
  */
@@ -33,20 +34,34 @@ struct search {
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
     uint32_t n_hints, hint; /* hint: the next one */
-    uint32_t *hints;        /* owned; plan ids, with room for the reference behind them */
+    uint32_t *hints; /* owned; plan ids: the former best, hints, and room for the reference */
 };
 
 /* ---- what comes next ------------------------------------------------------------------------- */
 
-/* Those of the hints that fit here and are new: the rest came from elsewhere, or is done. */
+static void add_hint(struct search *s, uint32_t id)
+{
+    const struct job *j = s->job;
+    bool old = id == PLAN_NONE || j->outcomes[id].known || id == j->reference;
+    for (uint32_t i = 0; i < s->n_hints; i++) {
+        old = old || s->hints[i] == id;
+    }
+    if (!old) {
+        s->hints[s->n_hints++] = id;
+    }
+}
+
+/* The former best, and those of the hints that fit here and are new: the rest came from elsewhere,
+ * or is done. */
 static int gather_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
     const struct tune_order *o = j->order;
-    s->hints = malloc((o->n_hints + 1) * sizeof(*s->hints));
+    s->hints = malloc((o->n_hints + 2) * sizeof(*s->hints));
     if (!s->hints) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", o->n_hints);
     }
+    add_hint(s, j->former);
     for (uint32_t i = 0; i < o->n_hints && s->n_hints < room; i++) {
         const struct record *config = &o->hints[i];
         struct rejection why;
@@ -58,13 +73,7 @@ static int gather_hints(struct search *s, uint32_t room, struct error *err)
         if (r) {
             return r;
         }
-        bool old = j->outcomes[id].known || id == j->reference;
-        for (uint32_t k = 0; k < s->n_hints; k++) {
-            old = old || s->hints[k] == id;
-        }
-        if (!old) {
-            s->hints[s->n_hints++] = id;
-        }
+        add_hint(s, id);
     }
     return 0;
 }
@@ -188,7 +197,7 @@ static double best_known(const struct job *j)
 /* What a candidate is stopped early against; 0: it is measured whatever it takes. */
 static double best_to_beat(const struct job *j, const struct candidate *c)
 {
-    double best = j->given || c->reference ? NAN : best_known(j);
+    double best = j->given || c->reference || c->id == j->former ? NAN : best_known(j);
     return isnan(best) ? 0 : best;
 }
 
@@ -300,7 +309,7 @@ int job_search(struct job *j, struct error *err)
     search_init(&s, j);
     uint32_t left = budget_left(j);
     int r = gather_hints(&s, left, err);
-    uint32_t proposals = left == PLAN_ALL ? left : left - s.n_hints;
+    uint32_t proposals = left == PLAN_ALL ? left : left > s.n_hints ? left - s.n_hints : 0;
     if (r == 0 && proposals > 0) {
         r = open_strategy(&s, proposals, err);
     }

@@ -50,6 +50,7 @@ static void defaults_hold(void **state)
     assert_string_equal(config.log_level, "info");
     assert_int_equal(config.linger_ms, 5000);
     assert_false(config.offline);
+    assert_true(config.min_gain == 1);
     assert_string_equal(source_of("linger-ms"), "default");
 }
 
@@ -67,6 +68,8 @@ static void a_file_is_read_and_remembered_by_line(void **state)
     assert_string_equal(source_of("linger-ms"), line);
     assert_ok(config_set(&config, &from, "linger-ms", "7", "command line", &err), &err);
     assert_int_equal(config.linger_ms, 7);
+    assert_ok(config_set(&config, &from, "min-gain", "0.25", "command line", &err), &err);
+    assert_true(config.min_gain == 0.25);
     assert_string_equal(source_of("linger-ms"), "command line");
 }
 
@@ -89,6 +92,9 @@ static void what_is_not_understood_is_refused_with_its_line(void **state)
     refused("[gemmd]\nbucket = pow2\ncolour = red\n", ERROR_UNKNOWN_FIELD, "colour", 3);
     refused("[gemmd]\nlinger-ms = soon\n", ERROR_INVALID, "soon", 2);
     refused("[gemmd]\nmax-connections = 0\n", ERROR_INVALID, "from 1", 2);
+    refused("[gemmd]\nmin-gain = -1\n", ERROR_INVALID, "from 0 to 100", 2);
+    refused("[gemmd]\nmin-gain = nan\n", ERROR_INVALID, "from 0 to 100", 2);
+    refused("[gemmd]\nmin-gain = 1%\n", ERROR_INVALID, "a number", 2);
     refused("[gemmd]\noffline = perhaps\n", ERROR_INVALID, "true or false", 2);
     refused("[other]\nbucket = pow2\n", ERROR_UNKNOWN_FIELD, "[other]", 2);
     refused("[gemmd]\nthis is nothing\n", ERROR_INVALID, "key = value", 2);

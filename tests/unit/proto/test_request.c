@@ -304,6 +304,9 @@ static void test_order(void **state)
     order.done[1].id = 77;
     order.done[1].time_us = 1.25;
     record_put_int(&order.hints[0], "a", 2);
+    record_init(&order.former);
+    record_put_int(&order.former, "a", 3);
+    order.min_gain = 0.5;
     strcpy(order.avoid[1], "ffffffffffffffffffffffffffffffff");
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *o;
@@ -320,6 +323,8 @@ static void test_order(void **state)
     assert_true(again.done[1].time_us == 1.25);
     assert_int_equal(again.n_hints, 2);
     assert_int_equal(record_int(&again.hints[0], "a", 0), 2);
+    assert_int_equal(record_int(&again.former, "a", 0), 3);
+    assert_true(again.min_gain == 0.5);
     assert_int_equal(again.n_avoid, 2);
     assert_string_equal(again.avoid[1], order.avoid[1]);
     tune_order_deinit(&again);
@@ -338,7 +343,11 @@ static void test_order_errors(void **state)
                               "{" PROBLEM ",\"job\":1,\"key\":\"k\",\"stamp\":\"\"" rest "}"),     \
                       &fixture.err)
     ACCEPTS(ORDER(""));
+    assert_int_equal(order.former.n, 0);
     tune_order_deinit(&order);
+    REFUSES(ERROR_INVALID, "min_gain must be", ORDER(",\"former\":{\"a\":1},\"min_gain\":101"));
+    REFUSES(ERROR_INVALID, "min_gain must be", ORDER(",\"former\":{\"a\":1},\"min_gain\":\"1\""));
+    REFUSES(ERROR_INVALID, "a config must be", ORDER(",\"former\":5"));
     REFUSES(ERROR_INVALID, "done must be an array", ORDER(",\"done\":5"));
     REFUSES(ERROR_INVALID, "trial must be a map", ORDER(",\"done\":[{},5]"));
     REFUSES(ERROR_INVALID, "a config must be", ORDER(",\"hints\":[5]"));

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a search owes to the past: the best that the key had is measured and defended (gate.c) unless it
+ * cannot run; and the same seed gives the same run.
+ */
+#include "harness.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/runner.h"
+
+#define PROBLEM   "grouped_gemm mode=forward M=256 N=256 K=256 experts=4 topk=2"
+#define SYNTHETIC "replay:" TEST_DATA "/synthetic.jsonl"
+
+static const char *const strategies[] = {"ranked", "exhaustive", "random", "genetic"};
+enum { STRATEGIES = sizeof(strategies) / sizeof(strategies[0]), BUDGET = 40 };
+
+static char *cache;
+
+static int make_cache(void **state)
+{
+    (void)state;
+    cache = folder_make();
+    return 0;
+}
+
+static int remove_cache(void **state)
+{
+    (void)state;
+    folder_remove(cache);
+    return 0;
+}
+
+static struct tune_order *order(const char *strategy, int64_t seed)
+{
+    struct tune_order *o = order_new(PROBLEM);
+    o->request.query.budget = BUDGET;
+    o->request.query.seed = seed;
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "%s", strategy);
+    return o;
+}
+
+static void run(struct child *c, struct tune_order *o)
+{
+    child_start(c, SYNTHETIC, cache, (const char *const[]){"--compile-threads", "2", NULL});
+    child_tune(c, o);
+    if (!c->answered || c->error.code) {
+        fail_msg("no result: %s", c->error.text);
+    }
+    order_free(o);
+}
+
+/* ---- the former best ------------------------------------------------------------------------- */
+
+/* Of a first search: its winner, and the slowest config that worked. */
+static void first_search(struct trial *best, struct trial *worst)
+{
+    struct child c;
+    run(&c, order("exhaustive", 3));
+    *best = *find_trial(&c, &c.result.config, NULL);
+    *worst = *best;
+    assert_string_equal(c.result.gate, "");
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        bool measured = strcmp(c.trials[i].status, "ok") == 0 ||
+                        strcmp(c.trials[i].status, "aborted") == 0;
+        if (measured && c.trials[i].time_us > worst->time_us) {
+            *worst = c.trials[i];
+        }
+    }
+    child_end(&c);
+}
+
+static struct tune_order *defend(const struct record *former, double min_gain)
+{
+    struct tune_order *o = order("ranked", 3);
+    record_copy(&o->former, former);
+    o->min_gain = min_gain;
+    return o;
+}
+
+static void test_it_is_measured_in_full_and_stays_within_the_margin(void **state)
+{
+    (void)state;
+    struct trial best, worst;
+    struct child c;
+    first_search(&best, &worst);
+    run(&c, defend(&worst.config, 100)); /* nothing is faster by more than that */
+    assert_true(record_equal(&c.result.config, &worst.config));
+    assert_non_null(strstr(c.result.gate, "stays"));
+    const struct trial *t = find_trial(&c, &worst.config, "measure");
+    assert_string_equal(t->status, "ok"); /* never stopped early */
+    t = find_trial(&c, &worst.config, "final");
+    assert_non_null(t);
+    assert_string_equal(t->reason, c.result.gate);
+    assert_true(t->samples_us.n >= 4 * 2); /* in all rounds */
+    assert_int_equal(count_trials(&c, "measure", NULL), BUDGET);
+    child_end(&c);
+    run(&c, defend(&worst.config, 1));
+    assert_false(record_equal(&c.result.config, &worst.config));
+    assert_non_null(strstr(c.result.gate, "replaces"));
+    child_end(&c);
+}
+
+static void must_be_replaced(struct child *c, const struct record *former, const char *why)
+{
+    assert_false(record_equal(&c->result.config, former));
+    assert_null(find_trial(c, former, NULL));
+    if (!strstr(c->result.gate, "cannot run any more") || !strstr(c->result.gate, why)) {
+        fail_msg("'%s' does not speak of %s", c->result.gate, why);
+    }
+    const struct trial *t = find_trial(c, &c->result.config, "final");
+    assert_non_null(t);
+    assert_string_equal(t->reason, c->result.gate);
+    child_end(c);
+}
+
+static void test_one_that_cannot_run_defends_nothing(void **state)
+{
+    (void)state;
+    struct trial best, worst;
+    struct child c;
+    struct error err;
+    first_search(&best, &worst);
+    struct tune_order *o = defend(&best.config, 100);
+    order_avoid(o, best.variant);
+    run(&c, o);
+    must_be_replaced(&c, &best.config, "quarantine");
+
+    struct record illegal;
+    assert_int_equal(record_parse(&illegal, "BLOCK_SIZE_M=512 BLOCK_SIZE_N=512 BLOCK_SIZE_K=256 "
+                                            "GROUP_SIZE_M=8 num_stages=5 num_warps=4", &err), 0);
+    run(&c, defend(&illegal, 100));
+    must_be_replaced(&c, &illegal, "");
+}
+
+/* ---- the same seed --------------------------------------------------------------------------- */
+
+static bool same_trials(const struct child *a, const struct child *b)
+{
+    bool same = a->n_trials == b->n_trials;
+    for (uint32_t i = 0; same && i < a->n_trials; i++) {
+        const struct trial *x = &a->trials[i], *y = &b->trials[i];
+        same = record_equal(&x->config, &y->config) && strcmp(x->stage, y->stage) == 0 &&
+               strcmp(x->status, y->status) == 0 &&
+               (x->time_us == y->time_us || strcmp(x->status, "ok") != 0);
+    }
+    return same;
+}
+
+/* Trials, their order and their times. */
+static void test_the_same_seed_is_the_same_run(void **state)
+{
+    (void)state;
+    for (int i = 0; i < STRATEGIES; i++) {
+        struct child a, b;
+        run(&a, order(strategies[i], 11));
+        run(&b, order(strategies[i], 11));
+        assert_true(a.n_trials >= BUDGET);
+        assert_true(same_trials(&a, &b));
+        assert_true(record_equal(&a.result.config, &b.result.config));
+        assert_true(a.result.time_us == b.result.time_us);
+        child_end(&a);
+        child_end(&b);
+    }
+}
+
+/* Those that draw lots draw others: what is compared above can differ. */
+static void test_another_seed_is_another_run(void **state)
+{
+    (void)state;
+    for (int i = 2; i < STRATEGIES; i++) {
+        struct child a, b;
+        run(&a, order(strategies[i], 11));
+        run(&b, order(strategies[i], 12));
+        assert_false(same_trials(&a, &b));
+        child_end(&a);
+        child_end(&b);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_it_is_measured_in_full_and_stays_within_the_margin),
+        cmocka_unit_test(test_one_that_cannot_run_defends_nothing),
+        cmocka_unit_test(test_the_same_seed_is_the_same_run),
+        cmocka_unit_test(test_another_seed_is_another_run),
+    };
+    return cmocka_run_group_tests(tests, make_cache, remove_cache);
+}
