@@ -12,8 +12,8 @@
  * beaten by enough (gate.c).
  *
  * One finalist that was measured in this run needs no final, unless the key had a best: the final's
- * trial says what became of that. One that was measured by an earlier
- * run is verified and measured here before it wins; when it fails, the next ones get their turn.
+ * trial says what became of that. One that was measured by an earlier run is verified and measured
+ * here before it wins; when it fails, the next ones get their turn.
  */
 #include <math.h>
 #include <stdio.h>

@@ -124,9 +124,9 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err);
 
 /* gate.c: finds the former best, once there is a plan. */
 int gate_begin(struct job *j, struct error *err);
-/* Whether the former best stays, and in j->gate why or why not. Medians (us) of the same rounds of the
- * finals: of the winner (when that is the former best itself: of the next one), and of the former best.
- * NULL for the one that is not there: nothing else came near, or the former best has failed. */
+/* Whether the former best stays, and in j->gate why or why not. Medians (us) of the same rounds of
+ * the finals: of the winner (when that is the former best itself: of the next one), and of the
+ * former best. NULL for one that is not there: nothing else came near, or the former best failed. */
 bool gate_keeps(struct job *j, uint32_t winner, const double other_us[], const double former_us[],
                 uint32_t rounds);
 

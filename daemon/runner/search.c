@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The search: a queue of candidates on their way through the compilers, filled in the order
- * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The reference goes
- * first, always.
+ * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The reference
+ * goes first, always.
  *
  * How the queue is emptied depends on the device:
  *   cuda    any that is ready: the host's cores compile while the device measures
