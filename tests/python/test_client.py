@@ -285,7 +285,6 @@ def import_ms(what):
     return float(out[0])
 
 
-@pytest.mark.no_library
 def test_parts_are_imported_at_their_first_use():
     program = ("import gemmd, sys, pydoc; pydoc.render_doc(gemmd)\n"
                "assert 'torch' not in sys.modules and 'triton' not in sys.modules\n"
