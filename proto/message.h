@@ -107,7 +107,8 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, TEXT, reason, 320)     /* sentence: why it failed; of a final's winner, why it won      \
                                    over the former best, or that one stayed */                                      \
     X(T, REAL, time_us, 0)      /* median of samples */                                            \
-    X(T, REAL, ratio, 0)        /* time / reference time of the same run */                        \
+    X(T, REAL, ratio, 0)        /* time / reference time of the same run, of the same rounds when  \
+                                   the reference was a finalist too */                        \
     X(T, REAL, q25_us, 0)                                                                          \
     X(T, REAL, q75_us, 0)                                                                          \
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \

@@ -245,9 +245,22 @@ static void record(struct finals *s, struct finalist *f)
     job_record(s->job, &f->c, &f->trial);
 }
 
+/* Ratios are to the reference of the same rounds, when it takes part: between its first turn and now
+ * the clocks may have changed. */
+static void look_at_reference(struct finals *s)
+{
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        if (f->kernel && f->c.reference) {
+            s->job->reference_us = stats_median(f->samples, f->n);
+        }
+    }
+}
+
 /* Those that have no chance any more go, with what is known of them. */
 static void thin_out(struct finals *s, uint32_t rounds)
 {
+    look_at_reference(s);
     score_all(s, rounds);
     double limit = STAYS[rounds - 1] * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {

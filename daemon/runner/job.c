@@ -189,6 +189,7 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
         /* The reference is always the first to be measured: when this is another one, it failed. */
         t->reference = true;
         t->ratio = 1;
+        j->reference = c->id;
         j->reference_us = t->time_us;
     }
     conditions_note(j->runner->device, t);

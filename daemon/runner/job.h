@@ -76,7 +76,7 @@ struct job {
     bool reference_again;     /* an earlier run has measured it */
     uint32_t former;          /* plan id of the key's best so far (gate.c), or PLAN_NONE */
     char gate[GATE_TEXT_MAX]; /* sentence about it */
-    double reference_us;      /* NaN: not known */
+    double reference_us;      /* its last turn in this run; NaN: not known */
     double best_us;           /* of this run, eligible and right; NaN: none */
     bool idles; /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */

@@ -134,6 +134,28 @@ static void test_one_that_cannot_run_defends_nothing(void **state)
     must_be_replaced(&c, &illegal, "");
 }
 
+/* ---- the yardstick --------------------------------------------------------------------------- */
+
+/* Ratios of finals are to the reference's turn in them, not to its first one. */
+static void test_a_final_compares_with_the_reference_of_its_rounds(void **state)
+{
+    (void)state;
+    struct child c;
+    run(&c, order("ranked", 3));
+    assert_true(c.trials[0].reference);
+    struct record reference = c.trials[0].config;
+    child_end(&c);
+    run(&c, defend(&reference, 0)); /* so that it is a finalist */
+    const struct trial *first = find_trial(&c, &reference, "measure");
+    const struct trial *turn = find_trial(&c, &reference, "final");
+    assert_true(turn && turn->reference && turn->time_us != first->time_us); /* noise */
+    assert_true(turn->ratio == 1 && first->ratio == 1);
+    const struct trial *winner = find_trial(&c, &c.result.config, "final");
+    assert_true(winner != turn && winner->ratio == winner->time_us / turn->time_us);
+    assert_true(c.result.reference_us == turn->time_us);
+    child_end(&c);
+}
+
 /* ---- the same seed --------------------------------------------------------------------------- */
 
 static bool same_trials(const struct child *a, const struct child *b)
@@ -184,6 +206,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_is_measured_in_full_and_stays_within_the_margin),
         cmocka_unit_test(test_one_that_cannot_run_defends_nothing),
+        cmocka_unit_test(test_a_final_compares_with_the_reference_of_its_rounds),
         cmocka_unit_test(test_the_same_seed_is_the_same_run),
         cmocka_unit_test(test_another_seed_is_another_run),
     };
