@@ -17,9 +17,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         const struct config_key *k = &config_keys[i];
         const char *at = (const char *)&c + k->offset;
         int64_t number = 0;
+        double real = 0;
         if (k->kind == CONFIG_INT) {
             memcpy(&number, at, sizeof(number));
             CHECK(number >= k->min && number <= k->max);
+        } else if (k->kind == CONFIG_REAL) {
+            memcpy(&real, at, sizeof(real));
+            CHECK(real >= (double)k->min && real <= (double)k->max);
         } else if (k->kind == CONFIG_TEXT) {
             CHECK(memchr(at, 0, k->size));
         }
