@@ -168,6 +168,9 @@ static int show(struct asking *a)
     return a->code;
 }
 
+/* A daemon that lives greets within this, also on a busy machine. */
+enum { GREETING_MS = 1000 };
+
 static int run(void *command)
 {
     struct asking *a = command;
@@ -179,7 +182,9 @@ static int run(void *command)
         code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
     }
     if (!a->tune) { /* "answer by then" is meant of a daemon that hangs, too */
-        a->subject.ctl.patience_ms = a->subject.search.query.deadline_ms;
+        const int deadline_ms = a->subject.search.query.deadline_ms;
+        a->subject.ctl.patience_ms =
+            deadline_ms > 0 && deadline_ms < GREETING_MS ? GREETING_MS : deadline_ms;
     }
     code = code ? code : ctl_connect(&a->subject.ctl);
     if (code) {
