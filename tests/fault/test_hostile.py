@@ -37,6 +37,7 @@ class Asker:
 
     def __enter__(self):
         self.thread.start()
+        eventually(lambda: self.waits)  # it has its place before others come
         return self
 
     def __exit__(self, *_):
