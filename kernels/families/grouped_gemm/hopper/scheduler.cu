@@ -87,7 +87,7 @@ INLINE u32 divide(u32 v, u32 mul, u32 shift)
 INLINE int row_tiles_of(const struct hopper_params *p, u32 rows)
 {
     if (SWAP_AB)
-        return (int)divide(rows + (u32)p->height - 1, p->height_mul, p->height_shift);
+        return rows ? (int)divide(rows - 1, p->height_mul, p->height_shift) + 1 : 0; /* < 2^30 */
     return (int)((rows + TILE_ROWS - 1) / TILE_ROWS);
 }
 
