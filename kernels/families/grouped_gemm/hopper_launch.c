@@ -126,7 +126,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .out_data = a->out,
         .out_stride = a->out_stride * out,
         .out_expert = v->mode == GEMM_DW ? a->out_stride_expert * out : 0,
-        .m_sizes = a->m_sizes,
+        .m_sizes =
+            v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows: nothing to read */
         .gather = a->gather_indices,
         .weights = a->topk_weights,
         .counter = t->dynamic ? a->workspace : NULL,

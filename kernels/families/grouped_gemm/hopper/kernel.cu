@@ -1,38 +1,49 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- kernel ------------------------------------------------------------------------------------------- */
 
+/* By one thread. Those of the first loads come first. */
+INLINE void prefetch_maps(const struct hopper_params *p)
+{
+    if (!GATHER_A)
+        map_prefetch(&p->a);
+    if (!GATHER_B)
+        map_prefetch(&p->b);
+    for (int i = 0; i < PARTS && !GATHER_A && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
+        map_prefetch(&p->a_part[i]);
+    for (int i = 0; i < PARTS && !GATHER_B && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
+        map_prefetch(&p->b_part[i]);
+    if (TMA_STORE)
+        map_prefetch(&p->out);
+}
+
+INLINE void init_barriers(u32 shared)
+{
+    for (int i = 0; i < NUM_STAGES; i++) {
+        /* TMA's own arrival, and one of every gathering thread; one of every multiplying warp */
+        barrier_init(full_barrier(shared, i), 1 + (GATHER ? 128 : 0));
+        barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS));
+    }
+    for (int i = 0; DYNAMIC && i < TICKETS; i++) {
+        barrier_init(ticket_full(shared, i), 1);
+        barrier_init(ticket_empty(shared, i), TICKET_WARPS);
+    }
+    split_init(shared);
+    barrier_init_fence();
+}
+
+/* What must be done before the first load, each by a warp of its own: a small product takes hardly
+ * longer than this. */
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)
 {
     const int warp = THREAD >> 5;
+    if (warp == 2 && LANE == 0)
+        prefetch_maps(p);
+    if (warp == 1 && LANE == 0)
+        init_barriers(shared);
     if (warp == 0 && p->experts == 1)
         scan_one(p, s);
     else if (warp == 0)
         scan_experts(p, s->start, s->ends);
-    if (warp == 1 && LANE == 0) {
-        if (!GATHER_A) {
-            map_prefetch(&p->a);
-            for (int i = 0; i < PARTS && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
-                map_prefetch(&p->a_part[i]);
-        }
-        if (!GATHER_B) {
-            map_prefetch(&p->b);
-            for (int i = 0; i < PARTS && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
-                map_prefetch(&p->b_part[i]);
-        }
-        if (TMA_STORE)
-            map_prefetch(&p->out);
-        for (int i = 0; i < NUM_STAGES; i++) {
-            /* TMA's own arrival, and one of every gathering thread; one of every multiplying warp */
-            barrier_init(full_barrier(shared, i), 1 + (GATHER ? 128 : 0));
-            barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS));
-        }
-        for (int i = 0; DYNAMIC && i < TICKETS; i++) {
-            barrier_init(ticket_full(shared, i), 1);
-            barrier_init(ticket_empty(shared, i), TICKET_WARPS);
-        }
-        split_init(shared);
-        barrier_init_fence();
-    }
     set_up_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s);
