@@ -33,6 +33,7 @@ enum {
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
+    HOPPER_AHEAD_MOST = 64, /* l2_ahead */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
 };
@@ -68,6 +69,7 @@ struct hopper_tile {
     int group;  /* GROUP_SIZE_M */
     int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
     bool raster_columns, sort_experts;
+    int ahead; /* l2_ahead: blocks, in dW tiles, that L2 is asked for before they are loaded */
 };
 
 /* The tile of a config whose values are legal one by one. */

@@ -17,7 +17,7 @@ static const char *const known[] = {
     "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K", "num_warps",    "schedule",
     "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
     "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
-    "tile_scheduler", "swap_ab", "tile_rows", NULL,
+    "tile_scheduler", "swap_ab",         "tile_rows",    "l2_ahead",     NULL,
 };
 
 struct int_rule {
@@ -85,6 +85,7 @@ static const struct int_rule int_rules[] = {
     {"in_flight", 0, 1, 1, false, "0 or 1"},
     {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
     {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+    {"l2_ahead", 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW tiles"},
     {"tile_rows", 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
@@ -143,7 +144,14 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
     if (r) {
         return r;
     }
-    if (record_bool(config, "permute_copy", false) && !v->gather_x && !v->gather_dy) {
+    const bool copy = record_bool(config, "permute_copy", false);
+    if (record_int(config, "l2_ahead", 0) && (v->gather_x || v->gather_dy) && !copy) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d with a gathered operand: it is of TMA's loads; set it to "
+                             "0, or permute_copy=true",
+                             (int)record_int(config, "l2_ahead", 0));
+    }
+    if (copy && !v->gather_x && !v->gather_dy) {
         return rejection_set(why, ERROR_INVALID, "permute_copy",
                              "permute_copy=true: this problem "
                              "gathers no operand, there is nothing to copy");

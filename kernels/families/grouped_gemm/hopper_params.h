@@ -35,10 +35,11 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t topk_mul, topk_shift;
     int32_t height;
     uint32_t height_mul, height_shift;
+    int32_t ahead;
 };
 _Static_assert(sizeof(struct hopper_params) == 1280 &&
                    offsetof(struct hopper_params, gathered) == 1152 &&
-                   offsetof(struct hopper_params, height_shift) == 1264,
+                   offsetof(struct hopper_params, ahead) == 1268,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/families/grouped_gemm/hopper_params.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS};
@@ -55,6 +55,9 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " use_tma_load_w=false", ERROR_INVALID, "tma_loads", "by TMA only"},
     {QWEN " mode=forward", GOOD " permute_copy=true", ERROR_INVALID, "permute_copy", "no operand"},
     {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
+    {QWEN " mode=forward", GOOD " l2_ahead=65", ERROR_INVALID, "parameter_value", "0 to 64"},
+    {QWEN " mode=forward permute_x=true", GOOD " l2_ahead=1", ERROR_INVALID, "l2_ahead",
+     "permute_copy=true"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
     {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,
@@ -280,6 +283,17 @@ static void test_plan(void **state)
     for (uint32_t i = 0; i < l->n_maps; i++) {
         assert_int_equal(l->maps[i].offset % TENSOR_MAP_ALIGN, 0);
     }
+    struct hopper_params params;
+    memcpy(&params, l->params, sizeof(params));
+    assert_ptr_equal(params.m_sizes, args.m_sizes);
+    assert_int_equal(params.ahead, 0);
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " l2_ahead=3", &args, &plan, &err), 0);
+    memcpy(&params, plan.steps[0].params, sizeof(params));
+    assert_int_equal(params.ahead, 3);
+    /* One expert has all rows: nothing to read before the first load. */
+    assert_int_equal(plan_of(DENSE " mode=forward", GOOD, &args, &plan, &err), 0);
+    memcpy(&params, plan.steps[0].params, sizeof(params));
+    assert_null(params.m_sizes);
     /* Fewer tiles than SMs: 8 columns, and each row may be another expert's. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);

@@ -85,89 +85,137 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
     return x;
 }
 
-INLINE void load_rows(u32 to, const struct tensor_map *map, const struct tile *t, int x, int r,
-                      u32 bar)
+/* Where a box goes: to a stage, or no further than to L2, where its load finds it later. `only_l2`
+ * is a constant, wherever it is used. */
+struct goal {
+    u32 to;  /* in shared memory */
+    u32 bar; /* that its bytes are counted by */
+    int only_l2;
+};
+
+INLINE struct goal goal_stage(u32 to, u32 bar)
 {
-    load_4d(to, map, x, RAGGED - t->rows + r, t->first + t->rows, RAGGED, bar);
+    struct goal g;
+    g.to = to;
+    g.bar = bar;
+    g.only_l2 = 0;
+    return g;
+}
+
+INLINE struct goal goal_l2(void)
+{
+    struct goal g;
+    g.to = g.bar = 0;
+    g.only_l2 = 1;
+    return g;
+}
+
+INLINE struct goal goal_at(struct goal g, u32 offset)
+{
+    g.to += offset;
+    return g;
+}
+
+INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct tile *t, int x,
+                      int r)
+{
+    const int y = RAGGED - t->rows + r, z = t->first + t->rows;
+    if (g.only_l2)
+        ask_4d(map, x, y, z, RAGGED);
+    else
+        load_4d(g.to, map, x, y, z, RAGGED, g.bar);
 }
 
 /* `rows` exist of a box of `whole` from r on. */
-INLINE void load_box(u32 to, const struct tensor_map *map, const struct tensor_map *part,
-                     const struct tile *t, int x, int r, int rows, int whole, u32 bar)
+INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
+                     const struct tile *t, int x, int r, int rows, int whole)
 {
     if (rows >= whole) {
-        load_rows(to, map, t, x, r, bar);
+        load_rows(g, map, t, x, r);
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < rows; i += 64)
-        load_rows(to + i * ROW_BYTES, part + part_of(rows - i), t, x, r + i, bar);
+        load_rows(goal_at(g, i * ROW_BYTES), part + part_of(rows - i), t, x, r + i);
 }
 
 /* dW: 64 columns from x on, or in a wide map as many slabs as its box has. */
-INLINE void load_slab(u32 to, const struct tensor_map *map, const struct tile *t, int wide, int x,
-                      int d, u32 bar)
+INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct tile *t, int wide,
+                      int x, int d)
 {
-    load_5d(to, map, wide ? 0 : x, RAGGED - t->rows + d, t->first + t->rows, RAGGED,
-            wide ? x / 64 : 0, bar);
+    const int y = RAGGED - t->rows + d, z = t->first + t->rows, slab = wide ? x / 64 : 0;
+    x = wide ? 0 : x;
+    if (g.only_l2)
+        ask_5d(map, x, y, z, RAGGED, slab);
+    else
+        load_5d(g.to, map, x, y, z, RAGGED, slab, g.bar);
 }
 
 /* dW: `slabs` of `most` exist, from column x on, and of the block as many rows as `part` brings. A
  * wide box brings also slabs that do not exist: that is slow, and only done where it is rare. */
-INLINE void load_slabs(u32 to, const struct tensor_map *map, const struct tensor_map *part,
-                       const struct tile *t, int wide, int slabs, int most, int x, int d, int i,
-                       u32 bar)
+INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
+                       const struct tile *t, int wide, int slabs, int most, int x, int d, int i)
 {
     if (wide && (slabs == most || i > 0)) {
-        load_slab(to, part + i, t, wide, x, d, bar);
+        load_slab(g, part + i, t, wide, x, d);
         return;
     }
     const struct tensor_map *one = wide ? map : part + i;
 #pragma unroll 1
     for (int slab = 0; slab < slabs; slab++)
-        load_slab(to + slab * part_bytes(i), one, t, wide, x + slab * 64, d, bar);
+        load_slab(goal_at(g, slab * part_bytes(i)), one, t, wide, x + slab * 64, d);
+}
+
+INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, int y,
+                            const struct tile *t, u64 policy)
+{
+    if (g.only_l2)
+        ask_3d(map, x, y, t->expert);
+    else
+        load_3d(g.to, map, x, y, t->expert, g.bar, policy);
 }
 
 /* Columns `from` and on of the output: as many rows of the weights as exist, or in dX slabs. */
-INLINE void load_weights(u32 to, const struct tensor_map *map, const struct tensor_map *part,
-                         const struct tile *t, int d, int from, int exist, u32 bar, u64 policy)
+INLINE void load_weights(struct goal g, const struct tensor_map *map,
+                         const struct tensor_map *part, const struct tile *t, int d, int from,
+                         int exist, u64 policy)
 {
     if (WEIGHTS_TRANSPOSED) {
 #pragma unroll
         for (int i = 0; i < TILE_COLS / 64; i++)
             if (i < exist)
-                load_3d(to + i * SLAB_BYTES, map, from + i * 64, d, t->expert, bar, policy);
+                load_weight_box(goal_at(g, i * SLAB_BYTES), map, from + i * 64, d, t, policy);
         return;
     }
     if (exist >= TILE_COLS) {
-        load_3d(to, map, d, from, t->expert, bar, policy);
+        load_weight_box(g, map, d, from, t, policy);
         return;
     }
 #pragma unroll 1
     for (int i = 0; i < exist; i += 64)
-        load_3d(to + i * ROW_BYTES, part + part_of(exist - i), d, from + i, t->expert, bar, policy);
+        load_weight_box(goal_at(g, i * ROW_BYTES), part + part_of(exist - i), d, from + i, t, policy);
 }
 
 INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
-                   int d, int part, u32 to, u32 bar, u64 policy)
+                   int d, int part, struct goal g, u64 policy)
 {
     if (MODE == MODE_DW)
-        load_slabs(to, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part, bar);
+        load_slabs(g, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part);
     else if (SWAP_AB)
-        load_weights(to, &p->a, p->a_part, t, d, t->r0, x->a, bar, policy);
+        load_weights(g, &p->a, p->a_part, t, d, t->r0, x->a, policy);
     else
-        load_box(to, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R, bar);
+        load_box(g, &p->a, p->a_part, t, d, t->r0, x->a, TILE_R);
 }
 
 INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
-                   int d, int part, u32 to, u32 bar, u64 policy)
+                   int d, int part, struct goal g, u64 policy)
 {
     if (MODE == MODE_DW)
-        load_slabs(to, &p->b, p->b_part, t, WIDE_B(p), x->b, TILE_C / 64, t->c0, d, part, bar);
+        load_slabs(g, &p->b, p->b_part, t, WIDE_B(p), x->b, TILE_C / 64, t->c0, d, part);
     else if (SWAP_AB)
-        load_box(to, &p->b, p->b_part, t, d, t->c0, x->b, TILE_C, bar);
+        load_box(g, &p->b, p->b_part, t, d, t->c0, x->b, TILE_C);
     else
-        load_weights(to, &p->b, p->b_part, t, d, t->c0, x->b, bar, policy);
+        load_weights(g, &p->b, p->b_part, t, d, t->c0, x->b, policy);
 }
 
 /* What TMA brings of dW's last block: slabs as high as their part. An expert without rows has one, of
@@ -189,9 +237,9 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
     const int part = MODE == MODE_DW ? part_of(t->rows - d) : 0;
     barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);
     if (!GATHER_A)
-        load_a(p, t, x, d, part, stage, bar, policy);
+        load_a(p, t, x, d, part, goal_stage(stage, bar), policy);
     if (!GATHER_B)
-        load_b(p, t, x, d, part, stage + A_BYTES, bar, policy);
+        load_b(p, t, x, d, part, goal_stage(stage + A_BYTES, bar), policy);
 }
 
 /* A weight tile that only one row tile needs should not push others out of L2. */
@@ -220,21 +268,99 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 }
 
 #if !GATHER
+/*
+ * p->ahead: L2 is asked for operands before their loads are issued, so that these find them there. A
+ * ring holds only so many bytes, and each filling of it waits for memory anew: 64 x 64 tiles with 8
+ * stages take 0.18 microseconds a block however few they are, so 1.5 for eight
+ * (tests/gpu/results/2026-11-21-h200-split_sums.txt, K of 1024 and 8192).
+ *
+ *   forward, dX   when the ring is full, `ahead` blocks of the same tile beyond it: a short product
+ *                 waits for memory once, and not again for each filling of the ring
+ *   dW            the operands of the tile that comes `ahead` tiles later; by the producer's second
+ *                 warp, which the first one meets at the beginning of each tile. All tiles of an
+ *                 expert read the same rows at the same time: so only those in its first column
+ *                 ask for A, those in its first row for B
+ */
+#if MODE == MODE_DW
+#define BARRIER_AHEAD 5 /* the producer's first two warps */
+
+INLINE void ask_tile(const struct hopper_params *p, const struct tile *t)
+{
+    const struct extent x = extent_of(p, t);
+#pragma unroll 1
+    for (int d = 0; d < t->rows; d += TILE_D) {
+        const int part = part_of(t->rows - d);
+        if (t->c0 == 0)
+            load_a(p, t, &x, d, part, goal_l2(), 0);
+        if (t->r0 == 0)
+            load_b(p, t, &x, d, part, goal_l2(), 0);
+    }
+}
+
+INLINE void meet_ahead(const struct hopper_params *p)
+{
+    if (p->ahead)
+        group_barrier(BARRIER_AHEAD, 64);
+}
+
+/* By the second warp. */
+INLINE void ask_tiles(const struct hopper_params *p, const struct tables *s, int tiles)
+{
+    int next = WALKER + WALKERS; /* to be asked for */
+#pragma unroll 1
+    for (int id = WALKER; id < tiles; id += WALKERS) {
+        meet_ahead(p);
+#pragma unroll 1
+        for (; next < tiles && next - id <= p->ahead * WALKERS; next += WALKERS) {
+            const struct tile t = locate_tile(p, s, next);
+            if (elected())
+                ask_tile(p, &t);
+            warp_barrier();
+        }
+    }
+}
+#define ask_blocks(p, t, x, first, blocks, block, asked) ((void)(asked))
+#else
+#define meet_ahead(p)
+#define ask_tiles(p, s, tiles)
+
+/* After the load of `block`. */
+INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x,
+                       int first, int blocks, int block, int *asked)
+{
+    const int until = at_most(block + 1 + p->ahead, blocks);
+    if (!p->ahead || block + 1 < NUM_STAGES || *asked >= until)
+        return;
+    if (elected()) {
+#pragma unroll 1
+        for (int i = *asked; i < until; i++) {
+            load_a(p, t, x, (first + i) * TILE_D, 0, goal_l2(), 0);
+            load_b(p, t, x, (first + i) * TILE_D, 0, goal_l2(), 0);
+        }
+    }
+    *asked = until;
+}
+#endif
+
 /* By the first warp of the producer warpgroup. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
     struct walk w = walk_begin(tiles);
     const int first = FIRST_BLOCK(p);
-    if (THREAD >= 32)
+    if (THREAD >= 32) {
+        if (MODE == MODE_DW && p->ahead && THREAD < 64)
+            ask_tiles(p, s, tiles);
         return;
+    }
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
         const struct extent x = extent_of(p, &t);
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
-        int number = 0;
+        int number = 0, asked = NUM_STAGES;
+        meet_ahead(p);
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             draw_in_time(p, block, blocks, &number);
@@ -242,6 +368,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             if (elected())
                 load_block(p, &t, &x, (first + block) * TILE_D, shared + at.stage * STAGE_BYTES,
                            full_barrier(shared, at.stage), policy);
+            ask_blocks(p, &t, &x, first, blocks, block, &asked);
             warp_barrier();
             place_next(&at);
         }

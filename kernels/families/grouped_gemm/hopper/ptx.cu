@@ -248,6 +248,25 @@ INLINE void load_5d(u32 to, const struct tensor_map *map, int x, int y, int z, i
                  : "memory");
 }
 
+/* The same boxes to L2 only: nobody waits for it. */
+INLINE void ask_3d(const struct tensor_map *map, int x, int y, int z)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];"
+                 :: "l"(map), "r"(x), "r"(y), "r"(z) : "memory");
+}
+
+INLINE void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+                 :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+INLINE void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int v)
+{
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
+                 :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory");
+}
+
 INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
 {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"

@@ -31,6 +31,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most */
     u32 height_mul, height_shift; /* to divide by it */
+    int ahead;                   /* of loads L2 is asked for operands: blocks; dW: tiles */
 };
 
 struct tables { /* in shared memory */

@@ -13,6 +13,7 @@
 enum {
     EMULATE_OPS_MAX = 65536,
     EMULATE_BARRIERS_MAX = 64,
+    EMULATE_ASKED_MAX = 4096,
     EMULATE_PIECES = EMULATE_SHARED_MAX / 16
 };
 
@@ -35,6 +36,11 @@ struct emulate_op {
     float *d[128];
 };
 
+struct emulate_asked { /* a box, for L2 */
+    struct emulate_map map;
+    int at[5];
+};
+
 struct emulate_mbarrier {
     uint32_t at, expected, pending;
     int64_t bytes;
@@ -47,6 +53,8 @@ static struct {
     uint32_t n_ops, laziness; /* an operation is run with 1 : laziness */
     struct emulate_mbarrier barriers[EMULATE_BARRIERS_MAX];
     uint32_t n_barriers;
+    struct emulate_asked asked[EMULATE_ASKED_MAX]; /* and not loaded yet */
+    uint32_t n_asked;
     struct emulate_meeting named[16];
     struct emulate_meeting warpgroups[EMULATE_THREADS_MAX / 128];
     float *d[EMULATE_THREADS_MAX];

@@ -72,6 +72,7 @@ static char shared_memory[EMULATE_SHARED_MAX] __attribute__((aligned(128)));
 #ifdef EMULATE_ASYNC
 static void emulate_async_begin(void);
 static int emulate_async(void);
+static void emulate_async_end(void); /* of a block whose threads have all ended */
 #else
 static void emulate_async_begin(void)
 {
@@ -79,6 +80,9 @@ static void emulate_async_begin(void)
 static int emulate_async(void)
 {
     return 0;
+}
+static void emulate_async_end(void)
+{
 }
 #endif
 
@@ -210,6 +214,9 @@ static void emulate_block(void)
                      "block %d thread %d waits for ever in %s", emulate.block[0], i,
                      emulate.threads[i].waits_for->what);
         }
+    }
+    if (!emulate.failed) {
+        emulate_async_end();
     }
 }
 

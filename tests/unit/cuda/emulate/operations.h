@@ -80,6 +80,13 @@ static int emulate_async(void)
     return any;
 }
 
+static void emulate_async_end(void)
+{
+    if (async_.n_asked) {
+        async_fail("L2 was asked in vain for boxes", async_.n_asked);
+    }
+}
+
 /* Kept from launch to launch; the module goes when it is closed. */
 __attribute__((destructor)) static void async_end(void)
 {
@@ -89,7 +96,7 @@ __attribute__((destructor)) static void async_end(void)
 static void emulate_async_begin(void)
 {
     async_.ops = async_.ops ? async_.ops : malloc(EMULATE_OPS_MAX * sizeof(async_.ops[0]));
-    async_.n_ops = async_.n_barriers = async_.n_dirty = 0;
+    async_.n_ops = async_.n_barriers = async_.n_dirty = async_.n_asked = 0;
     async_.laziness = (uint32_t[]){1, 2, 8, 40}[emulate_random() % 4];
     memset(async_.is_dirty, 0, sizeof(async_.is_dirty));
     memset(async_.named, 0, sizeof(async_.named));

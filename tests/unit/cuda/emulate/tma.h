@@ -96,6 +96,29 @@ static uint64_t policy_evict_first(void)
     return 2;
 }
 
+/* Nothing comes of it: but the same block of threads must load the very box, later. */
+static void ask(const struct tensor_map *map, const int at[5])
+{
+    if (!map->map.base || async_.n_asked == EMULATE_ASKED_MAX) {
+        emulate_fail("L2 is asked with a map of %p, for box %u", map->map.base, async_.n_asked);
+    }
+    struct emulate_asked *a = &async_.asked[async_.n_asked++];
+    a->map = map->map;
+    memcpy(a->at, at, sizeof(a->at));
+}
+
+static void no_longer_asked(const struct tensor_map *map, const int at[5])
+{
+    for (uint32_t i = 0; i < async_.n_asked; i++) {
+        struct emulate_asked *a = &async_.asked[i];
+        if (memcmp(&a->map, &map->map, sizeof(a->map)) == 0 &&
+            memcmp(a->at, at, sizeof(a->at)) == 0) {
+            *a = async_.asked[--async_.n_asked];
+            return;
+        }
+    }
+}
+
 static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_map *map,
                   const int at[5], uint32_t bar)
 {
@@ -113,6 +136,7 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
         emulate_fail("TMA past the end of shared memory, at %u", shared);
     }
     if (kind == OP_LOAD) {
+        no_longer_asked(map, at);
         memset(shared_memory + shared, 0xff, box_bytes(&op->map));
         memset(async_.memory + shared, 0xff, box_bytes(&op->map));
     }
@@ -137,6 +161,21 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
                     uint32_t bar)
 {
     issue(OP_LOAD, to, map, (int[5]){x, y, z, w, v}, bar);
+}
+
+static void ask_3d(const struct tensor_map *map, int x, int y, int z)
+{
+    ask(map, (int[5]){x, y, z});
+}
+
+static void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
+{
+    ask(map, (int[5]){x, y, z, w});
+}
+
+static void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int v)
+{
+    ask(map, (int[5]){x, y, z, w, v});
 }
 
 static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z)
