@@ -112,11 +112,21 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
 /* ---- the steps of a launch
  * ------------------------------------------------------------------------------- */
 
+/* GROUP_SIZE_M, but not more tiles than there are: the template divides by it without knowing of
+ * the last group's width, where all groups are whole. */
+static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
+{
+    const int64_t cols = (v->out_cols + hopper_tile_cols(t) - 1) / hopper_tile_cols(t);
+    const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * t->height;
+    const int64_t most = t->raster_columns ? cols : (high + t->height - 1) / t->height;
+    return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
+}
+
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
 {
-    const int64_t out = (int64_t)dtype_size(v->out);
+    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t);
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     *p = (struct hopper_params){
         .gathered = o->gather_a   ? o->a
@@ -138,7 +148,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .depth = v->mode == GEMM_FORWARD ? (int32_t)v->k
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
-        .group = t->group,
+        .group = group_of(v, t, a->rows),
         .height = t->height,
         .ahead = t->ahead,
         .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
@@ -148,6 +158,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
     };
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
     cuda_divide_by(t->height, &p->height_mul, &p->height_shift);
+    cuda_divide_by((v->out_cols + cols - 1) / cols, &p->cols_mul, &p->cols_shift);
+    cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
 }
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -157,10 +169,10 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height, hopper_tile_cols(t));
     int64_t slots = info->sm_count / t->ksplit;
     slots = slots > 0 ? slots : 1;
-    if (tiles > INT32_MAX - 2 * slots) {
+    if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
         return error_set(
             err, ERROR_RESOURCE,
-            "%lld tiles of %d x %d are more than a launch can count (2^31): take larger "
+            "%lld tiles of %d x %d are more than a launch can count (2^30): take larger "
             "blocks",
             (long long)tiles, t->r, t->c);
     }

@@ -36,10 +36,11 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t height;
     uint32_t height_mul, height_shift;
     int32_t ahead;
+    uint32_t cols_mul, cols_shift, group_mul, group_shift;
 };
-_Static_assert(sizeof(struct hopper_params) == 1280 &&
+_Static_assert(sizeof(struct hopper_params) == 1344 &&
                    offsetof(struct hopper_params, gathered) == 1152 &&
-                   offsetof(struct hopper_params, ahead) == 1268,
+                   offsetof(struct hopper_params, group_shift) == 1284,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 

@@ -290,10 +290,27 @@ static void test_plan(void **state)
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD " l2_ahead=3", &args, &plan, &err), 0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.ahead, 3);
-    /* One expert has all rows: nothing to read before the first load. */
-    assert_int_equal(plan_of(DENSE " mode=forward", GOOD, &args, &plan, &err), 0);
+    assert_int_equal(params.group, 1);
+    /* 8 columns of 192. */
+    assert_int_equal((UINT64_C(23) * params.cols_mul) >> params.cols_shift, 2);
+    assert_int_equal((UINT64_C(24) * params.cols_mul) >> params.cols_shift, 3);
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16 raster=columns", &args,
+                             &plan, &err),
+                     0);
+    memcpy(&params, plan.steps[0].params, sizeof(params));
+    assert_int_equal(params.group, 8);
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
+                     0);
+    memcpy(&params, plan.steps[0].params, sizeof(params));
+    assert_int_equal(params.group, 16);
+    /* One expert has all rows: nothing to read before the first load, and 200 of them are two
+     * tiles. */
+    args.rows = 200;
+    assert_int_equal(plan_of(DENSE " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
+                     0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_null(params.m_sizes);
+    assert_int_equal(params.group, 2);
     /* Fewer tiles than SMs: 8 columns, and each row may be another expert's. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plan, &err), 0);

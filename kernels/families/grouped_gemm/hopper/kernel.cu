@@ -40,10 +40,8 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
         prefetch_maps(p);
     if (warp == 1 && LANE == 0)
         init_barriers(shared);
-    if (warp == 0 && p->experts == 1)
-        scan_one(p, s);
-    else if (warp == 0)
-        scan_experts(p, s->start, s->ends);
+    if (warp == 0)
+        make_tables(p, s);
     set_up_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s);

@@ -42,7 +42,7 @@
  *
  * Bounds aimed at: the wgmma rate at the clock that the power limit allows; for few rows the memory
  * bandwidth. Sizes are run-time arguments; what must hold (hopper.c and hopper_launch.c check it):
- * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^31 tiles,
+ * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,

@@ -15,7 +15,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
     const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
-    const void *m_sizes;         /* NULL: one expert has all rows */
+    const void *m_sizes;         /* not looked at with one expert: that has all rows */
     const void *gather;
     const void *weights;
     u32 *counter;                /* DYNAMIC: tiles handed out beyond the first of each block */
@@ -32,6 +32,8 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     int height;                  /* SWAP_AB: rows of a tile, at most */
     u32 height_mul, height_shift; /* to divide by it */
     int ahead;                   /* of loads L2 is asked for operands: blocks; dW: tiles */
+    u32 cols_mul, cols_shift;    /* to divide by the column tiles */
+    u32 group_mul, group_shift;  /* ... by group */
 };
 
 struct tables { /* in shared memory */
@@ -60,8 +62,6 @@ INLINE int expert_size(const struct hopper_params *p, int e)
 {
     if (e >= p->experts)
         return 0;
-    if (!p->m_sizes)
-        return p->rows;
     if (p->flags & FLAG_M_SIZES_64)
         return (int)((const i64 *)p->m_sizes)[e];
     return ((const int *)p->m_sizes)[e];
@@ -166,15 +166,24 @@ CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
     }
 }
 
-/* The same where there is nothing to add up. */
-INLINE void scan_one(const struct hopper_params *p, const struct tables *s)
+/* One expert has all rows: what the tables would say is known without them. A small product, which
+ * it often is, takes hardly longer than what comes before its first load. (Where threads gather,
+ * registers are few.) */
+INLINE int one_expert(const struct hopper_params *p)
 {
-    const u32 rows = expert_rows(p, 0);
-    if (LANE == 0) {
+    return MODE != MODE_DW && !GATHER && p->experts == 1;
+}
+
+/* By one warp: all tables that are looked at. */
+INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
+{
+    if (p->experts > 1) {
+        scan_experts(p, s->start, s->ends);
+    } else if (!one_expert(p) && LANE == 0) {
         s->start[0] = 0;
-        s->start[1] = (int)rows;
+        s->start[1] = p->rows;
         if (MODE != MODE_DW)
-            s->ends[0] = row_tiles_of(p, rows);
+            s->ends[0] = row_tiles_of(p, (u32)p->rows);
     }
 }
 
@@ -212,6 +221,8 @@ INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
 {
     if (MODE == MODE_DW)
         return p->experts * dw_row_tiles(p) * column_tiles(p);
+    if (one_expert(p))
+        return row_tiles_of(p, (u32)p->rows) * column_tiles(p);
     return s->ends[p->experts - 1] * column_tiles(p);
 }
 
@@ -247,34 +258,56 @@ INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
     t->width = t->rows - t->c0 < height ? t->rows - t->c0 : height;
 }
 
-/* By whole warps. Unsigned, for the sake of the divisions. */
-INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
+/* The expert and its rows of a tile, whose number becomes one within the expert. By whole warps. */
+INLINE struct tile locate_expert(const struct hopper_params *p, const struct tables *s, u32 *id)
 {
     const u32 cols = (u32)column_tiles(p);
-    u32 id = (u32)number, major, minor;
     struct tile t;
+    if (one_expert(p)) {
+        t.expert = t.first = 0;
+        t.rows = p->rows;
+        t.row_tiles = row_tiles_of(p, (u32)p->rows);
+        return t;
+    }
 #if MODE == MODE_DW
     t.row_tiles = dw_row_tiles(p);
-    t.expert = dw_expert(p, s, number);
-    id %= (u32)t.row_tiles * cols;
+    t.expert = dw_expert(p, s, (int)*id);
+    *id %= (u32)t.row_tiles * cols;
 #else
-    t.expert = find_expert(s->ends, p->experts, (int)(id / cols));
+    t.expert = find_expert(s->ends, p->experts, (int)divide(*id, p->cols_mul, p->cols_shift));
     const int before = t.expert ? s->ends[t.expert - 1] : 0;
     t.row_tiles = s->ends[t.expert] - before;
-    id -= (u32)before * cols;
+    *id -= (u32)before * cols;
 #endif
-    const int by_column = (p->flags & FLAG_RASTER_C) != 0;
-    const u32 row_tiles = (u32)t.row_tiles, group = (u32)p->group;
-    const u32 fast = by_column ? cols : row_tiles, slow = by_column ? row_tiles : cols;
-    const u32 begin = id / (group * slow) * group; /* the first of the group's fast tiles */
-    const u32 width = fast - begin < group ? fast - begin : group;
-    id -= begin * slow;
-    major = id / width;
-    minor = begin + id - major * width;
-    const int row_tile = (int)(by_column ? major : minor);
-    const int col_tile = (int)(by_column ? minor : major);
     t.first = s->start[t.expert];
     t.rows = s->start[t.expert + 1] - t.first;
+    return t;
+}
+
+/* By whole warps. Unsigned, for the sake of the divisions: one takes 0.1 microseconds, unless the host
+ * knows by what. */
+INLINE struct tile locate_tile(const struct hopper_params *p, const struct tables *s, int number)
+{
+    u32 id = (u32)number, turn, major;
+    struct tile t = locate_expert(p, s, &id);
+    const int by_column = (p->flags & FLAG_RASTER_C) != 0;
+    const u32 cols = (u32)column_tiles(p), row_tiles = (u32)t.row_tiles, group = (u32)p->group;
+    const u32 fast = by_column ? cols : row_tiles, slow = by_column ? row_tiles : cols;
+    turn = divide(id, p->group_mul, p->group_shift);
+    if (!by_column)
+        turn = divide(turn, p->cols_mul, p->cols_shift);
+    else if (row_tiles > 1)
+        turn /= row_tiles;
+    const u32 begin = turn * group; /* the first of the group's fast tiles */
+    const u32 width = fast - begin < group ? fast - begin : group;
+    id -= begin * slow;
+    if (width == group)
+        major = divide(id, p->group_mul, p->group_shift);
+    else
+        major = width > 1 ? id / width : id;
+    const u32 minor = begin + id - major * width;
+    const int row_tile = (int)(by_column ? major : minor);
+    const int col_tile = (int)(by_column ? minor : major);
     if (SWAP_AB) {
         place_swapped(&t, row_tile, col_tile);
         return t;
