@@ -69,6 +69,7 @@ struct hopper_tile {
     int group;  /* GROUP_SIZE_M */
     int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
     bool raster_columns, sort_experts;
+    bool store_first; /* store_evict_first: the output is the first to leave L2 */
     int ahead; /* l2_ahead: blocks, in dW tiles, that L2 is asked for before they are loaded */
 };
 

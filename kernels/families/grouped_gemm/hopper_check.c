@@ -17,7 +17,8 @@ static const char *const known[] = {
     "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K", "num_warps",    "schedule",
     "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
     "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
-    "tile_scheduler", "swap_ab",         "tile_rows",    "l2_ahead",     NULL,
+    "tile_scheduler", "swap_ab",         "tile_rows",    "l2_ahead",     "store_evict_first",
+    NULL,
 };
 
 struct int_rule {
@@ -138,6 +139,7 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
     int r = check_bool(config, "skip_rows", why);
     r = r ? r : check_bool(config, "permute_copy", why);
     r = r ? r : check_bool(config, "swap_ab", why);
+    r = r ? r : check_bool(config, "store_evict_first", why);
     r = r ? r : check_load(config, "use_tma_load_x", v->mode != GEMM_DX, v->gather_x, why);
     r = r ? r : check_load(config, "use_tma_load_w", v->mode != GEMM_DW, false, why);
     r = r ? r : check_load(config, "use_tma_load_dy", v->mode != GEMM_FORWARD, v->gather_dy, why);
@@ -161,6 +163,11 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
         return rejection_set(why, ERROR_INVALID, "tile_scheduler",
                              "tile_scheduler=dynamic is for forward and dX: in dW use "
                              "expert_order=size");
+    }
+    if (record_bool(config, "store_evict_first", false) && v->mode != GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "store_evict_first",
+                             "store_evict_first=true is for dW: elsewhere the output is what others "
+                             "read next; leave it out");
     }
     if (strcmp(record_text(config, "expert_order", "index"), "size") == 0 &&
         (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {

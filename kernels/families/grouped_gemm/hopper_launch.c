@@ -152,7 +152,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .height = t->height,
         .ahead = t->ahead,
         .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
-                 (t->sort_experts ? HOPPER_SORT : 0) |
+                 (t->sort_experts ? HOPPER_SORT : 0) | (t->store_first ? HOPPER_STORE_FIRST : 0) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };

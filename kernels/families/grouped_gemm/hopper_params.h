@@ -17,6 +17,7 @@ enum {
     HOPPER_SORT = 32,
     HOPPER_WIDE_A = 64,
     HOPPER_WIDE_B = 128,
+    HOPPER_STORE_FIRST = 256,
 };
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */

@@ -88,6 +88,7 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
         .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
         .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
+        .store_first = record_bool(config, "store_evict_first", false),
         .ahead = (int)record_int(config, "l2_ahead", 0),
     };
     const int height = (int)record_int(config, "tile_rows", 0);

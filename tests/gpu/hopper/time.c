@@ -29,15 +29,26 @@ static const struct {
     const char *raster, *order;
     int tile_rows; /* 0: all */
     int ahead;     /* l2_ahead; 0: as the tile's */
+    bool store_first;
 } run_times[] = {
-    {"gm1", 1, "rows", "index"},          {"gm4", 4, "rows", "index"},
-    {"gm16", 16, "rows", "index"},        {"gm8", 8, "rows", "index"},
-    {"cols gm1", 1, "columns", "index"},  {"cols gm8", 8, "columns", "index"},
-    {"gm1 by size", 1, "rows", "size"},   {"gm8 by size", 8, "rows", "size"},
-    {"h128", 8, "rows", "index", 128},    {"h144", 8, "rows", "index", 144},
-    {"h176", 8, "rows", "index", 176},    {"cols h176", 8, "columns", "index", 176},
-    {"gm1 a1", 1, "rows", "index", 0, 1}, {"gm1 a2", 1, "rows", "index", 0, 2},
-    {"gm8 a8", 8, "rows", "index", 0, 8}, {"gm8 a16", 8, "rows", "index", 0, 16},
+    {"gm1", 1, "rows", "index"},
+    {"gm4", 4, "rows", "index"},
+    {"gm16", 16, "rows", "index"},
+    {"gm8", 8, "rows", "index"},
+    {"cols gm1", 1, "columns", "index"},
+    {"cols gm8", 8, "columns", "index"},
+    {"gm1 by size", 1, "rows", "size"},
+    {"gm8 by size", 8, "rows", "size"},
+    {"h128", 8, "rows", "index", 128},
+    {"h144", 8, "rows", "index", 144},
+    {"h176", 8, "rows", "index", 176},
+    {"cols h176", 8, "columns", "index", 176},
+    {"gm1 a1", 1, "rows", "index", 0, 1},
+    {"gm1 a2", 1, "rows", "index", 0, 2},
+    {"gm8 a8", 8, "rows", "index", 0, 8},
+    {"gm8 a16", 8, "rows", "index", 0, 16},
+    {"gm1 ef", 1, "rows", "index", .store_first = true},
+    {"gm1 a1 ef", 1, "rows", "index", .ahead = 1, .store_first = true},
 };
 enum { RUN_TIMES = sizeof(run_times) / sizeof(run_times[0]) };
 
@@ -140,6 +151,9 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
         record_put_text(config, "expert_order", run_times[run_time].order);
         if (run_times[run_time].tile_rows) {
             record_put_int(config, "tile_rows", run_times[run_time].tile_rows);
+        }
+        if (run_times[run_time].store_first) {
+            record_put_bool(config, "store_evict_first", true);
         }
         if (run_times[run_time].ahead) {
             record_put_int(config, "l2_ahead", run_times[run_time].ahead);

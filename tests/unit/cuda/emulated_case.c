@@ -106,6 +106,9 @@ static void stray(struct test_case *c)
     if (!(c->v.gather_x || c->v.gather_dy) || record_bool(&c->config, "permute_copy", false)) {
         record_put_int(&c->config, "l2_ahead", PICK(c, 0, 1, 2, 8));
     }
+    if (c->v.mode == GEMM_DW) {
+        record_put_bool(&c->config, "store_evict_first", random_next(&c->random) % 2);
+    }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
         record_put_bool(&c->config, "swap_ab", true);
         record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 160, 192, 224, 256));

@@ -55,6 +55,8 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " use_tma_load_w=false", ERROR_INVALID, "tma_loads", "by TMA only"},
     {QWEN " mode=forward", GOOD " permute_copy=true", ERROR_INVALID, "permute_copy", "no operand"},
     {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
+    {QWEN " mode=forward", GOOD " store_evict_first=true", ERROR_INVALID, "store_evict_first",
+     "is for dW"},
     {QWEN " mode=forward", GOOD " l2_ahead=65", ERROR_INVALID, "parameter_value", "0 to 64"},
     {QWEN " mode=forward permute_x=true", GOOD " l2_ahead=1", ERROR_INVALID, "l2_ahead",
      "permute_copy=true"},

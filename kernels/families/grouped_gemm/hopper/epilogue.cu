@@ -109,6 +109,12 @@ INLINE void stage_piece(u32 buffer, float acc[MMAS][ACCUMULATORS], int piece,
     }
 }
 
+/* dW's output is most of its traffic, and nobody reads it here: it need not push operands out of L2. */
+INLINE u64 store_policy(const struct hopper_params *p)
+{
+    return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();
+}
+
 /* By one thread of the consumer. */
 INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
@@ -117,7 +123,7 @@ INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 
     else if (p->flags & FLAG_ACCUMULATE)
         add_3d(&p->out, buffer, c, r, t->expert);
     else
-        store_3d(&p->out, buffer, c, r, t->expert);
+        store_3d(&p->out, buffer, c, r, t->expert, store_policy(p));
     stores_commit();
 }
 
@@ -152,7 +158,10 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
                 char *at = out + to * p->out_stride;
                 if (OUT_FP32 && (p->flags & FLAG_ACCUMULATE))
                     add_16(v, at);
-                global_store16(at, v);
+                if (MODE == MODE_DW)
+                    global_store16_hinted(at, v, store_policy(p));
+                else
+                    global_store16(at, v);
             }
         }
     }

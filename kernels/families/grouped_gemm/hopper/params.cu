@@ -158,5 +158,6 @@ typedef unsigned short u16;
 #define FLAG_SORT 32u     /* dW: experts with many rows first */
 #define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
 #define FLAG_WIDE_B 128u
+#define FLAG_STORE_FIRST 256u /* dW: what is stored is the first to leave L2 */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

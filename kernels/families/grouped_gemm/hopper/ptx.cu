@@ -267,10 +267,11 @@ INLINE void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int
                  :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory");
 }
 
-INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
+INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z, u64 policy)
 {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
-                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint "
+                 "[%0, {%2, %3, %4}], [%1], %5;"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "l"(policy) : "memory");
 }
 
 /* The same, added to what is there. */
@@ -335,6 +336,12 @@ INLINE void global_load16(u32 v[4], const char *from)
 INLINE void global_store16(char *to, const u32 v[4])
 {
     *(uint4 *)to = make_uint4(v[0], v[1], v[2], v[3]);
+}
+
+INLINE void global_store16_hinted(char *to, const u32 v[4], u64 policy)
+{
+    asm volatile("st.global.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;"
+                 :: "l"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "l"(policy) : "memory");
 }
 
 INLINE void shared_load16(u32 v[4], u32 at)

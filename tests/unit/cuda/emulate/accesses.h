@@ -9,6 +9,7 @@
 #include "tests/unit/cuda/emulate/async.h"
 #include "tests/unit/cuda/emulate/mbarrier.h"
 #include "tests/unit/cuda/emulate/memory.h"
+#include "tests/unit/cuda/emulate/tma.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
 static void copy16(uint32_t to, const char *from, int bytes)
@@ -59,6 +60,12 @@ static void global_load16(uint32_t v[4], const char *from)
 static void global_store16(char *to, const uint32_t v[4])
 {
     store16(to, v[0], v[1], v[2], v[3]);
+}
+
+static void global_store16_hinted(char *to, const uint32_t v[4], uint64_t policy)
+{
+    policy_check(policy);
+    global_store16(to, v);
 }
 
 static void shared_load16(uint32_t v[4], uint32_t at)

@@ -119,6 +119,13 @@ static void no_longer_asked(const struct tensor_map *map, const int at[5])
     }
 }
 
+static void policy_check(uint64_t policy)
+{
+    if (policy != 1 && policy != 2) {
+        emulate_fail("an L2 policy that is none");
+    }
+}
+
 static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_map *map,
                   const int at[5], uint32_t bar)
 {
@@ -145,9 +152,7 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
 static void load_3d(uint32_t to, const struct tensor_map *map, int x, int y, int z, uint32_t bar,
                     uint64_t policy)
 {
-    if (policy != 1 && policy != 2) {
-        emulate_fail("an L2 policy that is none");
-    }
+    policy_check(policy);
     issue(OP_LOAD, to, map, (int[5]){x, y, z}, bar);
 }
 
@@ -178,8 +183,10 @@ static void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int
     ask(map, (int[5]){x, y, z, w, v});
 }
 
-static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z)
+static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z,
+                     uint64_t policy)
 {
+    policy_check(policy);
     issue(OP_STORE, from, map, (int[5]){x, y, z}, 0);
 }
 
