@@ -105,8 +105,10 @@ KERNEL_OF(THREADS) grouped_gemm_hopper(PARAMS(hopper_params) p)
     if (warpgroup == 0) {
         registers_give();
         produce(&p, &s, shared, tiles);
+        set_up_everywhere();
     } else {
         registers_take();
+        set_up_everywhere();
         consume(&p, &s, shared, tiles, warpgroup - 1);
     }
 }

@@ -163,11 +163,22 @@ INLINE u32 cluster_size(void)
     return r;
 }
 
-/* Of all threads of the cluster. None has shared memory that others may touch before it. */
-INLINE void cluster_barrier(void)
+/* The cluster's size is a power of two. */
+INLINE u32 divide_by_size(u32 v)
 {
-    asm volatile("barrier.cluster.arrive.release;\n\t"
-                 "barrier.cluster.wait.acquire;" ::: "memory");
+    return v >> (31 - __clz((int)cluster_size()));
+}
+
+/* Of all threads of the cluster: first each arrives, then each waits until all have. Only mbarriers
+ * must be seen by the others, and those barrier_init_fence shows: a release would wait for all memory. */
+INLINE void cluster_barrier_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+}
+
+INLINE void cluster_barrier_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
 }
 
 /* Where the same byte of shared memory of another block of the cluster is. */
@@ -190,6 +201,13 @@ INLINE void cluster_arrive(u32 bar)
 {
     asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
                  :: "r"(bar) : "memory");
+}
+
+/* For those who have only read: nothing to be seen. The other becomes MEMBAR.ALL.GPU, which waits until
+ * the output has reached L2. */
+INLINE void cluster_arrive_read(u32 bar)
+{
+    asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory");
 }
 
 INLINE void cluster_wait(u32 bar, u32 parity)

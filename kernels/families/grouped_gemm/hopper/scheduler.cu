@@ -329,7 +329,7 @@ INLINE int output_rows(const struct hopper_params *p, const struct tile *t)
 INLINE int part_begin(const struct hopper_params *p, u32 rank)
 {
     const u32 blocks = ((u32)p->depth + TILE_D - 1) / TILE_D;
-    return (int)(rank * blocks / cluster_size());
+    return (int)divide_by_size(rank * blocks);
 }
 #define FIRST_BLOCK(p) part_begin(p, cluster_rank())
 #else
@@ -448,8 +448,8 @@ INLINE u32 ticket_number(u32 shared, u32 n)
 }
 
 #if KSPLIT
-#define WALKER (BLOCK / (int)cluster_size())
-#define WALKERS (BLOCKS / (int)cluster_size())
+#define WALKER ((int)divide_by_size((u32)BLOCK))
+#define WALKERS ((int)divide_by_size((u32)BLOCKS))
 #else
 #define WALKER BLOCK
 #define WALKERS BLOCKS

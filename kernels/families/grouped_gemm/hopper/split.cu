@@ -38,18 +38,33 @@ INLINE void split_init(u32 shared)
     barrier_init(sums_free(shared), 4 * CONSUMERS * cluster_size());
 }
 
-/* Barriers must be there before another block arrives at them. */
+/* Barriers must be there before another block arrives at them: which those that write do much later
+ * than the first loads are issued. So nobody waits for other blocks of threads before that. */
 INLINE void set_up_barrier(void)
 {
-    cluster_barrier();
+    cluster_barrier_arrive();
+    block_barrier();
 }
 
-/* By whole warps: at this barrier in every block. */
-INLINE void arrive_everywhere(u32 bar)
+INLINE void set_up_everywhere(void)
+{
+    cluster_barrier_wait();
+}
+
+/* By whole warps, at the barrier of every block: their sums can be read, and those of others have
+ * been. */
+INLINE void sums_written(u32 shared)
 {
     warp_barrier();
     if (LANE < (int)cluster_size())
-        cluster_arrive(cluster_address(bar, LANE));
+        cluster_arrive(cluster_address(sums_full(shared), LANE));
+}
+
+INLINE void sums_read(u32 shared)
+{
+    warp_barrier();
+    if (LANE < (int)cluster_size())
+        cluster_arrive_read(cluster_address(sums_free(shared), LANE));
 }
 
 INLINE u32 sums_at(int row, int four)
@@ -159,7 +174,7 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
     if (*done > 0)
         cluster_wait(sums_free(shared), (*done - 1) & 1);
     write_sums(shared, consumer, rows, acc);
-    arrive_everywhere(sums_full(shared));
+    sums_written(shared);
     const struct share first = share_at(p, t, rows, THREAD - 128); /* loads, while others write */
     cluster_wait(sums_full(shared), *done & 1);
     if (size == 2)
@@ -168,7 +183,7 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
         store_shares(p, t, shared, rows, first, 4);
     else
         store_shares(p, t, shared, rows, first, 8);
-    arrive_everywhere(sums_free(shared));
+    sums_read(shared);
     ++*done;
 }
 
@@ -187,6 +202,10 @@ INLINE void split_init(u32 shared)
 INLINE void set_up_barrier(void)
 {
     block_barrier();
+}
+
+INLINE void set_up_everywhere(void)
+{
 }
 
 INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
