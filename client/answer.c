@@ -76,63 +76,116 @@ static bool is_next_name(const char *name, size_t n, const char *last, size_t la
     return n > 0 && n < RECORD_NAME_MAX && (order < 0 || (order == 0 && last_n < n));
 }
 
-/* The characters written; 0: not of the usual kinds, or no room. */
-static size_t format_value(const struct wire_obj *o, char *out, size_t size)
+/* Of text; the characters written; 0: not of the usual kinds, or no room. */
+static size_t format_text(const char *text, size_t n, char *out, size_t size)
 {
     char word[WORD_MAX];
-    struct value v = {.type = VALUE_NONE};
-    if (wire_get_int(o, &v.integer)) {
-        v.type = VALUE_INT;
-    } else if (wire_get_bool(o, &v.flag)) {
-        v.type = VALUE_BOOL;
-    } else if (wire_copy_str(o, word, sizeof(word)) && word[0]) {
-        v = VALUE_OF_TEXT(word);
+    if (n == 0 || n >= sizeof(word)) {
+        return 0;
     }
-    for (const char *c = v.type == VALUE_TEXT ? word : ""; *c; c++) {
-        if ((unsigned char)*c >= 0x80) {
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] <= 0) { /* a zero, or not ASCII */
             return 0;
         }
     }
-    size_t n = v.type == VALUE_NONE ? 0 : value_format(&v, out, size);
-    return n + 1 < size ? n : 0;
+    memcpy(word, text, n);
+    word[n] = '\0';
+    struct value v = VALUE_OF_TEXT(word);
+    size_t length = value_format(&v, out, size);
+    return length + 1 < size ? length : 0;
+}
+
+static size_t format_number(int64_t number, char *out, size_t size)
+{
+    if (number >= 0 && number < 1000 && size > 4) { /* most are */
+        unsigned v = (unsigned)number;
+        size_t n = v < 10 ? 1 : v < 100 ? 2 : 3;
+        out[n - 1] = (char)('0' + v % 10);
+        out[n > 2] = n > 1 ? (char)('0' + v / 10 % 10) : out[n > 2];
+        out[0] = n > 2 ? (char)('0' + v / 100) : out[0];
+        return n;
+    }
+    struct value v = VALUE_OF_INT(number);
+    size_t length = value_format(&v, out, size);
+    return length + 1 < size ? length : 0;
+}
+
+static size_t format_value(struct pull *p, char *out, size_t size)
+{
+    int64_t number;
+    bool flag;
+    const char *text;
+    size_t n;
+    if (pull_int(p, &number)) {
+        return format_number(number, out, size);
+    }
+    if (pull_bool(p, &flag)) {
+        n = flag ? 4 : 5;
+        memcpy(out, flag ? "true" : "false", size > n + 1 ? n : 0);
+        return size > n + 1 ? n : 0;
+    }
+    return pull_str(p, &text, &n) ? format_text(text, n, out, size) : 0;
+}
+
+/* A config on its way into an answer's line. */
+struct config_line {
+    struct gemmd_answer *a;
+    struct answer_order *order;
+    bool as_before; /* so far its names are those of the config before, which were good */
+    const char *last;
+    size_t last_n;
+};
+
+static bool take_name(struct config_line *l, size_t i, const char *name, size_t n)
+{
+    struct answer_name *known = &l->order->names[i];
+    l->as_before = l->as_before && n > 0 && known->n == n && pull_same(known->text, name, n);
+    if (!l->as_before) {
+        if (!is_next_name(name, n, l->last, l->last_n)) {
+            return false;
+        }
+        known->n = (uint8_t)n;
+        memcpy(known->text, name, n);
+        if (i + 1 < RECORD_FIELDS_MAX) {
+            known[1].n = 0; /* it was behind another one */
+        }
+    }
+    l->last = name;
+    l->last_n = n;
+    return true;
 }
 
 /* Straight from the wire, where names come sorted. False: this is another config than gemmd's are,
  * and a record has to look at it. */
-static bool format_sorted(const struct wire_obj *map, char *out, size_t size)
+static bool pull_config(void *ctx, struct pull *p)
 {
-    const char *last = "";
-    size_t last_n = 0, at = 0;
-    for (size_t i = 0; i < wire_count(map); i++) {
-        const struct wire_obj *key, *value;
-        const char *name;
-        size_t n, length;
-        wire_pair(map, i, &key, &value);
-        if (!wire_get_str(key, &name, &n) || !is_next_name(name, n, last, last_n) ||
-            size - at < n + 3) {
+    struct config_line *l = ctx;
+    char *out = l->a->config;
+    const char *name;
+    size_t pairs, n, length, at = 0, size = sizeof(l->a->config);
+    if (!pull_map(p, &pairs) || pairs > RECORD_FIELDS_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < pairs; i++) {
+        if (!pull_str(p, &name, &n) || !take_name(l, i, name, n) || size - at < n + 3) {
             return false;
         }
         at += i > 0 ? (out[at] = ' ', 1) : 0;
         memcpy(out + at, name, n);
         out[at + n] = '=';
-        length = format_value(value, out + at + n + 1, size - at - n - 1);
+        length = format_value(p, out + at + n + 1, size - at - n - 1);
         if (!length) {
             return false;
         }
         at += n + 1 + length;
-        last = name;
-        last_n = n;
     }
     out[at] = 0;
-    return wire_type_of(map) == WIRE_MAP;
+    return true;
 }
 
 static int read_config(struct gemmd_answer *a, const struct wire_obj *map, struct error *err)
 {
     struct record config;
-    if (format_sorted(map, a->config, sizeof(a->config))) {
-        return 0;
-    }
     record_init(&config);
     int r = wire_type_of(map) == WIRE_NIL ? 0 : record_unpack(&config, map, err);
     return r ? error_prefix(err, "answer.config") : answer_set_config(a, &config, err);
@@ -184,4 +237,64 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     COPY_TEXT(out->stamp, a.stamp);
     family_stamp_target(a.stamp, out->target);
     return 0;
+}
+
+/* ---- from the bytes ---------------------------------------------------------------------------
+ */
+
+/* ANSWER_FIELDS as they lie in struct gemmd_answer, where `config` is another thing: a line. */
+#define ROW_INT(name)  SCHEMA_ROW(gemmd_answer, INT, name, 0)
+#define ROW_REAL(name) SCHEMA_ROW(gemmd_answer, REAL, name, 0)
+#define ROW_FLAG(name) SCHEMA_ROW(gemmd_answer, FLAG, name, 0)
+#define ROW_TEXT(name) SCHEMA_ROW(gemmd_answer, TEXT, name, 0)
+#define ROW_RECORD(name)
+#define ROW(type, kind, name, n) ROW_##kind(name)
+static const struct schema_field given_fields[] = {ANSWER_FIELDS(ROW, )};
+enum { GIVEN_FIELDS = sizeof(given_fields) / sizeof(given_fields[0]), TIER = 1 };
+static const struct schema given_schema = {"answer", sizeof(struct gemmd_answer), GIVEN_FIELDS,
+                                           given_fields};
+
+/* What fits in one fits in the other. */
+#define SAME_INT(name)                                                                             \
+    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(int64_t), #name);
+#define SAME_REAL(name)                                                                            \
+    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(double), #name);
+#define SAME_FLAG(name)                                                                            \
+    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(bool), #name);
+#define SAME_TEXT(name)                                                                            \
+    _Static_assert(sizeof(((struct gemmd_answer *)0)->name) == sizeof(((struct answer *)0)->name), \
+                   #name);
+#define SAME_RECORD(name)
+#define SAME(type, kind, name, n) SAME_##kind(name)
+ANSWER_FIELDS(SAME, )
+
+bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *order)
+{
+    struct pull in = *p;
+    struct config_line line = {out, order, true, "", 0};
+    out->config[0] = '\0';
+    if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out, &order->fields) ||
+        !(order->fields.seen >> TIER & 1)) { /* it may be an error, which is a map too */
+        return false;
+    }
+    out->local = false;
+    family_stamp_target(out->stamp, out->target);
+    *p = in;
+    return true;
+}
+
+int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err)
+{
+    struct answer_order order = {0};
+    struct pull item;
+    const struct wire_obj *map;
+    *out = (struct gemmd_answer){.size = sizeof(*out)};
+    if (answer_pull(p, out, &order)) {
+        return 0;
+    }
+    if (!pull_item(p, &item)) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's answer cannot be read: it is cut off");
+    }
+    int r = wire_decode(doc, item.at, pull_left(&item), &map, err);
+    return r ? r : answer_unpack(map, out, err);
 }

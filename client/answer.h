@@ -5,9 +5,7 @@
 #define GEMMD_CLIENT_ANSWER_H
 
 #include "client/gemmd.h"
-#include "proto/error.h"
-#include "proto/record.h"
-#include "proto/wire.h"
+#include "proto/pull.h"
 
 /* The struct as it was in the first release: callers' structs are at least this large. */
 enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
@@ -15,6 +13,21 @@ enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
 int answer_check_size(const struct gemmd_answer *out, struct error *err);
 /* An empty one of this library's size: nothing is known. */
 struct gemmd_answer answer_none(void);
+/* What answers of one daemon have in common, kept from one to the next. Begins as zeros. */
+struct answer_order {
+    struct pull_fields fields;
+    struct answer_name {
+        uint8_t n;
+        char text[RECORD_NAME_MAX - 1];
+    } names[RECORD_FIELDS_MAX]; /* of the config's parameters, as far as they were good */
+};
+
+/* One of the usual kind, straight from its bytes, into a struct of this library's size: of its
+ * texts only what they need is written. False: it is of another kind, or no answer: decoded as a
+ * tree, it is for answer_unpack, which has the same outcome for all that this one takes. */
+bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *order);
+/* The next item, by one or the other; doc is for the other. */
+int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err);
 int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct error *err);
 int answer_set_config(struct gemmd_answer *a, const struct record *config, struct error *err);
 /* Copies what out->size has room for and keeps out->size; what the caller knows more than this

@@ -242,10 +242,62 @@ static void problem_fields(const struct gemmd_problem *p, char rows[RECORD_TEXT_
     memcpy(out, fields, sizeof(fields));
 }
 
+/* Names as they are packed: a byte with the length, then the text. */
+#define NAMED(head, name) head name, sizeof(head name) - 1
+
+static void put_int(struct wire_buf *b, const char *name, size_t n, int64_t v, bool always)
+{
+    if (v || always) {
+        wire_put_raw(b, name, n);
+        wire_put_int(b, v);
+    }
+}
+
+static void put_text(struct wire_buf *b, const char *name, size_t n, const char *v)
+{
+    if (v) {
+        wire_put_raw(b, name, n);
+        wire_put_str(b, v);
+    }
+}
+
+static void put_flag(struct wire_buf *b, const char *name, size_t n, bool v)
+{
+    if (v) {
+        wire_put_raw(b, name, n);
+        wire_put_bool(b, true);
+    }
+}
+
+/* What problem_fields and put_given make of a problem without rows_per_expert, without the list. */
+static void pack_fields(struct wire_buf *b, const struct gemmd_problem *p)
+{
+    wire_put_map(b, 5u + !!p->dtype_in + !!p->dtype_out + !!p->experts + !!p->topk + p->permute_x +
+                        p->permute_y + p->fuse_mul_post + p->accumulate + !!p->routing);
+    put_text(b, NAMED("\xa2", "op"), "grouped_gemm");
+    put_text(b, NAMED("\xa4", "mode"), p->mode ? p->mode : "forward");
+    put_text(b, NAMED("\xa8", "dtype_in"), p->dtype_in);
+    put_text(b, NAMED("\xa9", "dtype_out"), p->dtype_out);
+    put_int(b, NAMED("\xa1", "M"), p->m, true);
+    put_int(b, NAMED("\xa1", "N"), p->n, true);
+    put_int(b, NAMED("\xa1", "K"), p->k, true);
+    put_int(b, NAMED("\xa7", "experts"), p->experts, false);
+    put_int(b, NAMED("\xa4", "topk"), p->topk, false);
+    put_flag(b, NAMED("\xa9", "permute_x"), p->permute_x);
+    put_flag(b, NAMED("\xa9", "permute_y"), p->permute_y);
+    put_flag(b, NAMED("\xad", "fuse_mul_post"), p->fuse_mul_post);
+    put_flag(b, NAMED("\xaa", "accumulate"), p->accumulate);
+    put_text(b, NAMED("\xa7", "routing"), p->routing);
+}
+
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err)
 {
     if (p->text) {
         return pack_text(b, p->text, err);
+    }
+    if (!p->rows_per_expert) {
+        pack_fields(b, p);
+        return 0;
     }
     struct field fields[PROBLEM_FIELDS];
     char rows[RECORD_TEXT_MAX];

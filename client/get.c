@@ -23,13 +23,16 @@ bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *o
     return table_get(&g->table, &q, out);
 }
 
-void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer)
+bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
+              const struct gemmd_answer *answer)
 {
     struct question q;
-    if (ask_is_plain(&a->query) && answer_is_final(answer)) {
-        question_of(&a->problem, &q);
-        table_put(&g->table, &q, answer);
+    if (!ask_is_plain(query) || !answer_is_final(answer)) {
+        return false;
     }
+    question_of(problem, &q);
+    table_put(&g->table, &q, answer);
+    return true;
 }
 
 bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q)
@@ -98,15 +101,17 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     if (r) {
         return r;
     }
+    struct pull packed;
     const struct session_request q = {.method = method,
                                       .params = &params,
                                       .deadline = deadline,
                                       .repeatable = strcmp(method, "get") == 0,
+                                      .packed = &packed,
                                       .progress = a->query.progress,
                                       .ctx = a->query.ctx};
     const struct wire_obj *result;
     r = session_call(&g->session, &q, &result, err);
-    return r ? r : answer_unpack(result, out, err);
+    return r ? r : answer_read(&packed, g->session.doc, out, err);
 }
 
 static int ask_locked(struct gemmd *g, const char *method, const struct ask *a,
@@ -121,7 +126,7 @@ static int ask_locked(struct gemmd *g, const char *method, const struct ask *a,
     r = ask_daemon(g, method, a, deadline, &answer, err);
     handle_leave(g);
     if (r == 0) {
-        get_keep(g, a, &answer);
+        get_keep(g, &a->query, &a->problem, &answer);
         answer_give(&answer, out);
     }
     return r;
@@ -157,14 +162,13 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
     return table_get(&g->table, &question, out);
 }
 
-int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
-              struct gemmd_answer *out, struct gemmd_error *err)
+/* Apart, so that what is done at once needs none of its memory and registers. */
+__attribute__((noinline)) static int get(struct gemmd *g, const struct gemmd_problem *problem,
+                                         const struct gemmd_query *query, struct gemmd_answer *out,
+                                         struct gemmd_error *err)
 {
     struct ask a;
     struct error e, why;
-    if (get_at_once(g, problem, query, out)) {
-        return handle_result(0, NULL, err);
-    }
     int r = read_ask(g, &a, problem, query, out, &e);
     if (r || get_from_table(g, &a, out)) {
         return handle_result(r, &e, err);
@@ -175,6 +179,13 @@ int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct
         r = get_fall_back(g, &a, &why, out, &e);
     }
     return handle_result(r, &e, err);
+}
+
+int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem, const struct gemmd_query *query,
+              struct gemmd_answer *out, struct gemmd_error *err)
+{
+    return get_at_once(g, problem, query, out) ? handle_result(0, NULL, err)
+                                               : get(g, problem, query, out, err);
 }
 
 int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,

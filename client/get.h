@@ -7,7 +7,9 @@
 #include "client/handle.h"
 
 bool get_from_table(struct gemmd *g, const struct ask *a, struct gemmd_answer *out);
-void get_keep(struct gemmd *g, const struct ask *a, const struct gemmd_answer *answer);
+/* Puts what is final into the table; false: it is not. problem is the caller's, once read. */
+bool get_keep(struct gemmd *g, const struct gemmd_query *query, const struct gemmd_problem *problem,
+              const struct gemmd_answer *answer);
 
 /* Whether this call may be answered without a daemon, and whether this fault is a reason to: it is
  * the daemon's or its device's, not the caller's. */

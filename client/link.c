@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include <linux/sockios.h>
 
 #include "client/clock.h"
 #include "client/link.h"
@@ -155,6 +158,15 @@ int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool
     return 0;
 }
 
+/* The kernel charges what a message takes, which may be twice its bytes. */
+bool link_has_room(const struct link *l, size_t n)
+{
+    int room = 0, used = 0;
+    socklen_t size = sizeof(room);
+    return getsockopt(l->fd, SOL_SOCKET, SO_SNDBUF, &room, &size) == 0 &&
+           ioctl(l->fd, SIOCOUTQ, &used) == 0 && room > used && (size_t)(room - used) / 2 >= n;
+}
+
 /* ---- receiving ------------------------------------------------------------------------------ */
 
 static int make_room(struct link *l, struct error *err)
@@ -219,8 +231,14 @@ static int read_some(struct link *l, int64_t deadline, struct error *err)
     return lost(l, l->rx_len > 0 ? " in the middle of an answer" : "", err);
 }
 
-int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,
-              struct error *err)
+static int unreadable(struct link *l, struct error *err)
+{
+    error_prefix(err, "the daemon's answer cannot be read");
+    link_close(l);
+    return err->code;
+}
+
+int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err)
 {
     drop_taken(l);
     int r;
@@ -230,10 +248,20 @@ int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int
             return r;
         }
     }
-    r = r < 0 ? r : rpc_decode(doc, l->rx, l->taken, out, err);
-    if (r < 0) {
-        error_prefix(err, "the daemon's answer cannot be read");
-        link_close(l);
-    }
-    return r;
+    *out = (struct pull){l->rx, l->rx + l->taken};
+    return r < 0 ? unreadable(l, err) : 0;
+}
+
+int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
+                struct rpc_message *out, struct error *err)
+{
+    return rpc_decode(doc, packed->at, pull_left(packed), out, err) < 0 ? unreadable(l, err) : 0;
+}
+
+int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,
+              struct error *err)
+{
+    struct pull packed;
+    int r = link_recv_packed(l, &packed, deadline, err);
+    return r ? r : link_decode(l, doc, &packed, out, err);
 }

@@ -34,6 +34,13 @@ void link_deinit(struct link *l);
 /* ERROR_DISCONNECTED, ERROR_DEADLINE: closed. *sent: whether all of it left. */
 int link_send(struct link *l, const void *data, size_t n, int64_t deadline, bool *sent,
               struct error *err);
+/* Whether n more bytes can be sent without waiting for the daemon to read. */
+bool link_has_room(const struct link *l, size_t n);
+/* The next message as it came, whole and within its bounds; it stays where it is until the next
+ * call. Outcomes as of link_recv. */
+int link_recv_packed(struct link *l, struct pull *out, int64_t deadline, struct error *err);
+int link_decode(struct link *l, struct wire_doc *doc, const struct pull *packed,
+                struct rpc_message *out, struct error *err);
 /* The next message, decoded into doc; it points into the link until the next call. LINK_TIMEOUT
  * when the deadline passes; ERROR_DISCONNECTED, ERROR_MALFORMED, ERROR_TOO_LARGE: closed. */
 int link_recv(struct link *l, struct wire_doc *doc, struct rpc_message *out, int64_t deadline,

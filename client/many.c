@@ -23,12 +23,17 @@ struct many {
     size_t n, problem_size;
     char *answers; /* the caller's */
     size_t answer_size;
-    int *statuses; /* the caller's; MANY_OPEN: not answered yet */
+    int *statuses; /* the caller's */
     struct gemmd_query query;
     int64_t deadline;
+    size_t at;       /* all before were looked at */
+    size_t kept;     /* answers that the table has from this call */
+    size_t left_out; /* some of those before were not put there yet */
+    struct answer_order order;
 };
 
-enum { MANY_OPEN = 1 };
+/* Statuses meanwhile: not looked at yet; looked at, and not answered yet. */
+enum { MANY_NEW = 1, MANY_OPEN = 2 };
 
 static const struct gemmd_problem *problem_at(const struct many *m, size_t i)
 {
@@ -75,18 +80,15 @@ static int read_ask(const struct many *m, size_t i, struct ask *a, struct error 
     return ask_problem(a, problem_at(m, i), err);
 }
 
-static void answer_known(struct many *m)
+/* From MANY_NEW to MANY_OPEN, with *a filled in, or to its end. */
+static void look(struct many *m, size_t i, struct ask *a)
 {
-    for (size_t i = 0; i < m->n; i++) {
-        struct ask a;
-        struct error e;
-        m->statuses[i] = MANY_OPEN;
-        if (read_ask(m, i, &a, &e)) {
-            answer_at(m, i)->size = m->answer_size;
-            fail_one(m, i, &e);
-        } else if (get_from_table(m->g, &a, answer_at(m, i))) {
-            m->statuses[i] = 0;
-        }
+    struct error e;
+    if (read_ask(m, i, a, &e)) {
+        answer_at(m, i)->size = m->answer_size;
+        fail_one(m, i, &e);
+    } else {
+        m->statuses[i] = get_from_table(m->g, a, answer_at(m, i)) ? 0 : MANY_OPEN;
     }
 }
 
@@ -98,15 +100,15 @@ struct chunk {
     struct wire_buf problems, params;
     struct session_request request;
     struct session_sent sent;
+    struct pull packed; /* the result */
 };
 
-static void chunk_add(struct many *m, struct chunk *c, size_t i)
+/* False: there is no room for it. */
+static bool chunk_add(struct many *m, struct chunk *c, size_t i, const struct ask *a)
 {
-    struct ask a;
     struct error e;
     size_t before = c->problems.len;
-    int r = read_ask(m, i, &a, &e);
-    r = r ? r : ask_pack_problem(&c->problems, &a.problem, &e);
+    int r = ask_pack_problem(&c->problems, &a->problem, &e);
     if (r == 0 && c->problems.len - before > CHUNK_BYTES_MAX) {
         r = error_set(&e, ERROR_INVALID, "the problem has %zu bytes: at most %d are possible",
                       c->problems.len - before, CHUNK_BYTES_MAX);
@@ -115,57 +117,99 @@ static void chunk_add(struct many *m, struct chunk *c, size_t i)
         c->problems.len = before;
         fail_one(m, i, &e);
     } else if (c->problems.len > CHUNK_BYTES_MAX) {
-        c->problems.len = before; /* the next chunk's */
+        c->problems.len = before;
+        return false;
     } else {
         c->index[c->n++] = i;
     }
+    return true;
 }
 
-/* The next open problems, from *at on. */
-static void chunk_fill(struct many *m, struct chunk *c, size_t *at)
+/* The next problems that the table does not know. */
+static void chunk_fill(struct many *m, struct chunk *c)
 {
     c->n = 0;
     wire_buf_clear(&c->problems);
-    for (; *at < m->n && c->n < MANY_MAX; (*at)++) {
-        size_t before = c->n;
-        if (m->statuses[*at] == MANY_OPEN) {
-            chunk_add(m, c, *at);
-            if (c->n == before && m->statuses[*at] == MANY_OPEN) {
-                return; /* full */
-            }
+    for (; m->at < m->n && c->n < MANY_MAX; m->at++) {
+        struct ask a;
+        look(m, m->at, &a);
+        if (m->statuses[m->at] == MANY_OPEN && !chunk_add(m, c, m->at, &a)) {
+            return;
         }
     }
 }
 
-static void take_one(struct many *m, size_t i, const struct wire_obj *o)
+/* What is not of the usual kind: an error, or an answer that has to be looked at. */
+static int take_tree(struct many *m, const struct pull *item, struct gemmd_answer *out,
+                     struct error *err)
 {
-    struct ask a;
-    struct gemmd_answer answer;
-    struct error e;
-    bool is_fault = !wire_find(o, "tier") && wire_find(o, "name");
-    int r = read_ask(m, i, &a, &e);
-    r = r ? r : is_fault ? rpc_get_error(o, &e) : answer_unpack(o, &answer, &e);
-    if (r) {
-        settle(m, i, &a, &e);
-        return;
-    }
-    get_keep(m->g, &a, &answer);
-    answer_give(&answer, answer_at(m, i));
-    m->statuses[i] = 0;
+    const struct wire_obj *o;
+    int r = wire_decode(m->g->session.doc, item->at, pull_left(item), &o, err);
+    bool is_fault = r == 0 && !wire_find(o, "tier") && wire_find(o, "name");
+    return r ? r : is_fault ? rpc_get_error(o, err) : answer_unpack(o, out, err);
 }
 
-static int take_answers(struct many *m, const struct chunk *c, const struct wire_obj *result,
-                        struct error *err)
+/* In the process's table, unless so many more come that it would have to make room for them. */
+static void keep(struct many *m, size_t i, const struct gemmd_answer *a)
 {
-    const struct wire_obj *list = wire_find(result, "answers");
-    if (wire_type_of(list) != WIRE_ARRAY || wire_count(list) != c->n) {
-        return error_set(err, ERROR_MALFORMED, "gemmd gave %zu answers to %zu problems",
-                         wire_count(list), c->n);
+    if (a == answer_at(m, i) && m->n - i > TABLE_MAX) {
+        m->left_out = i + 1;
+    } else if (get_keep(m->g, &m->query, problem_at(m, i), a)) {
+        m->kept++;
     }
-    for (size_t i = 0; i < c->n; i++) {
-        take_one(m, c->index[i], wire_at(list, i));
+}
+
+/* Those that were left out for others which, in the end, were not kept either. */
+static void keep_rest(struct many *m)
+{
+    for (size_t i = m->left_out; i-- > 0 && m->kept < TABLE_MAX;) {
+        if (m->statuses[i] == 0 && !answer_at(m, i)->local) {
+            m->kept += get_keep(m->g, &m->query, problem_at(m, i), answer_at(m, i));
+        }
     }
+}
+
+/* Read into the caller's struct, when it is one of ours. */
+static int take_one(struct many *m, size_t i, struct pull *p, struct error *err)
+{
+    struct gemmd_answer own, *to = m->answer_size == sizeof(own) ? answer_at(m, i) : &own;
+    struct pull item;
+    struct error e;
+    if (to == &own) {
+        own = answer_none();
+    }
+    if (!answer_pull(p, to, &m->order)) {
+        if (!pull_item(p, &item)) {
+            return error_set(err, ERROR_MALFORMED, "gemmd's answers are cut off");
+        }
+        if (take_tree(m, &item, to, &e)) {
+            struct ask a;
+            struct error ignored;
+            read_ask(m, i, &a, &ignored); /* it could be read before */
+            settle(m, i, &a, &e);
+            return 0;
+        }
+    }
+    keep(m, i, to);
+    if (to == &own) {
+        answer_give(to, answer_at(m, i));
+    }
+    m->statuses[i] = 0;
     return 0;
+}
+
+static int take_answers(struct many *m, const struct chunk *c, struct error *err)
+{
+    struct pull p = c->packed;
+    size_t n = 0;
+    if (!pull_find(&p, "answers") || !pull_array(&p, &n) || n != c->n) {
+        return error_set(err, ERROR_MALFORMED, "gemmd gave %zu answers to %zu problems", n, c->n);
+    }
+    int r = 0;
+    for (size_t i = 0; i < c->n && r == 0; i++) {
+        r = take_one(m, c->index[i], &p, err);
+    }
+    return r;
 }
 
 static int pack(const struct many *m, struct chunk *c, struct error *err)
@@ -185,59 +229,100 @@ static int pack(const struct many *m, struct chunk *c, struct error *err)
                : 0;
 }
 
-/* Fills it with the next problems, from *at on, and sends them; n 0: there are none. */
-static int chunk_start(struct many *m, struct chunk *c, size_t *at, struct error *err)
+static int chunk_send(struct many *m, struct chunk *c, struct error *err)
 {
-    do {
-        chunk_fill(m, c, at);
-    } while (c->n == 0 && *at < m->n);
-    if (c->n == 0) {
-        return 0;
-    }
     int r = get_may_ask(m->g, &m->query, err);
     r = r ? r : pack(m, c, err);
     if (r == 0) {
         c->request = (struct session_request){.method = "get_many",
                                               .params = &c->params,
                                               .deadline = m->deadline,
-                                              .repeatable = true};
+                                              .repeatable = true,
+                                              .packed = &c->packed};
         session_start(&m->g->session, &c->request, &c->sent);
     }
     return r;
 }
 
-/* The daemon works on a chunk while the answers to the one before are taken. */
-static int ask_chunks(struct many *m, struct chunk chunks[2], struct error *err)
+/* ---- the way of chunks ---------------------------------------------------------------------- */
+
+/* The daemon works on one chunk while the answers to another are on their way here, and those to a
+ * third are taken. */
+struct chunks {
+    struct chunk all[3];
+    struct chunk *free[3];
+    struct chunk *sent[2]; /* in the order in which they were */
+    size_t n_free, n_sent;
+};
+
+/* Sends what may be under way beside what is. */
+static int send_more(struct many *m, struct chunks *x, struct error *err)
 {
-    size_t at = 0;
-    int r = chunk_start(m, &chunks[0], &at, err);
-    for (int i = 0; r == 0 && chunks[i].n > 0; i = !i) {
-        struct chunk *c = &chunks[i], *next = &chunks[!i];
-        const struct wire_obj *result;
-        struct error e;
-        r = session_finish(&m->g->session, &c->request, &c->sent, &result, err);
-        if (r == 0) {
-            int started = chunk_start(m, next, &at, &e);
-            r = take_answers(m, c, result, err);
-            *err = r == 0 && started ? e : *err;
-            r = r ? r : started;
+    int r = 0;
+    while (r == 0 && m->at < m->n && x->n_sent < 2 &&
+           (x->n_sent == 0 || session_has_room(&m->g->session))) {
+        struct chunk *c = x->free[x->n_free - 1];
+        chunk_fill(m, c);
+        if (c->n > 0) {
+            r = chunk_send(m, c, err);
+            x->sent[x->n_sent++] = c;
+            x->n_free--;
         }
     }
     return r;
 }
 
-static int ask_rest(struct many *m, struct error *err)
+/* The next one that is answered. */
+static int receive(struct many *m, struct chunks *x, struct chunk **out, struct error *err)
 {
-    struct chunk *chunks = calloc(2, sizeof(*chunks));
-    if (!chunks) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    const struct wire_obj *none;
+    struct chunk *c = x->sent[0];
+    struct session_other other = {.sent = x->n_sent > 1 ? &x->sent[1]->sent : NULL};
+    struct pull packed;
+    c->request.packed = &packed;
+    int r = session_finish(&m->g->session, &c->request, &c->sent, other.sent ? &other : NULL, &none,
+                           err);
+    *out = x->sent[other.overtaken];
+    (*out)->packed = packed;
+    x->sent[0] = x->sent[!other.overtaken];
+    x->n_sent--;
+    return r;
+}
+
+static int ask_chunks(struct many *m, struct chunks *x, struct error *err)
+{
+    int r = send_more(m, x, err);
+    while (r == 0 && x->n_sent > 0) {
+        struct chunk *c = NULL;
+        struct error e;
+        r = receive(m, x, &c, err);
+        if (r == 0) {
+            int sent = send_more(m, x, &e);
+            r = take_answers(m, c, err);
+            x->free[x->n_free++] = c;
+            *err = r == 0 && sent ? e : *err;
+            r = r ? r : sent ? sent : send_more(m, x, err); /* with room now, perhaps */
+        }
     }
-    int r = ask_chunks(m, chunks, err);
-    for (int i = 0; i < 2; i++) {
-        wire_buf_deinit(&chunks[i].problems);
-        wire_buf_deinit(&chunks[i].params);
+    return r;
+}
+
+static void chunks_deinit(struct chunks *x)
+{
+    for (int i = 0; i < 3; i++) {
+        wire_buf_deinit(&x->all[i].problems);
+        wire_buf_deinit(&x->all[i].params);
     }
-    free(chunks);
+    free(x);
+}
+
+static int ask_daemon(struct many *m, struct chunks *x, struct error *err)
+{
+    int r = handle_enter(m->g, m->deadline, err);
+    if (r == 0) {
+        r = ask_chunks(m, x, err);
+        handle_leave(m->g);
+    }
     return r;
 }
 
@@ -248,6 +333,9 @@ static int settle_rest(struct many *m, const struct error *why)
     for (size_t i = 0; i < m->n; i++) {
         struct ask a;
         struct error e;
+        if (m->statuses[i] == MANY_NEW) {
+            look(m, i, &a);
+        }
         if (m->statuses[i] == MANY_OPEN && read_ask(m, i, &a, &e) == 0) {
             settle(m, i, &a, why);
             all_good = all_good && m->statuses[i] == 0;
@@ -256,21 +344,37 @@ static int settle_rest(struct many *m, const struct error *why)
     return all_good ? 0 : why->code;
 }
 
+/* What the table knows needs neither daemon nor the session's lock. */
+static bool all_known(struct many *m)
+{
+    struct ask a;
+    for (; m->at < m->n; m->at++) {
+        look(m, m->at, &a);
+        if (m->statuses[m->at] == MANY_OPEN) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static int run(struct many *m, struct error *err)
 {
-    answer_known(m);
-    bool open = false;
+    struct error e;
     for (size_t i = 0; i < m->n; i++) {
-        open = open || m->statuses[i] == MANY_OPEN;
+        m->statuses[i] = MANY_NEW;
     }
-    if (!open) {
+    if (all_known(m)) {
         return 0;
     }
-    struct error e;
-    int r = handle_enter(m->g, m->deadline, &e);
+    struct chunks *x = calloc(1, sizeof(*x));
+    int r = x ? 0 : error_set(&e, ERROR_NO_MEMORY, "no memory for a request");
     if (r == 0) {
-        r = ask_rest(m, &e);
-        handle_leave(m->g);
+        for (; x->n_free < 3; x->n_free++) {
+            x->free[x->n_free] = &x->all[x->n_free];
+        }
+        r = ask_daemon(m, x, &e);
+        keep_rest(m);
+        chunks_deinit(x);
     }
     if (r) {
         r = settle_rest(m, &e);

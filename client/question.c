@@ -5,10 +5,23 @@
 #include "client/question.h"
 #include "proto/hash.h"
 
-enum { /* flags after the four of the problem */
+/* The problem's four flags are taken as they lie: a byte each, 0 or 1. Between them are others. */
+enum {
     IN_WORDS = 1 << 4,      /* the problem is in the words, not in its text */
     ROUTING_TWICE = 1 << 5, /* by text and by rows: a mistake, of which no answer is ever kept */
 };
+#define FLAG_AT(f) offsetof(struct gemmd_problem, f)
+_Static_assert(sizeof(bool) == 1 && FLAG_AT(permute_y) == FLAG_AT(permute_x) + 1 &&
+                   FLAG_AT(fuse_mul_post) == FLAG_AT(permute_x) + 2 &&
+                   FLAG_AT(accumulate) == FLAG_AT(permute_x) + 3,
+               "the flags are four bytes in a row");
+
+static inline uint64_t flags_of(const struct gemmd_problem *p)
+{
+    uint32_t flags;
+    memcpy(&flags, (const char *)p + FLAG_AT(permute_x), sizeof(flags));
+    return flags;
+}
 
 /* Of a caller compiled before there was rows_per_expert the struct ends before it. */
 static const int64_t *rows_of(const struct gemmd_problem *p)
@@ -73,9 +86,8 @@ static inline uint64_t take_fields(struct question *q, const struct gemmd_proble
     q->words[4] = p->topk ? (uint64_t)p->topk : 1;
     q->rows = rows_of(p);
     q->n_rows = !q->rows ? 0 : p->experts > 0 ? (size_t)p->experts : 1;
-    q->words[QUESTION_FLAGS] = (uint64_t)(p->permute_x | p->permute_y << 1 | p->fuse_mul_post << 2 |
-                                          p->accumulate << 3 | IN_WORDS |
-                                          (q->rows && p->routing ? ROUTING_TWICE : 0));
+    q->words[QUESTION_FLAGS] =
+        flags_of(p) | IN_WORDS | (q->rows && p->routing ? ROUTING_TWICE : 0u);
     return take_text(q, 0, p->mode, "forward") << 48 | take_text(q, 1, p->dtype_in, "bf16") << 32 |
            take_text(q, 2, p->dtype_out, "") << 16 | take_text(q, 3, p->routing, "uniform");
 }

@@ -14,7 +14,7 @@
 
 enum { QUESTION_FLAGS = 5, QUESTION_NUMBERS, QUESTION_TEXTS = 4 };
 enum { QUESTION_WORDS = QUESTION_NUMBERS + QUESTION_TEXTS };
-enum { QUESTION_HAS_MORE = 1 << 8 }; /* in the flags: there are `rest` or `rows` */
+enum { QUESTION_HAS_MORE = 1 << 6 }; /* in the flags: there are `rest` or `rows` */
 
 struct question {
     uint64_t words[QUESTION_WORDS];   /* m, n, k, experts, topk, flags; mode, dtypes, routing */

@@ -176,21 +176,61 @@ static int probe(struct session *s, bool *probed, struct error *err)
     return send_request(s, s->next_id++, "hello", NULL, clock_after_ms(s->default_ms), &sent, err);
 }
 
+static bool is_under_way(const struct session *s, const struct session_other *other, uint32_t id)
+{
+    return other && other->sent->under_way && other->sent->fault.code == 0 &&
+           other->sent->connection == s->connections && other->sent->id == id;
+}
+
+/* *ended: an answer is here, this request's or the other's. */
+static int take_message(struct session *s, const struct session_request *q, uint32_t id,
+                        struct session_other *other, struct pull *packed,
+                        const struct wire_obj **result, bool *ended, struct error *err)
+{
+    struct rpc_message m;
+    uint32_t of;
+    *ended = true;
+    if (q->packed && rpc_pull_result(packed->at, pull_left(packed), &of, q->packed)) {
+        bool is_other = is_under_way(s, other, of);
+        *ended = of == id || is_other;
+        if (other) {
+            other->overtaken = is_other;
+        }
+        *result = NULL;
+        return 0;
+    }
+    int r = link_decode(&s->link, s->doc, packed, &m, err);
+    if (r == 0 && m.type == RPC_RESPONSE && m.error && is_under_way(s, other, m.id)) {
+        other->overtaken = true;
+        return take_answer(s, &m, result, err);
+    }
+    if (r == 0 && is_answer(&m, id)) {
+        return take_answer(s, &m, result, err);
+    }
+    *ended = r < 0;
+    if (r == 0) {
+        report(&m, id, q);
+    }
+    return r;
+}
+
 static int wait_answer(struct session *s, const struct session_request *q, uint32_t id,
-                       const struct wire_obj **result, struct error *err)
+                       struct session_other *other, const struct wire_obj **result,
+                       struct error *err)
 {
     int64_t began = clock_ns();
     int64_t heard_at = began;
     bool heard = false, probed = false;
     for (;;) {
-        struct rpc_message m;
+        struct pull packed;
+        bool ended = false;
         int64_t until = clock_earlier(q->deadline, heard_at + s->default_ms * CLOCK_MS);
-        int r = link_recv(&s->link, s->doc, &m, until, err);
-        if (r < 0) {
-            return r;
+        int r = link_recv_packed(&s->link, &packed, until, err);
+        if (r == 0) {
+            r = take_message(s, q, id, other, &packed, result, &ended, err);
         }
-        if (r == 0 && is_answer(&m, id)) {
-            return take_answer(s, &m, result, err);
+        if (r < 0 || ended) {
+            return r;
         }
         if (clock_ns() >= q->deadline) {
             return late(s, q, heard, began, err);
@@ -203,7 +243,6 @@ static int wait_answer(struct session *s, const struct session_request *q, uint3
         } else {
             heard = true;
             probed = false;
-            report(&m, id, q);
         }
         heard_at = clock_ns();
     }
@@ -215,7 +254,7 @@ static int last_words(struct session *s, const struct session_request *q, uint32
 {
     const struct wire_obj *none;
     struct error said = ERROR_NULL;
-    int r = wait_answer(s, q, id, &none, &said);
+    int r = wait_answer(s, q, id, NULL, &none, &said);
     link_close(&s->link);
     if (r < 0 && r != ERROR_DISCONNECTED) {
         *err = said;
@@ -225,6 +264,7 @@ static int last_words(struct session *s, const struct session_request *q, uint32
 
 static void send_one(struct session *s, const struct session_request *q, struct session_sent *p)
 {
+    p->connection = s->connections;
     p->id = s->next_id++;
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
     p->fault.code =
@@ -233,11 +273,11 @@ static void send_one(struct session *s, const struct session_request *q, struct 
 }
 
 static int receive_one(struct session *s, const struct session_request *q,
-                       const struct session_sent *p, const struct wire_obj **result,
-                       struct error *err)
+                       const struct session_sent *p, struct session_other *other,
+                       const struct wire_obj **result, struct error *err)
 {
     if (p->fault.code == 0) {
-        return wait_answer(s, q, p->id, result, err);
+        return wait_answer(s, q, p->id, other, result, err);
     }
     *err = p->fault;
     return err->code == ERROR_DISCONNECTED ? last_words(s, q, p->id, err) : err->code;
@@ -309,12 +349,13 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
+    s->connections++;
     pack_hello(&params, s);
     struct session_request q = {.method = "hello", .params = &params, .deadline = deadline};
     const struct wire_obj *result;
     struct session_sent p;
     send_one(s, &q, &p);
-    int r = receive_one(s, &q, &p, &result, err);
+    int r = receive_one(s, &q, &p, NULL, &result, err);
     if (r) {
         return r;
     }
@@ -379,11 +420,26 @@ void session_start(struct session *s, const struct session_request *q, struct se
     }
 }
 
-int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   const struct wire_obj **result, struct error *err)
+bool session_has_room(const struct session *s)
 {
+    return s->link.fd >= 0 && link_has_room(&s->link, REQUEST_BYTES_MAX);
+}
+
+/* It went on a connection that is no more: another request has made a new one meanwhile. */
+static int left_behind(struct error *err)
+{
+    return error_set(err, ERROR_DISCONNECTED, "gemmd closed the connection");
+}
+
+int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
+                   struct session_other *other, const struct wire_obj **result, struct error *err)
+{
+    if (other) {
+        other->overtaken = false;
+    }
     if (p->under_way) {
-        int r = receive_one(s, q, p, result, err);
+        bool gone = p->connection != s->connections || (s->link.fd < 0 && p->fault.code == 0);
+        int r = gone ? left_behind(err) : receive_one(s, q, p, other, result, err);
         /* A connection from before this call may be that of a daemon that is gone: once more, on a
          * new one, unless the lost daemon may have acted on the request. */
         bool again = r == ERROR_DISCONNECTED && (!p->sent || q->repeatable);
@@ -395,8 +451,9 @@ int session_finish(struct session *s, const struct session_request *q, struct se
     if (r) {
         return r;
     }
+    p->under_way = true;
     send_one(s, q, p);
-    return receive_one(s, q, p, result, err);
+    return receive_one(s, q, p, other, result, err);
 }
 
 int session_call(struct session *s, const struct session_request *q, const struct wire_obj **result,
@@ -404,7 +461,7 @@ int session_call(struct session *s, const struct session_request *q, const struc
 {
     struct session_sent p;
     session_start(s, q, &p);
-    return session_finish(s, q, &p, result, err);
+    return session_finish(s, q, &p, NULL, result, err);
 }
 
 /* ---- listening ------------------------------------------------------------------------------ */

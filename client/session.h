@@ -32,6 +32,7 @@ struct session {
     bool wants_generation; /* each connection is pinned to `generation` */
     int64_t generation;    /* -1: to what is newest when the first one is made */
     bool subscribed;       /* this connection hears of improvements */
+    uint32_t connections;  /* that were made so far */
 
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
@@ -50,6 +51,7 @@ struct session_request {
     const struct wire_buf *params; /* one packed map; NULL: none */
     int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
     bool repeatable;               /* asking twice does no harm */
+    struct pull *packed; /* the result as it came, *result is then NULL; NULL: as a tree */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
 };
@@ -61,17 +63,28 @@ int session_call(struct session *s, const struct session_request *q, const struc
 int session_connect(struct session *s, int64_t deadline, struct error *err);
 
 /* The same in two steps, to do something else while the daemon works: the result that came before
- * stays valid until session_finish, which also says what went wrong in session_start. One request
- * at a time; q stays as it is until the end. */
+ * stays valid until session_finish, which also says what went wrong in session_start. q stays as it
+ * is until the end.
+ *
+ * Two requests may be under way, so that the daemon has work while an answer is on its way, when
+ * they want packed results: `other` (may be NULL) is the second one. Answers come in any order:
+ * `overtaken` says that it is the other's, and this one is still to be finished. */
 struct session_sent {
     uint32_t id;
+    uint32_t connection; /* on which it went */
     bool under_way; /* false: there was no connection, session_finish makes one */
     bool sent;      /* all of it left */
     struct error fault;
 };
+struct session_other {
+    const struct session_sent *sent;
+    bool overtaken;
+};
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
-                   const struct wire_obj **result, struct error *err);
+                   struct session_other *other, const struct wire_obj **result, struct error *err);
+/* Whether another request, of any size, may be started without waiting for the daemon. */
+bool session_has_room(const struct session *s);
 
 /* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how many. */
 int session_listen(struct session *s, int64_t deadline,

@@ -31,6 +31,13 @@ int lock_path(const char *socket_path, int *out, struct error *err)
                      lockfile_name(&h, name), socket_path);
 }
 
+void lock_path_remove(const char *socket_path)
+{
+    char path[PATHS_MAX + 8];
+    snprintf(path, sizeof(path), "%s.lock", socket_path);
+    unlink(path);
+}
+
 /* ---- a device -------------------------------------------------------------------------------- */
 
 static int device_taken(const char *uuid, const char *who, struct error *err)

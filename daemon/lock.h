@@ -26,6 +26,10 @@
  * sentence says who; ERROR_IO, ERROR_DENIED, ERROR_DISK_FULL. */
 int lock_path(const char *socket_path, int *out, struct error *err);
 
+/* While it is held, of a path that nobody else can want, as it has our pid in it: removes the file.
+ */
+void lock_path_remove(const char *socket_path);
+
 struct device_lock {
     int file, name; /* descriptors; -1: not held */
 };

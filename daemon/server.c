@@ -19,6 +19,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
                 struct error *err)
 {
     s->lock_fd = -1;
+    s->own_name = false;
     s->device_lock = DEVICE_LOCK_NULL;
     int status = paths_check_socket(path, err);
     if (status) {
@@ -171,6 +172,9 @@ void server_deinit(struct server *s)
     if (s->lock_fd >= 0) {
         if (s->bound) {
             unlink(s->path); /* while the lock is ours */
+        }
+        if (s->own_name) {
+            lock_path_remove(s->path);
         }
         close(s->lock_fd);
     }

@@ -24,6 +24,7 @@ struct server {
     struct device_lock device_lock;
     char path[PATHS_MAX];
     bool listening, inherited, bound;
+    bool own_name; /* the path is of this process alone: nobody else looks for it or its lock file */
     bool own_dir; /* the socket's directory is the usual one, or was not there before */
     uint64_t accepted;
     void (*stopped)(struct server *s);

@@ -171,5 +171,7 @@ int start_prepare(struct parts *p, struct error *err)
     }
     /* Measurements disturb each other on a real GPU only: a replay calls itself cuda, too. */
     bool exclusive = strncmp(d->device_spec, "cuda", 4) == 0 && !d->config->offline;
-    return server_lock(&p->server, socket, d->device.uuid, exclusive, err);
+    status = server_lock(&p->server, socket, d->device.uuid, exclusive, err);
+    p->server.own_name = status == 0 && d->config->offline && !d->config->socket[0];
+    return status;
 }

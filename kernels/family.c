@@ -76,7 +76,11 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX])
     static const char word[] = "target=";
     const char *at = strstr(stamp, word);
     at = at ? at + strlen(word) : "";
-    snprintf(out, TARGET_MAX, "%.*s", (int)strcspn(at, " "), at);
+    size_t n = 0;
+    for (; n < TARGET_MAX - 1 && at[n] && at[n] != ' '; n++) {
+        out[n] = at[n];
+    }
+    out[n] = '\0';
 }
 
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX])

@@ -103,6 +103,20 @@ int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_mess
                      "[1, id, error, result] or [2, method, params]");
 }
 
+bool rpc_pull_result(const void *data, size_t n, uint32_t *id, struct pull *result)
+{
+    struct pull p = {data, (const uint8_t *)data + n};
+    size_t items;
+    int64_t type, number;
+    if (!pull_array(&p, &items) || items != 4 || !pull_int(&p, &type) || type != RPC_RESPONSE ||
+        !pull_int(&p, &number) || number < 0 || number > UINT32_MAX || !pull_nil(&p)) {
+        return false;
+    }
+    *id = (uint32_t)number;
+    *result = p;
+    return true;
+}
+
 void rpc_put_request(struct wire_buf *b, uint32_t id, const char *method)
 {
     wire_put_array(b, 4);

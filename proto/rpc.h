@@ -10,8 +10,7 @@
 
 #include <stdint.h>
 
-#include "proto/error.h"
-#include "proto/wire.h"
+#include "proto/pull.h"
 
 enum rpc_type { RPC_REQUEST = 0, RPC_RESPONSE = 1, RPC_NOTIFY = 2 };
 
@@ -30,6 +29,11 @@ struct rpc_message {
  * a method too long to exist is ERROR_UNKNOWN_METHOD: the connection survives both. */
 int rpc_decode(struct wire_doc *doc, const void *data, size_t n, struct rpc_message *out,
                struct error *err);
+
+/* For who waits for responses and reads their results item by item (proto/pull.h). True: one
+ * complete message is a response without an error; its result is from *result's beginning on.
+ * False: it is for rpc_decode to look at. */
+bool rpc_pull_result(const void *data, size_t n, uint32_t *id, struct pull *result);
 
 /* Beginnings: the caller puts params, or the result, next. */
 void rpc_put_request(struct wire_buf *b, uint32_t id, const char *method);

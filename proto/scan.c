@@ -4,9 +4,8 @@
  * least one byte) may never pass the limit. So a header that promises more than can still come is
  * refused when it is read, not when it is believed.
  *
- * Most messages come whole, and are good: those are walked over once with nothing but their depth in
- * mind (whole_message), since what is there in full has promised nothing that did not come. Whatever
- * is not so begins again in the way that can stop anywhere and say why.
+ * Most items come whole, and are good: those are walked over with one comparison for all bounds
+ * (take_whole). Whatever is not so is taken in the way that can stop anywhere and say why.
  */
 #include <string.h>
 
@@ -23,16 +22,25 @@ void scan_init(struct scan *s, size_t limit)
     s->head_need = 0;
 }
 
-/* Bytes of the head that begins with this byte, itself counted; 0: refused. */
+/* What begins with a byte: bytes of its head, itself counted (0: refused), and what follows the
+ * head. */
+enum { HEAD = 15, PAYLOAD = 16, ITEMS = 32, PAIRS = 64 };
+#define FOUR(x)    (x), (x), (x), (x)
+#define SIXTEEN(x) FOUR(x), FOUR(x), FOUR(x), FOUR(x)
+static const uint8_t kinds[256] = {SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
+                                   SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1 | PAIRS),
+                                   SIXTEEN(1 | ITEMS), SIXTEEN(1 | PAYLOAD), SIXTEEN(1 | PAYLOAD),
+                                   /* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
+                                   1, 0, 1, 1, 2 | PAYLOAD, 3 | PAYLOAD, 5 | PAYLOAD, 0, 0, 0,
+                                   /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
+                                   5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
+                                   /* d9-db str, dc dd array, de df map */
+                                   2 | PAYLOAD, 3 | PAYLOAD, 5 | PAYLOAD, 3 | ITEMS, 5 | ITEMS,
+                                   3 | PAIRS, 5 | PAIRS, SIXTEEN(1), SIXTEEN(1)};
+
 static uint32_t head_bytes(uint8_t c)
 {
-    static const uint8_t after[32] = {/* c0 nil, c1 reserved, c2 c3 bool, c4-c6 bin, c7-c9 ext */
-                                      1, 0, 1, 1, 2, 3, 5, 0, 0, 0,
-                                      /* ca cb real, cc-cf uint, d0-d3 int, d4-d8 ext */
-                                      5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0, 0, 0, 0,
-                                      /* d9-db str, dc dd array, de df map */
-                                      2, 3, 5, 3, 5, 3, 5};
-    return c < 0xc0 || c >= 0xe0 ? 1 : after[c - 0xc0];
+    return kinds[c] & HEAD;
 }
 
 static uint64_t be(const uint8_t *p, uint32_t n)
@@ -152,59 +160,85 @@ static bool ended(struct scan *s)
     return s->depth == 0 && s->owed == 0;
 }
 
-/* Bytes of the message that begins at p, when it is good and ends within n; else 0. */
-static size_t whole_message(const uint8_t *p, size_t n)
+/* Takes items as long as they are whole and good, or until the message ends (true). Stops before
+ * what is cut off, or is to be refused: that is for the way that can stop anywhere and say why.
+ *
+ * `spare` is what the limit leaves beside the bytes taken and a byte per element owed. An item
+ * costs it all its bytes but the one that it was owed, and what it promises. */
+static bool take_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
 {
-    uint64_t left[MESSAGE_DEPTH_MAX];
-    uint32_t depth = 0;
-    for (size_t at = 0; at < n;) {
-        uint8_t c = p[at];
-        uint32_t head = head_bytes(c);
-        if (head == 0 || head > n - at) {
-            return 0;
+    size_t at = 0;
+    uint64_t room = s->limit - s->taken;
+    uint64_t spare = room > s->owed ? room - s->owed : 0;
+    uint64_t owed = s->owed, left = s->depth > 0 ? s->left[s->depth - 1] : 1;
+    bool done = room < owed; /* a limit of nothing */
+    while (at < n && !done) {
+        uint8_t c = p[at], kind = kinds[c];
+        uint32_t head = 1;
+        uint64_t v = 0; /* what it promises */
+        bool open = false;
+        if (c >= 0xa0 && c < 0xc0) { /* short text, then numbers: most items are */
+            v = c & 31;
+        } else if (kind != 1) {
+            head = kind & HEAD;
+            if (head == 0 || head > n - at) {
+                break;
+            }
+            if (kind > HEAD) {
+                v = head > 1 ? be(p + at + 1, head - 1) : c & 15;
+                v <<= kind >= PAIRS;
+                open = kind >= ITEMS;
+            }
         }
-        uint64_t v = c < 0xa0 ? c & 15 : c < 0xc0 ? c & 31 : be(p + at + 1, head - 1);
+        if (head - 1 + v > spare || (!open && v > n - at - head) ||
+            (open && s->depth == MESSAGE_DEPTH_MAX)) {
+            break;
+        }
+        spare -= head - 1 + v;
         at += head;
-        if ((c >= 0xa0 && c < 0xc0) || (c >= 0xc4 && c <= 0xc6) || (c >= 0xd9 && c <= 0xdb)) {
-            if (v > n - at) {
-                return 0;
+        owed--;
+        left--;
+        if (open) {
+            if (s->depth > 0) {
+                s->left[s->depth - 1] = left;
             }
+            owed += v;
+            left = s->left[s->depth++] = v;
+        } else {
             at += (size_t)v;
-        } else if ((c >= 0x80 && c < 0xa0) || (c >= 0xdc && c <= 0xdf)) {
-            if (depth == MESSAGE_DEPTH_MAX) {
-                return 0;
-            }
-            if (v > 0) {
-                left[depth++] = c < 0x90 || c >= 0xde ? 2 * v : v;
-                continue;
-            }
         }
-        while (depth > 0 && --left[depth - 1] == 0) {
-            depth--;
+        while (left == 0 && s->depth > 0) {
+            left = --s->depth > 0 ? s->left[s->depth - 1] : 0;
         }
-        if (depth == 0) {
-            return at;
-        }
+        done = owed == 0;
     }
-    return 0;
+    if (s->depth > 0) {
+        s->left[s->depth - 1] = left;
+    }
+    s->owed = owed;
+    s->taken += at;
+    *used = at;
+    return done && owed == 0;
 }
 
 int scan_feed(struct scan *s, const void *data, size_t n, size_t *used, struct error *err)
 {
     const uint8_t *p = data;
-    size_t at = s->taken == 0 ? whole_message(p, n < s->limit ? n : s->limit) : 0;
-    if (at > 0) {
-        *used = at;
-        return SCAN_DONE;
-    }
-    while (at < n) {
+    for (size_t at = 0; at < n;) {
         if (s->skip > 0) {
             size_t take = n - at < s->skip ? n - at : s->skip;
             s->skip -= take;
             s->taken += take;
             at += take;
         } else {
-            int r = feed_head(s, p + at, n - at, err);
+            size_t whole = 0;
+            if (s->head_have == 0 && take_whole(s, p + at, n - at, &whole)) {
+                scan_init(s, s->limit);
+                *used = at + whole;
+                return SCAN_DONE;
+            }
+            at += whole;
+            int r = at < n ? feed_head(s, p + at, n - at, err) : 0;
             if (r < 0) {
                 return r;
             }

@@ -32,7 +32,8 @@ struct schema_field {
     const char *name;
     enum schema_kind kind;
     size_t offset;
-    size_t size; /* of the member, bytes */
+    size_t size;   /* of the member, bytes */
+    size_t name_n; /* bytes of the name */
 };
 
 struct schema {
@@ -54,7 +55,8 @@ struct schema {
     } name;
 #define SCHEMA_MEMBER(type, kind, name, n) SCHEMA_MEMBER_##kind(name, n)
 #define SCHEMA_ROW(type, kind, name, n)                                                            \
-    {#name, SCHEMA_##kind, offsetof(struct type, name), sizeof(((struct type *)0)->name)},
+    {#name, SCHEMA_##kind, offsetof(struct type, name), sizeof(((struct type *)0)->name),           \
+     sizeof(#name) - 1},
 
 #define SCHEMA_STRUCT(type, LIST)                                                                  \
     struct type {                                                                                  \

@@ -197,7 +197,8 @@ static int save(struct writing *w, const char *arch, const char *name, const jso
 {
     json_t *document = document_of(files);
     char *path = NULL, *json = json_dumps(document, JSON_INDENT(4)), *text = NULL;
-    int n = asprintf(&path, "%s/%s/triton/gemm/gemm_a16w16/%s.json", w->to, arch, name);
+    int n = asprintf(&path, "%s%s%s/triton/gemm/gemm_a16w16/%s.json", w->to, writing_slash(w->to),
+                     arch, name);
     int code = n < 0 || !json || asprintf(&text, "%s\n", json) < 0 ? ctl_failed("no memory") : DONE;
     code = code ? code : writing_save(path, text);
     if (code == DONE) {

@@ -135,6 +135,10 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 
+/* The value of an option: 0 to max, else it ends with a sentence that names the option. */
+int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state);
+enum { JOBS_MAX = 256 }; /* of `--jobs` */
+
 struct search {
     struct gemmd_query query;           /* its JSON texts are filled in by search_finish */
     json_t *restrict_;                  /* owned: {"BLOCK_SIZE_M": [64, 128]} */

@@ -95,6 +95,8 @@ struct writing {
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);
 
+/* What stands between a folder as it was given and a name in it. */
+const char *writing_slash(const char *folder);
 /* writing.c. Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout.
  */
 int writing_save(const char *path, const char *text);

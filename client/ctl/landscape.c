@@ -54,6 +54,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     }
     for (size_t i = 0; i < COUNT(handed); i++) {
         if (handed[i].key == key) {
+            if (key == KEY_JOBS) { /* the runner's option has another name */
+                option_int("jobs", arg, JOBS_MAX, state);
+            }
             r->values[i] = arg;
             return 0;
         }

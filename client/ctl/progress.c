@@ -4,6 +4,7 @@
  * line every ten seconds, for logs. No colours, so NO_COLOR has nothing to switch off.
  */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,34 @@ static bool is_smart_terminal(void)
     const char *term = getenv("TERM");
     return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
+
+/* ---- being stopped -------------------------------------------------------------------------- */
+
+/* A line stands on the terminal: whoever is stopped leaves it as a whole one, so that the shell's
+ * prompt does not stand behind it. */
+static volatile sig_atomic_t stands;
+
+static void on_stop(int number)
+{
+    if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
+        stands = 0; /* nothing to be done about it */
+    }
+    raise(number); /* the default again, since SA_RESETHAND */
+}
+
+/* A signal that is ignored, or is somebody's, stays so. */
+static void watch_stops(void)
+{
+    static const int stops[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < sizeof(stops) / sizeof(stops[0]); i++) {
+        struct sigaction old, action = {.sa_handler = on_stop, .sa_flags = (int)SA_RESETHAND};
+        if (sigaction(stops[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL) {
+            sigaction(stops[i], &action, NULL);
+        }
+    }
+}
+
+/* ---- the line ------------------------------------------------------------------------------- */
 
 void progress_begin(struct progress_line *p, bool quiet, const char *label)
 {
@@ -94,8 +123,11 @@ void progress_show(void *ctx, const struct gemmd_progress *report)
     char line[LINE_BYTES];
     compose(line, p, report);
     if (p->terminal) {
+        if (!p->drawn) {
+            watch_stops();
+        }
+        stands = p->drawn = true;
         draw(line, report);
-        p->drawn = true;
     } else {
         fprintf(stderr, "%s\n", line);
     }
@@ -107,5 +139,5 @@ void progress_end(struct progress_line *p)
         fputs("\r\033[K", stderr);
         fflush(stderr);
     }
-    p->drawn = false;
+    stands = p->drawn = false;
 }

@@ -78,7 +78,7 @@ static const struct argp_option target_options[] = {
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-static int64_t read_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
+int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
 {
     char *end;
     errno = 0;
@@ -206,25 +206,25 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         q->wait = read_wait(arg, state);
         break;
     case KEY_DEADLINE:
-        q->deadline_ms = (int)read_int("deadline-ms", arg, INT32_MAX, state);
+        q->deadline_ms = (int)option_int("deadline-ms", arg, INT32_MAX, state);
         break;
     case KEY_STRATEGY:
         q->strategy = arg;
         break;
     case KEY_BUDGET:
-        q->budget = read_int("budget", arg, INT64_MAX, state);
+        q->budget = option_int("budget", arg, INT64_MAX, state);
         break;
     case KEY_BUDGET_MS:
-        q->budget_ms = read_int("budget-ms", arg, INT64_MAX, state);
+        q->budget_ms = option_int("budget-ms", arg, INT64_MAX, state);
         break;
     case KEY_WALL_MS:
-        q->wall_ms = read_int("wall-ms", arg, INT64_MAX, state);
+        q->wall_ms = option_int("wall-ms", arg, INT64_MAX, state);
         break;
     case KEY_ITERS:
-        q->iters = read_int("iters", arg, INT64_MAX, state);
+        q->iters = option_int("iters", arg, INT64_MAX, state);
         break;
     case KEY_WARMUP:
-        q->warmup = read_int("warmup", arg, INT64_MAX, state);
+        q->warmup = option_int("warmup", arg, INT64_MAX, state);
         break;
     case KEY_ATOL:
         q->atol = read_real("atol", arg, state);
@@ -233,7 +233,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         q->rtol = read_real("rtol", arg, state);
         break;
     case KEY_SEED:
-        q->seed = read_int("seed", arg, INT64_MAX, state);
+        q->seed = option_int("seed", arg, INT64_MAX, state);
         break;
     case KEY_RESTRICT:
         add_restriction(s, arg, state);

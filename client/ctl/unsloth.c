@@ -227,9 +227,9 @@ static char *path_of(const char *folder, const json_t *best)
     const char *key = json_string_value(json_object_get(best, "key"));
     char *path;
     int n =
-        asprintf(&path, "%s/%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
-                 mode_of(p)->name, (long long)sizes[0], (long long)sizes[1], (long long)sizes[2],
-                 (long long)sizes[3], (long long)sizes[4], dtype ? dtype : "",
+        asprintf(&path, "%s%s%s/E%lld_topk%lld_M%lld_N%lld_K%lld_%s%s%s%s_%.8s.csv", folder,
+                 writing_slash(folder), mode_of(p)->name, (long long)sizes[0], (long long)sizes[1],
+                 (long long)sizes[2], (long long)sizes[3], (long long)sizes[4], dtype ? dtype : "",
                  flag(p, "permute_x") ? "_permute_x" : "", flag(p, "permute_y") ? "_permute_y" : "",
                  flag(p, "fuse_mul_post") ? "_fuse_mul_post" : "", key ? key : "");
     return n < 0 ? NULL : path;

@@ -35,6 +35,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         w->arch = arg;
         return 0;
     case KEY_JOBS:
+        option_int("jobs", arg, JOBS_MAX, state);
         w->jobs = arg;
         return 0;
     case KEY_SECONDS:

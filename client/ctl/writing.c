@@ -11,6 +11,12 @@
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+const char *writing_slash(const char *folder)
+{
+    size_t n = strlen(folder);
+    return n > 0 && folder[n - 1] == '/' ? "" : "/";
+}
+
 static int make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {

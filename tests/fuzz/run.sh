@@ -15,13 +15,14 @@ seconds=${1:?"usage: run.sh SECONDS OUT [TARGET...]"}
 mkdir -p "${2:?"usage: run.sh SECONDS OUT [TARGET...]"}"
 out=$(cd "$2" && pwd)
 shift 2
-[ $# -gt 0 ] || set -- frame message text import landscape record settings
+[ $# -gt 0 ] || set -- answer frame message text import landscape record settings
 fuzz=${BUILD_FUZZ:-$root/build-fuzz}
 cover=${BUILD_COVER:-$root/build-fuzz-coverage}
 
 # What each target is about; the coverage of other files is chance.
 sources() {
     case $1 in
+    answer) echo proto/pull.c proto/span.c client/answer.c ;;
     frame) echo proto/scan.c proto/rpc.c ;;
     message) echo proto/scan.c proto/rpc.c proto/wire_read.c proto/request.c proto/restrict.c \
         proto/order.c proto/schema.c proto/record.c proto/record_wire.c proto/problem.c \

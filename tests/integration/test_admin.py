@@ -266,7 +266,7 @@ def test_offline_serves_on_a_private_socket_and_tunes_nothing(daemon, folder):
     finally:
         process.terminate()
         assert process.wait(20) == 0
-    assert not os.path.exists(path)
+    assert not os.path.exists(path) and not os.path.exists(path + ".lock")
 
 
 def test_it_leaves_when_idle_if_told_to(daemon):

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -118,6 +119,32 @@ def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
                             text=True, timeout=20 * PATIENCE)
     assert result.returncode == 1 and "is a folder" in result.stderr, result
     assert not folder.with_name(folder.name + ".part").exists()
+
+
+def until(terminal, *ends):
+    """What it shows until one of these comes, or it is closed."""
+    shown = b""
+    while not any(end in shown for end in ends):
+        try:
+            shown += os.read(terminal, 4096)
+        except OSError:
+            break
+    return shown
+
+
+def test_ctrl_c_leaves_a_whole_line(daemon):
+    d = daemon("cpu")
+    terminal, its = os.openpty()
+    tuning = subprocess.Popen([GEMMCTL, "tune", *SIZE, "--budget", "500", "--socket", str(d.socket)],
+                              stdout=subprocess.DEVNULL, stderr=its, env={**d.env, "TERM": "xterm"})
+    os.close(its)
+    shown = until(terminal, b"\033[K")
+    assert b"\r\033[K" in shown
+    tuning.send_signal(signal.SIGINT)
+    assert tuning.wait(20 * PATIENCE) == -signal.SIGINT
+    shown += until(terminal)
+    os.close(terminal)
+    assert shown.endswith(b"\r\n"), shown  # a terminal's newline
 
 
 CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd &&

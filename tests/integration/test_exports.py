@@ -105,8 +105,13 @@ def test_a_folder_of_csvs_says_what_it_is_without(tuned, folder):
     assert any("grouped GEMMs only" in why for why in reasons)
     assert all(s["n"] == len(s["all"]) for s in written["skipped"])
     chosen = tuned.ctl("export", "--format", "unsloth", "--to", f"{folder}/dw/", "--where",
-                       "problem.mode=dW")
+                       "problem.mode=dW", "--json")
     assert len(list((folder / "dw").rglob("*.csv"))) == 1, chosen.stderr
+    assert [f["path"] for f in json.loads(chosen.stdout)["files"]] == [
+        str(p) for p in (folder / "dw").rglob("*.csv")], "no slash twice"
+    aiter = json.loads(tuned.ctl("export", "--format", "aiter", "--to", f"{folder}/aiter/",
+                                 "--json").stdout)
+    assert aiter["files"] and not any("//" in f["path"] for f in aiter["files"])
 
 
 def test_exports_that_cannot_be(tuned, folder):

@@ -173,7 +173,8 @@ def test_damaged_files_are_replaced(cache):
     (["--arch", "sm_80", "--target", "hopper"], 1, "has: portable"),
     (["--all", "--m", "64", "--n", "64", "--k", "64"], 2, "--all"),
     (["--m", "64"], 2, "--n"),
-    (["--jobs", "many"], 2, "--compile-threads many"),
+    (["--jobs", "many"], 2, '--jobs takes a whole number from 0 to 256, not "many"'),
+    (["--jobs", "-1"], 2, '--jobs takes a whole number from 0 to 256, not "-1"'),
 ])
 @needs_stub
 def test_what_is_refused(cache, args, code, words):

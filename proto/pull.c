@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Fields are expected in the order of the map before, then in that of the schema. Names and texts
+ * are a dozen bytes: a call of memcmp or memcpy for each would cost more than all the rest.
+ */
+#include <assert.h>
+#include <math.h>
+
+#include "proto/pull.h"
+#include "proto/span.h"
+
+/* ---- items ----------------------------------------------------------------------------------- */
+
+/* Bytes behind the first one, when it begins a number and all of it is there; 0: no such thing. */
+static size_t number_bytes(const struct pull *p, uint8_t first, uint8_t last)
+{
+    if (p->at == p->end || *p->at < first || *p->at > last) {
+        return 0;
+    }
+    size_t bytes = (size_t)1 << ((*p->at - first) & 3);
+    return bytes < pull_left(p) ? bytes : 0;
+}
+
+/* The sign of a number of so many bytes, spread over the others. */
+static int64_t sign_extended(uint64_t v, size_t bytes)
+{
+    unsigned unused = 64 - 8 * (unsigned)bytes;
+    uint64_t sign = UINT64_C(1) << (63 - unused);
+    return (int64_t)((v ^ sign) - sign);
+}
+
+bool pull_int_long(struct pull *p, int64_t *out)
+{
+    size_t bytes = number_bytes(p, 0xcc, 0xd3);
+    if (bytes == 0) {
+        return false;
+    }
+    uint64_t v = pull_be(p->at + 1, bytes);
+    if (*p->at >= 0xd0) {
+        *out = sign_extended(v, bytes);
+    } else if (v <= INT64_MAX) {
+        *out = (int64_t)v;
+    } else {
+        return false;
+    }
+    p->at += 1 + bytes;
+    return true;
+}
+
+static bool pull_float(struct pull *p, double *out)
+{
+    if (pull_left(p) >= 9 && *p->at == 0xcb) {
+        uint64_t bits = pull_be(p->at + 1, 8);
+        memcpy(out, &bits, sizeof(bits));
+        p->at += 9;
+        return true;
+    }
+    if (pull_left(p) >= 5 && *p->at == 0xca) {
+        uint32_t bits = (uint32_t)pull_be(p->at + 1, 4);
+        float v;
+        memcpy(&v, &bits, sizeof(bits));
+        *out = v;
+        p->at += 5;
+        return true;
+    }
+    return false;
+}
+
+bool pull_real(struct pull *p, double *out)
+{
+    int64_t v;
+    if (pull_float(p, out)) {
+        return true;
+    }
+    if (pull_int(p, &v)) {
+        *out = (double)v;
+        return true;
+    }
+    if (pull_left(p) >= 9 && *p->at == 0xcf) { /* beyond int64_t */
+        *out = (double)pull_be(p->at + 1, 8);
+        p->at += 9;
+        return true;
+    }
+    return false;
+}
+
+/* Heads of containers: `fix` with a count in the low four bits, or 2 and 4 bytes behind `wide`. */
+static bool pull_head(struct pull *p, uint8_t fix, uint8_t wide, size_t *n)
+{
+    if (p->at < p->end && (*p->at & 0xf0) == fix) {
+        *n = *p->at++ & 15;
+        return true;
+    }
+    size_t bytes = p->at == p->end ? 0 : *p->at == wide ? 2 : *p->at == wide + 1 ? 4 : 0;
+    if (bytes == 0 || bytes >= pull_left(p)) {
+        return false;
+    }
+    *n = (size_t)pull_be(p->at + 1, bytes);
+    p->at += 1 + bytes;
+    return true;
+}
+
+bool pull_array(struct pull *p, size_t *n)
+{
+    return pull_head(p, 0x90, 0xdc, n);
+}
+
+bool pull_map(struct pull *p, size_t *n)
+{
+    return pull_head(p, 0x80, 0xde, n);
+}
+
+bool pull_skip(struct pull *p)
+{
+    size_t n = span_of(p->at, pull_left(p));
+    p->at += n;
+    return n > 0;
+}
+
+bool pull_item(struct pull *p, struct pull *item)
+{
+    *item = *p;
+    bool is = pull_skip(p);
+    item->end = p->at;
+    return is;
+}
+
+bool pull_find(struct pull *p, const char *key)
+{
+    struct pull in = *p;
+    size_t pairs, n;
+    const char *name;
+    if (!pull_map(&in, &pairs)) {
+        return false;
+    }
+    for (; pairs > 0; pairs--) {
+        bool is_text = pull_str(&in, &name, &n);
+        if (is_text && strlen(key) == n && memcmp(name, key, n) == 0) {
+            *p = in;
+            return true;
+        }
+        if ((!is_text && !pull_skip(&in)) || !pull_skip(&in)) {
+            return false;
+        }
+    }
+    return false;
+}
+
+/* ---- schemas --------------------------------------------------------------------------------- */
+
+static bool has_zero(uint64_t word)
+{
+    return (word - UINT64_C(0x0101010101010101)) & ~word & UINT64_C(0x8080808080808080);
+}
+
+/* Ones in a word's bytes behind the first n, n from 1 to 7. */
+static uint64_t behind(size_t n)
+{
+    const bool little = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__;
+    return little ? ~UINT64_C(0) << 8 * n : ~UINT64_C(0) >> 8 * n;
+}
+
+/* Text, terminated, as wire_copy_str would; false: it does not fit, or holds a zero. By words where
+ * both sides have room for the last one, since a call for a dozen bytes costs more than they do. */
+static bool take_text(struct pull *p, char *out, size_t size)
+{
+    struct pull in = *p;
+    const char *text;
+    size_t n, at = 0;
+    if (!pull_str(&in, &text, &n) || n >= size) {
+        return false;
+    }
+    size_t whole = (n + 7) / 8 * 8;
+    if (whole <= size && whole - n <= pull_left(&in)) {
+        for (; at < n; at += 8) {
+            uint64_t word;
+            memcpy(&word, text + at, 8);
+            memcpy(out + at, &word, 8);
+            if (has_zero(word | (n - at < 8 ? behind(n - at) : 0))) {
+                return false;
+            }
+        }
+    } else if (memchr(text, 0, n)) {
+        return false;
+    } else {
+        memcpy(out, text, n);
+    }
+    out[n] = 0;
+    *p = in;
+    return true;
+}
+
+static bool take_member(struct pull *p, const struct schema_field *f, void *member)
+{
+    switch (f->kind) {
+    case SCHEMA_INT:
+        return pull_int(p, member);
+    case SCHEMA_REAL:
+        return pull_real(p, member);
+    case SCHEMA_FLAG:
+        return pull_bool(p, member);
+    case SCHEMA_TEXT:
+        return take_text(p, member, f->size);
+    case SCHEMA_RECORD:
+    case SCHEMA_REALS:
+        break;
+    }
+    return false;
+}
+
+/* Before anything was read into it, or nil: nothing is known of it. */
+static void clear_member(const struct schema_field *f, void *member, bool is_nil)
+{
+    if (f->kind == SCHEMA_TEXT) {
+        *(char *)member = 0;
+    } else if (f->kind == SCHEMA_REAL) {
+        *(double *)member = is_nil ? NAN : 0;
+    } else {
+        memset(member, 0, f->size);
+    }
+}
+
+static bool is_field(const struct schema_field *f, const char *name, size_t n)
+{
+    return f->name_n == n && pull_same(f->name, name, n);
+}
+
+/* The field of that name, looked for from `from` on; s->n: none. */
+static size_t find_field(const struct schema *s, size_t from, const char *name, size_t n)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        size_t at = from + i < s->n ? from + i : from + i - s->n;
+        if (is_field(&s->fields[at], name, n)) {
+            return at;
+        }
+    }
+    return s->n;
+}
+
+static bool take_value(struct pull *p, const struct schema_field *f, void *object, bool again)
+{
+    void *member = (char *)object + f->offset;
+    if (!pull_nil(p)) {
+        return take_member(p, f, member);
+    }
+    if (!again || f->kind == SCHEMA_REAL) {
+        clear_member(f, member, true);
+    }
+    return true;
+}
+
+/* A map under way. */
+struct walk {
+    const struct schema *s;
+    const char *name; /* of what stands beside */
+    size_t name_n;
+    pull_beside beside;
+    void *ctx;
+    bool told;
+    void *object;
+    struct pull_fields *fields;
+    size_t last; /* the field before, counted from 1; 0: none yet */
+};
+
+/* The field of that name: mostly the one that came there the time before. */
+static size_t field_of(struct walk *w, const char *name, size_t n)
+{
+    size_t guess = w->fields->next[w->last];
+    if (is_field(&w->s->fields[guess], name, n)) {
+        return guess;
+    }
+    return find_field(w->s, w->last < w->s->n ? w->last : 0, name, n);
+}
+
+static bool take_beside(struct walk *w, struct pull *p)
+{
+    bool again = w->told;
+    w->told = true;
+    return !again && w->beside(w->ctx, p);
+}
+
+static bool take_pair(struct walk *w, struct pull *p)
+{
+    const char *name;
+    size_t n;
+    if (!pull_str(p, &name, &n)) {
+        return false;
+    }
+    if (w->beside && n == w->name_n && pull_same(name, w->name, n)) {
+        return take_beside(w, p);
+    }
+    size_t at = field_of(w, name, n);
+    if (at == w->s->n) {
+        return pull_skip(p);
+    }
+    uint64_t bit = UINT64_C(1) << at;
+    bool taken = take_value(p, &w->s->fields[at], w->object, w->fields->seen & bit);
+    w->fields->seen |= bit;
+    w->fields->next[w->last] = (uint8_t)at;
+    w->last = at + 1;
+    return taken;
+}
+
+bool pull_schema(struct pull *p, const struct schema *s, const char *name, pull_beside beside,
+                 void *ctx, void *object, struct pull_fields *fields)
+{
+    assert(s->n >= 1 && s->n <= 64);
+    struct walk w = {s, name, name ? strlen(name) : 0, beside, ctx, false, object, fields, 0};
+    struct pull in = *p;
+    size_t pairs;
+    fields->seen = 0;
+    if (!pull_map(&in, &pairs)) {
+        return false;
+    }
+    for (; pairs > 0; pairs--) {
+        if (!take_pair(&w, &in)) {
+            return false;
+        }
+    }
+    for (size_t i = 0; i < s->n; i++) {
+        if (!(fields->seen >> i & 1)) {
+            clear_member(&s->fields[i], (char *)object + s->fields[i].offset, false);
+        }
+    }
+    *p = in;
+    return true;
+}
