@@ -135,6 +135,9 @@ struct family_target {
      * parameter. NULL: all do. */
     int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
+    /* How long this variant takes to compile, in times of a usual one of the target; 1 to 10. NULL:
+     * all about as long. */
+    double (*effort)(const struct problem *p, const struct record *config);
     /* The analytic default: valid, never measured. 0, or ERROR_NO_CONFIG with the reason. */
     int (*choose)(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err);

@@ -39,6 +39,14 @@ int rejection_resource(struct rejection *why, const char *resource, int64_t requ
     return 1;
 }
 
+int rejection_settled(struct rejection *why, int rejected, const char *tunable)
+{
+    if (rejected) {
+        why->settled_by = tunable;
+    }
+    return rejected;
+}
+
 double dtype_grain(enum dtype t)
 {
     /* bf16 and fp32 share an exponent range in which nothing here comes near the end. */

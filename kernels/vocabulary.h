@@ -15,12 +15,17 @@ struct rejection {
     int64_t required, limit;
     char rule[32];       /* short stable name of the rule, for counting: "tile_k_divides" */
     char text[320];
+    /* The last tunable, in the target's order, that the rule looks at: who walks a space drops the
+     * points that differ in later ones only with this one. NULL: it may look at all. */
+    const char *settled_by;
 };
 
 /* Fills `why` and returns 1, so that `return rejection_set(...)` ends a check(). The sentence names
  * the value, what is accepted and what to do. */
 int rejection_set(struct rejection *why, int code, const char *rule, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Names the tunable that settles it, a constant; returns what rejection_set() did. */
+int rejection_settled(struct rejection *why, int rejected, const char *tunable);
 /* The same for a device limit: code ERROR_RESOURCE, rule = resource, "<what> needs <required> ...,
  * the device has <limit>" as the sentence's end. */
 int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,

@@ -11,7 +11,7 @@
 #include "daemon/runner/ranking.h"
 
 enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.035;
+static const double VARIANT_SHARE = 0.042;
 
 static bool allow(const void *ctx, const struct record *config)
 {
@@ -37,14 +37,27 @@ static void drop_unknown(struct plan *p)
 }
 
 /* Points of a variant stand together, parameters at run time are the last. */
+static uint32_t compile_params(const struct space *s)
+{
+    uint32_t n = 0;
+    while (n < s->n_params && !s->params[n].run_time) {
+        n++;
+    }
+    return n;
+}
+
+static bool begins_variant(const struct space *s, uint32_t point, uint32_t compile_params)
+{
+    return point == 0 ||
+           memcmp(s->points[point - 1].at, s->points[point].at, compile_params) != 0;
+}
+
 static uint32_t count_variants(const struct space *s)
 {
-    uint32_t n = 0, size = 0;
-    while (size < s->n_params && !s->params[size].run_time) {
-        size++;
-    }
+    const uint32_t size = compile_params(s);
+    uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++) {
-        n += i == 0 || memcmp(s->points[i - 1].at, s->points[i].at, size) != 0;
+        n += begins_variant(s, i, size);
     }
     return n;
 }
@@ -202,6 +215,44 @@ static int rank_space(struct plan *p, struct error *err)
     return r;
 }
 
+/* Of each point of the space; the mean over its variants. */
+static double efforts_of_points(const struct plan *p, double of_point[])
+{
+    const struct plan_setup *s = &p->setup;
+    const uint32_t size = compile_params(&p->space);
+    double sum = 0;
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        if (!begins_variant(&p->space, i, size)) {
+            of_point[i] = of_point[i - 1];
+            continue;
+        }
+        struct record config;
+        space_config(&p->space, i, &config);
+        of_point[i] = s->target->effort(&s->order->request.problem, &config);
+        sum += of_point[i];
+    }
+    return sum / p->variants;
+}
+
+static int find_efforts(struct plan *p, struct error *err)
+{
+    if (!p->setup.target->effort || p->space.n == 0) {
+        return 0;
+    }
+    double *of_point = malloc(p->space.n * sizeof(*of_point));
+    p->effort = malloc((p->n_ranked + 1) * sizeof(*p->effort));
+    if (!of_point || !p->effort) {
+        free(of_point);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    const double mean = efforts_of_points(p, of_point);
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->effort[i] = of_point[p->point[i]] / mean;
+    }
+    free(of_point);
+    return 0;
+}
+
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
 {
     *p = (struct plan){.setup = *setup};
@@ -227,6 +278,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
         r = error_set(err, ERROR_NO_CONFIG, "nothing of what is asked for was recorded");
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
+    r = r ? r : find_efforts(p, err);
     if (r) {
         plan_deinit(p);
     }
@@ -238,9 +290,11 @@ void plan_deinit(struct plan *p)
     space_deinit(&p->space);
     free(p->point);
     free(p->predicted);
+    free(p->effort);
     free(p->extra);
     p->point = NULL;
     p->predicted = NULL;
+    p->effort = NULL;
     p->extra = NULL;
 }
 
@@ -273,6 +327,7 @@ struct strategy_setup plan_search(const struct plan *p)
     return (struct strategy_setup){
         .n = p->n_ranked,
         .predicted_us = p->predicted,
+        .effort = p->effort,
         .space = p->point ? &p->space : NULL,
         .point = p->point,
         /* Without a budget that was asked for: a small part of what there is to compile. */

@@ -35,6 +35,7 @@ struct plan {
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
+    double *effort;    /* owned; by rank: to compile, the mean of all variants is 1; NULL: all alike */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };

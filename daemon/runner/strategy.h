@@ -35,9 +35,13 @@ struct strategy_setup {
     const double *predicted_us; /* borrowed until close; in the order of the candidates */
     const struct space *space;  /* borrowed until close; NULL: they are just a list */
     const uint32_t *point;      /* the same: of each candidate */
+    /* Borrowed until close: how long each one's variant takes to compile, in times of the space's
+     * mean. NULL: all alike. */
+    const double *effort;
     uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
                         each; 0: all (exhaustive); given: the whole list */
-    uint32_t variants; /* to compile, and then to stop; 0: the budget is to be used up */
+    /* Variants of mean effort to compile, and then to stop; 0: the budget is to be used up. */
+    uint32_t variants;
     uint64_t seed;
     /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
      * What is not below n is no candidate. */

@@ -26,16 +26,16 @@
 
 enum {
     SEEDS_MOST = 8,
-    NEXT_MOST = 3,      /* new variants of a step */
+    NEXT_MOST = 6,      /* new variants of a step */
     BATCH = 8,          /* proposals of a step */
     CENTRES = 3,        /* variants that have a ring */
-    CONFIGS_OF_TWO = 7, /* measured at most for every two variants: time on the device */
+    CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
     STEP_MOST = 128     /* proposals of the tail at a time */
 };
 
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
-    SEED_WORTH = 0.06,            /* logarithm above the best prediction: a seed's */
+    SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04;                  /* times the best score: a centre's */
 
 enum stage { SEEDS, NEXT, RING, TAIL };
@@ -51,6 +51,8 @@ struct ranked_search {
     double best;   /* the least score; INFINITY: there is none */
     bool *used;    /* owned, by variant: it has been proposed, or observed */
     uint32_t n_used, n_failed, n_known;
+    const double *effort;     /* by candidate; NULL: 1 */
+    double spent, given_back; /* effort: of used variants; of failed ones */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
     bool *leads;              /* owned, by variant: it is predicted fastest of its tile */
@@ -91,10 +93,16 @@ static void enqueue(struct ranked_search *s, uint32_t c)
     }
 }
 
+static double effort_of(const struct ranked_search *s, uint32_t c)
+{
+    return s->effort ? s->effort[c] : 1;
+}
+
 static void use(struct ranked_search *s, uint32_t c)
 {
     uint32_t v = s->flat ? c : s->grid.variant[c];
     s->n_used += !s->used[v];
+    s->spent += s->used[v] ? 0 : effort_of(s, c);
     s->used[v] = true;
 }
 
@@ -103,12 +111,11 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Variants that may still be compiled; failed ones are made up for, once. */
-static uint32_t variants_left(const struct ranked_search *s)
+/* Of compiling, in variants of mean effort; failed ones are made up for, once. */
+static double effort_left(const struct ranked_search *s)
 {
-    uint32_t failed = s->n_failed < s->variants ? s->n_failed : s->variants;
-    uint32_t most = s->variants + failed;
-    return s->variants == 0 ? UINT32_MAX : most > s->n_used ? most - s->n_used : 0;
+    double most = s->variants + fmin(s->given_back, s->variants);
+    return s->variants == 0 ? INFINITY : most - s->spent;
 }
 
 /* Configs that may still be measured. */
@@ -121,6 +128,7 @@ static uint32_t configs_left(const struct ranked_search *s)
 /* What a step has left to propose, and what it asks of it. */
 struct wish {
     uint32_t fresh;          /* new variants that it may still have */
+    double effort;           /* to compile them */
     double of_new, of_known; /* hopes below these */
 };
 
@@ -136,7 +144,8 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
             continue;
         }
         bool is_known = s->used[v] || is_variant_queued(s, v);
-        if (is_known ? hope < w->of_known : w->fresh > 0 && hope < w->of_new) {
+        bool fits = w->fresh > 0 && effort_of(s, c) <= 2 * w->effort; /* half of it: rounded */
+        if (is_known ? hope < w->of_known : fits && hope < w->of_new) {
             best = c;
             least = hope;
         }
@@ -149,19 +158,24 @@ static void propose_hopeful(struct ranked_search *s, struct wish *w)
     uint32_t c, most = least(BATCH, configs_left(s));
     while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
         uint32_t v = s->grid.variant[c];
-        w->fresh -= !s->used[v] && !is_variant_queued(s, v);
+        if (!s->used[v] && !is_variant_queued(s, v)) {
+            w->fresh--;
+            w->effort -= effort_of(s, c);
+        }
         enqueue(s, c);
         surrogate_expect(&s->surrogate, c);
     }
 }
 
-static void step_next(struct ranked_search *s, uint32_t variants)
+static void step_next(struct ranked_search *s)
 {
+    const double effort = effort_left(s);
     double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
-    struct wish w = {.fresh = least(NEXT_MOST, variants),
+    struct wish w = {.fresh = NEXT_MOST,
+                     .effort = effort,
                      .of_new = best + WORTH,
                      .of_known = best - GAIN};
-    if (configs_left(s) <= variants) {
+    if (configs_left(s) <= effort) {
         w.of_known = -INFINITY; /* what is left is for new variants */
     }
     propose_hopeful(s, &w);
@@ -255,10 +269,12 @@ static uint32_t opposite(const struct ranked_search *s, uint32_t c)
 /* Two points of each: settings can cost a third, and the model may be wrong about them, too. */
 static void step_tiles(struct ranked_search *s, uint32_t want)
 {
+    double left = effort_left(s);
     for (uint32_t i = 0; i < want; i++) {
         uint32_t v = next_tile(s), before = s->n_queue;
-        if (v < s->grid.n_variants) {
+        if (v < s->grid.n_variants && effort_of(s, s->representative[v]) <= left) {
             enqueue(s, s->representative[v]);
+            left -= effort_of(s, s->representative[v]);
         }
         if (s->n_queue == before) {
             break;
@@ -282,10 +298,10 @@ static void take_step(struct ranked_search *s)
 {
     uint32_t done = s->n_used - least(s->n_failed, s->n_used);
     if (s->stage == SEEDS && done < s->n_seeds) {
-        step_tiles(s, least(s->n_seeds - done, variants_left(s)));
+        step_tiles(s, s->n_seeds - done);
     }
     if (s->stage != RING && s->n_queue == 0) {
-        step_next(s, variants_left(s));
+        step_next(s);
         s->stage = s->n_queue > 0 ? NEXT : RING;
     }
     if (s->stage == RING) {
@@ -413,6 +429,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->base.ops = &ranked_strategy;
     s->flat = !setup->space;
     s->predicted = setup->predicted_us;
+    s->effort = setup->effort;
     s->best = INFINITY;
     s->variants = setup->variants;
     s->n_seeds = count_seeds(setup);
@@ -463,6 +480,7 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
     proposals_observe(&s->books, candidate, o);
     use(s, candidate);
     s->n_failed += !o->ok;
+    s->given_back += o->ok ? 0 : effort_of(s, candidate);
     if (o->ok && isnan(s->score[candidate])) {
         s->score[candidate] = o->score;
         s->n_known++;

@@ -52,10 +52,12 @@ static void add_bool(struct param out[], uint32_t *n, const char *name, bool no,
 }
 
 static const int rows_values[] = {64, 128, 192, 256, -1};
+static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160: with swap_ab */
 static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
+static const int routed_stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, HOPPER_STAGES_DEEP, -1};
 static const int staging_values[] = {1, 2, 4, -1};
 static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
@@ -106,13 +108,20 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     bool gathers = v.gather_x || v.gather_dy;
     uint32_t n = 0;
     for (int i = 0; i < HOPPER_ROLES; i++) {
-        add_ints(out, &n, hopper_blocks[i], false, role_values[hopper_roles[v.mode][i]],
+        const enum hopper_role role = hopper_roles[v.mode][i];
+        const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
+        add_ints(out, &n, hopper_blocks[i], false, routed ? routed_rows_values : role_values[role],
                  block_help[i]);
+    }
+    if (v.mode != GEMM_DW) {
+        add_bool(out, &n, "swap_ab", true, true,
+                 "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
     }
     add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
     add_texts(out, &n, "schedule", false, hopper_schedules,
               "multiplying warpgroups share a tile, or have one each and take turns");
-    add_ints(out, &n, "num_stages", false, stages_values, "blocks of operands in shared memory");
+    add_ints(out, &n, "num_stages", false,
+             v.mode == GEMM_DW ? stages_values : routed_stages_values, "blocks of operands in shared memory");
     add_ints(out, &n, "staging_buffers", false, staging_values,
              "pieces of the output in shared memory, per multiplying warpgroup");
     add_ints(out, &n, "in_flight", false, in_flight_values,
@@ -141,6 +150,25 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     return n;
 }
 
+/* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a loop for
+ * each of the widths above half, and two more (HAS_WIDTH in params.cu). */
+double hopper_effort(const struct problem *p, const struct record *config)
+{
+    const double sum = 0.006, swapped_sum = 0.004; /* NVRTC 13.0, recorded landscapes */
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    grouped_gemm_view(p, &v);
+    hopper_tile_make(&v, config, &t);
+    if (!t.swap_ab) {
+        return 1 + sum * t.accumulators;
+    }
+    int columns = t.c / 2 + t.c / 4;
+    for (int width = t.c; width > t.c / 2; width -= HOPPER_GRAIN) {
+        columns += width;
+    }
+    return 1 + swapped_sum * (columns / 2) * (t.rows_each / 64);
+}
+
 const struct family_target grouped_gemm_hopper = {
     .kind = "cuda",
     .label = "hopper",
@@ -150,6 +178,7 @@ const struct family_target grouped_gemm_hopper = {
     .params = hopper_tunables,
     .check = hopper_check,
     .worth = hopper_worth,
+    .effort = hopper_effort,
     .choose = hopper_choose,
     .predict = hopper_predict,
     .predict_space = hopper_predict_space,

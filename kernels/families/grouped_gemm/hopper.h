@@ -28,6 +28,7 @@ enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
+    HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
     HOPPER_PARTS = 3,       /* boxes of 64, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
@@ -100,6 +101,7 @@ int hopper_check(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
 int hopper_worth(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
+double hopper_effort(const struct problem *p, const struct record *config);
 int hopper_choose(const struct problem *p, const struct device_info *info, struct record *config,
                   struct error *err);
 double hopper_predict(const struct problem *p, const struct record *config,

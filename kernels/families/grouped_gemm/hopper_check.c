@@ -99,7 +99,7 @@ static int check_values(const struct grouped_gemm_problem *v, const struct recor
         const bool swapped = role == HOPPER_ROWS && record_bool(config, "swap_ab", false);
         struct int_rule rule = swapped ? swapped_rows : role_rules[role];
         rule.name = hopper_blocks[i];
-        r = check_int(config, &rule, why);
+        r = rejection_settled(why, check_int(config, &rule, why), "swap_ab");
     }
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
         r = check_int(config, &int_rules[i], why);
@@ -203,7 +203,7 @@ static int pieces(const struct hopper_tile *t)
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->c / 64;
 }
 
-static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
+static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
 {
     if (t->pingpong && t->consumers != 2) {
         return rejection_set(why, ERROR_INVALID, "pingpong_warps",
@@ -215,6 +215,17 @@ static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
                              "num_warps=8, schedule=pingpong or a larger tile",
                              t->r, t->swap_ab ? "columns" : "rows", t->consumers);
     }
+    if (t->accumulators > ACCUMULATORS_MAX) {
+        return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
+                                  "a warpgroup with %d x %d of the tile holds %d sums per thread, "
+                                  "%d fit: take more warps or a smaller tile",
+                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX);
+    }
+    return 0;
+}
+
+static int check_skip(const struct hopper_tile *t, struct rejection *why)
+{
     if (t->swap_ab && t->skip_rows) {
         return rejection_set(why, ERROR_INVALID, "skip_rows",
                              "skip_rows=true with swap_ab=true, which leaves at most 15 rows to "
@@ -225,6 +236,11 @@ static int check_arrangement(const struct hopper_tile *t, struct rejection *why)
                              "skip_rows=true with tiles of 64 rows: it leaves out whole 64 of more "
                              "rows that do not exist; set it to false");
     }
+    return 0;
+}
+
+static int check_staging(const struct hopper_tile *t, struct rejection *why)
+{
     if (!t->tma_store && t->staging != 1) {
         return rejection_set(why, ERROR_INVALID, "staging_without_tma",
                              "staging_buffers=%d without use_tma_store: threads store what they "
@@ -311,11 +327,8 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
-    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY) {
+    if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
         return false;
-    }
-    if (t->swap_ab) {
-        return t->pingpong && (t->gather || !t->tma_store);
     }
     if (t->tma_store) {
         return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
@@ -334,12 +347,6 @@ static int check_resources(const struct grouped_gemm_problem *v, const struct ho
                                   "or buffers, or a smaller tile",
                                   t->r, t->c, t->stages, t->staging, (long long)t->smem,
                                   (long long)info->smem_optin);
-    }
-    if (t->accumulators > ACCUMULATORS_MAX) {
-        return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
-                                  "a warpgroup with %d x %d of the tile holds %d sums per thread, "
-                                  "%d fit: take more warps or a smaller tile",
-                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX);
     }
     if (spills(v, t)) {
         return rejection_resource(
@@ -368,7 +375,9 @@ int hopper_check(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     hopper_tile_make(&v, config, &t);
     r = check_swap(&v, &t, why);
-    r = r ? r : check_arrangement(&t, why);
+    r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
+    r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
+    r = r ? r : check_staging(&t, why);
     r = r ? r : check_split(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }

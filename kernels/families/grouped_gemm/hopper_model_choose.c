@@ -10,33 +10,58 @@
 
 #include "kernels/families/grouped_gemm/hopper_model.h"
 
-static const struct winner {
-    int r, c, warps;
+struct winner {
+    int r, c, warps; /* rows and columns of the output */
     const char *schedule;
     int stages, staging, in_flight;
-    enum { NO = 0, SKIP = 1, DYNAMIC = 2, BOTH = SKIP | DYNAMIC } tails; /* skip_rows, dynamic */
+    enum { NO = 0, SKIP = 1, DYNAMIC = 2, BOTH = SKIP | DYNAMIC, SWAP = 4, SWAP_DYNAMIC = 6 } tails;
     int split; /* NUM_KSPLIT; 0: 1 */
-} winners[] = {
-    {128, 256, 12, "cooperative", 4, 2, 1, NO},      {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
-    {128, 256, 12, "cooperative", 4, 2, 1, DYNAMIC}, {128, 256, 12, "cooperative", 4, 2, 1, BOTH},
-    {128, 256, 12, "cooperative", 4, 2, 0, NO},      {128, 256, 12, "cooperative", 4, 2, 0, SKIP},
-    {128, 256, 12, "cooperative", 4, 2, 0, BOTH},    {128, 256, 12, "cooperative", 3, 4, 1, NO},
-    {256, 192, 12, "cooperative", 3, 1, 1, NO},      {256, 192, 12, "cooperative", 3, 1, 1, SKIP},
-    {256, 192, 12, "cooperative", 3, 1, 1, DYNAMIC}, {256, 192, 12, "cooperative", 3, 1, 1, BOTH},
-    {256, 128, 12, "cooperative", 4, 1, 1, NO},      {256, 128, 12, "cooperative", 4, 1, 1, SKIP},
-    {256, 128, 12, "cooperative", 4, 1, 1, BOTH},    {128, 192, 12, "pingpong", 4, 1, 1, NO},
-    {128, 192, 12, "pingpong", 4, 1, 1, SKIP},       {128, 192, 12, "pingpong", 4, 1, 1, DYNAMIC},
-    {128, 192, 12, "pingpong", 4, 1, 1, BOTH},       {192, 128, 12, "pingpong", 4, 1, 1, NO},
-    {192, 128, 12, "pingpong", 4, 1, 1, SKIP},       {192, 128, 12, "pingpong", 4, 1, 1, BOTH},
-    {128, 128, 12, "pingpong", 5, 2, 1, NO},         {128, 128, 12, "pingpong", 5, 2, 1, SKIP},
-    {128, 128, 12, "cooperative", 6, 2, 1, NO},      {64, 256, 12, "pingpong", 4, 2, 1, NO},
-    {64, 256, 12, "pingpong", 4, 2, 1, DYNAMIC},     {64, 192, 12, "pingpong", 5, 2, 1, NO},
-    {64, 256, 8, "cooperative", 5, 1, 1, NO},        {64, 128, 8, "cooperative", 8, 2, 1, NO},
-    {64, 64, 8, "cooperative", 8, 1, 1, NO, 2},      {64, 64, 8, "cooperative", 8, 1, 1, NO, 4},
-    {64, 128, 8, "cooperative", 6, 1, 1, NO, 4},     {64, 64, 8, "cooperative", 8, 1, 1, NO},
-    /* the last is the smallest: it always fits */
 };
-enum { WINNERS = sizeof(winners) / sizeof(winners[0]) };
+
+/* Forward and dX: a greedy cover of what was measured, and what is within a per cent of it in many
+ * places. The last is the smallest: it always fits. */
+static const struct winner of_rows[] = {
+    {160, 256, 12, "cooperative", 4, 1, 1, SWAP}, {160, 256, 12, "cooperative", 4, 1, 1, SWAP_DYNAMIC},
+    {160, 256, 12, "cooperative", 4, 1, 0, SWAP}, {192, 256, 12, "cooperative", 3, 2, 1, SWAP},
+    {192, 256, 12, "cooperative", 3, 2, 1, SWAP_DYNAMIC},
+    {192, 256, 12, "cooperative", 3, 1, 1, SWAP_DYNAMIC},
+    {192, 128, 12, "pingpong", 4, 2, 1, SWAP},    {192, 128, 12, "pingpong", 5, 1, 1, SWAP},
+    {160, 128, 12, "pingpong", 5, 2, 1, SWAP},    {160, 128, 12, "pingpong", 5, 1, 1, SWAP},
+    {256, 128, 12, "cooperative", 4, 2, 1, SWAP}, {256, 128, 12, "cooperative", 4, 2, 1, SWAP_DYNAMIC},
+    {64, 256, 12, "cooperative", 5, 1, 1, SWAP},  {64, 128, 8, "cooperative", 8, 2, 1, SWAP},
+    {256, 192, 12, "cooperative", 3, 1, 1, NO},   {256, 192, 12, "cooperative", 3, 1, 1, DYNAMIC},
+    {256, 192, 12, "cooperative", 3, 1, 1, BOTH}, {128, 256, 12, "cooperative", 4, 2, 1, NO},
+    {128, 256, 12, "cooperative", 4, 2, 1, BOTH}, {128, 192, 12, "pingpong", 4, 1, 1, NO},
+    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},    {128, 128, 12, "cooperative", 6, 2, 1, NO},
+    {64, 256, 12, "pingpong", 4, 2, 1, NO},       {64, 256, 8, "cooperative", 5, 1, 1, NO},
+    {64, 128, 8, "cooperative", 8, 2, 1, NO},     {64, 64, 8, "cooperative", 8, 1, 1, NO, 2},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO, 4},   {64, 128, 8, "cooperative", 6, 1, 1, NO, 4},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO},
+};
+
+static const struct winner of_weights[] = {
+    {128, 256, 12, "cooperative", 4, 2, 1, NO}, {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
+    {128, 256, 12, "cooperative", 4, 2, 0, NO}, {128, 256, 12, "cooperative", 3, 4, 1, NO},
+    {256, 192, 12, "cooperative", 3, 1, 1, NO}, {256, 128, 12, "cooperative", 4, 1, 1, NO},
+    {256, 128, 12, "cooperative", 4, 1, 1, SKIP}, {128, 192, 12, "pingpong", 4, 1, 1, NO},
+    {128, 192, 12, "pingpong", 4, 2, 1, NO},    {128, 192, 12, "pingpong", 4, 1, 1, SKIP},
+    {192, 128, 12, "pingpong", 4, 1, 1, NO},    {128, 128, 12, "pingpong", 5, 2, 1, NO},
+    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},  {128, 128, 12, "cooperative", 6, 2, 1, NO},
+    {64, 256, 12, "pingpong", 4, 2, 1, NO},     {64, 192, 12, "pingpong", 5, 2, 1, NO},
+    {64, 256, 8, "cooperative", 5, 1, 1, NO},   {64, 128, 8, "cooperative", 8, 2, 1, NO},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO},
+};
+enum {
+    ROWS_WINNERS = sizeof(of_rows) / sizeof(of_rows[0]),
+    WEIGHTS_WINNERS = sizeof(of_weights) / sizeof(of_weights[0]),
+    WINNERS_MOST = ROWS_WINNERS > WEIGHTS_WINNERS ? ROWS_WINNERS : WEIGHTS_WINNERS,
+};
+
+static const struct winner *winners_of(enum gemm_mode mode, int *n)
+{
+    *n = mode == GEMM_DW ? WEIGHTS_WINNERS : ROWS_WINNERS;
+    return mode == GEMM_DW ? of_weights : of_rows;
+}
 
 static void put_tile(const struct grouped_gemm_problem *v, const struct winner *w,
                      struct record *config)
@@ -59,6 +84,7 @@ static void put_tile(const struct grouped_gemm_problem *v, const struct winner *
     if (v->mode != GEMM_DW) {
         record_put_text(config, "tile_scheduler", w->tails & DYNAMIC ? "dynamic" : "static");
         record_put_int(config, "NUM_KSPLIT", w->split ? w->split : 1);
+        record_put_bool(config, "swap_ab", w->tails & SWAP);
     }
     record_put_text(config, "cluster_shape_mn", "1x1");
     record_put_bool(config, "use_tma_store", !v->scatter && !w->split);
@@ -130,18 +156,20 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
     t->group = f->v.mode == GEMM_DW ? 1 : groups[0];
 }
 
-static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS])
+static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS_MOST])
 {
-    const int n = WINNERS * (f->v.gather_x || f->v.gather_dy ? 2 : 1);
-    for (int i = 0; i < n; i++) {
+    int n;
+    const struct winner *winners = winners_of(f->v.mode, &n);
+    const int all = n * (f->v.gather_x || f->v.gather_dy ? 2 : 1);
+    for (int i = 0; i < all; i++) {
         struct record config;
         struct hopper_tile t;
-        out[i] = (struct candidate){.winner = &winners[i % WINNERS], .copy = i >= WINNERS};
+        out[i] = (struct candidate){.winner = &winners[i % n], .copy = i >= n};
         make_tile(f, &out[i], &config, &t);
         out[i].us = hopper_time(f, &t, hopper_fitted);
     }
-    qsort(out, (size_t)n, sizeof(*out), by_time);
-    return n;
+    qsort(out, (size_t)all, sizeof(*out), by_time);
+    return all;
 }
 
 /* Settings are tried for the first few that are legal: they can win back some per cent, no more. */
@@ -150,7 +178,7 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
 {
     enum { TRIED = 3 };
     struct hopper_facts f;
-    struct candidate all[2 * WINNERS];
+    struct candidate all[2 * WINNERS_MOST];
     struct rejection why, last = {.code = ERROR_NO_CONFIG};
     double best = INFINITY;
     hopper_facts_init(&f, p, info, NULL);

@@ -88,9 +88,11 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
         .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
         .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
-        .store_first = record_bool(config, "store_evict_first", false),
         .ahead = (int)record_int(config, "l2_ahead", 0),
     };
+    /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
+    t->store_first =
+        record_bool(config, "store_evict_first", v->mode == GEMM_DW && t->tma_store);
     const int height = (int)record_int(config, "tile_rows", 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;
     t->threads = 128 * (1 + t->consumers);

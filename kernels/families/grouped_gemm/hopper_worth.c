@@ -7,12 +7,13 @@
  * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
  * block in flight, TMA stores, two staging buffers (one, where that buys a stage), all rows
  * multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
- * skipped rows and dynamic tiles, copies and other numbers of buffers each have, somewhere on an H200. Three together
- * would have to gain by all of them at once: no measured winner has three.
+ * skipped rows and dynamic tiles, copies and other numbers of buffers each have, somewhere on an
+ * H200. Three together would have to gain by all of them at once: no measured winner has three.
  */
 #include "kernels/families/grouped_gemm/hopper.h"
 
 enum {
+    SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
     SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
     SPLIT_DEPARTURES = 1,
     STAGING_USUAL = 2,
@@ -75,18 +76,55 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
     return 0;
 }
 
-static int check_tile(const struct hopper_tile *t, struct rejection *why)
+/* A tile is cut to the rows that an expert has left, so one with fewer routed rows (t->c) buys
+ * stages, no more. Where rows are few all wait for weights, whatever the tile. */
+static int check_swapped(const struct hopper_tile *t, struct rejection *why)
 {
-    if (t->consumers == 1 && t->r > 128) {
+    const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
+                        : t->pingpong     ? t->r == 128 && t->accumulators >= SWAPPED_SUMS_LEAST
+                                          : t->r == 256 || t->c == 256;
+    if (!enough) {
+        return rejection_set(why, ERROR_INVALID, "swapped_tile",
+                             "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
+                             "rows that exist, so larger ones load less and lose nothing",
+                             t->c, t->r);
+    }
+    return 0;
+}
+
+/* Of routed rows; in dW none is cut short. */
+static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
+{
+    if (v->mode != GEMM_DW && (t->r == 192 || (t->r == 256 && t->c < 192))) {
+        return rejection_set(why, ERROR_INVALID, "tall_unswapped",
+                             "%d routed rows and %d columns: with swap_ab=true such a tile is cut "
+                             "to the rows that an expert has",
+                             t->r, t->c);
+    }
+    if (v->mode != GEMM_DW && t->c == 64 && t->pingpong) {
+        return rejection_set(why, ERROR_INVALID, "narrow_in_turns",
+                             "%d x 64 in ping-pong: its multiplications are too short to write "
+                             "behind; 64 x 128 loads as much and computes as much", t->r);
+    }
+    if (t->r > 128 && t->c == 64 && t->pingpong) {
+        return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
+                             "%d x 64: 128 x 64 has room for more stages, and 256 x 128 loads less",
+                             t->r);
+    }
+    return 0;
+}
+
+static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct rejection *why)
+{
+    if (t->swap_ab) {
+        return check_swapped(t, why);
+    }
+    if (t->consumers == 1 && t->r > (v->mode == GEMM_DW ? 128 : 64)) {
         return rejection_set(why, ERROR_INVALID, "one_consumer_tall",
                              "%d rows with one multiplying warpgroup: in ping-pong two such take "
                              "turns, and one writes while the other multiplies",
-                             t->r);
-    }
-    if (t->pingpong && t->r > 128 && t->c == 64) {
-        return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
-                             "%d x 64 in ping-pong: 128 x 64 has room for more stages, and "
-                             "cooperative 256 x 64 loads less",
                              t->r);
     }
     if (t->pingpong && t->tma_store && t->staging > STAGING_USUAL) {
@@ -95,13 +133,18 @@ static int check_tile(const struct hopper_tile *t, struct rejection *why)
                              "warpgroup's turn, %d are enough",
                              t->staging, STAGING_USUAL);
     }
-    return 0;
+    return check_tall(v, t, why);
 }
 
 /* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
  * this leaves out: less asked of L2 and memory at once. */
 static int check_stages(const struct hopper_tile *t, int fit, bool scatter, struct rejection *why)
 {
+    if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
+        return rejection_set(why, ERROR_INVALID, "stages_deep",
+                             "num_stages=%d for a tile of %d x %d: so many are for 64 x 64",
+                             t->stages, t->r, t->c);
+    }
     if (scatter || t->stages >= fit - 1 || t->stages == (fit + 1) / 2) {
         return 0;
     }
@@ -121,6 +164,8 @@ static bool usual_staging(const struct grouped_gemm_problem *v, const struct hop
 static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
 {
+    const bool stores = !v->scatter && t->ksplit == 1 &&
+                        (!t->tma_store || !usual_staging(v, t, info, fit));
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter;
@@ -128,8 +173,9 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
-    n += !v->scatter && t->ksplit == 1 && (!t->tma_store || !usual_staging(v, t, info, fit));
-    n += t->dynamic && (!t->tma_store || t->permute_copy) && !v->scatter; /* not seen to win */
+    n += stores;
+    n += t->permute_copy && (stores || t->stages < fit); /* not seen to win */
+    n += t->dynamic && !t->tma_store && !v->scatter; /* not seen to win */
     return n;
 }
 
@@ -144,7 +190,7 @@ int hopper_worth(const struct problem *p, const struct record *config,
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
-    int r = check_tile(&t, why);
+    int r = check_tile(&v, &t, why);
     r = r ? r : check_split(&v, &t, info, why);
     r = r ? r : check_stages(&t, fit, v.scatter && t.ksplit == 1, why);
     if (r) {

@@ -49,6 +49,10 @@ static struct record variant_of(const struct problem *p, const char *text)
     record_put_int(&r, "in_flight", strstr(rest, "f0") ? 0 : 1);
     record_put_bool(&r, "skip_rows", strstr(rest, "skip"));
     record_put_bool(&r, "use_tma_store", !v.scatter && !strstr(rest, "direct"));
+    if (v.mode != GEMM_DW) {
+        record_put_bool(&r, "swap_ab", strstr(rest, "swap"));
+        record_put_text(&r, "tile_scheduler", strstr(rest, "dyn") ? "dynamic" : "static");
+    }
     if (strstr(rest, "copy")) {
         record_put_bool(&r, "permute_copy", true);
     }
@@ -68,11 +72,16 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- what is in it -------------------------------------------------------------------------- */
 
-/* Each was the fastest of a layer at 512 or 16384 tokens, or within 2 %. */
+/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or within 2 %. */
 static void test_winners(void **state)
 {
     (void)state;
     static const char *const winners[][2] = {
+        {"mode=forward", "160x128 pp s5 nb2 swap"},
+        {"mode=forward", "160x256 c2 s4 nb1 swap dyn"},
+        {"mode=forward", "160x256 c2 s4 nb1 f0 swap"},
+        {"mode=forward", "192x256 c2 s3 nb2 swap dyn"},
+        {"mode=forward", "64x256 c2 s5 nb1 swap"},
         {"mode=forward", "64x192 pp s5 nb2"},
         {"mode=forward", "64x128 c1 s8 nb2"},
         {"mode=forward", "64x256 c1 s5 nb1"},
@@ -80,21 +89,28 @@ static void test_winners(void **state)
         {"mode=forward", "128x256 c2 s4 nb2 f0"},
         {"mode=forward", "128x192 pp s4 nb1 f0"},
         {"mode=forward", "256x192 c2 s3 nb1"},
+        {"mode=forward", "256x192 c2 s3 nb1 skip dyn"},
+        {"mode=forward permute_x=true", "160x256 c2 s4 nb1 swap dyn"},
+        {"mode=forward permute_x=true", "192x256 c2 s3 nb2 swap dyn copy"},
         {"mode=forward permute_x=true", "64x192 pp s5 nb2"},
         {"mode=forward permute_x=true", "64x128 c1 s8 nb2 copy"},
         {"mode=forward permute_x=true", "128x256 c2 s4 nb2 f0 copy"},
         {"mode=forward permute_x=true", "256x192 c2 s3 nb1 copy"},
+        {"mode=forward permute_y=true", "192x256 c2 s3 nb1 swap dyn"},
         {"mode=forward permute_y=true", "64x128 c1 s8 nb1"},
-        {"mode=forward permute_y=true", "192x128 pp s4 nb1"},
+        {"mode=dX", "192x128 pp s4 nb2 swap"},
+        {"mode=dX", "256x128 c2 s4 nb2 swap dyn"},
         {"mode=dX", "64x256 pp s4 nb2"},
-        {"mode=dX", "192x128 pp s4 nb1"},
         {"mode=dX", "128x256 c2 s3 nb4"},
+        {"mode=dX permute_x=true", "192x256 c2 s3 nb1 swap"},
         {"mode=dX permute_x=true", "128x256 c2 s4 nb1"},
-        {"mode=dX permute_y=true", "128x256 c2 s3 nb4 copy"},
+        {"mode=dX permute_y=true", "160x256 c2 s4 nb1 f0 swap"},
+        {"mode=dX permute_y=true", "192x256 c2 s3 nb2 swap dyn copy"},
         {"mode=dX permute_y=true", "64x256 c1 s5 nb1"},
         {"mode=dW", "128x128 pp s5 nb2 skip"},
         {"mode=dW", "256x128 c2 s4 nb1 skip"},
         {"mode=dW", "128x192 pp s4 nb1"},
+        {"mode=dW", "192x128 pp s4 nb1"},
         {"mode=dW permute_x=true", "256x192 c2 s3 nb1"},
         {"mode=dW permute_x=true", "256x128 c2 s4 nb1 skip copy"},
         {"mode=dW permute_x=true", "128x192 pp s4 nb1 skip"},
@@ -157,9 +173,13 @@ static void test_unworthy(void **state)
 {
     (void)state;
     static const char *const cases[][3] = {
-        {"mode=forward", "192x64 c1 s5 nb2", "one_consumer_tall"},
+        {"mode=forward", "128x64 c1 s5 nb2", "one_consumer_tall"},
+        {"mode=forward permute_y=true", "192x128 pp s4 nb1", "tall_unswapped"},
+        {"mode=forward", "128x128 pp s5 nb2 swap", "swapped_tile"},
+        {"mode=dX", "32x128 c1 s8 nb2 swap", "swapped_tile"},
         {"mode=dW", "256x64 c1 s3 nb1", "one_consumer_tall"},
-        {"mode=forward", "256x64 pp s3 nb1", "tall_and_narrow"},
+        {"mode=forward", "256x128 c2 s4 nb1", "tall_unswapped"},
+        {"mode=dW", "256x64 pp s3 nb1", "tall_and_narrow"},
         {"mode=dX", "64x256 pp s3 nb4", "staging_in_turns"},
         {"mode=forward", "64x128 c1 s6 nb2", "stages_given_away"},
         {"mode=forward", "64x128 c1 s4 nb2 f0", "departures"},
@@ -297,6 +317,37 @@ static void test_restricted(void **state)
     space_deinit(&s);
 }
 
+static bool all_of_them(const void *ctx, const struct record *config)
+{
+    (void)ctx;
+    (void)config;
+    return true;
+}
+
+/* What a rule settles for many points is settled for each: a restriction, which is asked about
+ * every point, ends with the same space. */
+static void test_settled(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"mode=forward", "mode=dX permute_y=true",
+                                        "mode=dW permute_x=true"};
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        const struct problem p = qwen(modes[i]);
+        struct space quick, slow;
+        struct error err = ERROR_NULL;
+        assert_int_equal(
+            space_build(&quick, &grouped_gemm_hopper, &p, &h200, NULL, NULL, &err), 0);
+        assert_int_equal(
+            space_build(&slow, &grouped_gemm_hopper, &p, &h200, all_of_them, NULL, &err), 0);
+        assert_int_equal(quick.raw, slow.raw);
+        assert_int_equal(quick.unworthy, slow.unworthy);
+        assert_int_equal(quick.n, slow.n);
+        assert_memory_equal(quick.points, slow.points, quick.n * sizeof(quick.points[0]));
+        space_deinit(&quick);
+        space_deinit(&slow);
+    }
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -313,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_not),
         cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_settled),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

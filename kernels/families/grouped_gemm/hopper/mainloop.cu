@@ -173,6 +173,14 @@ struct work {
     int mmas, width; /* what is multiplied */
 };
 
+/* Columns that are multiplied where so many exist. */
+INLINE int width_of(int exist)
+{
+    return exist <= WIDTH_QUARTER ? WIDTH_QUARTER
+           : exist <= WIDTH_HALF  ? WIDTH_HALF
+                                  : round_up(exist, GRAIN);
+}
+
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
                            int consumer)
 {
@@ -184,7 +192,7 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
         const struct tile t = locate_tile(p, s, id);
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
         if (SWAP_AB)
-            w.width = round_up(t.width, GRAIN);
+            w.width = width_of(t.width);
         else
             w.mmas = left > 64 ? MMAS : left > 0;
     }
@@ -197,7 +205,7 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
 {
     wait_turn(consumer);
 #define OF(n)                                                                                      \
-    if (SWAP_AB && n < TILE_C && work->width == n)                                            \
+    if (SWAP_AB && HAS_WIDTH(n) && n < TILE_C && work->width == n)                                 \
         return mainloop_of(acc, MMAS, n, shared, consumer, from, work->steps, w);
     EACH_WIDTH(OF)
 #undef OF

@@ -96,6 +96,13 @@
 #define EACH_WIDTH(X)                                                                              \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
     X(144) X(160) X(176) X(192) X(208) X(224) X(240) X(256)
+/* Widths that have a loop of their own: each costs the compiler as long as a quarter of the rest.
+ * Tiles of an expert that has several are wider than half (place_swapped); one that has so few rows that
+ * its only tile is narrower waits for weights, however little is multiplied. */
+#define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
+#define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
+#define HAS_WIDTH(n)                                                                               \
+    ((n) > WIDTH_HALF ? (n) <= TILE_C : (n) == WIDTH_HALF || (n) == WIDTH_QUARTER)
 #define PIECE_ROWS (!SWAP_AB ? ROWS_EACH : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * ROW_BYTES)
 
