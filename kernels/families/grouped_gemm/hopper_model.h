@@ -44,7 +44,8 @@
     X(hbm_round, 0, 0.3, 1, "part of the last, uneven round that memory-bound launches feel")      \
     X(sm_round, 0.2, 0.8, 1, "part of the last, uneven round that others feel")                    \
     X(cut_round, 0, 0.5, 3, "tiles of unlike length: of what the longest has more")                \
-    X(swapped_narrow, 0.8, 0.95, 1.1, "times as long: swapped tiles of 128 columns")               \
+    X(swapped_narrow, 0.8, 0.95, 1.1, "times as long: swapped tiles of 128 columns in turn")       \
+    X(narrow_dynamic, 0.8, 0.98, 1.1, "the same, dynamic and cooperative")                         \
     X(cut_share, 0, 0.3, 1, "of what tiles cut short save, lost to SMs that get none of them")     \
     X(dynamic_us, 0, 3, 8, "dynamic tiles: another step of the launch")                            \
     X(dynamic_apart, 0, 1, 4, "the same as apart with dynamic tiles")                              \

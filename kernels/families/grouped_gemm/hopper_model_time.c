@@ -239,8 +239,9 @@ static double sm_us(const struct timing *x, const struct load *l)
         us += (share * rounds + x->c->cut_round) * more;
     }
     /* Seen with each of the three tiles measured, and not explained. */
-    const bool narrow = x->t->swap_ab && x->t->r <= 128 && !(x->t->dynamic && x->t->pingpong);
-    us *= narrow ? x->c->swapped_narrow : 1;
+    if (x->t->swap_ab && x->t->r <= 128) {
+        us *= !x->t->dynamic ? x->c->swapped_narrow : x->t->pingpong ? 1 : x->c->narrow_dynamic;
+    }
     return fmax(us, l->longest);
 }
 
