@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A whole space on several threads: a part for each pair of values of the first two tunables, walked
- * by whoever is free, and put together in order. Hopper's space has 295,000 points, which take one
- * thread a fifth of a second.
+ * by whoever is free, and put together in order. Hopper's spaces have some hundred thousand points.
  */
 #include <pthread.h>
 #include <stdatomic.h>
