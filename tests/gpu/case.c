@@ -112,6 +112,20 @@ static void make_buffer(struct gpu_case *c, uint32_t i, uint64_t *random)
     gpu_upload(c->buffers[i], c->host[i], bytes);
 }
 
+static void share_dy(struct gpu_case *c)
+{
+    struct grouped_gemm_state *s = c->w.state;
+    const size_t all = (size_t)(c->v.m * c->v.n), shared = (size_t)(c->v.tokens * c->v.n);
+    const int dy = s->index[GEMM_DY], gather = s->index[GEMM_GATHER];
+    int32_t *indices = c->host[gather];
+    for (int64_t i = 0; i < c->v.m; i++) {
+        indices[i] = s->gather[i] = s->gather[i] / (int32_t)c->v.topk;
+    }
+    memset((uint16_t *)c->host[dy] + shared, 0xff, (all - shared) * sizeof(uint16_t));
+    gpu_upload(c->buffers[dy], c->host[dy], all * sizeof(uint16_t));
+    gpu_upload(c->buffers[gather], indices, (size_t)c->v.m * sizeof(*indices));
+}
+
 /* Rows with gaps of NaN. */
 static void *widen(const struct gpu_case *c, enum gemm_buffer which, int64_t rows, int64_t cols,
                    int64_t stride)
@@ -177,6 +191,9 @@ void case_make(struct gpu_case *c, const char *fields, const struct case_shape *
     c->state = c->w.state;
     for (uint32_t i = 0; i < c->w.n_buffers; i++) {
         make_buffer(c, i, &seed);
+    }
+    if (shape->shared_dy) {
+        share_dy(c);
     }
     make_wide(c, &seed);
     size_t most = c->out_bytes > c->wide_out_bytes ? c->out_bytes : c->wide_out_bytes;

@@ -35,6 +35,9 @@ struct gpu_case {
 struct case_shape {
     int64_t experts, topk, n, k;
     const int64_t *rows; /* [experts]; the last is raised so that the sum is a multiple of topk */
+    /* dX and dW with permute_y: dy has a row for each token, which its topk rows all name. What a
+     * permutation would read beyond them is NaN. */
+    bool shared_dy;
 };
 
 /* `fields` as "mode=dX permute_x=true dtype_in=bf16". */

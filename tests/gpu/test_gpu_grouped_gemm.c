@@ -2,8 +2,8 @@
 /*
  * The portable kernel on a GPU: every mode, permute, fuse and type against the reference kernel,
  * all elements; rows per expert 0, 1, 15, 16, 63, 64, 65, 1000; N and K from 8 and not multiples of
- * tiles; strides, int64 indices, accumulation; the same bits at every launch; stream capture; two
- * streams; and problems whose offsets do not fit into 32 bits.
+ * tiles; strides, int64 indices, accumulation; rows of dy given several times; the same bits at
+ * every launch; stream capture; two streams; and problems whose offsets do not fit into 32 bits.
  *
  *   test_gpu_grouped_gemm [--small] [--all] [--seed N] [--dump DIR]
  *
@@ -22,22 +22,28 @@
 
 enum { CONFIGS = 6, EXPERTS_MAX = 300, SOAK_LAUNCHES = 500 };
 
-static const char *const flags[] = {
-    "mode=forward",
-    "mode=forward permute_x=true",
-    "mode=forward permute_y=true",
-    "mode=forward permute_y=true fuse_mul_post=true",
-    "mode=dX",
-    "mode=dX permute_x=true",
-    "mode=dX permute_y=true",
-    "mode=dW",
-    "mode=dW permute_x=true",
-    "mode=dW permute_y=true",
-    "mode=dW dtype_out=fp32",
-    "mode=dW permute_x=true dtype_out=fp32",
-    "mode=dW permute_y=true dtype_out=fp32",
+static const struct form {
+    const char *fields;
+    bool shared_dy; /* case_shape */
+} forms[] = {
+    {"mode=forward"},
+    {"mode=forward permute_x=true"},
+    {"mode=forward permute_y=true"},
+    {"mode=forward permute_y=true fuse_mul_post=true"},
+    {"mode=dX"},
+    {"mode=dX permute_x=true"},
+    {"mode=dX permute_y=true"},
+    {"mode=dX permute_y=true", .shared_dy = true},
+    {"mode=dW"},
+    {"mode=dW permute_x=true"},
+    {"mode=dW permute_y=true"},
+    {"mode=dW permute_y=true", .shared_dy = true},
+    {"mode=dW dtype_out=fp32"},
+    {"mode=dW permute_x=true dtype_out=fp32"},
+    {"mode=dW permute_y=true dtype_out=fp32"},
+    {"mode=dW permute_y=true dtype_out=fp32", .shared_dy = true},
 };
-enum { N_FLAGS = sizeof(flags) / sizeof(flags[0]) };
+enum { N_FORMS = sizeof(forms) / sizeof(forms[0]) };
 
 static struct {
     struct device *device;
@@ -231,12 +237,12 @@ static int64_t draw_length(enum size size)
     return size == SMALL || size == MANY ? PICK(8, 24, 72, 136) : PICK(8, 40, 72, 136, 264, 520);
 }
 
-static void make_case(struct gpu_case *c, const char *flag, const char *dtype, int64_t experts,
-                      enum size size)
+static void make_case(struct gpu_case *c, const struct form *form, const char *dtype,
+                      int64_t experts, enum size size)
 {
     int64_t rows[EXPERTS_MAX];
     char fields[128];
-    int64_t topk = experts == 1 ? 1 : PICK(1, 2, 6, 8);
+    int64_t topk = experts == 1 ? 1 : form->shared_dy ? PICK(2, 6, 8) : PICK(1, 2, 6, 8);
     size = experts > 16 ? MANY : size;
     for (int64_t e = 0; e < experts; e++) {
         rows[e] = draw_rows(size);
@@ -245,8 +251,9 @@ static void make_case(struct gpu_case *c, const char *flag, const char *dtype, i
                                .topk = topk < experts ? topk : experts,
                                .rows = rows,
                                .n = draw_length(size),
-                               .k = draw_length(size)};
-    snprintf(fields, sizeof(fields), "%s dtype_in=%s", flag, dtype);
+                               .k = draw_length(size),
+                               .shared_dy = form->shared_dy};
+    snprintf(fields, sizeof(fields), "%s dtype_in=%s", form->fields, dtype);
     case_make(c, fields, &shape, random_next(&test.random));
     case_reference_run(c, batch_image(test.batch, test.reference));
     test.cases++;
@@ -271,13 +278,13 @@ static struct candidate draw_candidate(const struct problem *p, const struct spa
 /* All cases are made and all variants compiled before the first launch: the cores stay busy. */
 static void run_cases(const int64_t *experts, size_t n_experts, int configs, bool small)
 {
-    size_t n = N_FLAGS * 2 * n_experts, at = 0;
+    size_t n = N_FORMS * 2 * n_experts, at = 0;
     struct gpu_case *cases = calloc(n, sizeof(*cases));
     struct candidate *candidates = calloc(n * (size_t)configs, sizeof(*candidates));
     for (size_t e = 0; e < n_experts; e++) {
-        for (size_t i = 0; i < N_FLAGS * 2; i++, at++) {
+        for (size_t i = 0; i < N_FORMS * 2; i++, at++) {
             struct space s;
-            make_case(&cases[at], flags[i / 2], i % 2 ? "fp16" : "bf16", experts[e],
+            make_case(&cases[at], &forms[i / 2], i % 2 ? "fp16" : "bf16", experts[e],
                       small ? SMALL : LARGE);
             space_of(&cases[at].problem, &s);
             for (int j = 0; j < configs; j++) {
@@ -314,10 +321,10 @@ static void test_all(void)
 {
     double began = seconds();
     int before = test.failed;
-    for (size_t i = 0; i < N_FLAGS * 2; i++) {
+    for (size_t i = 0; i < N_FORMS * 2; i++) {
         struct gpu_case c;
         struct space s;
-        make_case(&c, flags[i / 2], i % 2 ? "fp16" : "bf16", 8, MEDIUM);
+        make_case(&c, &forms[i / 2], i % 2 ? "fp16" : "bf16", 8, MEDIUM);
         space_of(&c.problem, &s);
         struct candidate *all = calloc(s.n, sizeof(*all));
         int known = batch_count(test.batch);
@@ -352,10 +359,11 @@ struct golden {
     void *copy;
 };
 
-static void plan_golden(struct golden *g, const char *flag, const char *dtype, int64_t experts)
+static void plan_golden(struct golden *g, const struct form *form, const char *dtype,
+                        int64_t experts)
 {
     struct space s;
-    make_case(&g->c, flag, dtype, experts, LARGE);
+    make_case(&g->c, form, dtype, experts, LARGE);
     space_of(&g->c.problem, &s);
     g->candidate = draw_candidate(&g->c.problem, &s);
     g->other = draw_candidate(&g->c.problem, &s);
@@ -459,12 +467,13 @@ static void capture(struct golden *g)
 static void test_launches(void)
 {
     static const int64_t experts[] = {1, 8, 128};
-    enum { N = N_FLAGS * 3 };
+    enum { N = N_FORMS * 3 };
     struct golden *all = calloc(N, sizeof(*all));
     double began = seconds();
     int before = test.failed;
     for (size_t i = 0; i < N; i++) {
-        plan_golden(&all[i], flags[i % N_FLAGS], i % 2 ? "fp16" : "bf16", experts[i / N_FLAGS]);
+        const size_t form = i % N_FORMS, round = i / N_FORMS;
+        plan_golden(&all[i], &forms[form], (form + round) % 2 ? "fp16" : "bf16", experts[round]);
     }
     test.failed += batch_run(test.batch);
     bool right = true;
@@ -575,11 +584,11 @@ static void dump_case(const char *folder, size_t i, struct golden *g)
 
 static void dump(const char *folder)
 {
-    enum { N = N_FLAGS * 2 };
+    enum { N = N_FORMS * 2 };
     struct golden *all = calloc(N, sizeof(*all));
     double began = seconds();
     for (size_t i = 0; i < N; i++) {
-        plan_golden(&all[i], flags[i / 2], i % 2 ? "fp16" : "bf16", i % 4 ? 7 : 33);
+        plan_golden(&all[i], &forms[i / 2], i % 2 ? "fp16" : "bf16", i % 4 ? 7 : 33);
     }
     test.failed += batch_run(test.batch);
     for (size_t i = 0; i < N; i++) {

@@ -199,7 +199,8 @@ const struct shape shapes[] = {
     {1, 584, 328, 1, ROWS(rows_thousand), .no_sizes = true},
     {7, 8, 8, 3, ROWS(rows_seven), .strided = true, .weights_in = true},
     {8, 1096, 520, 2, ROWS(rows_all), .strided = true, .indices = INDICES_64, .nan = 4},
-    {128, 264, 136, 8, ROWS(rows_short), .indices = INDICES_64, .weights_in = true, .nan = 45},
+    {128, 264, 136, 8, ROWS(rows_short), .indices = INDICES_64, .weights_in = true, .nan = 45,
+     .shared_dy = true},
     {257, 72, 200, 6, ROWS(rows_short), .indices = INDICES_MIXED, .nan = 126},
     {8, 8, 520, 1, ROWS(rows_all), .strided = true, .nan = 6},
     {8, 520, 8, 1, ROWS(rows_all), .indices = INDICES_64, .weights_in = true, .nan = 5},
@@ -223,7 +224,7 @@ const struct shape soak_shapes[SOAK_SHAPES][3] = {
 
 const struct shape variant_shapes[VARIANT_SHAPES] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
-    {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true},
+    {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
     {4, 1160, 1096, 1, ROWS(rows_long), .nan = 2},
 };
 

@@ -11,7 +11,7 @@ struct tile {
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
-    int ksplit; /* parts that the sums are split into; 0: 1 */
+    int ksplit;   /* parts that the sums are split into; 0: 1 */
     bool dynamic; /* tile_scheduler */
     bool swap;    /* swap_ab: not of dW */
     int ahead;    /* l2_ahead: left out where an operand is gathered by threads */
@@ -48,6 +48,7 @@ struct shape {
     bool nothing;    /* launched with no rows at all */
     int nan;         /* this expert is all NaN; 0: none (the first is not tried) */
     bool soak;
+    bool shared_dy; /* permute_y in dX and dW: dy has a row for each token, named topk times */
 };
 extern const struct shape shapes[];
 extern const int n_shapes;

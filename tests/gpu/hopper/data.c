@@ -87,12 +87,13 @@ static void make_operand(struct data *d, struct gpu_module *tools, struct matrix
     data_random(tools, m, scale, 0, seed);
 }
 
-static void make_operands(struct data *d, struct gpu_module *tools, int pad, enum data_for what)
+static void make_operands(struct data *d, struct gpu_module *tools, int pad, int64_t dy_rows,
+                          enum data_for what)
 {
     const struct grouped_gemm_problem *v = &d->v;
     d->x = layout(v->x_rows, v->k, v->x_rows, pad, v->in);
     d->w = layout(v->experts * v->n, v->k, v->n, pad, v->in);
-    d->dy = layout(v->m, v->n, v->m, pad, v->in);
+    d->dy = layout(dy_rows, v->n, dy_rows, pad, v->in);
     if (v->mode != GEMM_DX) {
         make_operand(d, tools, &d->x, 1, 1, what);
         d->args.x = d->x.data;
@@ -181,6 +182,15 @@ static void take_rows_away(struct data *d)
     d->args.rows = 0;
 }
 
+/* A row of dy for each token: the indices into them. */
+static void share_dy(struct data *d)
+{
+    struct grouped_gemm_state *s = d->workload.state;
+    for (int64_t i = 0; i < d->v.m; i++) {
+        s->gather[i] /= (int32_t)d->v.topk;
+    }
+}
+
 int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
               const struct shape *shape, enum data_for what)
 {
@@ -199,8 +209,12 @@ int data_make(struct data *d, struct gpu_module *tools, const struct problem *p,
     if (shape->nothing) {
         take_rows_away(d);
     }
+    const bool shared_dy = shape->shared_dy && d->v.gather_dy;
+    if (shared_dy) {
+        share_dy(d);
+    }
     d->found = data_own(d, sizeof(*d->found));
-    make_operands(d, tools, pad, what);
+    make_operands(d, tools, pad, shared_dy ? d->v.tokens : d->v.m, what);
     make_output(d, pad, what);
     make_before(d, tools);
     make_indices(d, tools, shape);

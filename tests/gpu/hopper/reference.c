@@ -30,19 +30,24 @@ static void fill_weights(struct data *d, int64_t expert)
     fill_rows(&d->w, expert * d->v.n, d->v.n);
 }
 
-/* The rows of one expert. Where a token's row is shared with other experts only its first row is
- * taken, and in dW, where that would be a NaN in all of theirs, none. */
+/* Of an expert's rows, how many. Where a token's row is shared with other experts only its first
+ * row is taken, and in dW, where that would be a NaN in all of theirs, none. */
+static int64_t rows_to_fill(const struct grouped_gemm_problem *v, int64_t rows, bool shared)
+{
+    return !shared ? rows : v->mode != GEMM_DW && rows > 0 ? 1 : 0;
+}
+
 static void fill_expert(struct data *d, int64_t e)
 {
     const struct grouped_gemm_problem *v = &d->v;
     const struct grouped_gemm_state *s = d->workload.state;
     const int64_t first = s->start[e], rows = s->m_sizes[e];
-    const bool shared = v->gather_x && v->topk > 1;
-    const int64_t x_rows = !shared ? rows : v->mode == GEMM_FORWARD && rows > 0 ? 1 : 0;
+    const int64_t x_rows = rows_to_fill(v, rows, v->gather_x && v->topk > 1);
+    const int64_t dy_rows = rows_to_fill(v, rows, d->dy.rows < v->m);
     for (int64_t i = first; i < first + x_rows && v->mode != GEMM_DX; i++) {
         fill_rows(&d->x, v->gather_x ? s->gather[i] / v->topk : i, 1);
     }
-    for (int64_t i = first; i < first + rows && v->mode != GEMM_FORWARD; i++) {
+    for (int64_t i = first; i < first + dy_rows && v->mode != GEMM_FORWARD; i++) {
         fill_rows(&d->dy, v->gather_dy ? s->gather[i] : i, 1);
     }
 }

@@ -154,9 +154,10 @@ static void fill_case(struct test_case *c)
     c->wide_gather = random_next(&c->random) % 2;
     c->wide_rows = random_next(&c->random) % 2;
     c->half_weights = random_next(&c->random) % 2;
+    c->shared_dy = v->gather_dy && v->topk > 1 && random_next(&c->random) % 2;
     make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
     make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
-    make_matrix(c, &c->dy, v->m, v->n, v->in, true);
+    make_matrix(c, &c->dy, c->shared_dy ? v->tokens : v->m, v->n, v->in, true);
     make_matrix(c, &c->out, v->out_rows, v->out_cols, v->out, false);
     for (int64_t i = 0; v->accumulate && i < c->out.rows * c->out.cols; i++) {
         int64_t j = i / c->out.cols * c->out.stride + i % c->out.cols;
@@ -179,6 +180,7 @@ static void fill_case(struct test_case *c)
         }
     }
     for (int64_t i = 0; i < v->m; i++) {
+        c->gather[i] /= c->shared_dy ? v->topk : 1;
         c->gather32[i] = (int32_t)c->gather[i];
     }
     for (int64_t e = 0; e < v->experts; e++) {

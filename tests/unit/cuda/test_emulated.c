@@ -5,7 +5,8 @@
  * through check, variant and plan as on a GPU; the variant's source is compiled by cc with
  * emulate.h in the place of the hardware, and every element of the output is compared with sums in
  * double made here. Rows per expert include 0, 1, 15, 16, 17 and tails of every tile; N and K are
- * not multiples of tiles; strides, int64 indices and accumulation take their turns.
+ * not multiples of tiles; strides, int64 indices and accumulation take their turns, and so do rows
+ * of dy that are given several times.
  *
  * GEMMD_TEST_CASES says how many cases (default 32), GEMMD_TEST_SEED where they begin.
  */
@@ -21,10 +22,12 @@
 
 #ifdef TARGET_HOPPER
 #define EMULATED "emulate_hopper.c"
-#define OPTIMISE "-O2" /* it multiplies much larger tiles */
+#define OPTIMISE "-O2"       /* it multiplies much larger tiles */
+enum { WAYS_TO_GATHER = 2 }; /* also permute_copy */
 #else
 #define EMULATED "emulate_portable.c"
 #define OPTIMISE "-O1"
+enum { WAYS_TO_GATHER = 1 };
 #endif
 
 static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
@@ -195,9 +198,9 @@ static void run_target(struct test_case *c)
     free(plan);
 }
 
-static void one_case(uint64_t seed, void *reference)
+/* Takes the case. */
+static void one_case(struct test_case *c, void *reference)
 {
-    struct test_case *c = case_new(seed);
     struct matrix before = c->out;
     before.block = malloc(matrix_bytes(&c->out) + 2 * GUARD);
     memcpy(before.block, c->out.block, matrix_bytes(&c->out) + 2 * GUARD);
@@ -218,14 +221,38 @@ static void test_sample(void **state)
     uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 32;
     void *reference = compile("emulate_reference.c", "");
     for (uint64_t i = 0; i < n; i++) {
-        one_case(seed + i, reference);
+        one_case(case_new(seed + i), reference);
+    }
+    dlclose(reference);
+}
+
+/* dX and dW of a layer whose second GEMM's rows are summed for each token: dy has a row for each
+ * token, and each of its topk routed rows names it. Gathered by the kernel, and copied before it.
+ */
+static void test_shared_dy(void **state)
+{
+    (void)state;
+    bool seen[2][2] = {0}; /* [dW][permute_copy] */
+    int n = 0;
+    void *reference = compile("emulate_reference.c", "");
+    for (uint64_t seed = 1; n < 2 * WAYS_TO_GATHER; seed++) {
+        struct test_case *c = case_new(seed);
+        bool *done = &seen[c->v.mode == GEMM_DW][record_bool(&c->config, "permute_copy", false)];
+        if (!c->shared_dy || *done) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        *done = true;
+        n++;
     }
     dlclose(reference);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample),
+                                       cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {
         puts("SKIP: no C compiler (cc) to build the emulated kernels with");
         return 77;
