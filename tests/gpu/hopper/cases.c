@@ -4,13 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct device_info h200 = {.kind = "cuda",
-                                 .arch = "sm_90a",
-                                 .sm_count = 132,
-                                 .cc_major = 9,
-                                 .smem_optin = 232448,
-                                 .regs_per_block = 65536,
-                                 .l2_bytes = 60 << 20};
+#include "tests/unit/cuda/h200.h"
+
+const struct device_info h200 = {H200_FIELDS};
 
 /* ---- the first set, and neighbours of it */
 
