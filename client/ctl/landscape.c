@@ -10,26 +10,22 @@
 
 #include "client/ctl/runner.h"
 
-enum {
-    KEY_TO = 0x7200, KEY_DEVICE, KEY_SECONDS, KEY_VARIANTS, KEY_SETTINGS, KEY_FINALS, KEY_NOTE,
-    KEY_JOBS, KEY_CACHE
-};
+enum { KEY_TO = 0x7200, KEY_DEVICE, KEY_SECONDS, KEY_VARIANTS, KEY_SETTINGS, KEY_FINALS, KEY_NOTE };
 
 /* What is handed on as it is. */
 static const struct handed {
     int key;
     const char *option;
-} handed[] = {{KEY_SECONDS, "--seconds"},       {KEY_VARIANTS, "--variants"},
-              {KEY_SETTINGS, "--settings"},     {KEY_FINALS, "--finals"},
-              {KEY_NOTE, "--note"},             {KEY_JOBS, "--compile-threads"},
-              {KEY_CACHE, "--cache-dir"}};
+} handed[] = {{KEY_SECONDS, "--seconds"},
+              {KEY_VARIANTS, "--variants"},
+              {KEY_SETTINGS, "--settings"},
+              {KEY_FINALS, "--finals"},
+              {KEY_NOTE, "--note"}};
 
 struct recording {
-    struct problems problems;
-    struct search search; /* its target */
+    struct runner_task task;           /* first */
     const char *path, *device;         /* borrowed from argv; path NULL: not given */
     const char *values[COUNT(handed)]; /* borrowed from argv, or NULL */
-    bool quiet;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -37,8 +33,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct recording *r = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &r->problems;
-        state->child_inputs[1] = &r->search;
+        runner_task_children(state);
         return 0;
     case KEY_TO:
         r->path = arg;
@@ -46,17 +41,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_DEVICE:
         r->device = arg;
         return 0;
-    case 'q':
-        r->quiet = true;
-        return 0;
     default:
         break;
     }
     for (size_t i = 0; i < COUNT(handed); i++) {
         if (handed[i].key == key) {
-            if (key == KEY_JOBS) { /* the runner's option has another name */
-                option_int("jobs", arg, JOBS_MAX, state);
-            }
             r->values[i] = arg;
             return 0;
         }
@@ -70,23 +59,21 @@ static void add_all(const struct recording *r, const char *problem, struct runne
     runner_begin(call, "--landscape");
     runner_add(call, r->path);
     runner_add_option(call, "--device", r->device ? r->device : usual ? usual : "cuda:0");
-    runner_add_option(call, "--target", r->search.query.target);
+    runner_add_task(call, &r->task);
     for (size_t i = 0; i < COUNT(handed); i++) {
         runner_add_option(call, handed[i].option, r->values[i]);
-    }
-    if (r->quiet) {
-        runner_add(call, "--quiet");
     }
     runner_add(call, "--"); /* a problem's text is no option, whatever it begins with */
     runner_add(call, problem);
 }
 
-static int run(struct recording *r)
+static int run(void *command)
 {
+    struct recording *r = command;
     if (!r->path) {
         return ctl_usage("where to? give --to FILE; the device `replay:FILE` plays it then");
     }
-    const json_t *problem = problems_one(&r->problems);
+    const json_t *problem = problems_one(&r->task.subject.problems);
     if (!problem) {
         return USAGE;
     }
@@ -116,25 +103,15 @@ int cmd_landscape(int argc, char **argv)
         {"settings", KEY_SETTINGS, "N", 0, "run-time settings of each, at most (all)", 0},
         {"finals", KEY_FINALS, "N", 0, "the best so many are measured again, in turn (50)", 0},
         {"note", KEY_NOTE, "TEXT", 0, "where and how, into the first line", 0},
-        {"jobs", KEY_JOBS, "N", 0, "compile so many at once", 0},
-        {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
-        {"quiet", 'q', 0, 0, "no progress", 0},
         {0}};
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "[PROBLEM]",
-        .children = children,
+        .children = runner_children,
         .doc = "Measures every config of a problem's space on a device and writes them to a file, "
                "which the device replay:FILE plays. Asks no daemon; stop the device's own, or what "
                "both measure is disturbed. Minutes, by what the compiler takes."};
-    struct recording r = {.quiet = false};
-    search_init(&r.search);
-    argp_parse(&argp, argc, argv, 0, NULL, &r);
-    int code = run(&r);
-    search_deinit(&r.search);
-    problems_deinit(&r.problems);
-    return code;
+    struct recording r = {.path = NULL};
+    return subject_run(&r, &argp, run, argc, argv);
 }

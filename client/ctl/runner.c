@@ -8,6 +8,45 @@
 
 #include "client/ctl/runner.h"
 
+/* ---- what such commands take ---------------------------------------------------------------- */
+
+enum { KEY_JOBS = 0x7000, KEY_CACHE };
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct runner_task *t = state->input;
+    switch (key) {
+    case KEY_JOBS: /* the runner's option has another name, and so would its sentence */
+        option_int("jobs", arg, JOBS_MAX, state);
+        t->jobs = arg;
+        return 0;
+    case KEY_CACHE:
+        t->cache_dir = arg;
+        return 0;
+    case 'q':
+        t->quiet = true;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option options[] = {
+    {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: one for each processor", 3},
+    {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
+    {"quiet", 'q', 0, 0, "no progress", 0},
+    {0}};
+
+static const struct argp task_argp = {.options = options, .parser = parse};
+const struct argp_child runner_children[] = {
+    {&task_argp, 0, NULL, 0}, {&problems_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0}, {0}};
+
+void runner_task_children(struct argp_state *state)
+{
+    subject_children(state);
+    state->child_inputs[0] = state->input;
+}
+
 /* ---- its arguments -------------------------------------------------------------------------- */
 
 void runner_begin(struct runner_call *r, const char *mode)
@@ -29,6 +68,16 @@ void runner_add_option(struct runner_call *r, const char *name, const char *valu
     if (value) {
         runner_add(r, name);
         runner_add(r, value);
+    }
+}
+
+void runner_add_task(struct runner_call *r, const struct runner_task *t)
+{
+    runner_add_option(r, "--target", t->subject.search.query.target);
+    runner_add_option(r, "--compile-threads", t->jobs);
+    runner_add_option(r, "--cache-dir", t->cache_dir);
+    if (t->quiet) {
+        runner_add(r, "--quiet");
     }
 }
 

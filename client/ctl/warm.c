@@ -13,13 +13,12 @@
 
 #include "client/ctl/runner.h"
 
-enum { KEY_ARCH = 0x7100, KEY_JOBS, KEY_SECONDS, KEY_ALL, KEY_CACHE, KEY_MAX, KEY_JSON };
+enum { KEY_ARCH = 0x7100, KEY_SECONDS, KEY_ALL, KEY_MAX, KEY_JSON };
 
 struct warming {
-    struct problems problems;
-    struct search search; /* its target */
-    const char *arch, *jobs, *seconds, *cache_dir, *max_mib; /* borrowed from argv */
-    bool all, quiet, json;
+    struct runner_task task;              /* first */
+    const char *arch, *seconds, *max_mib; /* borrowed from argv */
+    bool all, json;
     struct runner_call runner;
 };
 
@@ -28,21 +27,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct warming *w = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
-        state->child_inputs[0] = &w->problems;
-        state->child_inputs[1] = &w->search;
+        runner_task_children(state);
         return 0;
     case KEY_ARCH:
         w->arch = arg;
         return 0;
-    case KEY_JOBS:
-        option_int("jobs", arg, JOBS_MAX, state);
-        w->jobs = arg;
-        return 0;
     case KEY_SECONDS:
         w->seconds = arg;
-        return 0;
-    case KEY_CACHE:
-        w->cache_dir = arg;
         return 0;
     case KEY_MAX:
         w->max_mib = arg;
@@ -52,9 +43,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_JSON:
         w->json = true;
-        return 0;
-    case 'q':
-        w->quiet = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -75,16 +63,11 @@ static void add_all(struct warming *w)
 {
     runner_begin(&w->runner, "--warm");
     add_device(w);
-    runner_add_option(&w->runner, "--target", w->search.query.target);
-    runner_add_option(&w->runner, "--compile-threads", w->jobs);
+    runner_add_task(&w->runner, &w->task);
     runner_add_option(&w->runner, "--seconds", w->seconds);
-    runner_add_option(&w->runner, "--cache-dir", w->cache_dir);
     runner_add_option(&w->runner, "--cache-max-mib", w->max_mib);
     if (w->all) {
         runner_add(&w->runner, "--all");
-    }
-    if (w->quiet) {
-        runner_add(&w->runner, "--quiet");
     }
     if (w->json) {
         runner_add(&w->runner, "--json");
@@ -96,7 +79,7 @@ static int write_problems(const struct warming *w, FILE *f)
 {
     size_t i;
     const json_t *row;
-    json_array_foreach (w->problems.all, i, row) {
+    json_array_foreach (w->task.subject.problems.all, i, row) {
         char *text = text_of_json(json_object_get(row, "problem"));
         if (!text || fprintf(f, "%s\n", text) < 0) {
             free(text);
@@ -125,7 +108,8 @@ static int give_problems(const struct warming *w)
 
 static int prepare(struct warming *w)
 {
-    const char *modes = problems_only_modes(&w->problems);
+    struct problems *problems = &w->task.subject.problems;
+    const char *modes = problems_only_modes(problems);
     add_all(w);
     if (modes) { /* no problem is named: the usual ones */
         runner_add_option(&w->runner, "--mode", *modes ? modes : NULL);
@@ -135,9 +119,18 @@ static int prepare(struct warming *w)
         return ctl_usage("--all is about the usual problems: it cannot stand beside options that "
                          "say which problems, but for --mode");
     }
-    int code = problems_make(&w->problems);
+    int code = problems_make(problems);
     runner_add(&w->runner, "--problems");
     return code ? code : give_problems(w);
+}
+
+static int run(void *command)
+{
+    struct warming *w = command;
+    int code = prepare(w);
+    code = code ? code : runner_become(&w->runner);
+    runner_end(&w->runner);
+    return code;
 }
 
 int cmd_warm(int argc, char **argv)
@@ -148,34 +141,22 @@ int cmd_warm(int argc, char **argv)
          "for an architecture (sm_80, sm_90a, ...) that need not be here, or cpu; default: that of "
          "the first GPU",
          0},
-        {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: one for each processor", 0},
         {"seconds", KEY_SECONDS, "S", 0, "begin nothing after so long", 0},
         {"all", KEY_ALL, 0, 0, "of the usual problems also those of fp16, fp32 and fused ones", 0},
-        {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
         {"cache-max-mib", KEY_MAX, "MIB", 0,
          "stop when the cache directory holds so much (4096; 0: no limit)", 0},
         {"json", KEY_JSON, 0, 0, "the outcome as JSON", 0},
-        {"quiet", 'q', 0, 0, "no progress", 0},
         {0}};
-    static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&target_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,
         .args_doc = "[PROBLEM]",
-        .children = children,
+        .children = runner_children,
         .doc = "Compiles the kernels of problems into the daemon's cache directory, the most "
                "promising first, so that no tuning waits for the compiler. Without problems: those "
                "that bf16 layers need, of all modes or of --mode. Needs neither a GPU, nor its "
                "driver, nor a daemon; runs at the lowest priority, and goes on where it was "
                "stopped."};
     struct warming w = {.arch = NULL};
-    search_init(&w.search);
-    argp_parse(&argp, argc, argv, 0, NULL, &w);
-    int code = prepare(&w);
-    code = code ? code : runner_become(&w.runner);
-    runner_end(&w.runner);
-    search_deinit(&w.search);
-    problems_deinit(&w.problems);
-    return code;
+    return subject_run(&w, &argp, run, argc, argv);
 }
