@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "daemon/announce.h"
+#include "daemon/chores.h"
 #include "daemon/life.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
@@ -18,13 +19,12 @@
 #include "daemon/wiring.h"
 #include "proto/build.h"
 
-enum { EXIT_USAGE = 2, EXIT_BUSY = 75, CHORES_MS = 1000 };
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75 };
 
 struct life {
     struct parts parts;
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
-    uv_timer_t chores;      /* idle exit, unsaved answers */
-    uv_timer_t watchdog;    /* tells systemd that the loop turns */
+    struct chores chores;
     int exit_code;
 };
 
@@ -48,59 +48,6 @@ static void fail_start(struct life *x, const struct error *err)
     x->parts.stop(&x->parts, geteuid(), "it could not start");
 }
 
-/* ---- chores: answers that are only in memory, idle exit ---------------------------------------------- */
-
-static void watch_chores(struct life *x);
-
-static void on_saved(void *ctx, const struct ledger_status *s)
-{
-    struct daemon *d = ctx;
-    struct error err = ERROR_NULL;
-    if (s->unsaved == 0 && cache_all_saved(&d->cache, &err) < 0) {
-        log_warning("%s", err.text);
-    }
-}
-
-static bool is_idle(const struct parts *p)
-{
-    const struct scheduler *s = &p->scheduler;
-    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0;
-}
-
-static void on_chores(uv_timer_t *timer)
-{
-    struct life *x = timer->data;
-    struct parts *p = &x->parts;
-    struct daemon *d = &p->daemon;
-    uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
-    if (d->cache.unsaved && d->ledger) {
-        d->ledger->ops->status(d->ledger, on_saved, d);
-    }
-    if (!is_idle(p)) {
-        p->server.sessions.quiet_since_ms = now;
-    } else if (limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms) {
-        p->stop(p, geteuid(), "idle for --idle-exit-s");
-        return;
-    }
-    watch_chores(x);
-}
-
-static void watch_chores(struct life *x)
-{
-    const struct daemon *d = &x->parts.daemon;
-    bool needed = d->cache.unsaved || d->config->idle_exit_s;
-    if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&x->chores)) {
-        uv_timer_start(&x->chores, on_chores, CHORES_MS, 0);
-    }
-}
-
-static void on_learned(struct daemon *d)
-{
-    struct life *x = life_of(d);
-    shortlist_changed(&x->parts.tiers.shortlist);
-    watch_chores(x);
-}
-
 /* ---- the beginning ----------------------------------------------------------------------------------- */
 
 static void on_signal(uv_signal_t *signal, int number)
@@ -110,11 +57,11 @@ static void on_signal(uv_signal_t *signal, int number)
     p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
 }
 
-/* From the loop and from nowhere else: what stops when the loop does is what it shows. */
-static void feed_watchdog(uv_timer_t *timer)
+static void on_learned(struct daemon *d)
 {
-    (void)timer;
-    notify_send("WATCHDOG=1");
+    struct life *x = life_of(d);
+    shortlist_changed(&x->parts.tiers.shortlist);
+    chores_watch(&x->chores);
 }
 
 static void say_served(const struct parts *p)
@@ -146,7 +93,7 @@ static void on_loaded(struct loader *l)
     }
     say_served(p);
     daemon_event(d, "start", (int64_t)geteuid(), "gemmd %s on %s", build_id, d->device.name);
-    watch_chores(x);
+    chores_watch(&x->chores);
     notify_send("READY=1");
     spread_ready(&p->spread);
 }
@@ -263,13 +210,7 @@ static void init_handles(struct life *x)
         x->signals[i].data = &x->parts;
         uv_signal_start(&x->signals[i], on_signal, numbers[i]);
     }
-    uv_timer_init(loop, &x->chores);
-    x->chores.data = x;
-    uint64_t period_ms = notify_watchdog_ms();
-    uv_timer_init(loop, &x->watchdog);
-    if (period_ms) {
-        uv_timer_start(&x->watchdog, feed_watchdog, period_ms, period_ms);
-    }
+    chores_init(&x->chores, &x->parts);
     turns_init(&x->parts.daemon.turns, loop);
     x->parts.started_ms = uv_now(loop);
 }
@@ -281,8 +222,7 @@ static void close_handles(struct life *x)
     for (int i = 0; i < 2; i++) {
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
-    uv_close((uv_handle_t *)&x->chores, NULL);
-    uv_close((uv_handle_t *)&x->watchdog, NULL);
+    chores_close(&x->chores);
     shortlist_close(&x->parts.tiers.shortlist);
     loader_close(&x->parts.loader);
     turns_close(&x->parts.daemon.turns);

@@ -7,21 +7,14 @@
  * which are known, and whoever gets the lease is told what need not be measured again: adding a
  * config to a kernel's list costs one measurement.
  */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answer.h"
+#include "daemon/choices.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
-#include "proto/hash.h"
-#include "proto/limits.h"
-
-struct choice {
-    uint64_t hash; /* of the config's canonical bytes */
-    bool known;
-};
 
 struct acquiring {
     struct wanter wanter;  /* first */
@@ -30,23 +23,14 @@ struct acquiring {
     char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
     bool asking;           /* the ledger has not answered yet: it may not be freed */
     bool mine;             /* its session holds the key */
-    /* What is known of the configs named. */
-    size_t n_known;
-    struct wire_buf known; /* owned: the maps, one after the other */
-    bool any;              /* one of them works: the best is in these two */
-    double best_us;
-    struct wire_buf best; /* owned: a packed record */
-    int64_t best_s;
-    size_t n;
-    struct choice choices[];
+    struct choices choices;
 };
 
 static void evaluate(struct acquiring *a);
 
 static void acquiring_free(struct acquiring *a)
 {
-    wire_buf_deinit(&a->known);
-    wire_buf_deinit(&a->best);
+    choices_deinit(&a->choices);
     free(a);
 }
 
@@ -65,64 +49,7 @@ static void fail(struct acquiring *a, const struct error *e)
     acquiring_free(a);
 }
 
-/* ---- what is known
- * ------------------------------------------------------------------------------- */
-
-static uint64_t config_hash(struct wire_buf *scratch, const struct record *config)
-{
-    wire_buf_clear(scratch);
-    record_pack(scratch, config);
-    return scratch->failed ? 0 : hash64(scratch->data, scratch->len);
-}
-
-static struct choice *find_choice(struct acquiring *a, uint64_t hash)
-{
-    for (size_t i = 0; i < a->n; i++) {
-        if (a->choices[i].hash == hash) {
-            return &a->choices[i];
-        }
-    }
-    return NULL;
-}
-
-static void put_known(struct wire_buf *b, const struct record *config, const char *status,
-                      double time_us, const char *reason)
-{
-    wire_put_map(b, 4);
-    wire_put_str(b, "config");
-    record_pack(b, config);
-    wire_put_kv_str(b, "status", status);
-    wire_put_str(b, "time_us");
-    if (isfinite(time_us)) {
-        wire_put_real(b, time_us);
-    } else {
-        wire_put_nil(b);
-    }
-    wire_put_kv_str(b, "reason", reason);
-}
-
-/* The first word on a config counts: they are told newest first. */
-static void learn(struct acquiring *a, const struct record *config, const char *status,
-                  double time_us, const char *reason, int64_t created_s)
-{
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    struct choice *c = find_choice(a, config_hash(&packed, config));
-    bool ok = strcmp(status, "ok") == 0 && time_us > 0;
-    if (!c || c->known || packed.failed) {
-        return;
-    }
-    c->known = true;
-    a->n_known++;
-    put_known(&a->known, config, status, time_us, reason);
-    if (ok && (!a->any || time_us < a->best_us)) {
-        a->any = true;
-        a->best_us = time_us;
-        a->best_s = created_s;
-        wire_buf_deinit(&a->best);
-        a->best = packed;
-        packed = WIRE_BUF_NULL;
-    }
-}
+/* ---- what is known --------------------------------------------------------------------------- */
 
 static const struct cache_entry *entry_of(const struct acquiring *a)
 {
@@ -138,38 +65,35 @@ static void learn_answer(struct acquiring *a)
     struct answer *x = &a->wanter.d->scratch->hint;
     const struct cache_entry *e = entry_of(a);
     if (e && cache_answer(&a->wanter.d->cache, e, x, NULL) == 0) {
-        learn(a, &x->config, "ok", x->time_us > 0 ? x->time_us : 0, "", x->created_s);
+        choices_learn(&a->choices, &x->config, "ok", x->time_us > 0 ? x->time_us : 0, "",
+                      x->created_s);
     }
 }
 
-/* ---- answering
- * ------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 /* The answer of the best config known: false: none is. */
 static bool best_answer(struct acquiring *a, struct answer *out)
 {
     struct daemon *d = a->wanter.d;
+    const struct choices *c = &a->choices;
     struct error err = ERROR_NULL;
-    const struct wire_obj *map;
     const struct cache_entry *e = entry_of(a);
     bool kept = e && cache_answer(&d->cache, e, out, NULL) == 0;
-    if (a->n == 0 || !a->any) {
-        return a->n == 0 && kept;
+    if (c->n == 0 || !c->any) {
+        return c->n == 0 && kept;
     }
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    uint64_t best = hash64(a->best.data, a->best.len);
-    if (kept && config_hash(&packed, &out->config) == best) {
+    if (kept && choices_best_is(c, &out->config)) {
         return true;
     }
     answer_init(out);
     snprintf(out->key, sizeof(out->key), "%s", a->wanter.key);
     snprintf(out->tier, sizeof(out->tier), "exact");
     snprintf(out->source, sizeof(out->source), "imported");
-    out->time_us = a->best_us;
-    out->created_s = a->best_s;
+    out->time_us = c->best_us;
+    out->created_s = c->best_s;
     out->saved = true;
-    return wire_decode(d->cache.entries.doc, a->best.data, a->best.len, &map, &err) == 0 &&
-           record_unpack(&out->config, map, &err) == 0;
+    return choices_best(c, d->cache.entries.doc, &out->config, &err) == 0;
 }
 
 static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid, int64_t pid)
@@ -187,8 +111,8 @@ static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid
             wire_put_nil(b);
         }
         wire_put_str(b, "known");
-        wire_put_array(b, a->n_known);
-        wire_put_raw(b, a->known.data, a->known.len);
+        wire_put_array(b, a->choices.n_known);
+        wire_put_raw(b, a->choices.known.data, a->choices.known.len);
         wire_put_kv_int(b, "lease_ms", strcmp(outcome, "lease") == 0 ? a->wanter.lease_ms : 0);
         wire_put_str(b, "holder");
         if (pid) {
@@ -206,7 +130,7 @@ static void answer_acquire(struct acquiring *a, const char *outcome, int64_t uid
 static void answer_hit(struct acquiring *a)
 {
     struct error e = ERROR_NULL;
-    if (a->n == 0 || a->any) {
+    if (a->choices.n == 0 || a->choices.any) {
         a->wanter.d->hits++;
         answer_acquire(a, "hit", 0, 0);
         return;
@@ -214,17 +138,17 @@ static void answer_hit(struct acquiring *a)
     error_set(&e, ERROR_NO_CONFIG,
               "all %zu configs of key %.12s failed before (`gemmctl trials %.12s` says how); add "
               "others, or `evict` the key",
-              a->n, a->wanter.key, a->wanter.key);
+              a->choices.n, a->wanter.key, a->wanter.key);
     fail(a, &e);
 }
 
 static bool is_hit(struct acquiring *a)
 {
-    return a->n ? a->n_known == a->n : entry_of(a) != NULL;
+    const struct choices *c = &a->choices;
+    return c->n ? c->n_known == c->n : entry_of(a) != NULL;
 }
 
-/* ---- its turn
- * ---------------------------------------------------------------------------------------- */
+/* ---- its turn -------------------------------------------------------------------------------- */
 
 static void evaluated(struct acquiring *a)
 {
@@ -273,14 +197,13 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
     }
 }
 
-/* ---- reading what is known
- * --------------------------------------------------------------------------- */
+/* ---- reading what is known ------------------------------------------------------------------- */
 
 static void on_trials(struct acquiring *a, int status, const struct trial *t, uint32_t n)
 {
     for (uint32_t i = n; status == 0 && i > 0; i--) {
-        learn(a, &t[i - 1].config, t[i - 1].status, t[i - 1].time_us, t[i - 1].reason,
-              t[i - 1].created_s);
+        choices_learn(&a->choices, &t[i - 1].config, t[i - 1].status, t[i - 1].time_us,
+                      t[i - 1].reason, t[i - 1].created_s);
     }
 }
 
@@ -314,13 +237,8 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
 static void evaluate(struct acquiring *a)
 {
     struct daemon *d = a->wanter.d;
-    a->n_known = 0;
-    a->any = false;
-    wire_buf_clear(&a->known);
-    for (size_t i = 0; i < a->n; i++) {
-        a->choices[i].known = false;
-    }
-    if (a->n == 0) {
+    choices_forget(&a->choices);
+    if (a->choices.n == 0) {
         evaluated(a);
         return;
     }
@@ -331,31 +249,7 @@ static void evaluate(struct acquiring *a)
     }
 }
 
-/* ---- acquire
- * ------------------------------------------------------------------------------------------- */
-
-/* The configs named, without those named twice. */
-static int read_choices(const struct wire_obj *list, struct record *scratch, struct choice *out,
-                        size_t *n, struct error *err)
-{
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    *n = 0;
-    for (size_t i = 0; i < wire_count(list); i++) {
-        int status = call_read_config(wire_at(list, i), scratch, err);
-        if (status < 0) {
-            return error_prefix(err, "configs[%zu]", i);
-        }
-        uint64_t hash = config_hash(&packed, scratch);
-        bool twice = false;
-        for (size_t k = 0; k < *n; k++) {
-            twice = twice || out[k].hash == hash;
-        }
-        if (!twice) {
-            out[(*n)++] = (struct choice){.hash = hash};
-        }
-    }
-    return packed.failed ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of configs") : 0;
-}
+/* ---- acquire --------------------------------------------------------------------------------- */
 
 static int read_ms(struct call *c, const char *name, int64_t fallback, int64_t max, int64_t *out,
                    struct error *err)
@@ -390,8 +284,7 @@ static int read_acquire(struct call *c, struct acquiring *a, struct error *err)
     }
     a->wanter.now = strcmp(wait, "now") == 0;
     a->wanter.deadline_ms = deadline_ms ? uv_now(&c->d->loop) + (uint64_t)deadline_ms : 0;
-    return read_choices(wire_find(c->params, "configs"), &c->d->scratch->config, a->choices, &a->n,
-                        err);
+    return choices_read(&a->choices, wire_find(c->params, "configs"), &c->d->scratch->config, err);
 }
 
 /* The key that is worked for is the caller's own; what answers may be the shared one. */
@@ -414,19 +307,13 @@ int method_acquire(struct call *c, struct error *err)
 {
     static const char *const names[] = {"problem",  "configs", "deadline_ms",
                                         "lease_ms", "wait",    NULL};
-    const struct wire_obj *list = wire_find(c->params, "configs");
     int status = call_only(c, names, err);
     status = status ? status : call_problem(c, CUSTOM_WRITE, err);
     status = status ? status : call_only_custom(&c->d->scratch->request.problem, "acquire", err);
-    if (status == 0 && list &&
-        (wire_type_of(list) != WIRE_ARRAY || wire_count(list) > REQUEST_CONFIGS_MAX)) {
-        status = error_set(err, ERROR_INVALID, "'configs' must be a list of at most %d configs",
-                           REQUEST_CONFIGS_MAX);
-    }
     if (status < 0) {
         return status;
     }
-    struct acquiring *a = calloc(1, sizeof(*a) + wire_count(list) * sizeof(a->choices[0]));
+    struct acquiring *a = calloc(1, sizeof(*a));
     if (!a) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
     }

@@ -35,12 +35,12 @@ keeper_link ledger
 cache_entry memo cache closest
 daemon target learn scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
-call pending loader views leases followers
+call choices pending loader views leases followers
 job scheduler wanting ahead spread
 supervisor+runner_link
 tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
 parts methods announce methods_ dispatch
-start wiring life main
+start wiring chores life main
 """
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

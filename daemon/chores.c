@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <unistd.h>
+
+#include "daemon/chores.h"
+#include "daemon/log.h"
+#include "daemon/notify.h"
+
+enum { CHORES_MS = 1000 };
+
+static void on_saved(void *ctx, const struct ledger_status *s)
+{
+    struct daemon *d = ctx;
+    struct error err = ERROR_NULL;
+    if (s->unsaved == 0 && cache_all_saved(&d->cache, &err) < 0) {
+        log_warning("%s", err.text);
+    }
+}
+
+static bool is_idle(const struct parts *p)
+{
+    const struct scheduler *s = &p->scheduler;
+    return p->server.sessions.n == 0 && !s->running && s->n_queued == 0 && s->n_elsewhere == 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct chores *c = timer->data;
+    struct parts *p = c->parts;
+    struct daemon *d = &p->daemon;
+    uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
+    if (d->cache.unsaved && d->ledger) {
+        d->ledger->ops->status(d->ledger, on_saved, d);
+    }
+    if (!is_idle(p)) {
+        p->server.sessions.quiet_since_ms = now;
+    } else if (limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms) {
+        p->stop(p, geteuid(), "idle for --idle-exit-s");
+        return;
+    }
+    chores_watch(c);
+}
+
+void chores_watch(struct chores *c)
+{
+    const struct daemon *d = &c->parts->daemon;
+    bool needed = d->cache.unsaved || d->config->idle_exit_s;
+    if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
+        uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
+    }
+}
+
+/* From the loop and from nowhere else: what stops when the loop does is what it shows. */
+static void feed_watchdog(uv_timer_t *timer)
+{
+    (void)timer;
+    notify_send("WATCHDOG=1");
+}
+
+void chores_init(struct chores *c, struct parts *p)
+{
+    uv_loop_t *loop = &p->daemon.loop;
+    uint64_t period_ms = notify_watchdog_ms();
+    c->parts = p;
+    uv_timer_init(loop, &c->timer);
+    c->timer.data = c;
+    uv_timer_init(loop, &c->watchdog);
+    if (period_ms) {
+        uv_timer_start(&c->watchdog, feed_watchdog, period_ms, period_ms);
+    }
+}
+
+void chores_close(struct chores *c)
+{
+    uv_close((uv_handle_t *)&c->timer, NULL);
+    uv_close((uv_handle_t *)&c->watchdog, NULL);
+}

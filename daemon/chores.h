@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is done by the clock: answers that are in memory alone are looked after until they are
+ * saved, an idle daemon ends, and systemd is told that the loop turns.
+ */
+#ifndef GEMMD_DAEMON_CHORES_H
+#define GEMMD_DAEMON_CHORES_H
+
+#include "daemon/parts.h"
+
+struct chores {
+    struct parts *parts; /* borrowed */
+    uv_timer_t timer;    /* idle exit, unsaved answers; runs only while one of them needs it */
+    uv_timer_t watchdog;
+};
+
+void chores_init(struct chores *c, struct parts *p);
+/* There may be something to look after now. */
+void chores_watch(struct chores *c);
+void chores_close(struct chores *c);
+
+#endif
