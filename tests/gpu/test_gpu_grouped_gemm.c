@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/devices/cuda/gpu.h"
 #include "kernels/space.h"
 #include "tests/gpu/case.h"
 
@@ -610,6 +611,11 @@ static void open_all(void)
     if (device_open("cuda:0", &test.device, &err)) {
         printf("SKIP: %s\n", err.text);
         exit(77);
+    }
+    /* Launchers need a current context: the device makes its own only when it loads something. */
+    if (cuda_wake((struct cuda_device *)test.device, &err)) {
+        fprintf(stderr, "FATAL: %s\n", err.text);
+        exit(1);
     }
     gpu_open();
     printf("%s, %s, driver %s, %s\n", test.device->info.name, test.device->info.arch,

@@ -42,6 +42,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
         init_barriers(shared);
     if (warp == 0)
         make_tables(p, s);
+    warp_barrier(); /* the barriers below are for warps as a whole */
     set_up_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s);
