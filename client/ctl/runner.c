@@ -32,7 +32,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 static const struct argp_option options[] = {
-    {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: one for each processor", 3},
+    {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: by the number of processors", 3},
     {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
     {"quiet", 'q', 0, 0, "no progress", 0},
     {0}};

@@ -67,6 +67,20 @@ int survey_time(struct survey *s, struct kernel *k, const struct record *config,
     return r ? r : got ? 0 : error_set(err, ERROR_INTERNAL, "the device gave no samples");
 }
 
+void survey_say(struct survey *s)
+{
+    const double now = survey_clock(s);
+    char best[32] = "";
+    if (!line_due(&s->line, now)) {
+        return;
+    }
+    if (isfinite(s->best_us)) {
+        snprintf(best, sizeof(best), " best %.1f us,", s->best_us);
+    }
+    line_put(&s->line, "%u of %u variants, %u points,%s reference %.1f us, %.0f s", s->done,
+             s->n_variants, s->points, best, s->reference_us, (now - s->began_ms) / 1e3);
+}
+
 int survey_look(struct survey *s, struct error *err)
 {
     double us[LOOKS];
@@ -76,11 +90,7 @@ int survey_look(struct survey *s, struct error *err)
         return 0;
     }
     s->looked_ms = now;
-    if (!s->order->quiet) {
-        fprintf(stderr, "\r%u of %u variants, %u points, best %.1f us, reference %.1f us, %.0f s ",
-                s->done, s->n_variants, s->points, s->best_us, s->reference_us,
-                (now - s->began_ms) / 1e3);
-    }
+    survey_say(s);
     int r = survey_time(s, s->yardstick, &s->reference, 0, LOOKS, 0, us, &n, err);
     return r ? r : survey_write_reference(s, us, n, err);
 }
@@ -190,6 +200,7 @@ static int measure_all(struct survey *s, struct error *err)
     int r = survey_write_header(s, err);
     s->began_ms = survey_clock(s);
     s->best_us = INFINITY;
+    line_begin(&s->line, s->order->quiet, s->began_ms);
     r = r ? r : survey_walk(s, err);
     r = r ? r : survey_finals(s, err);
     return r ? r : survey_write_end(s, err);
@@ -216,10 +227,9 @@ int survey_run(const struct survey_order *o)
     static struct survey s; /* the process is one survey */
     struct error err = ERROR_NULL;
     s.order = o;
+    line_watch();
     int r = survey_all(&s, &err);
-    if (!o->quiet) {
-        fputc('\n', stderr);
-    }
+    line_end(&s.line);
     if (r) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
     } else {

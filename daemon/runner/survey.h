@@ -24,6 +24,7 @@
 #include <stdio.h>
 
 #include "daemon/runner/helpers.h"
+#include "daemon/runner/line.h"
 #include "kernels/space.h"
 #include "proto/paths.h"
 
@@ -83,6 +84,7 @@ struct survey {
     uint32_t done, points, failed;
     double compile_ms;
     FILE *file; /* owned */
+    struct line line;
 };
 
 /* Returns the exit code: 0 recorded, 1 an error, said on stderr. */
@@ -104,6 +106,8 @@ void survey_wait(struct survey *s);
 /* Up to `wanted` samples; stop_us: no more after a first one above it (0: never). */
 int survey_time(struct survey *s, struct kernel *k, const struct record *config, uint32_t warmup,
                 uint32_t wanted, double stop_us, double *us, uint32_t *n, struct error *err);
+/* The progress line, when it is due. */
+void survey_say(struct survey *s);
 /* Gives the reference its turn when it is due. */
 int survey_look(struct survey *s, struct error *err);
 

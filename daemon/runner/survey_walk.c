@@ -201,6 +201,7 @@ static int step(struct walk *w, struct error *err)
     uint32_t at = pick(w);
     if (at == w->n) {
         survey_wait(s);
+        survey_say(s);
         return 0;
     }
     int r = survey_look(s, err);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compiling a plan, at the lowest priority of processor and disk. What is in the cache already is
- * passed over, so that it goes on where it was stopped; every image is written whole, so that it may
- * be stopped at any moment. SIGINT and SIGTERM let the compiles that run end and begin no other; a
- * second one ends it at once.
+ * passed over, so that it goes on where it was stopped; every image is written whole, so that it
+ * may be stopped at any moment. SIGINT and SIGTERM let the compiles that run end and begin no
+ * other; a second one ends it at once.
  *
  * What another process compiles is put aside and looked at again at the end: two of these with one
  * cache directory share the work.
@@ -20,11 +20,11 @@
 
 #include "daemon/runner/builds.h"
 #include "daemon/runner/cache_dir.h"
+#include "daemon/runner/line.h"
 #include "daemon/runner/warm.h"
 
 enum {
     LOOK_MS = 200,
-    LOG_MS = 10000,
     COMPILE_LIMIT_MS = 300000, /* at this priority a compile may have to wait */
     BLOCK = 4096,
     LOWEST = 19,
@@ -48,9 +48,10 @@ struct warm {
     uint32_t *later; /* owned: items that others compile */
     uint32_t n_later;
     uint32_t compiled, found, refused, failed;
-    int64_t bytes; /* of the cache */
-    double began_ms, compiling_ms, drawn_ms; /* compiling_ms: the plan was made */
-    bool terminal, full;
+    int64_t bytes;                 /* of the cache */
+    double began_ms, compiling_ms; /* compiling_ms: the plan was made */
+    struct line line;
+    bool full;
     struct error failure; /* the first that was not a refusal */
 };
 
@@ -58,6 +59,9 @@ static volatile sig_atomic_t interrupted;
 
 static void on_signal(int number)
 {
+    if (interrupted) {
+        line_die(number);
+    }
     interrupted = number;
 }
 
@@ -77,27 +81,28 @@ static uint32_t done(const struct warm *w)
 
 static void draw(struct warm *w)
 {
-    double now = clock_ms();
-    if (w->order->quiet || now - w->drawn_ms < (w->terminal ? LOOK_MS : LOG_MS)) {
+    const double now = clock_ms();
+    const uint32_t made = w->compiled + w->refused, left = w->plan.n - done(w);
+    char rest[48] = "";
+    if (!line_due(&w->line, now)) {
         return;
     }
-    w->drawn_ms = now;
-    uint32_t made = w->compiled + w->refused, left = w->plan.n - done(w);
-    fprintf(stderr, "%swarm %u/%u: %u compiled, %u were there, %u refused", w->terminal ? "\r" : "",
-            done(w), w->plan.n, w->compiled, w->found, w->refused);
-    if (made > 0) {
-        fprintf(stderr, ", %.0f s left at most", (now - w->compiling_ms) / 1e3 / made * left);
+    if (interrupted) {
+        line_put(&w->line, "warm %u/%u: ending; once more ends it at once", done(w), w->plan.n);
+        return;
     }
-    fputs(w->terminal ? "\033[K" : "\n", stderr);
+    if (made > 0) {
+        snprintf(rest, sizeof(rest), ", %.0f s left at most",
+                 (now - w->compiling_ms) / 1e3 / made * left);
+    }
+    line_put(&w->line, "warm %u/%u: %u compiled, %u were there, %u refused%s", done(w), w->plan.n,
+             w->compiled, w->found, w->refused, rest);
 }
 
 static void summarise(const struct warm *w)
 {
     double seconds = (clock_ms() - w->began_ms) / 1e3;
     uint32_t left = w->plan.n - done(w);
-    if (w->terminal && !w->order->quiet) {
-        fputs("\r\033[K", stderr);
-    }
     if (w->order->json) {
         printf("{\"variants\": %u, \"compiled\": %u, \"found\": %u, \"refused\": %u, "
                "\"failed\": %u, \"left\": %u, \"seconds\": %.3f}\n",
@@ -253,7 +258,7 @@ static void be_humble(void)
 {
     setpriority(PRIO_PROCESS, 0, LOWEST);
     syscall(SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE << CLASS_SHIFT);
-    struct sigaction stop = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction stop = {.sa_handler = on_signal};
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
 }
@@ -295,11 +300,13 @@ int warm_run(struct warm_order *o)
 {
     static struct warm w;
     struct error err = ERROR_NULL;
-    w = (struct warm){.order = o, .began_ms = clock_ms(), .terminal = isatty(STDERR_FILENO)};
+    w = (struct warm){.order = o, .began_ms = clock_ms()};
     be_humble();
     int r = prepare(&w, &err);
-    w.compiling_ms = w.drawn_ms = clock_ms();
+    w.compiling_ms = clock_ms();
+    line_begin(&w.line, o->quiet, w.compiling_ms);
     r = r ? r : compile_all(&w, &err);
+    line_end(&w.line);
     if (r) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
     } else {

@@ -9,6 +9,7 @@ tests of a run, unless a test asks for its own cache, since compiling is what ta
 import json
 import os
 import pathlib
+import select
 import shutil
 import signal
 import socket
@@ -237,6 +238,37 @@ def daemon_of_module(shared_cache):
 def gemm(mode="forward", m=256, n=256, k=256, experts=4, topk=2, **more):
     return {"op": "grouped_gemm", "mode": mode, "M": m, "N": n, "K": k, "experts": experts,
             "topk": topk, **more}
+
+
+class Watched:
+    """A program that a person watches: its stderr is a terminal, its stdout goes nowhere."""
+
+    def __init__(self, command, env):
+        self.terminal, its = os.openpty()
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=its,
+                                        env={**env, "TERM": "xterm"})
+        os.close(its)
+        self.shown = b""
+
+    def until(self, *ends):
+        """Reads until one of these comes, or nothing more does."""
+        while not any(end in self.shown for end in ends):
+            assert select.select([self.terminal], [], [], 60 * PATIENCE)[0], self.shown
+            try:
+                self.shown += os.read(self.terminal, 4096)
+            except OSError:
+                break
+        assert not ends or any(end in self.shown for end in ends), self.shown
+
+    def interrupt(self):
+        self.process.send_signal(signal.SIGINT)
+
+    def end(self):
+        """What it showed, and how it ended."""
+        code = self.process.wait(20 * PATIENCE)
+        self.until()
+        os.close(self.terminal)
+        return self.shown, code
 
 
 def eventually(condition, seconds=10, every=0.05):

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC
+from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Watched
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -121,30 +121,14 @@ def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):
     assert not folder.with_name(folder.name + ".part").exists()
 
 
-def until(terminal, *ends):
-    """What it shows until one of these comes, or it is closed."""
-    shown = b""
-    while not any(end in shown for end in ends):
-        try:
-            shown += os.read(terminal, 4096)
-        except OSError:
-            break
-    return shown
-
-
 def test_ctrl_c_leaves_a_whole_line(daemon):
     d = daemon("cpu")
-    terminal, its = os.openpty()
-    tuning = subprocess.Popen([GEMMCTL, "tune", *SIZE, "--budget", "500", "--socket", str(d.socket)],
-                              stdout=subprocess.DEVNULL, stderr=its, env={**d.env, "TERM": "xterm"})
-    os.close(its)
-    shown = until(terminal, b"\033[K")
-    assert b"\r\033[K" in shown
-    tuning.send_signal(signal.SIGINT)
-    assert tuning.wait(20 * PATIENCE) == -signal.SIGINT
-    shown += until(terminal)
-    os.close(terminal)
-    assert shown.endswith(b"\r\n"), shown  # a terminal's newline
+    tuning = Watched([GEMMCTL, "tune", *SIZE, "--budget", "500", "--socket", str(d.socket)], d.env)
+    tuning.until(b"\033[K")
+    tuning.interrupt()
+    shown, code = tuning.end()
+    assert code == -signal.SIGINT
+    assert b"\r\033[K" in shown and shown.endswith(b"\r\n"), shown  # a terminal's newline
 
 
 CLOSED = """mount -t tmpfs none /run && mkdir -m 0700 /run/gemmd &&

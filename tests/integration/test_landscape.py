@@ -2,11 +2,12 @@
 """`gemmctl landscape`: what it records on a device, the replay device plays."""
 import json
 import os
+import signal
 import subprocess
 
 import pytest
 
-from conftest import GEMMCTL, PATIENCE, RUNNER, RpcError, gemm
+from conftest import GEMMCTL, PATIENCE, RUNNER, RpcError, Watched, gemm
 
 PROBLEM = dict(m=16, n=32, k=32, experts=1, topk=1, dtype_in="fp32")
 WORDS = ["--m", 16, "--n", 32, "--k", 32, "--dtype", "fp32"]
@@ -54,6 +55,18 @@ def test_a_bad_problem_leaves_no_file(folder, shared_cache):
     said = landscape("--to", path, "--device", "cpu", "--cache-dir", shared_cache, "-q", "--m", 0,
                      "--n", 32, "--k", 32, code=1)
     assert said.startswith("gemmd-runner: M is 0") and not path.exists()
+
+
+def test_ctrl_c_leaves_a_whole_line_and_no_landscape(folder, shared_cache):
+    path = folder / "x.jsonl"
+    recording = Watched([str(GEMMCTL), "landscape", *map(str, WORDS), "--device", "cpu", "--to",
+                         str(path), "--cache-dir", shared_cache],
+                        {**os.environ, "GEMMD_RUNNER": str(RUNNER)})
+    recording.until(b" variants, ")
+    recording.interrupt()
+    shown, code = recording.end()
+    assert code == -signal.SIGINT and shown.endswith(b"\r\n"), shown
+    assert not path.exists()
 
 
 def test_what_it_needs_to_know(folder):

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMCTL, PATIENCE, RUNNER, eventually, gemm
+from conftest import BUILD, GEMMCTL, PATIENCE, RUNNER, Watched, eventually, gemm
 
 STUB = BUILD / "tests" / "cuda_stub" / "libstub_nvrtc.so"
 PROBLEM = ["--mode", "forward", "--m", "512", "--n", "1024", "--k", "1024", "--experts", "8"]
@@ -119,6 +119,18 @@ def test_ctrl_c_and_on(cache):
     rest = cache.warm(*PROBLEM)
     assert rest["found"] == outcome["compiled"] and rest["left"] == 0
     assert cache.compiles() == rest["variants"]
+
+
+@needs_stub
+def test_a_second_ctrl_c_ends_it_at_once_and_leaves_a_whole_line(cache):
+    command = [word for word in cache.command(*PROBLEM, "--jobs", "1") if word not in ("-q", "--json")]
+    warming = Watched(command, {**cache.env, "GEMMD_STUB_MS": "600000"})
+    warming.until(b"\r\033[Kwarm 0/")
+    warming.interrupt()
+    warming.until(b"once more ends it at once")
+    warming.interrupt()
+    shown, code = warming.end()
+    assert code == -signal.SIGINT and shown.endswith(b"\r\n"), shown
 
 
 @needs_stub
