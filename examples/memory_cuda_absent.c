@@ -5,7 +5,7 @@
 
 static int open_nothing(const char *device)
 {
-    fprintf(stderr, "%s: this program was built without CUDA headers; use cpu\n", device);
+    fprintf(stderr, "%s: this program was built without CUDA headers\n", device);
     return -1;
 }
 

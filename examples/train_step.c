@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * train_step [cuda:0|cpu]: one step of an MoE MLP in plain C. Asks gemmd for the layer's six
+ * train_step cuda:0|cpu: one step of an MoE MLP in plain C. Asks gemmd for the layer's six
  * products, loads their kernels, launches forward and backward, and checks every result against the
  * host.
  *
@@ -10,7 +10,8 @@
  *
  * and backwards from dy: dW2, da, dh, dW1, dX. A real job asks once, at its start, and launches
  * these kernels in every step, on its own stream. Without a daemon the analytic default's kernels
- * are compiled here, so the step runs all the same. Exit status: 0 right, 1 wrong or not possible.
+ * are compiled here, so the step runs all the same. Exit status: 0 right, 1 wrong or not possible,
+ * 2 asked for nothing that it knows.
  */
 #include <math.h>
 #include <stdint.h>
@@ -411,13 +412,24 @@ static int load_all(void)
     return s;
 }
 
+static int usage(void)
+{
+    fprintf(stderr, "train_step: say where the step is to run: `train_step cuda:0` on the first "
+                    "GPU, `train_step cpu` on a machine without one\n");
+    return 2;
+}
+
 int main(int argc, char **argv)
 {
-    device = argc > 1 ? argv[1] : "cuda:0";
+    device = argc == 2 ? argv[1] : "";
+    if (strcmp(device, "cpu") != 0 && strncmp(device, "cuda:", 5) != 0) {
+        return usage();
+    }
     memory = strncmp(device, "cpu", 3) == 0 ? &host_memory : &cuda_memory;
     static struct tensor t[TENSORS];
     static struct routing r;
     if (memory->open(device)) {
+        fprintf(stderr, "train_step: %s cannot be used; `train_step cpu` needs no GPU\n", device);
         return 1;
     }
     int s = load_all();

@@ -38,3 +38,11 @@ def test_a_step_in_c_without_a_gpu_says_so(folder):
         return
     said = run(folder, "cuda:0", folder / "nobody.sock", 1).stderr
     assert "NVIDIA driver" in said or "CUDA" in said
+    assert "`train_step cpu` needs no GPU" in said
+
+
+def test_a_step_in_c_says_what_it_takes():
+    for words in ([], ["gpu"], ["cpu", "twice"]):
+        result = subprocess.run([TRAIN_STEP, *words], capture_output=True, text=True)
+        assert result.returncode == 2
+        assert "train_step cuda:0" in result.stderr and "train_step cpu" in result.stderr
