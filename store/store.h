@@ -13,7 +13,7 @@
 #include "proto/message.h"
 #include "proto/wire.h"
 
-enum { STORE_SCHEMA_VERSION = 2 };
+enum { STORE_SCHEMA_VERSION = 3 };
 
 enum { STORE_MISS = 1 };
 

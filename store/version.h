@@ -10,6 +10,7 @@ enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
 /* Tables and views of version 1, NULL at the end; never changed after a release. */
 extern const char *const version1_sql[];
 extern const char *const version2_sql[]; /* from 1 to 2, and so on */
+extern const char *const version3_sql[];
 
 enum version_state { VERSION_CURRENT = 0, VERSION_EMPTY = 1, VERSION_OLD = 2 };
 

@@ -191,12 +191,59 @@ static void values_at_the_edges(void **state)
     store_close(s);
 }
 
+static void publish_stamped(struct store *s, int key, const char *source, const char *stamp)
+{
+    struct best *b = calloc(1, sizeof(*b));
+    struct error err = ERROR_NULL;
+    fixture_best(b, key, key);
+    snprintf(b->source, sizeof(b->source), "%s", source);
+    snprintf(b->stamp, sizeof(b->stamp), "%s", stamp);
+    assert_ok(store_publish(s, b, &err));
+    free(b);
+}
+
+static int64_t count_stale(struct store *s, const char *where)
+{
+    char sql[256];
+    int64_t n = -1;
+    struct error err = ERROR_NULL;
+    snprintf(sql, sizeof(sql), "SELECT count(*) FROM stale WHERE %s", where);
+    assert_ok(db_int(&s->db, sql, &n, &err));
+    return n;
+}
+
+/* Two targets of a family serve one class: what is the newest stamp of one says nothing of the
+ * other's rows. */
+static void stale_is_older_than_its_targets_newest(void **state)
+{
+    struct store *s = fixture_open(*state);
+    publish_stamped(s, 0, "tuned", "src=a1 abi=1 target=hopper compiler=nvrtc 13.0");
+    publish_stamped(s, 1, "tuned", "src=b1 abi=1 target=portable compiler=nvrtc 13.0");
+    assert_int_equal(count_stale(s, "true"), 0);
+    publish_stamped(s, 2, "imported", "src=a0 abi=1 target=hopper compiler=nvrtc 12.8");
+    assert_int_equal(count_stale(s, "source = 'imported' AND target = 'hopper'"), 1);
+    assert_int_equal(count_stale(s, "true"), 1);
+    publish_stamped(s, 3, "tuned", "src=a2 abi=1 target=hopper compiler=nvrtc 13.0");
+    publish_stamped(s, 4, "tuned", "src=b1 abi=1 target=portable compiler=nvrtc 13.0");
+    assert_int_equal(count_stale(s, "target = 'hopper' AND newest_stamp LIKE 'src=a2 %'"), 2);
+    assert_int_equal(count_stale(s, "true"), 2);
+    publish_stamped(s, 5, "tuned", "a stamp without a target");
+    publish_stamped(s, 6, "tuned", "a newer one");
+    assert_int_equal(count_stale(s, "target = '' AND newest_stamp = 'a newer one'"), 1);
+    store_close(s);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(columns_are_the_fields),    T(settings_are_made), T(bests_survive_reopening),
-        T(each_best_stops_when_told), T(bests_by_page),     T(values_at_the_edges),
+        T(columns_are_the_fields),
+        T(settings_are_made),
+        T(bests_survive_reopening),
+        T(each_best_stops_when_told),
+        T(bests_by_page),
+        T(values_at_the_edges),
+        T(stale_is_older_than_its_targets_newest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,6 +11,7 @@
 
 #include "store/inner.h"
 #include "store/place.h"
+#include "store/version.h"
 #include "tests/unit/store/fixture.h"
 
 static int open_path(struct fixture *f, const char *path, unsigned flags, struct store **out,
@@ -230,11 +231,11 @@ static void newer_versions_are_refused(void **state)
     store_close(s);
     sql(f->path, "PRAGMA user_version = 9");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
-    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 2): upgrade gemmd or "
+    assert_says(err, "was written by a newer gemmd (schema 9, this one knows 3): upgrade gemmd or "
                      "use another --database");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM trial"), 96); /* untouched */
     assert_int_equal(f->notices, 0);
-    sql(f->path, "PRAGMA user_version = 2");
+    sql(f->path, "PRAGMA user_version = 3");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     store_close(s);
 }
@@ -261,13 +262,13 @@ static void old_versions_are_migrated(void **state)
     sql(f->path, "PRAGMA application_id = 1734700397; CREATE TABLE note(text);"
                  "INSERT INTO note VALUES ('kept')");
     assert_int_equal(open_path(f, f->path, STORE_READ_ONLY, &s, &err), ERROR_STORE);
-    assert_says(err, "has schema 0, this gemmd reads 2: start gemmd on it once");
+    assert_says(err, "has schema 0, this gemmd reads 3: start gemmd on it once");
     assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
     assert_string_equal(f->kind, "migrated");
     assert_non_null(strstr(f->text, ".v0.bak"));
     fixture_fill(s);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 3);
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM note"), 1);
     assert_int_equal(sql_int(backup, "PRAGMA user_version"), 0);
     assert_int_equal(sql_int(backup, "SELECT text = 'kept' FROM note"), 1);
@@ -302,9 +303,32 @@ static void version_1_is_migrated(void **state)
     assert_int_equal(store_add_trial(s, t, &err), 0);
     free(t);
     store_close(s);
-    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 3);
     assert_int_equal(sql_int(f->path, "SELECT max(sm_mhz) FROM trial"), 1575);
     assert_int_equal(sql_int(f->path, "SELECT min(sm_mhz) FROM trial"), 0);
+}
+
+/* A file with the views of version 2. */
+static void version_2_is_migrated(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s;
+    struct error err;
+    const char *const *const steps[] = {version1_sql, version2_sql};
+    for (int v = 0; v < 2; v++) {
+        for (int i = 0; steps[v][i]; i++) {
+            sql(f->path, steps[v][i]);
+        }
+    }
+    assert_int_equal(sql_int(f->path, "PRAGMA user_version"), 2);
+    assert_int_equal(open_path(f, f->path, 0, &s, &err), 0);
+    assert_string_equal(f->kind, "migrated");
+    fixture_fill(s);
+    store_close(s);
+    assert_int_equal(
+        sql_int(f->path, "SELECT count(*) FROM pragma_table_info('stale') WHERE name = 'target'"),
+        1);
+    assert_true(sql_int(f->path, "SELECT count(*) FROM stale") > 0);
 }
 
 static void a_failed_migration_changes_nothing(void **state)
@@ -320,7 +344,7 @@ static void a_failed_migration_changes_nothing(void **state)
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM sqlite_schema"), 1);
 }
 
-/* ---- the file loses its name ---------------------------------------------------------------------- */
+/* ---- the file loses its name ----------------------------------------------------------------- */
 
 static void publish_one(struct store *s, int key)
 {
@@ -552,6 +576,7 @@ int main(void)
         T(other_programs_files_are_refused),
         T(old_versions_are_migrated),
         T(version_1_is_migrated),
+        T(version_2_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_removed_file_is_put_back),
         T(a_replaced_file_is_left_alone),
