@@ -40,13 +40,16 @@ struct store {
 
 __attribute__((format(printf, 3, 4))) void store_notice(struct store *s, const char *kind,
                                                         const char *format, ...);
+/* An index led to a row that it should not have led to, or to none: the file needs a repair. */
+int store_index_damaged(struct store *s, struct error *err);
+
 /* Opens and prepares the database of s->path; on ERROR_STORE s->db.damaged says whether a rebuild
- * can help. */
+ * can help. (attach.c) */
 int store_attach(struct store *s, struct error *err);
+void store_detach(struct store *s);
 /* That the path leads to the file that is open. One that was removed is put back, unless a transaction
  * is open. ERROR_STORE: another file has its place, or the faults of writing. (restore.c) */
 int store_in_place(struct store *s, struct error *err);
-void store_detach(struct store *s);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------- */
 
@@ -73,9 +76,6 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
 void rows_number(struct store *s, enum table_id table, void *object);
 /* Reports a row once, and leaves it out of listings from now on. */
 int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error *err);
-
-/* An index led to a row that it should not have led to, or to none: the file needs a repair. (load.c) */
-int store_index_damaged(struct store *s, struct error *err);
 
 /* A reference to a row that is not in the store (its writing failed, it was lost in a rebuild)
  * becomes 0. (write.c) */

@@ -30,13 +30,6 @@ struct store_load {
     struct best *b; /* owned */
 };
 
-int store_index_damaged(struct store *s, struct error *err)
-{
-    s->db.damaged = true;
-    return error_set(err, ERROR_STORE,
-                     "database %s is damaged: its index of keys does not fit its rows", s->path);
-}
-
 /* ---- the index ------------------------------------------------------------------------------- */
 
 static int add_entry(struct store_load *l, const char *key, int64_t generation, struct error *err)

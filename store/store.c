@@ -1,148 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a store: find the place, take the lock, open, migrate, and when the file is damaged,
- * rebuild it. What is in it: write.c, read.c, list.c.
- *
- * Settings and why: WAL, so that people read while we write; synchronous=FULL, since a row costs
- * seconds of GPU time and a sync a fraction of a millisecond; PERSIST_WAL, so that others may open
- * the file read-only also after a clean stop; mmap off and one connection that writes, because of
- * the WAL-reset bug of SQLite before 3.51.3.
+ * The life of a store: find the place, take the lock, open the file (attach.c), and when it is
+ * damaged, rebuild it. What is in it: write.c, read.c, list.c.
  */
 #include <assert.h>
 #include <endian.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "store/inner.h"
 #include "store/place.h"
-#include "store/portfolio.h"
 #include "store/version.h"
 
-void store_notice(struct store *s, const char *kind, const char *format, ...)
-{
-    char text[ERROR_TEXT_MAX];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (s->notice) {
-        s->notice(s->ctx, kind, text);
-    }
-}
-
 /* ---- open ------------------------------------------------------------------------------------ */
-
-static const char settings[] = "PRAGMA synchronous=FULL;"
-                               "PRAGMA foreign_keys=ON;"
-                               "PRAGMA mmap_size=0;"
-                               "PRAGMA journal_size_limit=4194304;"
-                               "PRAGMA trusted_schema=OFF;" /* a copied file is data, not code */
-                               "PRAGMA cell_size_check=ON;" /* damage is met sooner */
-                               "PRAGMA temp_store=MEMORY;"
-                               "CREATE TEMP TABLE bad_row(tbl TEXT, row INTEGER,"
-                               " PRIMARY KEY (tbl, row)) STRICT;";
-
-static int attach_settings(struct store *s, struct error *err)
-{
-    int on = 1;
-    bool writer = !(s->flags & STORE_READ_ONLY);
-    if (writer && sqlite3_db_readonly(s->db.h, "main")) {
-        return db_fail(&s->db, SQLITE_READONLY, err);
-    }
-    int64_t ignored;
-    int r = db_exec(&s->db, settings, err);
-    if (r == 0 && writer) {
-        r = db_int(&s->db, "PRAGMA journal_mode=WAL", &ignored, err);
-    }
-    if (r == 0 && writer) {
-        sqlite3_file_control(s->db.h, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
-    }
-    return r;
-}
-
-static int attach_version(struct store *s, struct error *err)
-{
-    int64_t version;
-    int state = version_of(&s->db, &version, err);
-    if (state <= 0) {
-        return state;
-    }
-    if (s->flags & STORE_READ_ONLY) {
-        return error_set(err, ERROR_STORE,
-                         "database %s has schema %" PRId64 ", this gemmd reads %d: start gemmd on "
-                         "it once, so that it is migrated",
-                         s->path, version, STORE_SCHEMA_VERSION);
-    }
-    int r = version_migrate(&s->db, version, state == VERSION_EMPTY, err);
-    if (r == 0 && state == VERSION_OLD) {
-        store_notice(s, "migrated",
-                     "database %s was migrated from schema %" PRId64 " to %d; the old one is kept "
-                     "in %s.v%" PRId64 ".bak",
-                     s->path, version, STORE_SCHEMA_VERSION, s->path, version);
-    }
-    return r;
-}
-
-/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows.
- */
-static int attach_ids(struct store *s, enum table_id table, struct error *err)
-{
-    const struct table *t = &tables[table];
-    char sql[256];
-    snprintf(sql, sizeof(sql),
-             "SELECT 1 + max(coalesce((SELECT max(%s) FROM %s), 0),"
-             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = '%s'), 0))",
-             t->rowid, t->name, t->name);
-    return t->id ? db_int(&s->db, sql, &s->next_id[table], err) : 0;
-}
-
-/* That every table has the columns we read and write, and its first page can be read. */
-static int attach_tables(struct store *s, struct error *err)
-{
-    int r = 0;
-    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
-        char sql[ROW_SQL_MAX];
-        DB_STMT_AUTO *st = NULL;
-        row_select_sql(&tables[i], NULL, sql);
-        r = db_query(&s->db, &st, err, sql, "");
-        if (r == ERROR_STORE && sqlite3_errcode(s->db.h) == SQLITE_ERROR) {
-            s->db.damaged = true; /* version 1 has these columns: the schema's text is damaged */
-        }
-        r = r ? r : db_step(&s->db, st, err);
-        r = r < 0 ? r : attach_ids(s, i, err);
-    }
-    return r;
-}
-
-int store_attach(struct store *s, struct error *err)
-{
-    int flags = s->flags & STORE_READ_ONLY ? SQLITE_OPEN_READONLY
-                                           : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
-    int r = db_open(&s->db, s->path, flags, err);
-    r = r ? r : attach_settings(s, err);
-    r = r ? r : attach_version(s, err);
-    r = r ? r : attach_tables(s, err);
-    struct stat st;
-    if (r == 0 && stat(s->path, &st) == 0) {
-        s->device = st.st_dev;
-        s->inode = st.st_ino;
-    }
-    return r;
-}
-
-void store_detach(struct store *s)
-{
-    row_scratch_deinit(&s->scratch);
-    s->portfolio = portfolio_free(s->portfolio);
-    s->counted = 0;
-    s->stats_at = -1;
-    db_close(&s->db);
-}
 
 static int rebuild(struct store *s, struct error *err)
 {

@@ -6,6 +6,7 @@
  *
  *   survey.c         the mode: opening, the parts in their order, closing
  *   survey_plan.c    which points, in which order
+ *   survey_steps.c   compiling, timing, the reference's turn: what the next two do with the device
  *   survey_walk.c    every point, by a launch or a few
  *   survey_finals.c  the best of them again, by many, in alternating blocks
  *   survey_write.c   lines of the file
@@ -97,8 +98,14 @@ int survey_plan(struct survey *s, struct error *err);
 /* The number of a point's run-time setting, below n_settings. */
 uint32_t survey_setting(const struct survey *s, uint32_t point);
 
-/* survey.c */
-double survey_clock(const struct survey *s);
+static inline double survey_clock(const struct survey *s)
+{
+    return s->device->ops->clock_ms(s->device);
+}
+
+/* survey_steps.c */
+int survey_want_config(struct survey *s, const struct record *config, struct survey_item *out,
+                       struct error *err);
 int survey_want(struct survey *s, const struct survey_variant *v, struct survey_item *out,
                 struct error *err);
 /* Sleeps until some build is done. */

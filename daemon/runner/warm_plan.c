@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which variants, and in which order. First the device's own kernels, which every tuning waits for;
- * then of each search those that it would ask for first (warm_search.c). The searches take turns,
- * so that stopping early leaves every problem its best candidates. A variant of several stands at
- * its first place.
+ * The variants of a plan, and their order. First the device's own kernels, which every tuning waits
+ * for; then of each search those that it would ask for first (warm_search.c). The searches take
+ * turns, so that stopping early leaves every problem its best candidates. A variant of several stands
+ * at its first place.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -139,7 +139,7 @@ static int by_hash(const void *a, const void *b)
     return order ? order : by_turn(a, b);
 }
 
-static void put_in_order(struct warm_plan *p)
+void warm_put_in_order(struct warm_plan *p)
 {
     uint32_t n = 0;
     if (p->n == 0) {
@@ -153,20 +153,6 @@ static void put_in_order(struct warm_plan *p)
     }
     p->n = n;
     qsort(p->items, p->n, sizeof(*p->items), by_turn);
-}
-
-int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err)
-{
-    *p = (struct warm_plan){.device = s->device};
-    snprintf(p->compiler, sizeof(p->compiler), "%s", s->compiler);
-    int r = device_probe(s->device, &p->info, err);
-    r = r ? r : s->problems ? warm_add_lines(p, s, err) : warm_add_usual(p, s, err);
-    if (r) {
-        warm_plan_deinit(p);
-    } else {
-        put_in_order(p);
-    }
-    return r;
 }
 
 void warm_plan_deinit(struct warm_plan *p)

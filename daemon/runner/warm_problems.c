@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "daemon/runner/warm_inner.h"
+#include "kernels/device.h"
 
 static const struct {
     const char *mode, *fields;
@@ -83,7 +84,7 @@ static int add_usual(struct warm_plan *p, const struct warm_setup *s, const char
     return status == 0 || status == ERROR_NO_CONFIG ? 0 : error_set(err, status, "%s", why.text);
 }
 
-int warm_add_usual(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+static int add_all_usual(struct warm_plan *p, const struct warm_setup *s, struct error *err)
 {
     int r = check_modes(s->modes, err);
     for (size_t i = 0; i < COUNT(usual_modes) * COUNT(usual_types) && r == 0; i++) {
@@ -131,7 +132,7 @@ static int add_line(struct warm_plan *p, const struct warm_setup *s, const char 
                : error_set(err, status, "%s", why.text);
 }
 
-int warm_add_lines(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+static int add_lines(struct warm_plan *p, const struct warm_setup *s, struct error *err)
 {
     char *line = NULL;
     size_t room = 0;
@@ -147,5 +148,21 @@ int warm_add_lines(struct warm_plan *p, const struct warm_setup *s, struct error
         r = error_set(err, ERROR_INVALID, "no problem is given: one line of text for each");
     }
     free(line);
+    return r;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err)
+{
+    *p = (struct warm_plan){.device = s->device};
+    snprintf(p->compiler, sizeof(p->compiler), "%s", s->compiler);
+    int r = device_probe(s->device, &p->info, err);
+    r = r ? r : s->problems ? add_lines(p, s, err) : add_all_usual(p, s, err);
+    if (r) {
+        warm_plan_deinit(p);
+    } else {
+        warm_put_in_order(p);
+    }
     return r;
 }
