@@ -107,15 +107,20 @@ int ctl_fail(const struct gemmd_error *e)
 
 /* ---- connecting and calling ----------------------------------------------------------------- */
 
-int ctl_connect(struct ctl *c)
+int ctl_try(struct ctl *c, struct gemmd_error *e)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
-    struct gemmd_error e;
     o.socket = c->socket;
     o.generation = c->generation;
     o.device = c->device ? c->device : "any";
     o.deadline_ms = c->patience_ms;
-    return gemmd_connect(&c->g, &o, &e) ? ctl_fail(&e) : DONE;
+    return gemmd_connect(&c->g, &o, e);
+}
+
+int ctl_connect(struct ctl *c)
+{
+    struct gemmd_error e;
+    return ctl_try(c, &e) ? ctl_fail(&e) : DONE;
 }
 
 void ctl_deinit(struct ctl *c)

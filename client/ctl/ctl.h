@@ -52,6 +52,8 @@ extern const struct argp ctl_argp; /* input: struct ctl */
 
 /* 0, or an exit code after the sentence. */
 int ctl_connect(struct ctl *c);
+/* gemmd_connect of it, for who has words of his own when nobody answers. */
+int ctl_try(struct ctl *c, struct gemmd_error *e);
 void ctl_deinit(struct ctl *c);
 #define CTL_AUTO __attribute__((cleanup(ctl_deinit))) struct ctl
 

@@ -224,9 +224,20 @@ static int wait_until_gone(const char *socket)
     return DONE;
 }
 
+static int connect_to_stop(struct ctl *c)
+{
+    struct gemmd_error e;
+    int r = ctl_try(c, &e);
+    if (r == GEMMD_UNREACHABLE) {
+        ctl_failed("%s: there is none to stop", e.text);
+        return UNREACHABLE;
+    }
+    return r ? ctl_fail(&e) : DONE;
+}
+
 static int stop(struct ctl *c)
 {
-    int code = ctl_connect(c);
+    int code = connect_to_stop(c);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
     json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
@@ -256,12 +267,9 @@ int cmd_stop(int argc, char **argv)
 
 static int version(struct ctl *c)
 {
-    struct gemmd_options o = GEMMD_OPTIONS_INIT;
     struct gemmd_error e;
-    o.socket = c->socket;
-    o.device = c->device ? c->device : "any";
     json_t *hello = NULL;
-    int code = DONE, r = gemmd_connect(&c->g, &o, &e);
+    int code = DONE, r = ctl_try(c, &e);
     if (r == 0) {
         hello =
             ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);

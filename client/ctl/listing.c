@@ -56,15 +56,11 @@ void listing_sort(struct listing *l, const char *arg)
     json_object_set_new(l->filter, "sort", json_sprintf("%s%s", down ? "-" : "", arg));
 }
 
-static void set_number(struct listing *l, const char *name, const char *arg,
+/* The filter's `name`, by the option. */
+static void set_number(struct listing *l, const char *name, const char *option, const char *arg,
                        struct argp_state *state)
 {
-    char *end;
-    long long v = strtoll(arg, &end, 10);
-    if (!*arg || *end || v < 0) {
-        argp_error(state, "a whole number from 0 on is wanted, not \"%s\"", arg);
-    }
-    json_object_set_new(l->filter, name, json_integer(v));
+    json_object_set_new(l->filter, name, json_integer(option_int(option, arg, INT32_MAX, state)));
 }
 
 static error_t parse_filter(int key, char *arg, struct argp_state *state)
@@ -78,10 +74,10 @@ static error_t parse_filter(int key, char *arg, struct argp_state *state)
         listing_sort(l, arg);
         break;
     case KEY_TOP:
-        set_number(l, "limit", arg, state);
+        set_number(l, "limit", "top", arg, state);
         break;
     case KEY_OFFSET:
-        set_number(l, "offset", arg, state);
+        set_number(l, "offset", "offset", arg, state);
         break;
     default:
         return ARGP_ERR_UNKNOWN;

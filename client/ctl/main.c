@@ -66,6 +66,44 @@ static const struct command *find(const char *name)
     return NULL;
 }
 
+/* How many letters have to be put in, taken out or changed. */
+static size_t distance(const char *a, const char *b)
+{
+    enum { LONGEST = 16 };
+    size_t row[LONGEST + 1], n = strlen(b);
+    if (n > LONGEST || strlen(a) > LONGEST) {
+        return LONGEST;
+    }
+    for (size_t j = 0; j <= n; j++) {
+        row[j] = j;
+    }
+    for (size_t i = 0; a[i]; i++) {
+        size_t before = row[0]; /* of the row above, one to the left */
+        row[0] = i + 1;
+        for (size_t j = 1; j <= n; j++) {
+            size_t above = row[j], changed = before + (a[i] != b[j - 1]);
+            size_t moved = 1 + (above < row[j - 1] ? above : row[j - 1]);
+            row[j] = changed < moved ? changed : moved;
+            before = above;
+        }
+    }
+    return row[n];
+}
+
+static int no_such_command(const char *name)
+{
+    const struct command *near = commands;
+    for (size_t i = 1; i < N_COMMANDS; i++) {
+        near = distance(name, commands[i].name) < distance(name, near->name) ? &commands[i] : near;
+    }
+    if (distance(name, near->name) <= 2 && strlen(name) > 2) {
+        return ctl_usage("there is no command \"%s\"; did you mean `gemmctl %s`? `gemmctl help` "
+                         "lists them",
+                         name, near->name);
+    }
+    return ctl_usage("there is no command \"%s\"; `gemmctl help` lists them", name);
+}
+
 static bool is_help(const char *word)
 {
     return strcmp(word, "help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 ||
@@ -111,7 +149,7 @@ int main(int argc, char **argv)
     }
     const struct command *c = find(strcmp(argv[1], "--version") == 0 ? "version" : argv[1]);
     if (!c) {
-        return ctl_usage("there is no command \"%s\"; `gemmctl help` lists them", argv[1]);
+        return no_such_command(argv[1]);
     }
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
     argv[1] = name; /* what argp calls us by */

@@ -429,16 +429,24 @@ const char *problems_only_modes(const struct problems *p)
     return other ? NULL : p->lists[MODE] ? p->lists[MODE] : "";
 }
 
-static bool is_key(const char *words)
+enum { KEY_LEAST = 6, KEY_DIGITS = 32 };
+
+static bool is_hex(const char *words)
 {
-    size_t n = words ? strlen(words) : 0;
-    return n >= 6 && n <= 32 && strspn(words, "0123456789abcdef") == n;
+    return words && *words && words[strspn(words, "0123456789abcdef")] == '\0';
 }
 
 json_t *problems_key_or_one(struct problems *p, int *code)
 {
-    if (is_key(p->words)) {
+    const size_t digits = is_hex(p->words) ? strlen(p->words) : 0;
+    if (digits >= KEY_LEAST && digits <= KEY_DIGITS) {
         return json_pack("{ss}", "key", p->words);
+    }
+    if (digits) {
+        *code = ctl_usage("\"%s\" is no key: %d to %d of its digits are wanted, as `gemmctl list` "
+                          "shows them",
+                          p->words, KEY_LEAST, KEY_DIGITS);
+        return NULL;
     }
     const json_t *problem = problems_one(p);
     if (!problem) {

@@ -191,4 +191,5 @@ void table_print(const struct column *columns, size_t n, const json_t *rows)
     }
     scols_print_table(t);
     scols_unref_table(t);
+    fflush(stdout); /* what is remarked on stderr comes behind it, also in a pipe of both */
 }

@@ -159,3 +159,36 @@ def test_a_deadline_too_short_has_an_answer(fake):
     assert (row["tier"], row["source"]) == ("default", "model") and row["config"]
     assert row["note"]
     ctl(fake, "tune", *size, "--deadline-ms", 1, code=1)
+
+
+def test_a_slip_in_a_commands_name(fake):
+    said = ctl(fake, "statsu", code=2).stderr
+    assert "did you mean `gemmctl status`?" in said
+    for word in ("frobnicate", "x", "-", "a" * 100):
+        said = ctl(fake, word, code=2).stderr
+        assert "did you mean" not in said and "`gemmctl help` lists them" in said
+
+
+def test_a_key_that_is_too_short_is_told_to_be(fake):
+    for command in ("show", "why", "trials"):
+        assert '"e53b" is no key: 6 to 32 of its digits' in ctl(fake, command, "e53b", code=2).stderr
+    assert fake.params_of("show") == fake.params_of("why") == []
+
+
+def test_an_option_that_takes_a_number_is_named(fake):
+    assert '--top takes a whole number from 0 to' in ctl(fake, "list", "--top", "x", code=2).stderr
+    assert '--offset takes' in ctl(fake, "list", "--offset", "-1", code=2).stderr
+
+
+def test_nobody_to_stop(fake):
+    said = ctl(fake, "stop", "--socket", "/nowhere/none.sock", code=3).stderr
+    assert "there is none to stop" in said and "gemmctl start" not in said
+
+
+def test_remarks_come_behind_the_table_in_one_pipe(fake):
+    trial = {"key": "k1", "status": "ok", "config": {"serial": 1}, "time_us": 100, "stage": "final",
+             "reason": "r" * 100}
+    fake.answers["list"] = rows_of([trial] * 200)
+    both = subprocess.run([GEMMCTL, "trials"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env=environment(fake)).stdout.splitlines()
+    assert both[-1].startswith("baseline: ") and len(both) == 202
