@@ -49,7 +49,7 @@ _gemmctl() {
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir
-        --quiet --help" ;;
+        --json --quiet --help" ;;
     trials) options="$problem $rows --failed $common" ;;
     list) options="--what $rows $common" ;;
     quarantine) options="--clear $rows $common" ;;

@@ -10,7 +10,7 @@
 
 /* ---- what such commands take ---------------------------------------------------------------- */
 
-enum { KEY_JOBS = 0x7000, KEY_CACHE };
+enum { KEY_JOBS = 0x7000, KEY_CACHE, KEY_JSON };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -23,6 +23,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case KEY_CACHE:
         t->cache_dir = arg;
         return 0;
+    case KEY_JSON:
+        t->json = true;
+        return 0;
     case 'q':
         t->quiet = true;
         return 0;
@@ -34,6 +37,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static const struct argp_option options[] = {
     {"jobs", KEY_JOBS, "N", 0, "compile so many at once; default: by the number of processors", 3},
     {"cache-dir", KEY_CACHE, "DIR", 0, "the daemon's --cache-dir, when it has another one", 0},
+    {"json", KEY_JSON, 0, 0, "the outcome as JSON", 0},
     {"quiet", 'q', 0, 0, "no progress", 0},
     {0}};
 
@@ -78,6 +82,9 @@ void runner_add_task(struct runner_call *r, const struct runner_task *t)
     runner_add_option(r, "--cache-dir", t->cache_dir);
     if (t->quiet) {
         runner_add(r, "--quiet");
+    }
+    if (t->json) {
+        runner_add(r, "--json");
     }
 }
 

@@ -12,7 +12,7 @@
 struct runner_task {
     struct subject subject;       /* first: subject_run is the frame of these commands too */
     const char *jobs, *cache_dir; /* borrowed from argv; NULL: not given */
-    bool quiet;
+    bool quiet, json;
 };
 /* The options of these fields, --target, and those that say which problems. */
 extern const struct argp_child runner_children[];

@@ -13,12 +13,12 @@
 
 #include "client/ctl/runner.h"
 
-enum { KEY_ARCH = 0x7100, KEY_SECONDS, KEY_ALL, KEY_MAX, KEY_JSON };
+enum { KEY_ARCH = 0x7100, KEY_SECONDS, KEY_ALL, KEY_MAX };
 
 struct warming {
     struct runner_task task;              /* first */
     const char *arch, *seconds, *max_mib; /* borrowed from argv */
-    bool all, json;
+    bool all;
     struct runner_call runner;
 };
 
@@ -40,9 +40,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ALL:
         w->all = true;
-        return 0;
-    case KEY_JSON:
-        w->json = true;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -68,9 +65,6 @@ static void add_all(struct warming *w)
     runner_add_option(&w->runner, "--cache-max-mib", w->max_mib);
     if (w->all) {
         runner_add(&w->runner, "--all");
-    }
-    if (w->json) {
-        runner_add(&w->runner, "--json");
     }
 }
 
@@ -145,7 +139,6 @@ int cmd_warm(int argc, char **argv)
         {"all", KEY_ALL, 0, 0, "of the usual problems also those of fp16, fp32 and fused ones", 0},
         {"cache-max-mib", KEY_MAX, "MIB", 0,
          "stop when the cache directory holds so much (4096; 0: no limit)", 0},
-        {"json", KEY_JSON, 0, 0, "the outcome as JSON", 0},
         {0}};
     static const struct argp argp = {
         .options = options,

@@ -8,7 +8,7 @@
  *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
- *              [--quiet] PROBLEM
+ *              [--quiet] [--json] PROBLEM
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --version
  *
@@ -259,7 +259,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--variants N] [--settings N] "
                         "[--seconds S] [--finals N]\n"
-                        "                    [--note TEXT] [--quiet] PROBLEM\n"
+                        "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
                         "       gemmd-runner --version\n"
                         "gemmd starts it; it is of no use by hand, but for --probe and --warm (gemmctl warm).\n");
         return -1;
@@ -302,6 +302,7 @@ static int landscape(struct runner_options *o)
     o->landscape.target = o->warming.setup.target;
     o->landscape.seconds = o->warming.seconds;
     o->landscape.quiet = o->warming.quiet;
+    o->landscape.json = o->warming.json;
     return survey_run(&o->landscape);
 }
 

@@ -139,6 +139,26 @@ static int survey_all(struct survey *s, struct error *err)
     return r ? r : close_file(s, part, err);
 }
 
+static void summarise(const struct survey *s)
+{
+    const double seconds = (survey_clock(s) - s->began_ms) / 1e3;
+    char best[32] = "null";
+    if (isfinite(s->best_us)) {
+        snprintf(best, sizeof(best), "%.4f", s->best_us);
+    }
+    if (s->order->json) {
+        printf("{\"points\": %u, \"space\": %u, \"variants\": %u, \"space_variants\": %u, "
+               "\"failed\": %u, \"best_us\": %s, \"reference_us\": %.4f, \"seconds\": %.3f}\n",
+               s->points, s->space.n, s->done, s->n_variants, s->failed, best, s->reference_us,
+               seconds);
+        return;
+    }
+    printf("%s: %u points of %u in %u of %u variants, %u failed, best %.1f us, "
+           "reference %.1f us, %.1f s\n",
+           s->order->path, s->points, s->space.n, s->done, s->n_variants, s->failed, s->best_us,
+           s->reference_us, seconds);
+}
+
 int survey_run(const struct survey_order *o)
 {
     static struct survey s; /* the process is one survey */
@@ -150,10 +170,7 @@ int survey_run(const struct survey_order *o)
     if (r) {
         fprintf(stderr, "gemmd-runner: %s\n", err.text);
     } else {
-        printf("%s: %u points of %u in %u of %u variants, %u failed, best %.1f us, "
-               "reference %.1f us, %.1f s\n",
-               o->path, s.points, s.space.n, s.done, s.n_variants, s.failed, s.best_us,
-               s.reference_us, (survey_clock(&s) - s.began_ms) / 1e3);
+        summarise(&s);
     }
     fflush(NULL);
     _exit(r ? 1 : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */

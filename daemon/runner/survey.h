@@ -45,7 +45,7 @@ struct survey_order {   /* borrowed */
     int64_t settings; /* of a variant, at most; 0: all */
     int64_t seconds;  /* after which no more variants are begun; -1: all are recorded */
     int64_t finals;   /* points measured again at a time */
-    bool quiet;
+    bool quiet, json;
 };
 
 /* Points of one variant: they stand together in the space. */

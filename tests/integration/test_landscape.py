@@ -31,6 +31,14 @@ def recorded(folder, shared_cache):
     return path
 
 
+def test_what_was_recorded_as_json(folder, shared_cache):
+    said = json.loads(landscape("--to", folder / "x.jsonl", "--device", "cpu", "--cache-dir",
+                                shared_cache, "-q", "--json", *WORDS, *FEW))
+    assert said["points"] == 6 and said["variants"] == 3 and said["failed"] == 0
+    assert said["space"] > 6 and said["space_variants"] > 3
+    assert 0 < said["best_us"] <= said["reference_us"] * 10 and said["seconds"] > 0
+
+
 def test_what_is_recorded_is_played(recorded, daemon):
     lines = [json.loads(line) for line in recorded.read_text().splitlines()]
     assert lines[0]["gemmd_landscape"] == 2 and lines[0]["note"] == "of a test"
