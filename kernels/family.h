@@ -20,8 +20,8 @@
 #include "proto/problem.h"
 
 enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
-       LAUNCH_PARAMS_MAX = 1536, ARGS_MAX = 512, OPTIONS_MAX = 2048,
-       TENSOR_MAPS_MAX = 10, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
+       LAUNCH_PARAMS_MAX = 1792, ARGS_MAX = 512, OPTIONS_MAX = 2048,
+       TENSOR_MAPS_MAX = 12, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
  * long as check() accepts them. */

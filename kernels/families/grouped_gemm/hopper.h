@@ -29,12 +29,13 @@ enum {
     HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
     HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
-    HOPPER_PARTS = 3,       /* boxes of 64, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_PARTS = 4,       /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_AHEAD_MOST = 64, /* l2_ahead */
+    HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
 };
@@ -71,7 +72,7 @@ struct hopper_tile {
     int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
-    int ahead; /* l2_ahead: blocks, in dW tiles, that L2 is asked for before they are loaded */
+    int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
 };
 
 /* The tile of a config whose values are legal one by one. */

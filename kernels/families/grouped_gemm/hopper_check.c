@@ -86,7 +86,7 @@ static const struct int_rule int_rules[] = {
     {"in_flight", 0, 1, 1, false, "0 or 1"},
     {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
     {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
-    {"l2_ahead", 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW tiles"},
+    {"l2_ahead", 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
     {"tile_rows", 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
@@ -147,11 +147,23 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
         return r;
     }
     const bool copy = record_bool(config, "permute_copy", false);
-    if (record_int(config, "l2_ahead", 0) && (v->gather_x || v->gather_dy) && !copy) {
+    const int ahead = (int)record_int(config, "l2_ahead", 0);
+    if (ahead && v->mode == GEMM_DW &&
+        strcmp(record_text(config, "expert_order", "index"), "size") == 0) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d with expert_order=size: experts are asked for in the "
+                             "order of their rows; set it to 0, or expert_order=index",
+                             ahead);
+    }
+    if (v->mode == GEMM_DW && (ahead & (ahead - 1))) {
+        return rejection_set(why, ERROR_INVALID, "l2_ahead",
+                             "l2_ahead=%d in dW: it counts experts, by a power of two", ahead);
+    }
+    if (ahead && v->mode != GEMM_DW && (v->gather_x || v->gather_dy) && !copy) {
         return rejection_set(why, ERROR_INVALID, "l2_ahead",
                              "l2_ahead=%d with a gathered operand: it is of TMA's loads; set it to "
                              "0, or permute_copy=true",
-                             (int)record_int(config, "l2_ahead", 0));
+                             ahead);
     }
     if (copy && !v->gather_x && !v->gather_dy) {
         return rejection_set(why, ERROR_INVALID, "permute_copy",

@@ -150,7 +150,14 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                                          : 0,
         .group = group_of(v, t, a->rows),
         .height = t->height,
-        .ahead = t->ahead,
+        .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
+        .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
+        .a_rows = o->a,
+        .b_rows = o->b,
+        .a_rows_stride = (uint32_t)(o->a_stride / 16),
+        .b_rows_stride = (uint32_t)(o->b_stride / 16),
+        .a_rows_bytes = (uint32_t)(o->a_cols * 2),
+        .b_rows_bytes = (uint32_t)(o->b_cols * 2),
         .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
                  (t->sort_experts ? HOPPER_SORT : 0) | (t->store_first ? HOPPER_STORE_FIRST : 0) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |

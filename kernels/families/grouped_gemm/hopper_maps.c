@@ -21,6 +21,12 @@ static struct tensor_map *add_map(struct launch *l, size_t offset, enum dtype dt
 
 enum { SLAB = 64 }; /* columns of dW's operands that lie together in shared memory */
 
+/* Of a box that brings a part of 64 rows (PARTS in hopper/params.cu). */
+static int part_rows(int part)
+{
+    return 64 - 16 * part;
+}
+
 bool hopper_is_wide(uint64_t cols)
 {
     return cols % SLAB == 0;
@@ -97,9 +103,10 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
     for (int i = 0; i < HOPPER_PARTS; i++) {
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (dw) {
-            add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i, t->r / SLAB);
+            add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, part_rows(i),
+                             t->r / SLAB);
         } else {
-            add_ragged(l, part, v->in, o->a, o->a_cols, o->a_stride, 64 >> i);
+            add_ragged(l, part, v->in, o->a, o->a_cols, o->a_stride, part_rows(i));
         }
     }
 }
@@ -126,9 +133,10 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (v->mode == GEMM_DW) {
-            add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, 64 >> i, t->c / SLAB);
+            add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, part_rows(i),
+                             t->c / SLAB);
         } else {
-            add_weights(v, o, part, 64 >> i, l);
+            add_weights(v, o, part, part_rows(i), l);
         }
     }
 }

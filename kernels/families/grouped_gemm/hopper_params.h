@@ -38,10 +38,15 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t height_mul, height_shift;
     int32_t ahead;
     uint32_t cols_mul, cols_shift, group_mul, group_shift;
+    int32_t ahead_shift; /* dW: ahead is 1 << it */
+    uint32_t reserved;
+    const void *a_rows, *b_rows;
+    uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
+    uint32_t a_rows_bytes, b_rows_bytes;
 };
-_Static_assert(sizeof(struct hopper_params) == 1344 &&
-                   offsetof(struct hopper_params, gathered) == 1152 &&
-                   offsetof(struct hopper_params, group_shift) == 1284,
+_Static_assert(sizeof(struct hopper_params) == 1600 &&
+                   offsetof(struct hopper_params, gathered) == 1408 &&
+                   offsetof(struct hopper_params, b_rows_bytes) == 1580,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 

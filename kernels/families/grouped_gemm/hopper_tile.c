@@ -60,6 +60,15 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
     return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
+/* dW's l2_ahead: where experts have few rows, most of a launch is writing, and what is read in between
+ * had better come in bursts: 2 to 5 % on an H200 (tests/gpu/results/2026-11-22-h200-dw_ahead.txt). With
+ * more rows it costs as much. */
+static int usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const bool few = v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH;
+    return few && !t->sort_experts ? HOPPER_AHEAD_USUAL : 0;
+}
+
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t)
 {
@@ -88,8 +97,8 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .group = (int)record_int(config, "GROUP_SIZE_M", 1),
         .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
         .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
-        .ahead = (int)record_int(config, "l2_ahead", 0),
     };
+    t->ahead = (int)record_int(config, "l2_ahead", usual_ahead(v, t));
     /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
     t->store_first =
         record_bool(config, "store_evict_first", v->mode == GEMM_DW && t->tma_store);

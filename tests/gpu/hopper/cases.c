@@ -73,12 +73,16 @@ const struct tile tiles[] = {
     {"128x128 c2 s6 nb2 a10", 128, 128, 12, false, 6, 2, 1, .ahead = 10},
     {"32x64 c1 s16 nb1 swap", 32, 64, 8, false, 16, 1, 1, .swap = true},
     {"64x64 c1 s12 nb1 swap a4", 64, 64, 8, false, 12, 1, 1, .swap = true, .ahead = 4},
-    {"192x128 pp s4 nb1 a1", 192, 128, 12, true, 4, 1, 1, .ahead = 1},
-    {"192x128 pp s4 nb1 a2", 192, 128, 12, true, 4, 1, 1, .ahead = 2},
-    {"128x192 pp s4 nb1 a1", 128, 192, 12, true, 4, 1, 1, .ahead = 1},
-    {"128x192 pp s4 nb1 a2", 128, 192, 12, true, 4, 1, 1, .ahead = 2},
-    {"128x256 c2 s4 nb2 a1", 128, 256, 12, false, 4, 2, 1, .ahead = 1},
-    {"128x256 c2 s4 nb2 a2", 128, 256, 12, false, 4, 2, 1, .ahead = 2},
+    {"192x128 pp s4 nb1 a8", 192, 128, 12, true, 4, 1, 1, .ahead = 8},
+    {"192x128 pp s4 nb1 a64", 192, 128, 12, true, 4, 1, 1, .ahead = 64},
+    {"128x192 pp s4 nb1 a8", 128, 192, 12, true, 4, 1, 1, .ahead = 8},
+    {"128x192 pp s4 nb1 a64", 128, 192, 12, true, 4, 1, 1, .ahead = 64},
+    {"128x256 c2 s4 nb2 a8", 128, 256, 12, false, 4, 2, 1, .ahead = 8},
+    {"128x256 c2 s4 nb2 a64", 128, 256, 12, false, 4, 2, 1, .ahead = 64},
+    {"128x128 pp s5 nb2 a8", 128, 128, 12, true, 5, 2, 1, .ahead = 8},
+    {"128x128 pp s5 nb2 a64", 128, 128, 12, true, 5, 2, 1, .ahead = 64},
+    {"256x192 c2 s3 nb1 a8", 256, 192, 12, false, 3, 1, 1, .ahead = 8},
+    {"256x192 c2 s3 nb1 a64", 256, 192, 12, false, 3, 1, 1, .ahead = 64},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -292,7 +296,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     if (tile->swap) {
         record_put_bool(config, "swap_ab", true);
     }
-    if (tile->ahead && !kind_gathers(kind)) {
+    if (tile->ahead && (kind->mode == GEMM_DW || !kind_gathers(kind))) {
         record_put_int(config, "l2_ahead", tile->ahead);
     }
     record_put_bool(config, "use_tma_store", tma_store);

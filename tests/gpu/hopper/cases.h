@@ -14,7 +14,7 @@ struct tile {
     int ksplit;   /* parts that the sums are split into; 0: 1 */
     bool dynamic; /* tile_scheduler */
     bool swap;    /* swap_ab: not of dW */
-    int ahead;    /* l2_ahead: left out where an operand is gathered by threads */
+    int ahead;    /* l2_ahead: left out where x or dy is gathered, but for dW */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

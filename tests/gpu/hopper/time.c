@@ -44,9 +44,10 @@ static const struct {
     {"h176", 8, "rows", "index", 176},
     {"cols h176", 8, "columns", "index", 176},
     {"gm1 a1", 1, "rows", "index", 0, 1},
-    {"gm1 a2", 1, "rows", "index", 0, 2},
+    {"gm1 a4", 1, "rows", "index", 0, 4},
     {"gm8 a8", 8, "rows", "index", 0, 8},
     {"gm8 a16", 8, "rows", "index", 0, 16},
+    {"gm1 a64", 1, "rows", "index", 0, 64},
     {"gm1 ef off", 1, "rows", "index", .store_later = true},
     {"gm1 a1 ef off", 1, "rows", "index", .ahead = 1, .store_later = true},
 };

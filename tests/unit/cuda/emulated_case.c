@@ -103,10 +103,14 @@ static void stray(struct test_case *c)
     if (random_next(&c->random) % 4 == 0) {
         record_put_int(&c->config, "GROUP_SIZE_M", PICK(c, 2, 3));
     }
-    if (!(c->v.gather_x || c->v.gather_dy) || record_bool(&c->config, "permute_copy", false)) {
+    if (c->v.mode == GEMM_DW || !(c->v.gather_x || c->v.gather_dy) ||
+        record_bool(&c->config, "permute_copy", false)) {
         record_put_int(&c->config, "l2_ahead", PICK(c, 0, 1, 2, 8));
     }
     if (c->v.mode == GEMM_DW) {
+        if (record_int(&c->config, "l2_ahead", 0)) {
+            record_put_text(&c->config, "expert_order", "index");
+        }
         record_put_bool(&c->config, "store_evict_first", random_next(&c->random) % 2);
     }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {

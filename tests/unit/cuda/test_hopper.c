@@ -60,6 +60,10 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " l2_ahead=65", ERROR_INVALID, "parameter_value", "0 to 64"},
     {QWEN " mode=forward permute_x=true", GOOD " l2_ahead=1", ERROR_INVALID, "l2_ahead",
      "permute_copy=true"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " l2_ahead=6", ERROR_INVALID, "l2_ahead",
+     "power of two"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " l2_ahead=4 expert_order=size",
+     ERROR_INVALID, "l2_ahead", "expert_order=index"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
     {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,
@@ -275,9 +279,10 @@ static void test_plan(void **state)
     const struct {
         const void *base;
         uint32_t rows;
-    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 32}, {args.x, 16},   {args.w, 192},
-                {args.w, 64},  {args.w, 32}, {args.w, 16}, {args.out, 128}};
-    assert_int_equal(l->n_maps, 9);
+    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 48}, {args.x, 32},
+                {args.x, 16},  {args.w, 192}, {args.w, 64}, {args.w, 48},
+                {args.w, 32},  {args.w, 16}, {args.out, 128}};
+    assert_int_equal(l->n_maps, 11);
     for (uint32_t i = 0; i < l->n_maps; i++) {
         assert_ptr_equal(l->maps[i].base, maps[i].base);
         assert_int_equal(l->maps[i].box[1], maps[i].rows);
@@ -322,6 +327,44 @@ static void test_plan(void **state)
     assert_int_equal(plan.n, 0);
 }
 
+/* dW of few rows asks L2 for eight experts at once, and says where their rows lie. */
+static void test_plan_ahead(void **state)
+{
+    (void)state;
+    static const char tile[] = TILE(64, 128, 192) " " PINGPONG;
+    static const struct {
+        const char *problem, *config;
+        int32_t ahead, shift;
+    } plans[] = {
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 8, 3},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW permute_x=true", "", 8, 3},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", " expert_order=size", 0, 0},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", " l2_ahead=64", 64, 6},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", " l2_ahead=0", 0, 0},
+        {"M=8192 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
+        {"M=48 N=1536 K=2048 mode=dW", "", 0, 0},
+        {"M=48 N=1536 K=2048 mode=dW", " l2_ahead=8", 0, 3},
+    };
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        struct problem p = problem_of(plans[i].problem);
+        struct grouped_gemm_args args = args_for(&p);
+        struct launch_plan plan;
+        struct hopper_params params;
+        struct error err = ERROR_NULL;
+        char config[512];
+        snprintf(config, sizeof(config), "%s%s", tile, plans[i].config);
+        assert_int_equal(plan_of(plans[i].problem, config, &args, &plan, &err), 0);
+        memcpy(&params, plan.steps[0].params, sizeof(params));
+        assert_int_equal(params.ahead, plans[i].ahead);
+        assert_int_equal(params.ahead_shift, plans[i].shift);
+        assert_ptr_equal(params.a_rows, args.dy);
+        assert_ptr_equal(params.b_rows, args.x);
+        assert_int_equal(params.a_rows_bytes, 1536 * 2);
+        assert_int_equal(params.b_rows_bytes, 2048 * 2);
+        assert_int_equal(params.b_rows_stride, 2048 * 2 / 16);
+    }
+}
+
 /* The weights are A: their maps come where those of the rows were, and the output's boxes are of 16
  * rows, so that none reaches into the next tile. */
 static void test_plan_swapped(void **state)
@@ -335,19 +378,19 @@ static void test_plan_swapped(void **state)
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
     assert_int_equal(plan_of(QWEN " mode=forward", GOOD, &args, &plain, &err), 0);
     const struct launch *l = &plan.steps[0], *other = &plain.steps[0];
-    assert_int_equal(l->n_maps, 9);
+    assert_int_equal(l->n_maps, 11);
     assert_ptr_equal(l->maps[0].base, args.x);
     assert_int_equal(l->maps[0].box[1], 160);
-    assert_int_equal(l->maps[0].offset, other->maps[4].offset);
-    assert_ptr_equal(l->maps[4].base, args.w);
-    assert_int_equal(l->maps[4].box[1], 256);
-    assert_int_equal(l->maps[4].offset, other->maps[0].offset);
-    for (int i = 1; i < 4; i++) {
-        assert_int_equal(l->maps[i].offset, other->maps[4 + i].offset);
-        assert_int_equal(l->maps[4 + i].offset, other->maps[i].offset);
+    assert_int_equal(l->maps[0].offset, other->maps[5].offset);
+    assert_ptr_equal(l->maps[5].base, args.w);
+    assert_int_equal(l->maps[5].box[1], 256);
+    assert_int_equal(l->maps[5].offset, other->maps[0].offset);
+    for (int i = 1; i < 5; i++) {
+        assert_int_equal(l->maps[i].offset, other->maps[5 + i].offset);
+        assert_int_equal(l->maps[5 + i].offset, other->maps[i].offset);
     }
-    assert_ptr_equal(l->maps[8].base, args.out);
-    assert_int_equal(l->maps[8].box[1], 16);
+    assert_ptr_equal(l->maps[10].base, args.out);
+    assert_int_equal(l->maps[10].box[1], 16);
     /* One row each of 8 experts, 6 tiles of 256 columns. */
     args.rows = 8;
     assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
@@ -486,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),
+        cmocka_unit_test(test_plan_ahead),
         cmocka_unit_test(test_plan_swapped),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -160,6 +160,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     if (id >= tiles)
         return;
     struct tile t = locate_tile(p, s, id);
+    ask_experts(p, s, -1, t.expert, 128);
     fetch_rows(p, &t, 0, index);
 #pragma unroll 1
     while (id < tiles) {
@@ -186,6 +187,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
                    shared + stage * STAGE_BYTES + (GATHER_A ? 0 : A_BYTES) + swizzled_start());
         copies_arrive(full_barrier(shared, stage));
         place_next(&at);
+        if (block == 0 && id < tiles)
+            ask_experts(p, s, this_one.expert, t.expert, 128);
     }
     copies_wait();
 }

@@ -87,7 +87,7 @@
 #define A_BYTES (TILE_R * ROW_BYTES)
 #define B_BYTES (TILE_C * ROW_BYTES)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
-#define PARTS 3         /* boxes of 64, 32 and 16 rows, where a whole one would reach past the end */
+#define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (ROW_BYTES / OUT_SIZE) /* columns of the output in a staging buffer */

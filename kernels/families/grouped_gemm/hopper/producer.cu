@@ -38,22 +38,21 @@ INLINE int slabs_in(int width)
     return (width + 63) / 64;
 }
 
-/* The part that brings `rows` rows, 64 at most: each box costs, too, so one with up to 31 rows that do
- * not exist is better than two. */
+/* The part that brings `rows` rows, 64 at most: one box, for each costs, too. */
 INLINE int part_of(int rows)
 {
-    return rows > 32 ? 0 : rows > 16 ? 1 : 2;
+    return rows > 48 ? 0 : rows > 32 ? 1 : rows > 16 ? 2 : 3;
 }
 
 INLINE int part_rows(int part)
 {
-    return 64 >> part;
+    return 64 - 16 * part;
 }
 
 /* Of a slab in shared memory. */
 INLINE u32 part_bytes(int part)
 {
-    return (u32)SLAB_BYTES >> part;
+    return (u32)(part_rows(part) * ROW_BYTES);
 }
 
 INLINE u32 rows_bytes(int rows, int whole)
@@ -144,11 +143,7 @@ INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct 
                       int x, int d)
 {
     const int y = RAGGED - t->rows + d, z = t->first + t->rows, slab = wide ? x / 64 : 0;
-    x = wide ? 0 : x;
-    if (g.only_l2)
-        ask_5d(map, x, y, z, RAGGED, slab);
-    else
-        load_5d(g.to, map, x, y, z, RAGGED, slab, g.bar);
+    load_5d(g.to, map, wide ? 0 : x, y, z, RAGGED, slab, g.bar);
 }
 
 /* dW: `slabs` of `most` exist, from column x on, and of the block as many rows as `part` brings. A
@@ -267,64 +262,53 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
     w->id = shuffle_from(number, 0);
 }
 
-#if !GATHER
-/*
- * p->ahead: L2 is asked for operands before their loads are issued, so that these find them there. A
- * ring holds only so many bytes, and each filling of it waits for memory anew: 64 x 64 tiles with 8
- * stages take 0.18 microseconds a block however few they are, so 1.5 for eight
- * (tests/gpu/results/2026-11-21-h200-split_sums.txt, K of 1024 and 8192).
- *
- *   forward, dX   when the ring is full, `ahead` blocks of the same tile beyond it: a short product
- *                 waits for memory once, and not again for each filling of the ring
- *   dW            the operands of the tile that comes `ahead` tiles later; by the producer's second
- *                 warp, which the first one meets at the beginning of each tile. All tiles of an
- *                 expert read the same rows at the same time: so only those in its first column
- *                 ask for A, those in its first row for B
- */
 #if MODE == MODE_DW
-#define BARRIER_AHEAD 5 /* the producer's first two warps */
-
-INLINE void ask_tile(const struct hopper_params *p, const struct tile *t)
+/*
+ * p->ahead: the rows of so many experts are asked for at once, by all blocks of threads and into L2,
+ * while those of as many experts before them are multiplied. Where experts have few rows, a launch
+ * writes much more than it reads, and loads that wait behind writes are what it waits for.
+ */
+INLINE void ask_rows(const struct hopper_params *p, int from, int to, int threads)
 {
-    const struct extent x = extent_of(p, t);
 #pragma unroll 1
-    for (int d = 0; d < t->rows; d += TILE_D) {
-        const int part = part_of(t->rows - d);
-        if (t->c0 == 0)
-            load_a(p, t, &x, d, part, goal_l2(), 0);
-        if (t->r0 == 0)
-            load_b(p, t, &x, d, part, goal_l2(), 0);
+    for (int r = from + BLOCK + THREAD * BLOCKS; r < to; r += threads * BLOCKS) {
+        const int g = GATHER ? gather_index(p, r) : r;
+        const int there = GATHER_X ? token_of(p, g) : g;
+        ask_bytes(p->a_rows + (u64)(GATHER_A ? there : r) * p->a_rows_stride * 16, p->a_rows_bytes);
+        ask_bytes(p->b_rows + (u64)(GATHER_B ? there : r) * p->b_rows_stride * 16, p->b_rows_bytes);
     }
 }
 
-INLINE void meet_ahead(const struct hopper_params *p)
+/* Experts that are asked for when a tile of `expert` is loaded: those of its batch and of the next. */
+INLINE int ask_until(const struct hopper_params *p, int expert)
 {
-    if (p->ahead)
-        group_barrier(BARRIER_AHEAD, 64);
+    return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
 }
 
-/* By the second warp. */
-INLINE void ask_tiles(const struct hopper_params *p, const struct tables *s, int tiles)
+/* By the first `threads` threads, before the loads of a tile of `expert`; that of the tile before, or
+ * -1, says what has been asked for. */
+INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
+                        int expert, int threads)
 {
-    int next = WALKER + WALKERS; /* to be asked for */
-#pragma unroll 1
-    for (int id = WALKER; id < tiles; id += WALKERS) {
-        meet_ahead(p);
-#pragma unroll 1
-        for (; next < tiles && next - id <= p->ahead * WALKERS; next += WALKERS) {
-            const struct tile t = locate_tile(p, s, next);
-            if (elected())
-                ask_tile(p, &t);
-            warp_barrier();
-        }
-    }
+    if (!p->ahead)
+        return;
+    const int from = before < 0 ? 0 : ask_until(p, before), until = ask_until(p, expert);
+    if (from < until)
+        ask_rows(p, s->start[from], s->start[until], threads);
 }
 #define ask_blocks(p, t, x, first, blocks, block, asked) ((void)(asked))
-#else
-#define meet_ahead(p)
-#define ask_tiles(p, s, tiles)
+#endif
 
-/* After the load of `block`. */
+#if !GATHER
+#if MODE != MODE_DW
+#define ask_experts(p, s, before, expert, threads) ((void)(before))
+
+/*
+ * p->ahead: when the ring is full, L2 is asked for as many blocks of the same tile beyond it. A ring
+ * holds only so many bytes, and each filling of it waits for memory anew: 64 x 64 tiles with 8 stages
+ * take 0.18 microseconds a block however few they are, so 1.5 for eight
+ * (tests/gpu/results/2026-11-21-h200-split_sums.txt, K of 1024 and 8192). After the load of `block`.
+ */
 INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                        int first, int blocks, int block, int *asked)
 {
@@ -348,11 +332,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     struct place at = place_of(0);
     struct walk w = walk_begin(tiles);
     const int first = FIRST_BLOCK(p);
-    if (THREAD >= 32) {
-        if (MODE == MODE_DW && p->ahead && THREAD < 64)
-            ask_tiles(p, s, tiles);
+    int before = -1; /* expert of the tile before */
+    if (THREAD >= 32)
         return;
-    }
 #pragma unroll 1
     while (w.id < tiles) {
         const struct tile t = locate_tile(p, s, w.id);
@@ -360,7 +342,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         const int blocks = blocks_of(p, t.rows);
         const u64 policy = weight_policy(&t);
         int number = 0, asked = NUM_STAGES;
-        meet_ahead(p);
+        ask_experts(p, s, before, t.expert, 32);
+        before = t.expert;
 #pragma unroll 1
         for (int block = 0; block < blocks; block++) {
             draw_in_time(p, block, blocks, &number);

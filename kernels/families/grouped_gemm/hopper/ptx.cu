@@ -279,10 +279,10 @@ INLINE void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
                  :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
 
-INLINE void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int v)
+/* A multiple of 16 bytes, likewise. */
+INLINE void ask_bytes(const char *from, u32 bytes)
 {
-    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];"
-                 :: "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v) : "memory");
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) : "memory");
 }
 
 INLINE void store_3d(const struct tensor_map *map, u32 from, int x, int y, int z, u64 policy)

@@ -31,9 +31,14 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most */
     u32 height_mul, height_shift; /* to divide by it */
-    int ahead;                   /* of loads L2 is asked for operands: blocks; dW: tiles */
+    int ahead;                   /* what L2 is asked for before it is loaded: blocks; dW: experts */
     u32 cols_mul, cols_shift;    /* to divide by the column tiles */
     u32 group_mul, group_shift;  /* ... by group */
+    int ahead_shift;             /* dW: ahead is 1 << it */
+    u32 reserved;
+    const char *a_rows, *b_rows; /* dW, ahead: the operands, */
+    u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
+    u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
 };
 
 struct tables { /* in shared memory */

@@ -178,9 +178,14 @@ static void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
     ask(map, (int[5]){x, y, z, w});
 }
 
-static void ask_5d(const struct tensor_map *map, int x, int y, int z, int w, int v)
+static void ask_bytes(const char *from, uint32_t bytes)
 {
-    ask(map, (int[5]){x, y, z, w, v});
+    if (bytes % 16) {
+        emulate_fail("a prefetch of %u bytes, no multiple of 16", bytes);
+    }
+    for (uint32_t at = 0; at < bytes; at += 16) {
+        emulate_allowed(from + at, 16, "prefetch");
+    }
 }
 
 static void store_3d(const struct tensor_map *map, uint32_t from, int x, int y, int z,
