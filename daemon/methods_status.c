@@ -156,7 +156,7 @@ static void put_runner(struct wire_buf *b, const struct supervisor *s)
     wire_put_str(b, "runner");
     wire_put_map(b, 5);
     wire_put_kv_str(b, "state", runner_state_name(s->state));
-    wire_put_kv_int(b, "pid", s->state == RUNNER_NONE ? 0 : s->process.pid);
+    wire_put_kv_int(b, "pid", s->state == RUNNER_NONE ? 0 : s->link.process.pid);
     wire_put_kv_int(b, "deaths", (int64_t)s->deaths);
     wire_put_kv_int(b, "starts", (int64_t)s->starts);
     wire_put_kv_str(b, "disturbed", s->disturbed);

@@ -1,25 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The life of a runner: spawn, watch, kill, judge. runner_link.c reads and writes its socket.
- *
- * A death is judged once both the exit status and the end of the socket are there: the last words
- * on the socket decide whom to blame, so they must have been read.
+ * The conversation with a runner (daemon/runner/runner.h), and what follows from its end.
+ * runner_link.c has the process and its socket.
  */
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "daemon/log.h"
-#include "daemon/runner_link.h"
 #include "daemon/supervisor.h"
+#include "kernels/modules.h"
 #include "proto/build.h"
+#include "proto/rpc.h"
 
 enum {
-    EOF_LIMIT_MS = 2000,
     KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may have much to tear down */
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
+    WATCHDOG_SLACK_MS = 250,
 };
 
 const char *runner_state_name(enum runner_state s)
@@ -28,56 +26,245 @@ const char *runner_state_name(enum runner_state s)
     return names[s];
 }
 
-static void on_watchdog(uv_timer_t *timer);
-
-void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
-                     void *ctx)
+static struct supervisor *of_link(struct runner_link *l)
 {
-    *s = (struct supervisor){.daemon = d, .hooks = hooks, .ctx = ctx};
-    chore_init(&s->resume, runner_link_resume);
-    uv_timer_init(&d->loop, &s->watchdog);
-    s->watchdog.data = s;
-    s->timer_open = true;
+    return LIST_OF(l, struct supervisor, link);
 }
 
-void supervisor_watch(struct supervisor *s, uint64_t limit_ms)
-{
-    if (s->killed && !s->exited) {
-        return; /* its end is waited for, whatever it said before */
-    }
-    if (limit_ms) {
-        uv_timer_start(&s->watchdog, on_watchdog, limit_ms, 0);
-    } else {
-        uv_timer_stop(&s->watchdog);
-    }
-}
-
-void supervisor_kill(struct supervisor *s)
-{
-    if (s->state != RUNNER_NONE && !s->exited) {
-        uv_process_kill(&s->process, SIGKILL);
-        supervisor_watch(s, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
-        s->killed = true;
-    }
-}
-
-void supervisor_refuse(struct supervisor *s, int code, const char *format, ...)
+/* This runner cannot be used: the job fails with this error. */
+__attribute__((format(printf, 3, 4))) static void refuse(struct supervisor *s, int code,
+                                                         const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     error_vset(&s->failure, code, format, args);
     va_end(args);
     log_error("runner %lld: %s", (long long)s->run.pid, s->failure.text);
-    supervisor_kill(s);
+    s->link.deaf = true;
+    runner_link_kill(&s->link, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
 }
 
-/* ---- the end of a runner ------------------------------------------------------------------------- */
+static void on_fault(struct runner_link *l, int code, const char *text)
+{
+    refuse(of_link(l), code, "%s", text);
+}
+
+/* ---- what it is told ----------------------------------------------------------------------------
+ */
+
+static void send_bytes(struct supervisor *s, struct wire_buf *bytes)
+{
+    if (runner_link_send(&s->link, bytes) < 0) {
+        refuse(s, ERROR_NO_MEMORY, "no memory to write to the runner");
+    }
+}
+
+/* When the runner is ready for it. */
+static void send_order(struct supervisor *s)
+{
+    if (s->order.len == 0 || !s->said_hello || s->run_pending || s->said_bye || s->failure.code) {
+        return;
+    }
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_request(&b, ++s->request, "tune");
+    wire_put_raw(&b, s->order.data, s->order.len);
+    wire_buf_deinit(&s->order);
+    s->attempt = (struct attempt){.stage = "order", .limit_ms = ORDER_LIMIT_MS};
+    s->cancelling = false;
+    s->state = RUNNER_BUSY;
+    runner_link_watch(&s->link, ORDER_LIMIT_MS);
+    send_bytes(s, &b);
+}
+
+static void send_cancel(struct supervisor *s, int64_t job)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_notify(&b, "cancel");
+    wire_put_map(&b, 1);
+    wire_put_kv_int(&b, "job", job);
+    send_bytes(s, &b);
+}
+
+/* ---- what it says -------------------------------------------------------------------------------
+ */
+
+struct run_asked {
+    struct supervisor *s; /* borrowed */
+    uint64_t start;       /* which runner it was for */
+};
+
+static void run_added(void *ctx, int status, int64_t id, const struct error *err)
+{
+    struct run_asked *asked = ctx;
+    struct supervisor *s = asked->s;
+    bool current = asked->start == s->starts && s->state != RUNNER_NONE;
+    free(asked);
+    if (!current) {
+        return;
+    }
+    if (status < 0) {
+        log_warning("the run cannot be recorded: %s", err->text);
+    }
+    s->run.id = status < 0 ? 0 : id; /* tuned on from memory */
+    s->run_pending = false;
+    send_order(s);
+}
+
+static void on_hello(struct supervisor *s, const struct wire_obj *params)
+{
+    struct daemon *d = s->daemon;
+    struct runner_hello hello;
+    struct error err = ERROR_NULL;
+    if (schema_decode(&runner_hello_schema, SCHEMA_LENIENT, params, &hello, &err) < 0 ||
+        s->said_hello) {
+        refuse(s, ERROR_INTERNAL, "the runner said a wrong hello: %s", err.text);
+        return;
+    }
+    if (strcmp(hello.build, build_id) != 0) {
+        refuse(s, ERROR_INTERNAL,
+               "%s is of build %s, this gemmd of build %s: install both from one build", d->runner,
+               hello.build, build_id);
+        return;
+    }
+    s->said_hello = true;
+    s->state = RUNNER_IDLE;
+    runner_link_watch(&s->link, 0);
+    s->run = (struct run){.pid = s->link.process.pid, .started_s = time(NULL)};
+    snprintf(s->run.device, sizeof(s->run.device), "%s", d->device.uuid);
+    snprintf(s->run.driver, sizeof(s->run.driver), "%s", d->device.driver);
+    snprintf(s->run.compiler, sizeof(s->run.compiler), "%s", d->device.compiler);
+    snprintf(s->run.build, sizeof(s->run.build), "%s", build_id);
+    struct run_asked *asked = malloc(sizeof(*asked));
+    s->run_pending = asked != NULL;
+    if (asked) {
+        *asked = (struct run_asked){.s = s, .start = s->starts};
+        if (d->ledger->ops->add_run(d->ledger, &s->run, run_added, asked) < 0) {
+            free(asked);
+            s->run_pending = false;
+        }
+    }
+    send_order(s);
+}
+
+static void on_attempt(struct supervisor *s, const struct wire_obj *params)
+{
+    struct error err = ERROR_NULL;
+    if (schema_decode(&attempt_schema, SCHEMA_LENIENT, params, &s->attempt, &err) < 0) {
+        refuse(s, ERROR_INTERNAL, "the runner announced nonsense: %s", err.text);
+        return;
+    }
+    if (!s->cancelling) {
+        runner_link_watch(&s->link, s->attempt.limit_ms > 0
+                                        ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS
+                                        : 0);
+    }
+}
+
+static int64_t job_of(const struct wire_obj *params)
+{
+    int64_t job = 0;
+    wire_get_int(wire_find(params, "job"), &job);
+    return job;
+}
+
+static void on_notify(struct supervisor *s, const struct rpc_message *m)
+{
+    struct daemon *d = s->daemon;
+    struct error err = ERROR_NULL;
+    if (strcmp(m->method, "hello") == 0) {
+        on_hello(s, m->params);
+    } else if (strcmp(m->method, "attempt") == 0) {
+        on_attempt(s, m->params);
+    } else if (strcmp(m->method, "bye") == 0) {
+        s->said_bye = true; /* an order that comes now waits for the next one */
+    } else if (strcmp(m->method, "trial") == 0) {
+        struct trial *t = &d->scratch->trial;
+        if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
+            t->run = s->run.id;
+            if (strcmp(t->stage, "baseline") == 0) {
+                s->hooks->baseline(s->ctx, t);
+            } else {
+                s->hooks->trial(s->ctx, job_of(m->params), t);
+            }
+        }
+    } else if (strcmp(m->method, "module") == 0) {
+        struct module module;
+        if (schema_decode(&module_schema, SCHEMA_LENIENT, m->params, &module, &err) == 0) {
+            s->hooks->module(s->ctx, &module);
+        }
+    } else if (strcmp(m->method, "progress") == 0) {
+        struct progress p;
+        if (schema_decode(&progress_schema, SCHEMA_LENIENT, m->params, &p, &err) == 0) {
+            s->hooks->progress(s->ctx, job_of(m->params), &p);
+        }
+    } /* `device`, and what a newer runner may add: nothing for us */
+    if (err.code) {
+        log_warning("runner %lld: %s: %s", (long long)s->run.pid, m->method, err.text);
+    }
+}
+
+/* An answer must not name what cannot be fetched: the runner goes on when its cache is full. */
+static void check_module(struct daemon *d, struct tune_result *r)
+{
+    struct chunk none = {0};
+    struct error err = ERROR_NULL;
+    if (r->module[0] && modules_read(d->cache_dir, r->module, 0, 0, &none, &err) != 0) {
+        log_warning("module %s of the result is not in %s%s%s: the answer names none", r->module,
+                    d->cache_dir, err.code ? ": " : "", err.text);
+        r->module[0] = 0;
+    }
+    free(none.data);
+}
+
+static void on_response(struct supervisor *s, const struct rpc_message *m)
+{
+    struct daemon *d = s->daemon;
+    if (!s->job || m->id != s->request || s->order.len) {
+        return;
+    }
+    struct error e = ERROR_NULL;
+    struct tune_result r;
+    if (m->error) {
+        rpc_get_error(m->error, &e);
+    } else {
+        schema_decode(&tune_result_schema, SCHEMA_LENIENT, m->result, &r, &e);
+    }
+    if (e.code == ERROR_DEVICE_LOST) { /* it ends now; that is what the job is told of */
+        s->lost = e;
+        runner_link_watch(&s->link, CANCEL_LIMIT_MS);
+        return;
+    }
+    s->job = 0;
+    s->state = RUNNER_IDLE;
+    s->cancelling = false;
+    runner_link_watch(&s->link, 0);
+    if (e.code) {
+        s->hooks->error(s->ctx, &e);
+    } else {
+        check_module(d, &r);
+        s->hooks->result(s->ctx, &r);
+    }
+}
+
+static void on_message(struct runner_link *l, const struct rpc_message *m)
+{
+    struct supervisor *s = of_link(l);
+    if (m->type == RPC_NOTIFY) {
+        on_notify(s, m);
+    } else if (m->type == RPC_RESPONSE) {
+        on_response(s, m);
+    }
+}
+
+/* ---- the end of a runner ------------------------------------------------------------------------
+ */
 
 static void describe(const struct supervisor *s, struct death *why)
 {
     *why = (struct death){.leaving = s->said_bye && !s->killed_hung,
-                          .outside = !s->killed_hung && !s->failure.code &&
-                                     (s->exit_signal == SIGKILL || s->exit_signal == SIGTERM)};
+                          .outside =
+                              !s->killed_hung && !s->failure.code &&
+                              (s->link.exit_signal == SIGKILL || s->link.exit_signal == SIGTERM)};
     const char *stage = s->attempt.stage[0] ? s->attempt.stage : "start";
     if (s->killed_hung) {
         why->status = "hung";
@@ -86,14 +273,14 @@ static void describe(const struct supervisor *s, struct death *why)
     } else if (s->lost.code) {
         why->status = "device_lost";
         snprintf(why->reason, sizeof(why->reason), "%.180s", s->lost.text);
-    } else if (s->exit_signal) {
+    } else if (s->link.exit_signal) {
         why->status = "crashed";
         snprintf(why->reason, sizeof(why->reason), "the runner died of signal %d (%s) in %s",
-                 s->exit_signal, strsignal(s->exit_signal), stage);
+                 s->link.exit_signal, strsignal(s->link.exit_signal), stage);
     } else {
         why->status = "crashed";
         snprintf(why->reason, sizeof(why->reason), "the runner ended with status %d in %s",
-                 s->exit_status, stage);
+                 s->link.exit_status, stage);
     }
 }
 
@@ -103,7 +290,7 @@ static void end_run(struct supervisor *s, const struct death *why)
         return;
     }
     s->run.ended_s = time(NULL);
-    if (s->said_bye || (s->exit_status == 0 && !s->exit_signal)) {
+    if (s->said_bye || (s->link.exit_status == 0 && !s->link.exit_signal)) {
         snprintf(s->run.ending, sizeof(s->run.ending), "idle");
     } else if (s->stopping) {
         snprintf(s->run.ending, sizeof(s->run.ending), "gemmd stopped");
@@ -116,23 +303,21 @@ static void end_run(struct supervisor *s, const struct death *why)
 }
 
 static void start(struct supervisor *s);
-static void close_watchdog(struct supervisor *s);
 
-static void judge(struct supervisor *s)
+static void on_ended(struct runner_link *l)
 {
+    struct supervisor *s = of_link(l);
     struct death why;
     describe(s, &why);
     end_run(s, &why);
     bool sent = s->job && s->order.len == 0;
     bool waiting = s->job && s->order.len > 0;
     s->state = RUNNER_NONE;
-    supervisor_watch(s, 0);
-    inbox_close(&s->inbox);
     if (s->stopping) {
-        close_watchdog(s);
+        runner_link_close(&s->link);
         return;
     }
-    if (!s->said_bye && (s->failure.code || s->exit_status || s->exit_signal || sent)) {
+    if (!s->said_bye && (s->failure.code || l->exit_status || l->exit_signal || sent)) {
         s->deaths++;
         log_warning("%s", s->failure.code ? s->failure.text : why.reason);
     }
@@ -149,79 +334,47 @@ static void judge(struct supervisor *s)
     }
 }
 
-static void handle_closed(uv_handle_t *handle)
-{
-    struct supervisor *s = handle->data;
-    if (--s->open_handles == 0) {
-        judge(s);
-    }
-}
-
-void supervisor_gone(struct supervisor *s)
-{
-    if (!s->exited || !s->eof || s->closing) {
-        return;
-    }
-    s->closing = true;
-    chore_cancel(&s->resume);
-    uv_close((uv_handle_t *)&s->process, handle_closed);
-    uv_close((uv_handle_t *)&s->pipe, handle_closed);
-}
-
-static void runner_exited(uv_process_t *process, int64_t status, int signal)
-{
-    struct supervisor *s = process->data;
-    s->exited = true;
-    s->exit_status = (int)status;
-    s->exit_signal = signal;
-    supervisor_watch(s, EOF_LIMIT_MS); /* somebody else may hold the other end: not for ever */
-    supervisor_gone(s);
-}
-
 /* Not even SIGKILL ends it: it hangs in the kernel, and so does whatever uses the device next. When
  * gemmd stops, it is left behind; else nothing more is tuned, and hits are served on. */
-static void give_up(struct supervisor *s)
+static void on_stuck(struct runner_link *l)
 {
+    struct supervisor *s = of_link(l);
     struct error e = ERROR_NULL;
     int64_t job = s->job;
-    log_error("runner %d was killed and does not end", (int)s->process.pid);
+    log_error("runner %d was killed and does not end", (int)l->process.pid);
     if (s->stopping) {
-        s->exited = s->eof = true;
-        supervisor_gone(s);
+        runner_link_abandon(l);
         return;
     }
-    error_set(&e, ERROR_DEVICE_LOST,
-              "runner %d was killed %d s ago and does not end: the device or its driver hangs; "
-              "answers that are known are served on; see dmesg and reset the device; tuning is tried "
-              "again when the runner has ended",
-              (int)s->process.pid, KILL_LIMIT_MS / 1000);
+    error_set(
+        &e, ERROR_DEVICE_LOST,
+        "runner %d was killed %d s ago and does not end: the device or its driver hangs; "
+        "answers that are known are served on; see dmesg and reset the device; tuning is tried "
+        "again when the runner has ended",
+        (int)l->process.pid, KILL_LIMIT_MS / 1000);
     s->job = 0;
     wire_buf_deinit(&s->order);
     s->hooks->stuck(s->ctx, job, &e);
 }
 
-static void on_watchdog(uv_timer_t *timer)
+static void on_silent(struct runner_link *l)
 {
-    struct supervisor *s = timer->data;
-    if (s->killed && !s->exited) {
-        give_up(s);
-    } else if (s->exited) {
-        s->eof = true;
-        supervisor_gone(s);
-    } else if (!s->said_hello) {
-        supervisor_refuse(s, ERROR_CRASHED, "the runner %s said nothing within %d s of its start",
-                          s->daemon->runner, HELLO_LIMIT_MS / 1000);
-    } else {
-        s->killed_hung = !s->cancelling && !s->lost.code;
-        log_warning("runner %lld: silent for more than %lld ms in %s: killed",
-                    (long long)s->run.pid, (long long)s->attempt.limit_ms, s->attempt.stage);
-        supervisor_kill(s);
+    struct supervisor *s = of_link(l);
+    if (!s->said_hello) {
+        refuse(s, ERROR_CRASHED, "the runner %s said nothing within %d s of its start",
+               s->daemon->runner, HELLO_LIMIT_MS / 1000);
+        return;
     }
+    s->killed_hung = !s->cancelling && !s->lost.code;
+    log_warning("runner %lld: silent for more than %lld ms in %s: killed", (long long)s->run.pid,
+                (long long)s->attempt.limit_ms, s->attempt.stage);
+    runner_link_kill(l, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
 }
 
-/* ---- the beginning --------------------------------------------------------------------------------- */
+/* ---- the beginning ------------------------------------------------------------------------------
+ */
 
-static int spawn(struct supervisor *s, struct error *err)
+static int start_link(struct supervisor *s, struct error *err)
 {
     struct daemon *d = s->daemon;
     char linger[24], hang[24], nice[24], memory[24], clocks[24];
@@ -230,55 +383,42 @@ static int spawn(struct supervisor *s, struct error *err)
     snprintf(nice, sizeof(nice), "%lld", (long long)d->config->runner_nice);
     snprintf(memory, sizeof(memory), "%lld", (long long)d->config->memory_percent);
     snprintf(clocks, sizeof(clocks), "%lld", (long long)d->config->lock_clocks);
-    const char *args[] = {d->runner, "--fd", "3", "--device", d->device_spec,
-                          "--cache-dir", d->cache_dir, "--linger-ms", linger,
-                          "--hang-limit-ms", hang, "--nice", nice,
-                          "--memory-percent", memory, "--lock-clocks", clocks,
-                          d->config->no_baseline ? "--no-baseline" : NULL, NULL};
-    uv_stdio_container_t stdio[4] = {
-        {.flags = UV_IGNORE},
-        {.flags = UV_INHERIT_FD, .data.fd = 2},
-        {.flags = UV_INHERIT_FD, .data.fd = 2},
-        {.flags = UV_CREATE_PIPE | UV_READABLE_PIPE | UV_WRITABLE_PIPE,
-         .data.stream = (uv_stream_t *)&s->pipe},
-    };
-    uv_process_options_t o = {
-        .exit_cb = runner_exited, .file = d->runner, .args = (char **)args, .stdio_count = 4, .stdio = stdio};
-    uv_pipe_init(&d->loop, &s->pipe, 0);
-    s->pipe.data = s->process.data = s;
-    int status = uv_spawn(&d->loop, &s->process, &o);
-    if (status < 0) {
-        bool scarce = status == UV_EMFILE || status == UV_ENFILE || status == UV_EAGAIN ||
-                      status == UV_ENOMEM;
-        return error_set(err, scarce ? ERROR_BUSY : ERROR_IO, "cannot start the runner %s: %s%s",
-                         d->runner, uv_strerror(status),
-                         scarce ? "; nothing was tuned: retry later, or raise the limits of gemmd"
-                                : "");
-    }
-    return 0;
+    const char *args[] = {d->runner,
+                          "--fd",
+                          "3",
+                          "--device",
+                          d->device_spec,
+                          "--cache-dir",
+                          d->cache_dir,
+                          "--linger-ms",
+                          linger,
+                          "--hang-limit-ms",
+                          hang,
+                          "--nice",
+                          nice,
+                          "--memory-percent",
+                          memory,
+                          "--lock-clocks",
+                          clocks,
+                          d->config->no_baseline ? "--no-baseline" : NULL,
+                          NULL};
+    return runner_link_start(&s->link, d->runner, args, err);
 }
 
 static void start(struct supervisor *s)
 {
     s->said_hello = s->said_bye = s->killed_hung = s->cancelling = false;
-    s->exited = s->eof = s->closing = s->killed = false;
     s->failure = s->lost = ERROR_NULL;
     s->run = (struct run){0};
     s->attempt = (struct attempt){0};
     s->starts++;
     s->state = RUNNER_STARTING;
-    s->open_handles = 2;
-    int status = spawn(s, &s->failure);
-    if (status < 0) {
-        /* As a runner that has ended already; libuv wants both handles closed here, too. */
-        s->exited = s->eof = true;
+    if (start_link(s, &s->failure) < 0) {
         log_error("%s", s->failure.text);
-        supervisor_gone(s);
-        return;
+        return; /* as of a runner that has ended already, its end comes */
     }
-    supervisor_watch(s, HELLO_LIMIT_MS);
-    runner_link_open(s);
-    log_info("runner %d started", (int)s->process.pid);
+    runner_link_watch(&s->link, HELLO_LIMIT_MS);
+    log_info("runner %d started", (int)s->link.process.pid);
 }
 
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
@@ -289,7 +429,7 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
     if (s->state == RUNNER_NONE) {
         start(s);
     } else {
-        runner_link_order(s); /* else when it is ready */
+        send_order(s); /* else when it is ready */
     }
 }
 
@@ -304,33 +444,31 @@ bool supervisor_cancel(struct supervisor *s, int64_t job)
         return true;
     }
     s->cancelling = true;
-    runner_link_cancel(s, job);
-    supervisor_watch(s, CANCEL_LIMIT_MS);
+    send_cancel(s, job);
+    runner_link_watch(&s->link, CANCEL_LIMIT_MS);
     return false;
 }
 
-/* ---- the end of the supervisor --------------------------------------------------------------------- */
+/* ---- the beginning and the end of the supervisor --------------------------------------------- */
 
-static void timer_closed(uv_handle_t *handle)
+static void on_closed(struct runner_link *l)
 {
-    struct supervisor *s = handle->data;
-    s->timer_open = false;
-    supervisor_check_stopped(s);
+    struct supervisor *s = of_link(l);
+    wire_buf_deinit(&s->order);
+    s->stopped(s);
 }
 
-static void close_watchdog(struct supervisor *s)
+void supervisor_init(struct supervisor *s, struct daemon *d, const struct supervisor_hooks *hooks,
+                     void *ctx)
 {
-    uv_close((uv_handle_t *)&s->watchdog, timer_closed);
-}
-
-void supervisor_check_stopped(struct supervisor *s)
-{
-    if (s->stopping && s->state == RUNNER_NONE && !s->timer_open && s->stopped) {
-        void (*stopped)(struct supervisor *) = s->stopped;
-        s->stopped = NULL;
-        wire_buf_deinit(&s->order);
-        stopped(s);
-    }
+    static const struct runner_link_hooks link_hooks = {.message = on_message,
+                                                        .fault = on_fault,
+                                                        .silent = on_silent,
+                                                        .stuck = on_stuck,
+                                                        .ended = on_ended,
+                                                        .closed = on_closed};
+    *s = (struct supervisor){.daemon = d, .hooks = hooks, .ctx = ctx};
+    runner_link_init(&s->link, &d->loop, &d->turns, &link_hooks);
 }
 
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s))
@@ -338,12 +476,10 @@ void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s)
     s->stopping = true;
     s->stopped = stopped;
     s->job = 0;
-    s->killed = false; /* a shorter patience from here on */
-    supervisor_kill(s);
+    runner_link_kill(&s->link, STOP_LIMIT_MS);
     if (s->state == RUNNER_NONE) {
-        close_watchdog(s);
-        return;
+        runner_link_close(&s->link);
+    } else {
+        runner_link_forget(&s->link); /* nothing it says matters any more */
     }
-    s->eof = true; /* nothing it says matters any more */
-    supervisor_gone(s);
 }

@@ -13,10 +13,8 @@
 #ifndef GEMMD_DAEMON_SUPERVISOR_H
 #define GEMMD_DAEMON_SUPERVISOR_H
 
-#include <uv.h>
-
 #include "daemon/daemon.h"
-#include "daemon/inbox.h"
+#include "daemon/runner_link.h"
 #include "proto/message.h"
 #include "proto/wire.h"
 
@@ -57,15 +55,8 @@ struct supervisor {
     const struct supervisor_hooks *hooks; /* borrowed */
     void *ctx;
     enum runner_state state;
-    uv_process_t process;
-    uv_pipe_t pipe;
-    uv_timer_t watchdog;
-    unsigned open_handles;   /* of process and pipe, until their close callbacks */
-    bool timer_open;
-    bool exited, eof;        /* both must have come before a death is judged */
-    bool said_hello, said_bye, killed_hung, cancelling, closing, stopping;
-    bool killed;             /* SIGKILL was sent: the watchdog waits for the end */
-    int exit_status, exit_signal;
+    struct runner_link link;
+    bool said_hello, said_bye, killed_hung, cancelling, stopping;
     struct run run;
     bool run_pending;        /* the ledger is asked for run.id */
     int64_t job;             /* of the order under way; 0: none */
@@ -74,9 +65,6 @@ struct supervisor {
     struct attempt attempt;  /* the last one */
     struct error failure;    /* why this runner cannot be used: the job fails */
     struct error lost;       /* the device was lost: the job goes on with another runner */
-
-    struct inbox inbox;      /* open while there is a runner */
-    struct chore resume;     /* reads on in a later turn */
 
     uint64_t deaths, starts;
     char disturbed[160]; /* what disturbed the last tuning; "": nothing known */

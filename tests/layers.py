@@ -27,8 +27,8 @@ ONLY = {
     "nvrtc.h": "kernels/devices/",
     "nvml.h": "kernels/devices/",
 }
-# daemon/, from the ground up: a file may include those before it, and its own header. What "+" joins is
-# one object in several files. docs/architecture.md says what each layer is for.
+# daemon/, from the ground up: a file may include those before it, and its own header.
+# docs/architecture.md says what each layer is for.
 DAEMON = """
 list log notify config account lock turns inbox probe answer confidence defaults
 keeper_link ledger
@@ -37,7 +37,7 @@ daemon target learn scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call choices pending loader views leases followers
 job scheduler wanting ahead spread
-supervisor+runner_link
+runner_link supervisor
 tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
 parts methods announce methods_ dispatch
 start wiring chores life main
@@ -47,7 +47,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 
 def places():
     """Of daemon/'s files: name, or its beginning for families of files, to place."""
-    return {name: i for i, word in enumerate(DAEMON.split()) for name in word.split("+")}
+    return {name: i for i, name in enumerate(DAEMON.split())}
 
 
 def place_of(path, known):
