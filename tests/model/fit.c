@@ -75,7 +75,13 @@ struct search {
     const struct measured *sets;
     uint32_t n_sets;
     const char *without;
+    const bool *held; /* constants that stay as they are; NULL: none */
 };
+
+static bool holds(const struct search *s, int i)
+{
+    return s->held && s->held[i];
+}
 
 static double clamped(int i, double v)
 {
@@ -95,6 +101,9 @@ static double turn(const struct search *s, double value[], double step[], double
     for (int i = 0; i < FIT_CONSTANTS; i++) {
         const double was = value[i], before = loss;
         double to = was;
+        if (holds(s, i)) {
+            continue;
+        }
         for (int sign = -1; sign <= 1; sign += 2) {
             value[i] = clamped(i, was + sign * step[i]);
             const double now = value[i] == was ? loss : loss_of(s, value);
@@ -113,7 +122,7 @@ static double go_on(const struct search *s, double value[], const double was[], 
     for (double far = 1; far < 64; far *= 2) {
         double on[FIT_CONSTANTS];
         for (int i = 0; i < FIT_CONSTANTS; i++) {
-            on[i] = clamped(i, value[i] + far * (value[i] - was[i]));
+            on[i] = holds(s, i) ? value[i] : clamped(i, value[i] + far * (value[i] - was[i]));
         }
         const double now = loss_of(s, on);
         if (now >= loss) {
@@ -147,10 +156,10 @@ void fit_start(struct hopper_constants *c)
     }
 }
 
-double fit(const struct measured *sets, uint32_t n_sets, const char *without,
+double fit(const struct measured *sets, uint32_t n_sets, const char *without, const bool held[],
            struct hopper_constants *c)
 {
-    const struct search s = {sets, n_sets, without};
+    const struct search s = {sets, n_sets, without, held};
     uint64_t random = 1;
     double best[FIT_CONSTANTS];
     memcpy(best, c, sizeof(best));
@@ -159,7 +168,8 @@ double fit(const struct measured *sets, uint32_t n_sets, const char *without,
         double value[FIT_CONSTANTS];
         for (int i = 0; i < FIT_CONSTANTS; i++) {
             const double range = fit_constants[i].most - fit_constants[i].least;
-            value[i] = clamped(i, best[i] + range * FAR * (random_unit(&random) - 0.5));
+            const double far = range * FAR * (random_unit(&random) - 0.5);
+            value[i] = holds(&s, i) ? best[i] : clamped(i, best[i] + far);
         }
         const double now = descend(&s, value, 1.0 / 16, TURNS);
         if (now < loss) {

@@ -9,8 +9,9 @@
  *   model_eval --leave-out [--write OUT] FILE...
  *       the same with constants fitted without the problems of the model (of weights) judged.
  *       --write: a line of each such model's constants, for searches over its landscapes
- *   model_eval --fit OUT FILE...
- *       fits the constants, writes OUT (hopper_constants.h)
+ *   model_eval --fit OUT [--only NAMES] FILE...
+ *       fits the constants, writes OUT (hopper_constants.h). --only: these, with commas between; the
+ *       others stay as they were compiled
  *   model_eval --dump OUT FILE...
  *       each measured time and the predicted one, with tabs between
  *
@@ -142,7 +143,7 @@ static int leave_out(const char *path)
         struct hopper_constants c = hopper_h200;
         const uint32_t begin = n;
         fit_start(&c);
-        fit(sets, n_sets, models[k], &c);
+        fit(sets, n_sets, models[k], NULL, &c);
         if (f) {
             write_constants(f, models[k], &c);
         }
@@ -168,11 +169,37 @@ static const char *const head =
     "/* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper_model.c). */\n"
     "const struct hopper_constants hopper_h200 = {\n";
 
-static int fit_to(const char *path)
+/* All constants but those named, with commas between. False: one is unknown. */
+static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
+{
+    memset(held, 1, FIT_CONSTANTS * sizeof(held[0]));
+    for (const char *at = names; *at; at += strcspn(at, ","), at += *at == ',') {
+        const size_t n = strcspn(at, ",");
+        int i = 0;
+        while (i < FIT_CONSTANTS &&
+               (strlen(fit_constants[i].name) != n || memcmp(fit_constants[i].name, at, n) != 0)) {
+            i++;
+        }
+        if (i == FIT_CONSTANTS) {
+            fprintf(stderr, "--only %.*s: the model has no such constant (hopper_model.h)\n", (int)n,
+                    at);
+            return false;
+        }
+        held[i] = false;
+    }
+    return true;
+}
+
+static int fit_to(const char *path, const char *only)
 {
     struct hopper_constants c = hopper_h200;
-    fit_start(&c);
-    const double loss = fit(sets, n_sets, NULL, &c);
+    bool held[FIT_CONSTANTS] = {false};
+    if (!only) {
+        fit_start(&c);
+    } else if (!hold_others(only, held)) {
+        return 2;
+    }
+    const double loss = fit(sets, n_sets, NULL, held, &c);
     FILE *f = fopen(path, "w");
     if (!f) {
         perror(path);
@@ -217,12 +244,13 @@ static int dump_to(const char *path)
 
 static int run(int argc, char **argv)
 {
-    const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL;
+    const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL, *only = NULL;
     bool rows = false, leave = false;
     for (int i = 1; i < argc; i++) {
         const char **value = strcmp(argv[i], "--fit") == 0    ? &fit_path
                              : strcmp(argv[i], "--dump") == 0 ? &dump_path
                              : strcmp(argv[i], "--most") == 0 ? &most
+                             : strcmp(argv[i], "--only") == 0 ? &only
                              : strcmp(argv[i], "--write") == 0 ? &write
                                                               : NULL;
         if (value && i + 1 < argc) {
@@ -244,7 +272,7 @@ static int run(int argc, char **argv)
         fprintf(stderr, "no FILE given\n");
         return 2;
     }
-    return fit_path    ? fit_to(fit_path)
+    return fit_path    ? fit_to(fit_path, only)
            : dump_path ? dump_to(dump_path)
            : leave     ? leave_out(write)
                        : evaluate(rows, most);

@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the analytic model of the target "hopper" anew and says how good it is.
 
-    refit.py [--build DIR] [--leave-out] [FILE...]
+    refit.py [--build DIR] [--only NAMES] [--leave-out] [FILE...]
 
 FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
 Without any the committed measurements are fitted again. Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
 When hopper_model.h has other constants than that file, they begin with their start values.
+--only fits some constants, where what they are about was measured anew; the others stay.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
 constants go to tests/model/h200_left_out.txt.
 """
@@ -44,6 +45,7 @@ def main():
     parser.add_argument("files", nargs="*")
     parser.add_argument("--build", default=ROOT / "build", type=pathlib.Path)
     parser.add_argument("--leave-out", action="store_true")
+    parser.add_argument("--only", default="", help="constants, commas between: others stay")
     args = parser.parse_args()
     program = args.build / "tests/model/model_eval"
     make = ("ninja", "-C", args.build, "-j2", "tests/model/model_eval")
@@ -51,7 +53,7 @@ def main():
         run(sys.executable, HERE / "collect.py", MEASURED, *args.files)
     begin_anew()
     run(*make)
-    run(program, "--fit", CONSTANTS, MEASURED)
+    run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), MEASURED)
     run(*make)
     run(program, MEASURED)
     if args.leave_out:

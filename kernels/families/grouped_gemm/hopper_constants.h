@@ -7,7 +7,7 @@
 
 /* NVIDIA H200, 132 SMs, 700 W. Other devices are scaled (hopper_model.c). */
 const struct hopper_constants hopper_h200 = {
-    .setup_us = 5.6835,            /* launch, scan of the experts, first loads, last stores */
+    .setup_us = 4.8479,            /* launch, scan of the experts, first loads, last stores */
     .flops_us = 6.8037e+06,        /* multiplied, in the dense steady state */
     .load_us = 83372,              /* loaded by TMA from L2 while all SMs load */
     .gather_us = 1.4246e+05,       /* gathered by the producer's threads */
@@ -19,8 +19,8 @@ const struct hopper_constants hopper_h200 = {
     .exposed = 0.81795,            /* of the end of a cooperative tile: never hidden by loads */
     .turn_us = 0.2873,             /* between two tiles of a ping-pong kernel */
     .direct_store = 1.5083,        /* times as long: threads store, not TMA */
-    .split_us = 3.4759,            /* between the blocks of threads that share sums, for each tile */
-    .sums_us = 38425,              /* sums that a warpgroup writes for others, and reads */
+    .split_us = 1.3446,            /* between the blocks of threads that share sums, for each tile */
+    .sums_us = 13096,              /* sums that a warpgroup writes for others, and reads */
     .drain_pingpong = 1.1411,      /* times as long: ping-pong multiplication, none in flight */
     .skip_flops = 1,               /* times as long: cooperative multiplication that may skip rows */
     .hbm = 0.97567,                /* of the device's peak_gbps */
