@@ -142,6 +142,8 @@ struct compiler_ops {
      * that the variant cannot run well (spills, serialised wgmma). */
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
+    /* replay only: how long it took when it was recorded. */
+    double (*takes_ms)(struct compiler *c, const struct variant *v);
 };
 struct compiler {
     const struct compiler_ops *ops;

@@ -57,7 +57,8 @@ int builds_new(const struct builds_setup *setup, struct builds **out, struct err
         return error_set(err, ERROR_NO_MEMORY, "no memory for the compile pool");
     }
     b->setup = *setup;
-    int r = tasks_new(setup->threads, setup->niceness ? setup->niceness : COMPILE_NICENESS, &b->pool, err);
+    int r = tasks_new(setup->threads, setup->niceness ? setup->niceness : COMPILE_NICENESS,
+                      &b->pool, err);
     if (r) {
         free(b);
         return r;
@@ -229,6 +230,12 @@ uint32_t builds_collect(struct builds *b)
 int builds_fd(const struct builds *b)
 {
     return tasks_fd(b->pool);
+}
+
+double builds_ran_ms(const struct builds *b, const struct build *w)
+{
+    return w->state == BUILD_PENDING ? (double)tasks_ran_ms(b->pool, &w->work->task)
+                                     : w->compile_ms;
 }
 
 int64_t builds_longest(struct builds *b, struct build **build)

@@ -59,6 +59,7 @@ bool builds_withdraw(struct builds *b, struct build *build);
 
 /* Brings states up to date. Returns how many builds became ready or failed. */
 uint32_t builds_collect(struct builds *b);
+double builds_ran_ms(const struct builds *b, const struct build *build); /* so far; 0: it has not begun */
 int builds_fd(const struct builds *b); /* readable when builds_collect has something to do */
 /* The wanted build that has compiled longest and for how long; -1 when none compiles. */
 int64_t builds_longest(struct builds *b, struct build **build);

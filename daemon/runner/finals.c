@@ -33,7 +33,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03, TIE_BAND = 1.003;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
-static const double BLOCK_US = 7e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
+static const double BLOCK_US = 5e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
 
 struct finalist {
     struct candidate c;
@@ -119,7 +119,7 @@ static int wait_build(struct finals *s, struct finalist *f, struct error *err)
 {
     struct candidate *queue[] = {&f->c};
     int r = 0;
-    while (r == 0 && f->c.build->state == BUILD_PENDING) {
+    while (r == 0 && (!job_is_built(s->job, &f->c) || f->c.build->state == BUILD_PENDING)) {
         r = job_wait_builds(s->job, queue, 1, err);
     }
     return r;
@@ -273,9 +273,19 @@ static void thin_out(struct finals *s, uint32_t rounds)
     }
 }
 
+/* One is left: there is nothing to compare it with. */
+static bool is_over(const struct finals *s)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        n += s->f[i].kernel != NULL;
+    }
+    return n < 2 && s->n > 1;
+}
+
 static int run_rounds(struct finals *s, struct error *err)
 {
-    for (uint32_t round = 0; round < ROUNDS; round++) {
+    for (uint32_t round = 0; round < ROUNDS && !is_over(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
             int r = f->kernel ? block(s, f, round, err) : 0;

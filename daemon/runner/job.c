@@ -17,11 +17,14 @@
 
 enum { PREPARE_LIMIT_MS = 120000, COMPILE_LIMIT_MS = 120000, COMPILE_GRACE_MS = 5000 };
 
-int64_t job_clock_ms(void)
+double job_clock_ms(const struct job *j)
 {
     struct timespec t;
+    if (j->runner->replay) {
+        return lanes_now(&j->runner->lanes, j->runner->device);
+    }
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
 int job_poll(struct job *j, struct error *err)
@@ -36,6 +39,17 @@ int job_poll(struct job *j, struct error *err)
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
+/* When a recorded compiler is done with a variant, which must not have been wanted yet. */
+static double due_ms(struct job *j, const struct variant *v, const char *hash)
+{
+    struct runner *r = j->runner;
+    struct image image = {0};
+    bool cached = modules_find(r->opt.cache_dir, hash, &image, NULL) != MODULES_MISS;
+    image_deinit(&image);
+    return lanes_want(&r->lanes, hash, cached ? 0 : r->compiler->ops->takes_ms(r->compiler, v),
+                      job_clock_ms(j));
+}
+
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err)
 {
     *c = (struct candidate){.id = id, .predicted_us = plan_predicted(&j->plan, id)};
@@ -44,6 +58,7 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
     if (r) {
         return r;
     }
+    c->due_ms = j->runner->replay ? due_ms(j, &c->variant, c->hash) : 0;
     WIRE_BUF_AUTO words = WIRE_BUF_NULL;
     notice_last_words(j, c, &words);
     return builds_want(j->runner->builds, &c->variant, c->hash, words.data,
@@ -56,6 +71,23 @@ void job_release(struct job *j, struct candidate *c)
         builds_release(j->runner->builds, c->build);
         c->build = NULL;
     }
+}
+
+void job_drop(struct job *j, struct candidate *c)
+{
+    struct runner *r = j->runner;
+    bool last = c->build->refs == 1;
+    if (last && r->replay) {
+        j->compile_ms += r->compiler->ops->takes_ms(r->compiler, &c->variant);
+    } else if (last) {
+        j->compile_ms += builds_ran_ms(r->builds, c->build);
+    }
+    job_release(j, c);
+}
+
+bool job_is_built(const struct job *j, const struct candidate *c)
+{
+    return j->runner->replay ? c->due_ms <= job_clock_ms(j) : c->build->state != BUILD_PENDING;
 }
 
 /* Whether this job has sent the module; remembers that it has. */
@@ -103,7 +135,8 @@ static void announce_compile(struct job *j, const struct build *b, int64_t left_
     }
 }
 
-int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err)
+static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t n,
+                        struct error *err)
 {
     struct builds *all = j->runner->builds;
     struct build *b;
@@ -123,6 +156,28 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
     }
     timeline_enter(&j->runner->timeline, before);
     return job_poll(j, err);
+}
+
+/* A recorded host waits on its own clock for the first that is due, and until it is really there.
+ */
+static int wait_on_clock(struct job *j, struct candidate *const queue[], uint32_t n,
+                         struct error *err)
+{
+    struct candidate *first = queue[0];
+    int r = 0;
+    for (uint32_t i = 1; i < n; i++) {
+        first = queue[i]->due_ms < first->due_ms ? queue[i] : first;
+    }
+    lanes_wait(&j->runner->lanes, first->due_ms, job_clock_ms(j));
+    while (r == 0 && first->build->state == BUILD_PENDING) {
+        r = wait_for_any(j, queue, n, err);
+    }
+    return r ? r : job_poll(j, err);
+}
+
+int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err)
+{
+    return j->runner->replay ? wait_on_clock(j, queue, n, err) : wait_for_any(j, queue, n, err);
 }
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
@@ -182,15 +237,66 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
 }
 
+/* Whether the reference may still come. */
+static bool awaits_reference(const struct job *j)
+{
+    return isnan(j->reference_us) && j->reference != PLAN_NONE && !j->outcomes[j->reference].here;
+}
+
+static void become_reference(struct job *j, uint32_t id, struct trial *t)
+{
+    t->reference = true;
+    t->ratio = 1;
+    j->reference = id;
+    j->reference_us = t->time_us;
+}
+
+static bool hold(struct job *j, uint32_t id, const struct trial *t)
+{
+    if (j->n_held == j->room_held) {
+        uint32_t room = j->room_held ? 2 * j->room_held : 16;
+        struct trial *held = realloc(j->held, room * sizeof(*held));
+        j->held = held ? held : j->held;
+        uint32_t *ids = held ? realloc(j->held_id, room * sizeof(*ids)) : NULL;
+        if (!ids) {
+            return false;
+        }
+        j->held_id = ids;
+        j->room_held = room;
+    }
+    j->held[j->n_held] = *t;
+    j->held_id[j->n_held++] = id;
+    return true;
+}
+
+static void send_held(struct job *j)
+{
+    for (uint32_t i = 0; i < j->n_held; i++) {
+        struct trial *t = &j->held[i];
+        if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
+            become_reference(j, j->held_id[i], t);
+        }
+        t->ratio = t->time_us / j->reference_us;
+        j->outcomes[j->held_id[i]].ratio = t->ratio;
+        notice_trial(j, t);
+    }
+    j->n_held = 0;
+}
+
+void job_without_reference(struct job *j)
+{
+    if (awaits_reference(j)) {
+        j->reference = PLAN_NONE;
+    }
+    send_held(j);
+}
+
 void job_record(struct job *j, const struct candidate *c, struct trial *t)
 {
     bool final = strcmp(t->stage, "final") == 0;
-    if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
-        /* The reference is always the first to be measured: when this is another one, it failed. */
-        t->reference = true;
-        t->ratio = 1;
-        j->reference = c->id;
-        j->reference_us = t->time_us;
+    bool early = awaits_reference(j) && c->id != j->reference;
+    if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us) && !early) {
+        become_reference(j, c->id, t); /* when it is another one, the reference has failed */
     }
     conditions_note(j->runner->device, t);
     conditions_after(t, j->doubt);
@@ -203,7 +309,12 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
         j->done++;
         j->failed += !o->measured;
     }
-    notice_trial(j, t);
+    if (!early || !hold(j, c->id, t)) {
+        notice_trial(j, t);
+    }
+    if (!awaits_reference(j)) {
+        send_held(j);
+    }
     notice_progress(j, final ? "final" : "measure", &c->config);
 }
 
@@ -237,8 +348,8 @@ static int find_target(struct job *j, struct error *err)
     if (!j->family) {
         return error_set(err, ERROR_UNKNOWN_OP, "no family of kernels tunes op %s", p->op_name);
     }
-    int r = family_target_choose(j->family, p, info, j->order->request.query.target, &j->target,
-                                 err);
+    int r =
+        family_target_choose(j->family, p, info, j->order->request.query.target, &j->target, err);
     if (r) {
         return r;
     }
@@ -375,7 +486,8 @@ static int begin(struct job *j, struct error *err)
                                .order = o,
                                .workload = &j->workload,
                                .compiler = r->compiler->ops->version(r->compiler),
-                               .threads = r->threads};
+                               .threads = r->threads,
+                               .compilers = r->replay ? LANES : r->threads};
     status = plan_init(&j->plan, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);
@@ -407,7 +519,8 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .space = j->plan.legal,
         .device_ms = j->device_ms,
         .compile_ms = j->compile_ms,
-        .wall_ms = timeline_ms(&j->runner->timeline),
+        .wall_ms =
+            j->runner->replay ? job_clock_ms(j) - j->began_ms : timeline_ms(&j->runner->timeline),
     };
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     memcpy(out->gate, j->gate, sizeof(out->gate));
@@ -431,6 +544,8 @@ static void end(struct job *j, int status)
         j->strategy->ops->close(j->strategy);
     }
     free(j->outcomes);
+    free(j->held);
+    free(j->held_id);
     free(j->told);
     plan_deinit(&j->plan);
     if (j->workload.family) {
@@ -444,7 +559,7 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
     if (j) {
         j->runner = r;
         j->order = o;
-        j->began_ms = job_clock_ms();
+        j->began_ms = job_clock_ms(j);
         j->reference_us = j->best_us = NAN;
         j->former = PLAN_NONE;
         j->given = strcmp(o->request.query.strategy, "given") == 0;

@@ -50,6 +50,7 @@ struct candidate {
     struct variant variant;
     char hash[HASH_HEX];
     struct build *build; /* held */
+    double due_ms;       /* replay: when it is done, of job_clock_ms */
 };
 
 struct tally { /* of failures, by status */
@@ -78,10 +79,15 @@ struct job {
     char gate[GATE_TEXT_MAX]; /* sentence about it */
     double reference_us;      /* its last turn in this run; NaN: not known */
     double best_us;           /* of this run, eligible and right; NaN: none */
+    /* Trials that came before the reference's: they are sent when their ratios are known. */
+    uint32_t n_held, room_held;
+    struct trial *held; /* owned */
+    uint32_t *held_id;  /* owned: their plan ids */
+    bool warm;  /* the device has been warmed up (measure.c) */
     bool idles; /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */
     double device_ms, compile_ms;
-    int64_t began_ms;
+    double began_ms; /* of job_clock_ms */
     const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
     char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
@@ -95,7 +101,8 @@ int job_run(struct runner *r, const struct tune_order *o, struct tune_result *ou
 
 /* ---- for the parts --------------------------------------------------------------------------- */
 
-int64_t job_clock_ms(void);
+/* Of a recorded device: as if its host had compiled and waited. */
+double job_clock_ms(const struct job *j);
 /* Looks at the socket. ERROR_CANCELLED when the job is to stop. */
 int job_poll(struct job *j, struct error *err);
 
@@ -104,6 +111,9 @@ int job_prepare(struct job *j, struct error *err);
 /* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
+/* The same of one whose compiler nobody waits for: what that has cost and will cost is counted. */
+void job_drop(struct job *j, struct candidate *c);
+bool job_is_built(const struct job *j, const struct candidate *c);
 /* Sleeps until some build is done or something comes on the socket; gives up a build that has run
  * for too long. The candidates that wait are `queue`. 0, or ERROR_CANCELLED. */
 int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err);
@@ -111,6 +121,8 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
 void job_module(struct job *j, struct candidate *c);
 /* Books and sends a finished trial. */
 void job_record(struct job *j, const struct candidate *c, struct trial *t);
+/* The reference's trial will not come: another one's takes its place. */
+void job_without_reference(struct job *j);
 /* Lower is better; comparable among outcomes of this run and earlier ones. */
 double job_score(const struct job *j, const struct outcome *o);
 /* ERROR_NO_CONFIG, with counts and the most common reason. */

@@ -3,15 +3,16 @@
  * One candidate on the device, from image to trial:
  *
  *   load     the image, once
+ *   warm up  the job's first kernel only: launches until two agree within 1 %, at most 16 or 20 ms
  *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
  *            `aborted`. Single launches scatter by a per cent or two. A launch of half a
  *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 3 ms of them in all, at most 20; or --iters of them, fewer when a
- *            launch takes long: about a second's. Never fewer than three: finals take more
+ *   samples  more single launches: 3 ms of them in all, at most 20; or --iters of them, fewer when
+ * a launch takes long: about a second's. Never fewer than three: finals take more
  *
- * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds the
- * same clocks and none is charged for its neighbours; finals take twice that.
+ * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds
+ * the same clocks and none is charged for its neighbours; finals take twice that.
  *
  * Each step is announced with the silence it may take: load 20 s; the others 10 s, or 50 times what
  * is expected of all their launches when that is more (predicted by the model, or seen in the
@@ -30,11 +31,13 @@ enum {
     SAMPLES_MIN = 3,
     LOAD_LIMIT_MS = 20000,
     STEP_LIMIT_MS = 10000,
-    STEP_LIMIT_MAX_MS = 600000
+    STEP_LIMIT_MAX_MS = 600000,
+    WARM_UPS_MOST = 16
 };
 static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
 static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04;
-static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500;
+static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500,
+                    WARM_UP_US = 2e4, AGREE = 0.01;
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
@@ -202,6 +205,24 @@ static uint32_t warmup_count(const struct job *j, double expected_us)
     return (uint32_t)(warmup > 0 ? warmup : expected_us >= WARM_US ? 0 : WARMUP_DEFAULT);
 }
 
+/* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
+ * two agree, or long enough. */
+static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                   struct error *err)
+{
+    const struct timing one = {.samples = 1, .gap_ms = GAP_LEAST_MS};
+    double us[WARM_UPS_MOST], spent_us = 0;
+    uint32_t n = 0;
+    int r = 0;
+    for (bool agree = false; r == 0 && !agree && n < WARM_UPS_MOST && spent_us < WARM_UP_US;) {
+        r = measure_time(j, c, k, &one, c->predicted_us, us, &n, t, err);
+        spent_us += r ? 0 : us[n - 1];
+        agree = r == 0 && n > 1 && fabs(us[n - 1] - us[n - 2]) <= AGREE * us[n - 1];
+    }
+    j->warm = r == 0;
+    return r;
+}
+
 /* One sample, or two where the first does not settle it. */
 static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                 double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
@@ -224,9 +245,8 @@ static void abort_slow(struct trial *t, const struct job *j, const double sample
 {
     trial_samples(t, j, samples, n);
     snprintf(t->status, sizeof(t->status), "aborted");
-    snprintf(t->reason, sizeof(t->reason),
-             "its first %s took %.1f us; the best takes %.1f us", n > 1 ? "samples" : "sample",
-             t->time_us, best_us);
+    snprintf(t->reason, sizeof(t->reason), "its first %s took %.1f us; the best takes %.1f us",
+             n > 1 ? "samples" : "sample", t->time_us, best_us);
 }
 
 /* Look, verify, samples, on a loaded kernel. */
@@ -235,8 +255,9 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
 {
     double samples[SAMPLES_MAX];
     uint32_t n = 0;
-    bool slow;
-    int r = look(j, c, k, best_us, samples, &n, &slow, t, err);
+    bool slow = false;
+    int r = j->idles && !j->warm ? warm_up(j, c, k, t, err) : 0;
+    r = r ? r : look(j, c, k, best_us, samples, &n, &slow, t, err);
     if (r || slow) {
         if (r == 0) {
             abort_slow(t, j, samples, n, best_us);

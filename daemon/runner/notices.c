@@ -64,7 +64,7 @@ void notice_module(struct job *j, const struct module *m)
 
 void notice_progress(struct job *j, const char *phase, const struct record *config)
 {
-    double elapsed = (double)(job_clock_ms() - j->began_ms);
+    double elapsed = job_clock_ms(j) - j->began_ms;
     uint32_t total = j->total > j->done ? j->total : j->done; /* failures are made up for */
     struct progress p = {
         .done = j->done,

@@ -332,6 +332,7 @@ struct strategy_setup plan_search(const struct plan *p)
         .point = p->point,
         /* Without a budget that was asked for: a small part of what there is to compile. */
         .variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST,
+        .compilers = p->setup.compilers,
         .seed = (uint64_t)q->seed,
     };
 }

@@ -24,6 +24,7 @@ struct plan_setup { /* all borrowed until plan_deinit */
     const struct tune_order *order;
     const char *compiler; /* version, for variant hashes */
     unsigned threads;     /* to build the space on */
+    unsigned compilers;   /* that a search of it will have */
 };
 
 struct plan {

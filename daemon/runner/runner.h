@@ -34,6 +34,7 @@
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
 #include "daemon/runner/helpers.h"
+#include "daemon/runner/lanes.h"
 #include "daemon/runner/survey.h"
 #include "daemon/runner/timeline.h"
 #include "daemon/runner/warm.h"
@@ -73,7 +74,8 @@ struct runner {
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
-    bool replay;    /* recorded device: everything in order, so that runs repeat */
+    bool replay;    /* recorded device: its clock and its compilers are virtual */
+    struct lanes lanes; /* these compilers */
     int64_t job;    /* the running job; 0: none */
     bool cancelled; /* it is to stop */
     char unlocked[160]; /* why the clocks are not locked though they should be; "" */

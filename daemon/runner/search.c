@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The search: a queue of candidates on their way through the compilers, filled in the order
- * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The reference
- * goes first, always.
+ * reference, former best, hints, strategy, and emptied by measuring whichever is ready. The
+ * reference is the first to be compiled; trials of what is ready before it are sent when their
+ * ratios are known.
  *
  * How the queue is emptied depends on the device:
  *   cuda    any that is ready: the host's cores compile while the device measures
- *   cpu     all at once, when every build in the queue is done: a compiler running beside a kernel
- *           would be measured with it
- *   replay  strictly in order, with a fixed look-ahead, so that the same seed gives the same run
+ *   replay  the same, on the clock of a host that had recorded compilers (lanes.h), so that the
+ * same seed gives the same run cpu     all at once, when every build in the queue is done: a
+ * compiler running beside a kernel would be measured with it
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
@@ -24,13 +25,13 @@
 
 #include "daemon/runner/job.h"
 
-enum { LOOK_AHEAD_MAX = 64, LOOK_AHEAD_REPLAY = 4 };
+enum { LOOK_AHEAD_MAX = 64 };
 
 struct search {
     struct job *job; /* borrowed */
     uint32_t look, n;
     struct candidate *queue[LOOK_AHEAD_MAX]; /* owned, in order */
-    bool in_order, batches;
+    bool batches;
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
     uint32_t n_hints, hint; /* hint: the next one */
@@ -102,11 +103,13 @@ static bool next(struct search *s, uint32_t *id)
 
 /* ---- observing ------------------------------------------------------------------------------- */
 
+/* One that was stopped early has told the strategy what it costs, too. What earlier runs measured
+ * is known by its ratio; else a score is a time, since the reference may come late. */
 static void observe(struct job *j, uint32_t id)
 {
     const struct outcome *o = &j->outcomes[id];
-    /* One that was stopped early has told the strategy what it costs, too. */
-    struct observation seen = {.ok = o->measured, .score = job_score(j, o)};
+    struct observation seen = {.ok = o->measured,
+                               .score = j->reference_again ? job_score(j, o) : o->time_us};
     if (j->strategy && id < j->plan.n_ranked) {
         j->strategy->ops->observe(j->strategy, id, &seen);
     }
@@ -152,21 +155,24 @@ static int fill(struct search *s, struct error *err)
     return 0;
 }
 
-static bool is_built(const struct candidate *c)
+/* Nothing is measured before the reference: what earlier runs measured compares with this one by
+ * it; and where everything is compiled before anything is measured, nothing is lost by that. */
+static bool first_only(const struct search *s)
 {
-    return c->build->state != BUILD_PENDING;
+    const struct job *j = s->job;
+    return s->n > 0 && s->queue[0]->reference && (j->reference_again || j->given || s->batches);
 }
 
 /* The place in the queue of the one to measure now; s->n when it is time to wait. */
 static uint32_t pick(const struct search *s)
 {
-    bool first_only = s->in_order || (s->n > 0 && s->queue[0]->reference);
     uint32_t ready = s->n, pending = 0;
     for (uint32_t i = s->n; i-- > 0;) {
-        ready = is_built(s->queue[i]) ? i : ready;
-        pending += !is_built(s->queue[i]);
+        bool built = job_is_built(s->job, s->queue[i]);
+        ready = built ? i : ready;
+        pending += !built;
     }
-    if ((s->batches && pending > 0) || (first_only && ready != 0)) {
+    if ((s->batches && pending > 0) || (first_only(s) && ready != 0)) {
         return s->n;
     }
     return ready;
@@ -221,22 +227,49 @@ static bool is_time_up(const struct job *j)
 {
     const struct query *q = &j->order->request.query;
     return (q->budget_ms > 0 && j->device_ms >= (double)q->budget_ms) ||
-           (q->wall_ms > 0 && job_clock_ms() - j->began_ms >= q->wall_ms);
+           (q->wall_ms > 0 && job_clock_ms(j) - j->began_ms >= (double)q->wall_ms);
+}
+
+/* Takes what is not worth waiting for out of the queue. False: there is nothing. */
+static bool spare_some(struct search *s)
+{
+    struct strategy *strategy = s->job->strategy;
+    uint32_t before = s->n;
+    if (!strategy || !strategy->ops->spare || s->exhausted) {
+        return false;
+    }
+    for (uint32_t i = s->n; i-- > 0;) {
+        uint32_t id = s->queue[i]->id;
+        if (!s->queue[i]->reference && id < s->job->plan.n_ranked &&
+            strategy->ops->spare(strategy, id)) {
+            struct candidate *c = take(s, i);
+            job_drop(s->job, c);
+            free(c);
+        }
+    }
+    return s->n < before;
 }
 
 static int step(struct search *s, struct error *err)
 {
     struct job *j = s->job;
     uint32_t at = pick(s);
+    if (at == s->n && !first_only(s) && !s->batches && spare_some(s)) {
+        return job_poll(j, err);
+    }
     if (at == s->n) {
-        return job_wait_builds(j, s->queue, s->n, err);
+        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, err);
     }
     s->filling = false;
     struct candidate *c = take(s, at);
-    int r = measure_one(s, c, err);
+    int r = 0;
+    while (r == 0 && c->build->state == BUILD_PENDING) {
+        r = job_wait_builds(j, &c, 1, err); /* replay: it is due */
+    }
+    r = r ? r : measure_one(s, c, err);
     job_release(j, c);
     free(c);
-    if (is_time_up(j) && !isnan(best_known(j))) {
+    if (is_time_up(j) && !isnan(best_known(j)) && isfinite(j->reference_us)) {
         s->exhausted = true;
     }
     return r ? r : job_poll(j, err);
@@ -284,11 +317,10 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
 static void search_init(struct search *s, struct job *j)
 {
     const struct runner *r = j->runner;
-    uint32_t look = r->replay ? LOOK_AHEAD_REPLAY : 2 * r->threads;
+    uint32_t look = 2 * (r->replay ? LANES : r->threads);
     *s = (struct search){
         .job = j,
         .look = look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX,
-        .in_order = r->replay,
         .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
     };
 }
@@ -325,6 +357,7 @@ int job_search(struct job *j, struct error *err)
         }
         r = step(&s, err);
     }
+    job_without_reference(j);
     search_deinit(&s);
     return r;
 }

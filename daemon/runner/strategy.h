@@ -42,6 +42,7 @@ struct strategy_setup {
                         each; 0: all (exhaustive); given: the whole list */
     /* Variants of mean effort to compile, and then to stop; 0: the budget is to be used up. */
     uint32_t variants;
+    uint32_t compilers; /* that work side by side; 0: one */
     uint64_t seed;
     /* Borrowed for open: measured whatever it proposes (hints, the reference), so it never does.
      * What is not below n is no candidate. */
@@ -61,6 +62,9 @@ struct strategy_ops {
     /* 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
     void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
+    /* A proposal that is still being compiled, when there is nothing else to do. True: it is not worth
+     * waiting for, and will never be observed. NULL: all are. */
+    bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 
 struct strategy { /* embedded first */

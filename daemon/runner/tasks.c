@@ -185,6 +185,7 @@ struct tasks *tasks_free(struct tasks *p)
 void tasks_submit(struct tasks *p, struct task *t)
 {
     t->next = NULL;
+    t->started_ms = 0;
     pthread_mutex_lock(&p->lock);
     *p->waiting_end = t;
     p->waiting_end = &t->next;
@@ -247,6 +248,14 @@ int64_t tasks_longest(struct tasks *p, struct task **task)
     }
     pthread_mutex_unlock(&p->lock);
     return longest;
+}
+
+int64_t tasks_ran_ms(struct tasks *p, const struct task *task)
+{
+    pthread_mutex_lock(&p->lock);
+    int64_t ms = task->started_ms ? now_ms() - task->started_ms : 0;
+    pthread_mutex_unlock(&p->lock);
+    return ms;
 }
 
 bool tasks_abandon(struct tasks *p, struct task *t)

@@ -38,6 +38,8 @@ int tasks_fd(const struct tasks *p);
 /* Milliseconds since the longest-running task began, and the task; -1 when none runs. The task
  * may finish meanwhile: it stays valid until the owner collects it. */
 int64_t tasks_longest(struct tasks *p, struct task **task);
+/* Milliseconds since a task began; 0: it waits still. */
+int64_t tasks_ran_ms(struct tasks *p, const struct task *task);
 /* Gives up on a running task: it is never collected, and its memory is its thread's, which calls
  * lost() if it ever ends. False: it has finished after all, collect it. */
 bool tasks_abandon(struct tasks *p, struct task *t);

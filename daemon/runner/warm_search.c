@@ -163,7 +163,8 @@ int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struc
                                      .workload = &workload,
                                      .order = &q.order,
                                      .compiler = p->compiler,
-                                     .threads = s->threads};
+                                     .threads = s->threads,
+                                     .compilers = s->threads};
     status = run(&q, &setup, err);
     f->workload_deinit(&workload);
     return status;

@@ -141,40 +141,71 @@ static void take_result(struct search_run *r, const struct mapped_key *k, const 
         fail_msg("%s: %s", k->name, c->error.text);
     }
     *r = (struct search_run){.done = true,
-                      .us = key_truth(l, &c->result.config),
-                      .config = replay_config_hash(&c->result.config),
-                      .device_ms = c->result.device_ms,
-                      .measured = (uint32_t)c->result.measured,
-                      .variants = c->n_modules};
+                             .us = key_truth(l, &c->result.config),
+                             .config = replay_config_hash(&c->result.config),
+                             .device_ms = c->result.device_ms,
+                             .wall_ms = c->result.wall_ms,
+                             .measured = (uint32_t)c->result.measured,
+                             .compile_ms = c->result.compile_ms,
+                             .variants = c->n_modules};
+    r->us = fmax(r->us, k->best_us); /* what was measured a few times may only have been lucky */
     r->regret = r->us / k->best_us - 1;
-    for (uint32_t i = 0; i < c->n_modules; i++) {
-        r->compile_ms += c->modules[i].compile_ms; /* also when the cache had it */
+}
+
+/* One search. */
+static void search_once(struct mapped_key *k, const struct landscape *l, const char *folder,
+                        int strategy, uint32_t seed, struct search_run *run)
+{
+    struct child c;
+    struct tune_order *o = order_new(k->problem);
+    char spec[600];
+    snprintf(spec, sizeof(spec), "replay:%s", k->path);
+    snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "%s",
+             strategies[strategy]);
+    o->request.query.seed = seed;
+    child_start(&c, spec, folder, NULL);
+    c.last_trial_only = true;
+    child_tune(&c, o);
+    take_result(run, k, l, &c);
+    child_end(&c);
+    order_free(o);
+}
+
+/* Each with a cache of its own, so that nothing is compiled yet. */
+static void search_cold(struct mapped_key *k, const struct landscape *l, int strategy,
+                        uint32_t seeds)
+{
+    for (uint32_t seed = 1; seed <= seeds; seed++) {
+        char *folder = folder_make();
+        search_once(k, l, folder, strategy, seed, &k->runs[strategy][seed - 1]);
+        folder_remove(folder);
     }
 }
 
-void key_search(struct mapped_key *k, int strategy, uint32_t seeds)
+/* The exhaustive search leaves everything compiled. */
+static void search_whole(struct mapped_key *k, const struct landscape *l, uint32_t warm_seeds)
+{
+    char *folder = folder_make();
+    search_once(k, l, folder, EXHAUSTIVE, 1, &k->runs[EXHAUSTIVE][0]);
+    for (uint32_t seed = 1; seed <= warm_seeds; seed++) {
+        search_once(k, l, folder, RANKED, seed, &k->warm[seed - 1]);
+    }
+    folder_remove(folder);
+}
+
+void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm)
 {
     struct error err = ERROR_NULL;
     struct landscape *l;
-    struct child c;
-    char spec[600], *folder = folder_make();
+    char spec[600];
     snprintf(spec, sizeof(spec), "replay:%s", k->path);
     if (landscape_load(spec, &l, &err)) {
         fail_msg("%s", err.text);
     }
-    child_start(&c, spec, folder, NULL);
-    c.last_trial_only = true;
-    for (uint32_t seed = 1; seed <= (strategy == EXHAUSTIVE ? 1 : seeds); seed++) {
-        struct tune_order *o = order_new(k->problem);
-        struct query *q = &o->request.query;
-        snprintf(q->strategy, sizeof(q->strategy), "%s", strategies[strategy]);
-        q->seed = seed;
-        child_forget(&c);
-        child_tune(&c, o);
-        take_result(&k->runs[strategy][seed - 1], k, l, &c);
-        order_free(o);
+    if (strategy == EXHAUSTIVE) {
+        search_whole(k, l, warm ? seeds : 0);
+    } else {
+        search_cold(k, l, strategy, seeds);
     }
-    child_end(&c);
     landscape_free(l);
-    folder_remove(folder);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of them. */
+/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of them.
+ */
 #ifndef GEMMD_TESTS_SEARCH_KEYS_H
 #define GEMMD_TESTS_SEARCH_KEYS_H
 
@@ -14,6 +15,7 @@ struct search_run {
     double us, regret; /* the true time of the winner; 0.01: one per cent above the best */
     uint64_t config;
     double device_ms, compile_ms;
+    double wall_ms; /* on the clock of a host that had recorded compilers */
     uint32_t measured, variants;
 };
 
@@ -21,12 +23,13 @@ struct search_run {
 struct mapped_key {
     char path[512], name[96], problem[1024];
     double best_us;
-    uint32_t points, variants; /* recorded, of today's space */
-    struct search_run runs[STRATEGIES][SEEDS_MAX];
+    uint32_t points, variants;                     /* recorded, of today's space */
+    struct search_run runs[STRATEGIES][SEEDS_MAX]; /* nothing was compiled before */
+    struct search_run warm[SEEDS_MAX];             /* ranked, when everything was */
 };
 
-/* Reads a file, and finds the best of all that was recorded: among those measured often, where there
- * are any. False: it cannot be read, said on stderr. */
+/* Reads a file, and finds the best of all that was recorded: among those measured often, where
+ * there are any. False: it cannot be read, said on stderr. */
 bool key_open(struct mapped_key *k, const char *path);
 /* The true time of a config; NAN: not recorded. */
 double key_truth(const struct landscape *l, const struct record *config);
@@ -35,7 +38,8 @@ double key_truth(const struct landscape *l, const struct record *config);
  * --leave-out --write. False: there are none for it. */
 bool key_use_constants(const struct mapped_key *k, const char *path);
 
-/* Searches a key by one strategy, once for each seed; exhaustive once. */
-void key_search(struct mapped_key *k, int strategy, uint32_t seeds);
+/* Searches a key by one strategy, once for each seed; exhaustive once, and with `warm` ranked after
+ * it, when everything is compiled. */
+void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm);
 
 #endif

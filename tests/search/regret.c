@@ -3,13 +3,17 @@
  * What searching costs, and what it misses: every strategy over recorded landscapes, against the
  * exhaustive one on the same landscapes.
  *
- *   regret [--seeds N] [--only STRATEGY] [--alone] [--constants FILE] [--jobs N]
+ *   regret [--seeds N] [--only STRATEGY] [--alone] [--warm] [--constants FILE] [--jobs N]
  *          [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
  *
  * Each key is tuned N times (10) by each strategy, with other noise each time. Printed are, of each
  * key and strategy: regret in per cent (how much slower than the best recorded config the winner
  * truly is), median and most; device time and compile time in per cent of the exhaustive search's;
- * how many of the winners are the most frequent one, and by how much their true times differ.
+ * how many of the winners are the most frequent one, and by how much their true times differ; and
+ * the seconds that a runner needs, which has nothing compiled and 16 compilers
+ * (daemon/runner/lanes.h), median: from the order to the answer, but for opening the device,
+ * preparing operands and the device's own kernels, which a recording does not have.
+ * --warm: and its seconds once everything is compiled.
  * --alone: without the exhaustive search, so without its cost.
  * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
  * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
@@ -31,7 +35,7 @@
 struct options {
     uint32_t seeds, jobs;
     const char *only, *constants, *check;
-    bool alone;
+    bool alone, warm;
 };
 
 static struct mapped_key *keys; /* KEYS_MAX, shared */
@@ -41,7 +45,8 @@ static uint32_t n_keys;
 
 static bool wanted(const struct options *o, int strategy)
 {
-    return strategy == EXHAUSTIVE ? !o->alone : !o->only || strcmp(o->only, strategies[strategy]) == 0;
+    return strategy == EXHAUSTIVE ? !o->alone
+                                  : !o->only || strcmp(o->only, strategies[strategy]) == 0;
 }
 
 static void search_key(const struct options *o, struct mapped_key *k)
@@ -52,7 +57,7 @@ static void search_key(const struct options *o, struct mapped_key *k)
     }
     for (int s = 0; s < STRATEGIES; s++) {
         if (wanted(o, s)) {
-            key_search(k, s, o->seeds);
+            key_search(k, s, o->seeds, o->warm);
         }
     }
 }
@@ -99,13 +104,14 @@ static double quantile(double *v, uint32_t n, double part)
 }
 
 struct judgement {
-    double median, most, device, compile, same, spread;
+    double median, most, device, compile, same, spread, cold_s, warm_s;
 };
 
 static void judge(const struct mapped_key *k, int strategy, uint32_t seeds, struct judgement *out)
 {
     const struct search_run *all = &k->runs[EXHAUSTIVE][0], *runs = k->runs[strategy];
     double regret[SEEDS_MAX], device[SEEDS_MAX], compile[SEEDS_MAX], us[SEEDS_MAX];
+    double cold[SEEDS_MAX], warm[SEEDS_MAX];
     uint32_t most = 0;
     for (uint32_t i = 0; i < seeds; i++) {
         uint32_t same = 0;
@@ -117,13 +123,18 @@ static void judge(const struct mapped_key *k, int strategy, uint32_t seeds, stru
         device[i] = 100 * runs[i].device_ms / all->device_ms;
         compile[i] = 100 * runs[i].compile_ms / all->compile_ms;
         us[i] = runs[i].us;
+        cold[i] = runs[i].wall_ms / 1e3;
+        warm[i] = k->warm[i].wall_ms / 1e3;
     }
-    *out = (struct judgement){.median = quantile(regret, seeds, 0.5),
-                            .most = quantile(regret, seeds, 1),
-                            .device = quantile(device, seeds, 0.5),
-                            .compile = quantile(compile, seeds, 0.5),
-                            .same = 100.0 * most / seeds,
-                            .spread = 100 * (quantile(us, seeds, 1) / quantile(us, seeds, 0) - 1)};
+    *out =
+        (struct judgement){.median = quantile(regret, seeds, 0.5),
+                           .most = quantile(regret, seeds, 1),
+                           .device = quantile(device, seeds, 0.5),
+                           .compile = quantile(compile, seeds, 0.5),
+                           .cold_s = quantile(cold, seeds, 0.5),
+                           .warm_s = quantile(warm, seeds, 0.5),
+                           .same = 100.0 * most / seeds,
+                           .spread = 100 * (quantile(us, seeds, 1) / quantile(us, seeds, 0) - 1)};
 }
 
 static void report_key(const struct options *o, const struct mapped_key *k)
@@ -138,22 +149,25 @@ static void report_key(const struct options *o, const struct mapped_key *k)
         if (wanted(o, s)) {
             judge(k, s, o->seeds, &v);
             printf("  %-8s %6.2f %% median %6.2f %% most; device %5.2f %%, compiling %5.2f %%; "
-                   "%2u configs of %2u variants; same winner %3.0f %%, apart %5.2f %%\n",
+                   "%2u configs of %2u variants; same winner %3.0f %%, apart %5.2f %%; "
+                   "cold %.2f s, warm %.2f s\n",
                    strategies[s], v.median, v.most, v.device, v.compile, k->runs[s][0].measured,
-                   k->runs[s][0].variants, v.same, v.spread);
+                   k->runs[s][0].variants, v.same, v.spread, v.cold_s, v.warm_s);
         }
     }
 }
 
 struct summary {
-    double median, p95, device, compile, spread; /* the last three: of the worst key */
-    double same;                                 /* of the median key */
+    double median, p95, device, compile, spread;     /* the last three: of the worst key */
+    double same;                                     /* of the median key */
+    double cold_s, most_cold_s, warm_s, most_warm_s; /* medians of the median and the worst key */
 };
 
 static void summarise(const struct options *o, int strategy, struct summary *out)
 {
     double *regret = calloc((size_t)n_keys * o->seeds, sizeof(*regret));
     double *same = calloc(n_keys, sizeof(*same));
+    double cold[KEYS_MAX], warm[KEYS_MAX];
     uint32_t n = 0;
     assert_true(regret && same);
     *out = (struct summary){.median = 0};
@@ -164,6 +178,8 @@ static void summarise(const struct options *o, int strategy, struct summary *out
         out->compile = fmax(out->compile, v.compile);
         out->spread = fmax(out->spread, v.spread);
         same[i] = v.same;
+        cold[i] = v.cold_s;
+        warm[i] = v.warm_s;
         for (uint32_t s = 0; s < o->seeds; s++) {
             regret[n++] = 100 * keys[i].runs[strategy][s].regret;
         }
@@ -171,6 +187,10 @@ static void summarise(const struct options *o, int strategy, struct summary *out
     out->median = quantile(regret, n, 0.5);
     out->p95 = quantile(regret, n, 0.95);
     out->same = quantile(same, n_keys, 0.5);
+    out->cold_s = quantile(cold, n_keys, 0.5);
+    out->most_cold_s = quantile(cold, n_keys, 1);
+    out->warm_s = quantile(warm, n_keys, 0.5);
+    out->most_warm_s = quantile(warm, n_keys, 1);
     free(regret);
     free(same);
 }
@@ -184,11 +204,12 @@ static void report(const struct options *o)
         struct summary all;
         if (wanted(o, s)) {
             summarise(o, s, &all);
-            printf("%-8s %u keys x %u: regret median %.2f %%, 95th percentile %.2f %%; of the worst "
-                   "key: device %.2f %%, compiling %.2f %%, winners apart %.2f %%; same winner "
-                   "%.0f %% (median key)\n",
-                   strategies[s], n_keys, o->seeds, all.median, all.p95, all.device, all.compile,
-                   all.spread, all.same);
+            printf(
+                "%-8s %u keys x %u: regret median %.2f %%, 95th percentile %.2f %%; of the worst "
+                "key: device %.2f %%, compiling %.2f %%, winners apart %.2f %%; same winner "
+                "%.0f %% (median key); cold %.2f s, at most %.2f; warm %.2f s, at most %.2f\n",
+                strategies[s], n_keys, o->seeds, all.median, all.p95, all.device, all.compile,
+                all.spread, all.same, all.cold_s, all.most_cold_s, all.warm_s, all.most_warm_s);
         }
     }
 }
@@ -212,13 +233,11 @@ static bool check(const struct options *o)
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-    static const struct option table[] = {{"seeds", required_argument, NULL, 's'},
-                                          {"only", required_argument, NULL, 'o'},
-                                          {"constants", required_argument, NULL, 'c'},
-                                          {"jobs", required_argument, NULL, 'j'},
-                                          {"alone", no_argument, NULL, 'a'},
-                                          {"check", required_argument, NULL, 'k'},
-                                          {0}};
+    static const struct option table[] = {
+        {"seeds", required_argument, NULL, 's'},     {"only", required_argument, NULL, 'o'},
+        {"constants", required_argument, NULL, 'c'}, {"jobs", required_argument, NULL, 'j'},
+        {"alone", no_argument, NULL, 'a'},           {"warm", no_argument, NULL, 'w'},
+        {"check", required_argument, NULL, 'k'},     {0}};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *o = (struct options){.seeds = SEEDS_MAX, .jobs = cores > 0 ? (uint32_t)cores : 1};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {
@@ -231,6 +250,9 @@ static bool parse(int argc, char **argv, struct options *o)
             break;
         case 'a':
             o->alone = true;
+            break;
+        case 'w':
+            o->warm = true;
             break;
         case 'o':
             o->only = optarg;

@@ -126,6 +126,11 @@ static int replay_compile(struct compiler *base, const struct variant *v, struct
     return make_image(c, v, ms, out, err);
 }
 
+static double replay_takes_ms(struct compiler *base, const struct variant *v)
+{
+    return landscape_compile_ms(((struct replay_compiler *)base)->l, replay_variant_hash(v));
+}
+
 const struct compiler_ops replay_compiler_ops = {
     .kind = "replay",
     .suffix = "replay",
@@ -133,4 +138,5 @@ const struct compiler_ops replay_compiler_ops = {
     .close = replay_compiler_close,
     .version = replay_version,
     .compile = replay_compile,
+    .takes_ms = replay_takes_ms,
 };
