@@ -33,6 +33,11 @@ bool proposals_taken(const struct proposals *p, uint32_t candidate)
     return p->state[candidate] & TAKEN;
 }
 
+bool proposals_is_out(const struct proposals *p, uint32_t candidate)
+{
+    return p->state[candidate] & OUT;
+}
+
 int proposals_allow(const struct proposals *p)
 {
     if (p->spent < p->limit) {
@@ -47,6 +52,14 @@ void proposals_take(struct proposals *p, uint32_t candidate)
     p->state[candidate] = TAKEN | OUT;
     p->spent++;
     p->out++;
+}
+
+void proposals_spare(struct proposals *p, uint32_t candidate)
+{
+    if (proposals_is_out(p, candidate)) {
+        p->state[candidate] = TAKEN;
+        p->out--;
+    }
 }
 
 void proposals_observe(struct proposals *p, uint32_t candidate, const struct observation *o)

@@ -3,19 +3,24 @@
  * ranked: what the model likes, corrected by what measuring it teaches.
  *
  *   seeds   of each tile (block sizes and schedule) that the model finds good, its best variant,
- *           with two settings: the model is wrong about tiles, and about few things else so much
- *   next    a few configs that may well be the best, by what the others taught (surrogate.h): other
- *           settings of variants that are compiled, and some new variants. And so on, until as many
- *           variants as may be have been compiled, and no setting of theirs promises more
- *   ring    of the best three variants all settings that differ from their best in one parameter,
- *           until that is their best: what wins does so by having been compared, not by luck
- *   tail    with a budget that was asked for: the order of the plan, until it is used up
+ *           with two settings: the model is wrong about tiles, and about few things else so much.
+ *           Compilers that are left get what would teach most beside these, so that many are not
+ * idle while a few work; but a part of what may be compiled is kept for what is learnt next    a
+ * few configs that may well be the best, by what the others taught (surrogate.h): other settings of
+ * variants that are compiled, and some new variants. And so on, until as many variants as may be
+ * have been compiled, and no setting of theirs promises more ring    of the best three variants all
+ * settings that differ from their best in one parameter, until that is their best: what wins does
+ * so by having been compared, not by luck tail    with a budget that was asked for: the order of
+ * the plan, until it is used up
  *
  * All variants that may be compiled are: a search that stopped when nothing seemed better would end
  * sooner or later by the luck of its samples, and so would its winner be better or worse.
  *
- * A step is decided when all of the last one has been observed, from the scores alone: so a search
- * that goes on after a crash decides as the first would have.
+ * Compiling takes nearly all of the time, and some variants take five times as long as others. So
+ * new variants are decided on when all but a few have come that take long; what is begun then does
+ * not take long itself; and at the end nobody waits for one that does not promise to win. It is
+ * decided from scores alone, never from a clock: where kernels come in the same order, a search
+ * goes the same way.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,8 +31,9 @@
 
 enum {
     SEEDS_MOST = 8,
-    NEXT_MOST = 6,      /* new variants of a step */
-    BATCH = 8,          /* proposals of a step */
+    NEXT_MOST = 6,      /* new variants of a step; more where there are many compilers */
+    BATCH = 8,          /* proposals of a step; the same */
+    LATE_PART = 5,      /* of the compilers: so many may be at work when it is decided */
     CENTRES = 3,        /* variants that have a ring */
     CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
     STEP_MOST = 128     /* proposals of the tail at a time */
@@ -36,7 +42,9 @@ enum {
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
-    NEAR = 1.04;                  /* times the best score: a centre's */
+    NEAR = 1.04,                  /* times the best score: a centre's */
+    FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
+    LONG = 1.5; /* effort: what takes longer is not waited for by decisions, nor begun by them */
 
 enum stage { SEEDS, NEXT, RING, TAIL };
 
@@ -50,9 +58,15 @@ struct ranked_search {
     double *score; /* owned, by candidate: NaN: not known */
     double best;   /* the least score; INFINITY: there is none */
     bool *used;    /* owned, by variant: it has been proposed, or observed */
-    uint32_t n_used, n_failed, n_known;
+    bool *
+        arrived; /* owned, by variant: something of it has been observed, or it is not waited for */
+    uint32_t n_used, n_arrived, n_failed, n_known;
+    uint32_t compilers;
+    bool begun;               /* the first step has been taken */
+    bool idle;                /* nothing can be proposed until something is observed */
     const double *effort;     /* by candidate; NULL: 1 */
     double spent, given_back; /* effort: of used variants; of failed ones */
+    double come;              /* effort: of those that have arrived */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */
     double *prior;            /* owned, by variant: the logarithm of that prediction */
     bool *leads;              /* owned, by variant: it is predicted fastest of its tile */
@@ -98,17 +112,48 @@ static double effort_of(const struct ranked_search *s, uint32_t c)
     return s->effort ? s->effort[c] : 1;
 }
 
+static uint32_t variant_of(const struct ranked_search *s, uint32_t c)
+{
+    return s->flat ? c : s->grid.variant[c];
+}
+
 static void use(struct ranked_search *s, uint32_t c)
 {
-    uint32_t v = s->flat ? c : s->grid.variant[c];
+    uint32_t v = variant_of(s, c);
     s->n_used += !s->used[v];
     s->spent += s->used[v] ? 0 : effort_of(s, c);
     s->used[v] = true;
 }
 
+static void arrive(struct ranked_search *s, uint32_t c)
+{
+    uint32_t v = variant_of(s, c);
+    s->n_arrived += !s->arrived[v];
+    s->come += s->arrived[v] ? 0 : effort_of(s, c);
+    s->arrived[v] = true;
+}
+
+/* Variants that a compiler has, or will have. */
+static uint32_t count_late(const struct ranked_search *s)
+{
+    return s->n_used - s->n_arrived;
+}
+
 static uint32_t least(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;
+}
+
+/* Time for a decision: few are on their way, and these take so long that it would be long in
+ * coming. */
+static bool most_have_come(const struct ranked_search *s)
+{
+    bool come = count_late(s) <= s->compilers / LATE_PART;
+    for (uint32_t c = 0; come && s->books.out > 0 && c < s->books.n; c++) {
+        come = !proposals_is_out(&s->books, c) || s->arrived[variant_of(s, c)] ||
+               effort_of(s, c) > LONG;
+    }
+    return come;
 }
 
 /* Of compiling, in variants of mean effort; failed ones are made up for, once. */
@@ -122,13 +167,15 @@ static double effort_left(const struct ranked_search *s)
 static uint32_t configs_left(const struct ranked_search *s)
 {
     uint32_t most = CONFIGS_OF_TWO * s->variants / 2;
-    return s->variants == 0 ? UINT32_MAX : most > s->n_known ? most - s->n_known : 0;
+    return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
 }
 
 /* What a step has left to propose, and what it asks of it. */
 struct wish {
     uint32_t fresh;          /* new variants that it may still have */
+    uint32_t settings;       /* other configs */
     double effort;           /* to compile them */
+    double longest;          /* to compile one of them */
     double of_new, of_known; /* hopes below these */
 };
 
@@ -144,8 +191,10 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
             continue;
         }
         bool is_known = s->used[v] || is_variant_queued(s, v);
-        bool fits = w->fresh > 0 && effort_of(s, c) <= 2 * w->effort; /* half of it: rounded */
-        if (is_known ? hope < w->of_known : fits && hope < w->of_new) {
+        double effort = effort_of(s, c);
+        bool fits = w->fresh > 0 && effort <= w->longest &&
+                    effort <= 2 * w->effort; /* half of it: rounded */
+        if (is_known ? w->settings > 0 && hope < w->of_known : fits && hope < w->of_new) {
             best = c;
             least = hope;
         }
@@ -153,33 +202,67 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
     return best;
 }
 
+static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
+{
+    uint32_t v = s->grid.variant[c];
+    if (!s->used[v] && !is_variant_queued(s, v)) {
+        w->fresh--;
+        w->effort -= effort_of(s, c);
+    } else {
+        w->settings -= w->settings > 0;
+    }
+    enqueue(s, c);
+    surrogate_expect(&s->surrogate, c);
+}
+
 static void propose_hopeful(struct ranked_search *s, struct wish *w)
 {
-    uint32_t c, most = least(BATCH, configs_left(s));
+    uint32_t c, batch = s->compilers > BATCH ? s->compilers : BATCH;
+    uint32_t most = least(batch, configs_left(s));
     while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
-        uint32_t v = s->grid.variant[c];
-        if (!s->used[v] && !is_variant_queued(s, v)) {
-            w->fresh--;
-            w->effort -= effort_of(s, c);
-        }
-        enqueue(s, c);
-        surrogate_expect(&s->surrogate, c);
+        propose_one(s, w, c);
     }
 }
 
+/* What is on its way teaches nothing yet, but nothing like it need be proposed. */
+static void expect_proposals(struct ranked_search *s)
+{
+    for (uint32_t i = 0; s->books.out > 0 && i < s->surrogate.n; i++) {
+        if (proposals_is_out(&s->books, s->surrogate.member[i])) {
+            surrogate_expect(&s->surrogate, s->surrogate.member[i]);
+        }
+    }
+}
+
+/* While better variants may be on their way, what is spent on settings keeps step with what has
+ * come. */
+static uint32_t settings_left(const struct ranked_search *s)
+{
+    double most = CONFIGS_OF_TWO * s->come / 2;
+    double done = s->n_known + s->books.out;
+    return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
+}
+
+/* With many compilers, who waits for one new variant waits for no longer when others are compiled
+ * beside it: the steps are few. */
 static void step_next(struct ranked_search *s)
 {
     const double effort = effort_left(s);
+    const bool many = s->compilers > NEXT_MOST;
+    const uint32_t fresh = many ? s->compilers - count_late(s) : NEXT_MOST;
     double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
-    struct wish w = {.fresh = NEXT_MOST,
+    struct wish w = {.fresh = fresh,
+                     .settings = settings_left(s),
                      .effort = effort,
+                     .longest = s->variants > 0 ? LONG : INFINITY,
                      .of_new = best + WORTH,
                      .of_known = best - GAIN};
+    expect_proposals(s);
     if (configs_left(s) <= effort) {
         w.of_known = -INFINITY; /* what is left is for new variants */
     }
     propose_hopeful(s, &w);
-    if (s->n_queue == 0 && s->variants > 0) {
+    if (s->variants > 0 && (s->n_queue == 0 || (many && w.fresh < fresh))) {
         w.of_new = INFINITY;
         w.of_known = -INFINITY;
         propose_hopeful(s, &w);
@@ -286,6 +369,31 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
     }
 }
 
+/* Beside the seeds, for compilers that would be idle: what is to be hoped most of, with two
+ * settings, when nothing has been measured yet. */
+static void step_beside(struct ranked_search *s)
+{
+    uint32_t c, other;
+    struct wish w = {.fresh = s->compilers,
+                     .effort = fmin(FIRST_PART * s->variants, s->compilers) - s->spent,
+                     .longest = INFINITY,
+                     .of_new = INFINITY,
+                     .of_known = -INFINITY};
+    for (uint32_t i = 0; i < s->n_queue; i++) {
+        surrogate_expect(&s->surrogate, s->queue[i]);
+        w.effort -= i > 0 && s->grid.variant[s->queue[i]] == s->grid.variant[s->queue[i - 1]]
+                        ? 0
+                        : effort_of(s, s->queue[i]);
+    }
+    while (w.effort > 0 && (c = most_hopeful(s, &w)) != GRID_NONE) {
+        propose_one(s, &w, c);
+        if ((other = opposite(s, c)) != GRID_NONE) {
+            propose_one(s, &w, other);
+        }
+    }
+    surrogate_forget(&s->surrogate);
+}
+
 static void step_tail(struct ranked_search *s)
 {
     for (; s->next < s->books.n && s->n_queue < STEP_MOST; s->next++) {
@@ -293,16 +401,30 @@ static void step_tail(struct ranked_search *s)
     }
 }
 
+static void step_seeds(struct ranked_search *s)
+{
+    uint32_t done = s->n_used - least(s->n_failed, s->n_used);
+    if (done < s->n_seeds) {
+        step_tiles(s, s->n_seeds - done);
+    }
+    if (!s->begun) {
+        step_beside(s);
+    }
+    s->begun = true;
+}
+
 /* One step of the current stage, and which stage follows. */
 static void take_step(struct ranked_search *s)
 {
-    uint32_t done = s->n_used - least(s->n_failed, s->n_used);
-    if (s->stage == SEEDS && done < s->n_seeds) {
-        step_tiles(s, s->n_seeds - done);
+    if (s->stage == SEEDS && (!s->begun || most_have_come(s))) {
+        step_seeds(s);
+        s->stage = s->n_queue > 0 ? SEEDS : NEXT;
     }
-    if (s->stage != RING && s->n_queue == 0) {
+    if (s->stage == NEXT && most_have_come(s)) {
         step_next(s);
-        s->stage = s->n_queue > 0 ? NEXT : RING;
+    }
+    if (s->stage == NEXT && s->n_queue == 0 && s->books.out == 0) {
+        s->stage = RING;
     }
     if (s->stage == RING) {
         step_ring(s);
@@ -334,6 +456,7 @@ static void ranked_close(struct strategy *base)
         grid_deinit(&s->grid);
         free(s->score);
         free(s->used);
+        free(s->arrived);
         free(s->representative);
         free(s->prior);
         free(s->leads);
@@ -391,11 +514,11 @@ static int allocate(struct ranked_search *s, const struct strategy_setup *setup,
 {
     s->score = malloc((setup->n + 1) * sizeof(*s->score));
     s->used = calloc(setup->n + 1, sizeof(*s->used));
+    s->arrived = calloc(setup->n + 1, sizeof(*s->arrived));
     s->representative = calloc(setup->n + 1, sizeof(*s->representative));
     s->prior = calloc(setup->n + 1, sizeof(*s->prior));
     s->leads = calloc(setup->n + 1, sizeof(*s->leads));
-    if (!s->score || !s->used || !s->representative || !s->prior ||
-        !s->leads) {
+    if (!s->score || !s->used || !s->arrived || !s->representative || !s->prior || !s->leads) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", setup->n);
     }
     for (uint32_t i = 0; i < setup->n; i++) {
@@ -419,8 +542,7 @@ static uint32_t count_seeds(const struct strategy_setup *setup)
     return least(SEEDS_MOST, (3 * (setup->variants ? setup->variants : setup->budget) + 4) / 5);
 }
 
-static int ranked_open(const struct strategy_setup *setup, struct strategy **out,
-                       struct error *err)
+static int ranked_open(const struct strategy_setup *setup, struct strategy **out, struct error *err)
 {
     struct ranked_search *s = calloc(1, sizeof(*s));
     if (!s) {
@@ -433,6 +555,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->best = INFINITY;
     s->variants = setup->variants;
     s->n_seeds = count_seeds(setup);
+    s->compilers = setup->compilers > 0 ? setup->compilers : 1;
     s->stage = s->flat ? TAIL : SEEDS;
     int r = allocate(s, setup, err);
     if (r) {
@@ -446,6 +569,17 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     }
     *out = &s->base;
     return 0;
+}
+
+/* Something is on its way that needs no compiler. */
+static bool is_measuring(const struct ranked_search *s)
+{
+    for (uint32_t c = 0; s->books.out > 0 && c < s->books.n; c++) {
+        if (proposals_is_out(&s->books, c) && s->arrived[variant_of(s, c)]) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static int ranked_propose(struct strategy *base, uint32_t *candidate)
@@ -465,11 +599,12 @@ static int ranked_propose(struct strategy *base, uint32_t *candidate)
             }
             return r;
         }
-        if (s->stage != TAIL && s->books.out > 0) {
+        if (s->stage != TAIL && is_measuring(s)) {
             return STRATEGY_WAIT;
         }
         if (!decide(s)) {
-            return STRATEGY_DONE;
+            s->idle = true;
+            return s->stage != TAIL && s->books.out > 0 ? STRATEGY_WAIT : STRATEGY_DONE;
         }
     }
 }
@@ -479,6 +614,8 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
     struct ranked_search *s = (struct ranked_search *)base;
     proposals_observe(&s->books, candidate, o);
     use(s, candidate);
+    arrive(s, candidate);
+    s->idle = false;
     s->n_failed += !o->ok;
     s->given_back += o->ok ? 0 : effort_of(s, candidate);
     if (o->ok && isnan(s->score[candidate])) {
@@ -491,5 +628,32 @@ static void ranked_observe(struct strategy *base, uint32_t candidate, const stru
     }
 }
 
-const struct strategy_ops ranked_strategy = {"ranked", ranked_open, ranked_close, ranked_propose,
-                                             ranked_observe};
+static bool is_variant_out(const struct ranked_search *s, uint32_t v)
+{
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        if (s->grid.variant[c] == v && proposals_is_out(&s->books, c)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Once most have come and nothing new may be compiled: it must promise to win. */
+static bool ranked_spare(struct strategy *base, uint32_t candidate)
+{
+    struct ranked_search *s = (struct ranked_search *)base;
+    if (s->flat || !s->idle || !most_have_come(s) || !isfinite(s->best) ||
+        !proposals_is_out(&s->books, candidate) ||
+        surrogate_least(&s->surrogate, candidate) < surrogate_value(&s->surrogate, s->best)) {
+        return false;
+    }
+    proposals_spare(&s->books, candidate);
+    if (!is_variant_out(s, s->grid.variant[candidate])) {
+        arrive(s, candidate);
+    }
+    s->idle = false;
+    return true;
+}
+
+const struct strategy_ops ranked_strategy = {"ranked",       ranked_open,    ranked_close,
+                                             ranked_propose, ranked_observe, ranked_spare};

@@ -164,8 +164,18 @@ void surrogate_forget(struct surrogate *s)
     }
 }
 
-double surrogate_hope(const struct surrogate *s, uint32_t candidate)
+static double below_mean(const struct surrogate *s, uint32_t candidate, double deviations)
 {
     uint32_t at = s->place[candidate];
-    return at == GRID_NONE ? INFINITY : s->mean[at] - sqrt(fmax(s->variance[at], 0));
+    return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * sqrt(fmax(s->variance[at], 0));
+}
+
+double surrogate_hope(const struct surrogate *s, uint32_t candidate)
+{
+    return below_mean(s, candidate, 1);
+}
+
+double surrogate_least(const struct surrogate *s, uint32_t candidate)
+{
+    return below_mean(s, candidate, 2);
 }

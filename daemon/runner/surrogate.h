@@ -41,6 +41,8 @@ void surrogate_forget(struct surrogate *s); /* what was expected */
 /* What a candidate may well reach: a standard deviation below the mean, as a logarithm that
  * compares with surrogate_value. INFINITY: nothing is known of it. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate);
+/* What it will hardly fall below: two deviations. The same unit. */
+double surrogate_least(const struct surrogate *s, uint32_t candidate);
 double surrogate_value(const struct surrogate *s, double value);
 
 #endif
