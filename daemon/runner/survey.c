@@ -9,8 +9,25 @@
 #include "daemon/runner/stats.h"
 #include "daemon/runner/survey.h"
 
-enum { PREPARE_S = 120, SPARE_CORES = 2 };
-static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2;
+enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
+static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;
+
+/* A device that was idle is slow until its clocks have risen: launches until two turns agree. */
+static int warm_up(struct survey *s, struct error *err)
+{
+    const double began_ms = survey_clock(s);
+    double before_us = NAN;
+    int r = 0;
+    for (bool agree = false; r == 0 && !agree && survey_clock(s) - began_ms < WARM_UP_MS;) {
+        double us[TURN];
+        uint32_t n = 0;
+        r = survey_time(s, s->yardstick, &s->reference, 0, TURN, 0, us, &n, err);
+        double turn_us = r ? NAN : stats_median(us, n);
+        agree = fabs(turn_us - before_us) <= AGREE * turn_us;
+        before_us = turn_us;
+    }
+    return r;
+}
 
 /* The reference kernel, loaded for good, and its time; the gap is as long as a launch, so that the
  * device idles half of the time and its power is not what is measured. */
@@ -32,6 +49,7 @@ static int open_yardstick(struct survey *s, struct error *err)
             : s->device->ops->load(s->device, &it.build->image, &it.variant, &s->yardstick, &why,
                                    err);
     builds_release(s->builds, it.build);
+    r = r ? r : warm_up(s, err);
     r = r ? r : survey_time(s, s->yardstick, &s->reference, 3, 15, 0, us, &n, err);
     s->reference_us = r ? NAN : stats_median(us, n);
     if (strcmp(s->device->info.kind, "cuda") == 0) {
