@@ -301,7 +301,11 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
 
 #if !GATHER
 #if MODE != MODE_DW
-#define ask_experts(p, s, before, expert, threads) ((void)(before))
+INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
+                        int expert, int threads)
+{
+    (void)p, (void)s, (void)before, (void)expert, (void)threads;
+}
 
 /*
  * p->ahead: when the ring is full, L2 is asked for as many blocks of the same tile beyond it. A ring
