@@ -237,66 +237,12 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
 }
 
-/* Whether the reference may still come. */
-static bool awaits_reference(const struct job *j)
-{
-    return isnan(j->reference_us) && j->reference != PLAN_NONE && !j->outcomes[j->reference].here;
-}
-
-static void become_reference(struct job *j, uint32_t id, struct trial *t)
-{
-    t->reference = true;
-    t->ratio = 1;
-    j->reference = id;
-    j->reference_us = t->time_us;
-}
-
-static bool hold(struct job *j, uint32_t id, const struct trial *t)
-{
-    if (j->n_held == j->room_held) {
-        uint32_t room = j->room_held ? 2 * j->room_held : 16;
-        struct trial *held = realloc(j->held, room * sizeof(*held));
-        j->held = held ? held : j->held;
-        uint32_t *ids = held ? realloc(j->held_id, room * sizeof(*ids)) : NULL;
-        if (!ids) {
-            return false;
-        }
-        j->held_id = ids;
-        j->room_held = room;
-    }
-    j->held[j->n_held] = *t;
-    j->held_id[j->n_held++] = id;
-    return true;
-}
-
-static void send_held(struct job *j)
-{
-    for (uint32_t i = 0; i < j->n_held; i++) {
-        struct trial *t = &j->held[i];
-        if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us)) {
-            become_reference(j, j->held_id[i], t);
-        }
-        t->ratio = t->time_us / j->reference_us;
-        j->outcomes[j->held_id[i]].ratio = t->ratio;
-        notice_trial(j, t);
-    }
-    j->n_held = 0;
-}
-
-void job_without_reference(struct job *j)
-{
-    if (awaits_reference(j)) {
-        j->reference = PLAN_NONE;
-    }
-    send_held(j);
-}
-
 void job_record(struct job *j, const struct candidate *c, struct trial *t)
 {
     bool final = strcmp(t->stage, "final") == 0;
-    bool early = awaits_reference(j) && c->id != j->reference;
+    bool early = job_awaits_reference(j) && c->id != j->reference;
     if (strcmp(t->status, "ok") == 0 && isnan(j->reference_us) && !early) {
-        become_reference(j, c->id, t); /* when it is another one, the reference has failed */
+        job_become_reference(j, c->id, t); /* when it is another one, the reference has failed */
     }
     conditions_note(j->runner->device, t);
     conditions_after(t, j->doubt);
@@ -309,11 +255,11 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
         j->done++;
         j->failed += !o->measured;
     }
-    if (!early || !hold(j, c->id, t)) {
+    if (!early || !job_hold(j, c->id, t)) {
         notice_trial(j, t);
     }
-    if (!awaits_reference(j)) {
-        send_held(j);
+    if (!job_awaits_reference(j)) {
+        job_send_held(j);
     }
     notice_progress(j, final ? "final" : "measure", &c->config);
 }

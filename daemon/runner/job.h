@@ -6,6 +6,7 @@
  *   plan.c     which configs may be measured, in the model's order
  *   search.c   reference, hints, then the strategy's proposals: compile ahead, measure when ready
  *   measure.c  one candidate on the device: load, probe, verify, samples
+ *   held.c     trials from before the reference's
  *   finals.c   the best few again, in alternating blocks
  *   gate.c     whether their winner replaces the best that the key had
  *   notices.c  what is said about it on the socket
@@ -121,12 +122,19 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
 void job_module(struct job *j, struct candidate *c);
 /* Books and sends a finished trial. */
 void job_record(struct job *j, const struct candidate *c, struct trial *t);
-/* The reference's trial will not come: another one's takes its place. */
-void job_without_reference(struct job *j);
 /* Lower is better; comparable among outcomes of this run and earlier ones. */
 double job_score(const struct job *j, const struct outcome *o);
 /* ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
+
+/* held.c */
+bool job_awaits_reference(const struct job *j); /* whether it may still come */
+void job_become_reference(struct job *j, uint32_t id, struct trial *t);
+/* Keeps a copy of a trial until then. False: no memory. */
+bool job_hold(struct job *j, uint32_t id, const struct trial *t);
+void job_send_held(struct job *j);
+/* The reference's trial will not come: another one's takes its place. */
+void job_without_reference(struct job *j);
 
 /* search.c */
 int job_search(struct job *j, struct error *err);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The virtual host of a recorded device: what compilers do to a search's clock and its trials. */
+#include "harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/runner/lanes.h"
+#include "kernels/devices/replay/replay.h"
+
+#define RECORDED TEST_DATA "/landscapes/llama4-scout-gate_up-512-dX.jsonl"
+
+static double want(struct lanes *l, uint32_t variant, double ms, double now_ms)
+{
+    char hash[HASH_HEX];
+    snprintf(hash, sizeof(hash), "%032x", variant);
+    return lanes_want(l, hash, ms, now_ms);
+}
+
+static void test_as_many_compile_as_there_are(void **state)
+{
+    (void)state;
+    struct lanes l = {0};
+    for (uint32_t i = 0; i < LANES; i++) {
+        assert_true(want(&l, i, 100 + i, 50) == 150 + i);
+    }
+    assert_true(want(&l, LANES, 30, 60) == 150 + 30);     /* after the first that is done */
+    assert_true(want(&l, LANES + 1, 30, 60) == 151 + 30); /* after the second */
+    assert_true(want(&l, 3, 100, 900) == 153);            /* it has been compiled */
+    assert_true(want(&l, LANES + 2, 0, 70) == 70);        /* the cache has it: no compiler */
+    free(l.builds);
+}
+
+static void test_waiting_is_time(void **state)
+{
+    (void)state;
+    struct lanes l = {0};
+    lanes_wait(&l, 250, lanes_now(&l, NULL));
+    assert_true(lanes_now(&l, NULL) == 250);
+    lanes_wait(&l, 200, lanes_now(&l, NULL)); /* that was */
+    assert_true(lanes_now(&l, NULL) == 250);
+}
+
+static void tune(struct child *c, const char *problem, const char *cache)
+{
+    struct tune_order *o = order_new(problem);
+    o->request.query.seed = 1;
+    child_start(c, "replay:" RECORDED, cache, NULL);
+    child_tune(c, o);
+    assert_int_equal(c->error.code, 0);
+    order_free(o);
+}
+
+/* The reference takes four times as long to compile as others here: they are measured before it, and
+ * say all the same how they compare with it. */
+static void test_who_comes_before_the_reference_has_a_ratio(void **state)
+{
+    (void)state;
+    struct error err = ERROR_NULL;
+    struct landscape *l;
+    struct child c;
+    char problem[1024], *cache = folder_make();
+    assert_int_equal(landscape_load("replay:" RECORDED, &l, &err), 0);
+    problem_format(&l->problem[0], problem, sizeof(problem));
+    landscape_free(l);
+    tune(&c, problem, cache);
+    const double cold_ms = c.result.wall_ms;
+    const struct trial *reference = NULL;
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        const struct trial *t = &c.trials[i];
+        reference = t->reference && !reference ? t : reference;
+        assert_non_null(reference); /* it is the first that is told of */
+        if (strcmp(t->stage, "measure") == 0) {
+            assert_true(fabs(t->ratio - t->time_us / reference->time_us) < 1e-6);
+        }
+    }
+    const double compile_ms = reference->compile_ms;
+    assert_true(c.n_trials > 10 && compile_ms > 2000);
+    child_end(&c);
+    tune(&c, problem, cache);
+    assert_true(cold_ms > compile_ms && c.result.wall_ms < cold_ms);
+    child_end(&c);
+    folder_remove(cache);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_as_many_compile_as_there_are),
+        cmocka_unit_test(test_waiting_is_time),
+        cmocka_unit_test(test_who_comes_before_the_reference_has_a_ratio),
+    };
+    families_register();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
