@@ -53,8 +53,8 @@ static void tune(struct child *c, const char *problem, const char *cache)
     order_free(o);
 }
 
-/* The reference takes four times as long to compile as others here: they are measured before it, and
- * say all the same how they compare with it. */
+/* The reference takes four times as long to compile as others here: they are measured before it,
+ * and say all the same how they compare with it. */
 static void test_who_comes_before_the_reference_has_a_ratio(void **state)
 {
     (void)state;
