@@ -58,6 +58,9 @@ struct daemon {
     uint64_t hits, misses;
     bool tuning;                 /* a job has the device (scheduler.h) */
     bool stopping;
+    /* A best is about to take the place of an entry (NULL: the key has none) in the cache. */
+    void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,
+                     bool saved);
     void (*learned)(struct daemon *d); /* the cache has a new or another answer */
 };
 

@@ -23,6 +23,7 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
         return;
     }
     if (status == 0) {
+        d->learning(d, e, b, saved);
         answer_of_best(&x->hint, b, saved);
         status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
                            target_rank(d, b, &x->learned), b->atol, b->rtol, &err);

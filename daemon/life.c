@@ -16,6 +16,7 @@
 #include "daemon/notify.h"
 #include "daemon/scheme.h"
 #include "daemon/start.h"
+#include "daemon/views.h"
 #include "daemon/wiring.h"
 #include "proto/build.h"
 
@@ -55,6 +56,15 @@ static void on_signal(uv_signal_t *signal, int number)
     struct parts *p = signal->data;
     /* libuv does not tell who sent it: only root and our own user can. */
     p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
+}
+
+static void on_learning(struct daemon *d, const struct cache_entry *known, const struct best *b,
+                        bool saved)
+{
+    struct parts *p = &life_of(d)->parts;
+    if (p->loader.done) { /* before, the newest row of a key may not be there yet */
+        views_learning(&p->views, d, known, b, saved);
+    }
 }
 
 static void on_learned(struct daemon *d)
@@ -322,6 +332,7 @@ int daemon_run(const struct config *c)
     struct parts *p = &life.parts;
     struct error err = ERROR_NULL;
     p->daemon.config = c;
+    p->daemon.learning = on_learning;
     p->daemon.learned = on_learned;
     p->stop = stop;
     p->server.lock_fd = -1;

@@ -90,6 +90,16 @@ static int miss(struct call *c, struct error *err)
     return status < 0 ? status : METHOD_LATER;
 }
 
+/* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not wait. */
+static int miss_pinned(struct call *c, struct error *err)
+{
+    struct query *q = &c->d->scratch->request.query;
+    if (q->deadline_ms && strcmp(q->wait, "cached") != 0) {
+        snprintf(q->wait, sizeof(q->wait), "now");
+    }
+    return miss(c, err);
+}
+
 enum { PINNED_AS_EVER = METHOD_LATER + 1 };
 
 /* What the generation says that the session is pinned to. */
@@ -108,7 +118,7 @@ static int pinned_answer(struct call *c, const struct cache_entry *e, struct err
         cache_entry_id(e, id[0]);
         return view_park(c, id, 1, err);
     case VIEW_NOTHING:
-        return miss(c, err);
+        return miss_pinned(c, err);
     case VIEW_AS_EVER:
         break;
     }
@@ -136,7 +146,8 @@ static int get(struct call *c, bool again, struct error *err)
     if (custom && !c->parts->loader.done) { /* whose row answers whom depends on what there is */
         return loader_park(&c->parts->loader, c, NULL, err);
     }
-    if (c->s->view && !x->request.query.again && !request_is_restricted(&x->request)) {
+    bool pinned = c->s->view && !x->request.query.again && !request_is_restricted(&x->request);
+    if (pinned) {
         status = pinned_answer(c, e, err);
         if (status != PINNED_AS_EVER) {
             return status;
@@ -155,7 +166,7 @@ static int get(struct call *c, bool again, struct error *err)
     if (!c->parts->loader.done) { /* a key that was asked for in vain waits for the rest, as a hint does */
         return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
     }
-    return miss(c, err);
+    return pinned ? miss_pinned(c, err) : miss(c, err);
 }
 
 int method_get(struct call *c, struct error *err)

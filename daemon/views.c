@@ -14,14 +14,17 @@
 
 /* A row that serves, as an answer. */
 struct view_answer {
-    struct wire_buf packed; /* owned; empty: there is none */
-    double atol, rtol;      /* verified with */
+    struct view_answer *next;
+    int64_t generation;
+    float atol, rtol;       /* verified with */
+    struct wire_buf packed; /* owned */
 };
 
 struct view_key {
     struct view_key *next;
     char id[HASH_HEX];
-    struct view_answer before, after; /* the newest up to the generation; the oldest after it */
+    struct view_answer *before; /* the newest up to the generation; NULL: there is none */
+    struct view_answer *after;  /* those after it, oldest first; each is for tighter tolerances */
 };
 
 /* ---- life
@@ -46,10 +49,22 @@ struct view *view_hold(struct list *views, int64_t generation)
     return v;
 }
 
+static struct view_answer *answer_free(struct view_answer *a)
+{
+    if (a) {
+        wire_buf_deinit(&a->packed);
+        free(a);
+    }
+    return NULL;
+}
+
 static void key_free(struct view_key *k)
 {
-    wire_buf_deinit(&k->before.packed);
-    wire_buf_deinit(&k->after.packed);
+    answer_free(k->before);
+    for (struct view_answer *a; (a = k->after);) {
+        k->after = a->next;
+        answer_free(a);
+    }
     free(k);
 }
 
@@ -88,9 +103,18 @@ static struct view_key *find(const struct view *v, const char *id)
     return NULL;
 }
 
-static bool is_verified(const struct view_answer *a, const struct query *q)
+static bool is_verified(const struct view_answer *a, double atol, double rtol)
 {
-    return a->packed.len && a->atol <= q->atol && a->rtol <= q->rtol;
+    return a->atol <= (float)atol && a->rtol <= (float)rtol;
+}
+
+static const struct view_answer *first_verified(const struct view_answer *a, double atol,
+                                                double rtol)
+{
+    while (a && !is_verified(a, atol, rtol)) {
+        a = a->next;
+    }
+    return a;
 }
 
 enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
@@ -105,30 +129,142 @@ enum view_says view_find(const struct view *v, const struct cache_entry *e, cons
     if (!k) {
         return VIEW_UNKNOWN;
     }
-    bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0;
-    const struct view_answer *a = k->before.packed.len || !waits ? &k->before : &k->after;
-    *answer = &a->packed;
-    return is_verified(a, q) ? VIEW_ANSWERS : VIEW_NOTHING;
+    const struct view_answer *a = first_verified(k->before, q->atol, q->rtol);
+    bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0 && !q->deadline_ms;
+    if (!a && waits) {
+        a = first_verified(k->after, q->atol, q->rtol);
+    }
+    *answer = a ? &a->packed : NULL;
+    return a ? VIEW_ANSWERS : VIEW_NOTHING;
 }
 
-/* Of a key that had no answer at all, the first one is its answer. */
-static void forget_empty(struct view *v, const char *id)
+/* ---- answers of a key
+ * ----------------------------------------------------------------------------- */
+
+/* In its place among the others of its key; else it is freed. */
+static void put_answer(const struct view *v, struct view_key *k, struct view_answer *a)
 {
-    for (struct view_key **at = &v->keys[slot_of(id)]; *at; at = &(*at)->next) {
-        struct view_key *k = *at;
-        if (strcmp(k->id, id) == 0 && !k->before.packed.len && !k->after.packed.len) {
-            *at = k->next;
-            key_free(k);
-            return;
+    struct view_answer **at = &k->after;
+    if (a->generation <= v->generation) {
+        if (k->before && k->before->generation >= a->generation) {
+            answer_free(a);
+        } else {
+            answer_free(k->before);
+            k->before = a;
+        }
+        return;
+    }
+    while (*at && (*at)->generation < a->generation && !is_verified(*at, a->atol, a->rtol)) {
+        at = &(*at)->next;
+    }
+    if (*at) { /* what is there is the older one, and does for all that this one does for */
+        answer_free(a);
+    } else {
+        *at = a;
+    }
+}
+
+/* NULL: no memory for it. */
+static struct view_answer *answer_new(int64_t generation, double atol, double rtol)
+{
+    struct view_answer *a = calloc(1, sizeof(*a));
+    if (a) {
+        a->generation = generation;
+        a->atol = (float)atol;
+        a->rtol = (float)rtol;
+    }
+    return a;
+}
+
+static void put_best(const struct view *v, struct view_key *k, const struct best *b, bool saved,
+                     struct answer *scratch)
+{
+    struct view_answer *a = answer_new(b->generation, b->atol, b->rtol);
+    if (!a) {
+        return;
+    }
+    answer_of_best(scratch, b, saved);
+    schema_encode(&a->packed, &answer_schema, scratch);
+    if (a->packed.failed) {
+        answer_free(a);
+    } else {
+        put_answer(v, k, a);
+    }
+}
+
+static void put_entry(const struct view *v, struct view_key *k, const struct cache_entry *e)
+{
+    struct view_answer *a = answer_new(e->generation, e->atol, e->rtol);
+    if (!a) {
+        return;
+    }
+    cache_reply(e, &a->packed);
+    if (a->packed.failed) {
+        answer_free(a);
+    } else {
+        put_answer(v, k, a);
+    }
+}
+
+static struct view_key *key_new(const char *id)
+{
+    struct view_key *k = calloc(1, sizeof(*k));
+    if (k) {
+        snprintf(k->id, sizeof(k->id), "%s", id);
+    }
+    return k;
+}
+
+static void put_key(struct view *v, struct view_key *k)
+{
+    struct view_key **slot = &v->keys[slot_of(k->id)];
+    k->next = *slot;
+    *slot = k;
+}
+
+/* What the key answered so far, while the cache still has it. NULL: the ledger can tell. */
+static struct view_key *begin_key(struct view *v, const struct cache_entry *e, const char *id)
+{
+    bool usable = !e || (e->generation && e->generation <= v->generation && e->rank >= CACHE_SERVES);
+    struct view_key *k = usable ? key_new(id) : NULL;
+    if (k && e) {
+        put_entry(v, k, e);
+    }
+    if (k) {
+        put_key(v, k);
+    }
+    return k;
+}
+
+void views_learning(struct list *views, struct daemon *d, const struct cache_entry *known,
+                    const struct best *b, bool saved)
+{
+    bool serves = b->generation && target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES;
+    bool unsaved = b->generation && (!saved || (known && !known->saved));
+    LIST_EACH(node, views)
+    {
+        struct view *v = LIST_OF(node, struct view, link);
+        struct view_key *k = find(v, b->key);
+        k = !k && unsaved ? begin_key(v, known, b->key) : k;
+        if (k && serves) {
+            put_best(v, k, b, saved, &d->scratch->hint);
         }
     }
 }
 
-void views_learned(struct list *views, const char *key)
+void views_evicted(struct list *views, const char *key)
 {
     LIST_EACH(node, views)
     {
-        forget_empty(LIST_OF(node, struct view, link), key);
+        struct view *v = LIST_OF(node, struct view, link);
+        for (struct view_key **at = &v->keys[slot_of(key)], *k; (k = *at);) {
+            if (strcmp(k->id, key) == 0) {
+                *at = k->next;
+                key_free(k);
+            } else {
+                at = &k->next;
+            }
+        }
     }
 }
 
@@ -163,35 +299,18 @@ static void resume(struct parked *p)
     free(p);
 }
 
-static void keep(struct view_answer *a, const struct best *b, struct answer *scratch)
-{
-    wire_buf_clear(&a->packed);
-    answer_of_best(scratch, b, true);
-    schema_encode(&a->packed, &answer_schema, scratch);
-    a->atol = b->atol;
-    a->rtol = b->rtol;
-    if (a->packed.failed) {
-        wire_buf_deinit(&a->packed);
-    }
-}
-
 /* Rows come in the order of their generations. */
 static void learn(struct reading *r, const struct wire_obj *row)
 {
     struct daemon *d = r->parked->pending.d;
     struct best *b = &d->scratch->best;
-    struct view_key *k = r->key;
     struct error err = ERROR_NULL;
     int status = schema_decode(&best_schema, SCHEMA_LENIENT, row, b, &err);
     status = status ? status : problem_make(&d->scratch->learned, b->op, &b->problem, &err);
     if (status < 0) {
-        log_warning("a row of key %s is not read: %s", k->id, err.text);
-    } else if (target_rank(d, b, &d->scratch->learned) < CACHE_SERVES) {
-        return;
-    } else if (b->generation <= r->parked->view->generation) {
-        keep(&k->before, b, &d->scratch->hint);
-    } else if (!k->after.packed.len) {
-        keep(&k->after, b, &d->scratch->hint);
+        log_warning("a row of key %s is not read: %s", r->key->id, err.text);
+    } else if (target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES) {
+        put_best(r->parked->view, r->key, b, true, &d->scratch->hint);
     }
 }
 
@@ -200,9 +319,7 @@ static void finish(struct reading *r)
     struct parked *p = r->parked;
     struct view_key *k = r->key;
     if (!find(p->view, k->id)) {
-        struct view_key **slot = &p->view->keys[slot_of(k->id)];
-        k->next = *slot;
-        *slot = k;
+        put_key(p->view, k);
     } else { /* somebody else has read it */
         key_free(k);
     }
@@ -250,7 +367,7 @@ static int ask(struct reading *r)
 static void read_key(struct parked *p, const char *id)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    struct view_key *k = calloc(1, sizeof(*k));
+    struct view_key *k = key_new(id);
     if (!r || !k) {
         free(r);
         free(k);
@@ -259,7 +376,6 @@ static void read_key(struct parked *p, const char *id)
     }
     r->parked = p;
     r->key = k;
-    memcpy(k->id, id, sizeof(k->id));
     if (ask(r) < 0) {
         finish(r);
     }

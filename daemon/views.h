@@ -5,12 +5,13 @@
  * pinned or promoted meanwhile. What a key answers under generation G follows from the database
  * alone, whose bests are only ever appended:
  *
- *   the newest row up to G that serves; else, for who waits for a tuning, the oldest row after G
- * that serves; else, for who does not wait, the analytic default, since every other tier depends on
- * what is known by now.
+ *   the newest row up to G that serves, if it was verified tightly enough for the query; else, for
+ * who waits for a tuning however long it takes, the oldest row after G that serves and was; else the
+ * analytic default, since every other tier depends on what is known by now.
  *
  * A key whose newest row is not newer than G answers as ever. For others the rows are read from the
- * ledger, once; sessions that are pinned to one generation share what was found.
+ * ledger, once; sessions that are pinned to one generation share what was found, and what comes later is
+ * added to it. A full disk keeps rows out of the ledger: then what the key answered so far is remembered.
  */
 #ifndef GEMMD_DAEMON_VIEWS_H
 #define GEMMD_DAEMON_VIEWS_H
@@ -21,6 +22,7 @@
 
 enum { VIEW_SLOTS = 256 };
 
+struct best;
 struct cache_entry;
 struct view_key;
 
@@ -45,8 +47,12 @@ enum view_says {
 /* What a view says to a query whose key has this entry (NULL: none); v NULL: not pinned. */
 enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
                          const struct wire_buf **answer);
-/* A best of this key was published. */
-void views_learned(struct list *views, const char *key);
+/* A best is about to take the place of `known` (NULL: the key had none) in the cache, which has all
+ * keys by now; its problem is scratch->learned. Uses up scratch->hint. */
+void views_learning(struct list *views, struct daemon *d, const struct cache_entry *known,
+                    const struct best *b, bool saved);
+/* The key's rows are gone, old ones too. */
+void views_evicted(struct list *views, const char *key);
 /* METHOD_LATER: the request is begun anew when the rows of these keys were read.
  * ERROR_NO_MEMORY, ERROR_BUSY. */
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);

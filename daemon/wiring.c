@@ -74,11 +74,11 @@ void wiring_news(struct parts *p, const struct ledger_news *n)
     struct daemon *d = &p->daemon;
     if (n->kind == NEWS_BEST) {
         learn_best(d, n->best, n->saved);
-        views_learned(&p->views, n->key);
         announce(d, &p->subscribers, n->best);
         elsewhere_learned(&p->elsewhere, n->key);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
+        views_evicted(&p->views, n->key);
         loader_evicted(&p->loader);
     } else if (n->kind == NEWS_SAID) {
         followers_tell(&p->followers, n); /* before an answer to it */

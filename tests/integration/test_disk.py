@@ -50,6 +50,29 @@ def test_serves_and_tunes_on_without_room(daemon):
     assert [d.call("get", problem=gemm(n=512 * i), wait="cached") for i in (1, 2, 3)] == saved
 
 
+def test_a_pinned_job_keeps_its_answers_without_room(daemon):
+    """What the database does not have cannot be read from it."""
+    d = daemon()
+    with d.connect() as c, d.connect() as job, d.connect() as empty:
+        def put(n, value):
+            return c.call("put", problem={"op": "custom:mine", "n": n}, config={"A": value}, time_us=5)
+
+        def get(rank, n):
+            return rank.call("get", problem={"op": "custom:mine", "n": n}, wait="cached")["config"]
+        assert put(1, 1)["saved"]
+        assert empty.call("hello", generation=-1)["pinned"] == 1
+        limit_files(d, True)
+        assert not put(2, 1)["saved"]
+        assert job.call("hello", generation=-1)["pinned"] == 2
+        for value in (2, 3):
+            assert not put(1, value)["saved"] and not put(2, value)["saved"]
+            assert get(job, 1) == get(job, 2) == get(empty, 1) == {"A": 1}
+        limit_files(d, False)
+        eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
+        assert put(2, 4)["saved"]
+        assert get(job, 1) == get(job, 2) == {"A": 1} and get(c, 2) == {"A": 4}
+
+
 def test_a_stop_without_room_says_what_is_lost(daemon):
     d = daemon()
     first = d.call("get", problem=gemm(), budget=4)

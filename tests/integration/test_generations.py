@@ -82,6 +82,37 @@ def test_who_does_not_wait_gets_the_same_lower_tier_all_the_time(daemon):
         assert job.call("get", problem=gemm(n=512), wait="cached")["tier"] == "exact"
 
 
+def test_who_has_a_deadline_gets_the_same_lower_tier_all_the_time(daemon):
+    """Whether a tuning is done in time is chance; which bucket is the nearest one changes."""
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(n=512), budget=4)  # a neighbour
+        early, late = pinned(d), pinned(d)
+        first = early.call("get", problem=gemm(), deadline_ms=1)
+        assert first["tier"] == "default"
+        eventually(lambda: c.call("get", problem=gemm(), wait="cached")["tier"] == "exact")
+        for rank in (early, late):
+            again = rank.call("get", problem=gemm(), deadline_ms=10000)
+            assert again["tier"] == "default" and again["config"] == first["config"]
+        assert late.call("get", problem=gemm())["tier"] == "exact", "who waits gets the first one"
+
+
+def test_ranks_with_a_tighter_tolerance_agree(daemon):
+    d = daemon()
+    tight = {"problem": gemm(), "atol": 1e-4, "rtol": 1e-4}
+    with d.connect() as c:
+        loose = c.call("get", problem=gemm(), budget=6)
+        early, late = pinned(d), pinned(d)
+        first = early.call("get", **tight)
+        other = next(t["config"] for t in c.list("trials", key=loose["key"], status="ok")
+                     if t["config"] != first["config"])
+        new = c.call("pin", config=other, **tight)
+        assert new["config"] != first["config"]
+        for rank in (early, late, pinned(d, loose["generation"])):
+            assert rank.call("get", **tight) == first
+            assert rank.call("get", problem=gemm()) == loose
+
+
 def test_many_keys_of_an_old_generation_at_once(daemon):
     d = daemon()
     problems = [{**CUSTOM, "n": i} for i in range(200)]
