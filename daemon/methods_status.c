@@ -11,30 +11,6 @@
 #include "proto/build.h"
 #include "proto/limits.h"
 
-/* The generation that this connection's answers are to be of; -1: today's. */
-static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
-{
-    struct daemon *d = c->d;
-    int64_t g;
-    if (!wire_get_int(generation, &g) || g < -1) {
-        return error_set(err, ERROR_INVALID,
-                         "'generation' must be a number from 0 on, or -1: as it is now");
-    }
-    if (g > d->generation) {
-        return error_set(err, ERROR_INVALID,
-                         "generation %lld is not there yet: the database is at %lld; is this the "
-                         "database whose number it is?",
-                         (long long)g, (long long)d->generation);
-    }
-    struct view *v = view_hold(&c->parts->views, g < 0 ? d->generation : g);
-    if (!v) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
-    }
-    view_drop(c->s->view);
-    c->s->view = v;
-    return 0;
-}
-
 static void put_capabilities(struct wire_buf *b)
 {
 #define NAME(name, owner, early) #name,
@@ -48,11 +24,101 @@ static void put_capabilities(struct wire_buf *b)
     }
 }
 
+static void put_hello(struct wire_buf *b, const struct daemon *d, const struct session *s)
+{
+    wire_put_map(b, 9);
+    wire_put_str(b, "pinned");
+    if (s->view) {
+        wire_put_int(b, s->view->generation);
+    } else {
+        wire_put_nil(b);
+    }
+    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
+    wire_put_kv_str(b, "build", build_id);
+    put_capabilities(b);
+    wire_put_str(b, "device");
+    schema_encode(b, &device_info_schema, &d->device);
+    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
+    wire_put_kv_int(b, "generation", d->generation);
+    wire_put_kv_str(b, "stamp", d->stamp);
+    wire_put_kv_int(b, "owner", (int64_t)geteuid());
+}
+
+/* ---- pinning ------------------------------------------------------------------------------------- */
+
+struct pinning {
+    struct pending pending; /* first */
+    int64_t generation;
+};
+
+static int pin_to(struct parts *p, struct session *s, int64_t generation, struct error *err)
+{
+    if (generation > p->daemon.generation) {
+        return error_set(err, ERROR_INVALID,
+                         "generation %lld is not there yet: the database is at %lld; is this the "
+                         "database whose number it is?",
+                         (long long)generation, (long long)p->daemon.generation);
+    }
+    struct view *v = view_hold(&p->views, generation);
+    if (!v) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a generation");
+    }
+    view_drop(s->view);
+    s->view = v;
+    return 0;
+}
+
+static void on_news_heard(void *ctx, const struct ledger_status *ignored)
+{
+    struct pinning *x = ctx;
+    struct pending *p = &x->pending;
+    struct session *s = p->ticket.session;
+    struct error err = ERROR_NULL;
+    (void)ignored;
+    if (s && pin_to(p->parts, s, x->generation, &err) < 0) {
+        pending_fail(p, &err);
+        return;
+    }
+    struct wire_buf *b = pending_result(p);
+    if (b) {
+        put_hello(b, p->d, s);
+    }
+    pending_drop(p);
+}
+
+/* A number that we have not heard of may be another daemon's news, on their way to us: the keeper's
+ * answers come after them. */
+static int pin_later(struct call *c, int64_t generation, struct error *err)
+{
+    struct pending *p;
+    int status = call_later(c, sizeof(struct pinning), &p, err);
+    if (status < 0) {
+        return status;
+    }
+    ((struct pinning *)p)->generation = generation;
+    status = c->d->ledger->ops->status(c->d->ledger, on_news_heard, p);
+    if (status < 0) {
+        pending_drop(p);
+        return ledger_refused(status, err);
+    }
+    return METHOD_LATER;
+}
+
+/* The generation that this connection's answers are to be of; -1: today's. */
+static int pin_generation(struct call *c, const struct wire_obj *generation, struct error *err)
+{
+    int64_t g, newest = c->d->generation;
+    if (!wire_get_int(generation, &g) || g < -1) {
+        return error_set(err, ERROR_INVALID,
+                         "'generation' must be a number from 0 on, or -1: as it is now");
+    }
+    return g > newest ? pin_later(c, g, err) : pin_to(c->parts, c->s, g < 0 ? newest : g, err);
+}
+
 int method_hello(struct call *c, struct error *err)
 {
     static const char *const names[] = {"version", "client", "generation", NULL};
     const struct wire_obj *generation = wire_find(c->params, "generation");
-    struct daemon *d = c->d;
     const struct wire_obj *version = wire_find(c->params, "version");
     const struct wire_obj *client = wire_find(c->params, "client");
     int64_t v = PROTOCOL_VERSION;
@@ -76,28 +142,11 @@ int method_hello(struct call *c, struct error *err)
         return loader_park(&c->parts->loader, c, NULL, err);
     }
     status = generation ? pin_generation(c, generation, err) : 0;
-    if (status < 0) {
-        return status;
+    if (status == 0) {
+        rpc_put_result(&c->s->out, c->id);
+        put_hello(&c->s->out, c->d, c->s);
     }
-    struct wire_buf *b = &c->s->out;
-    rpc_put_result(b, c->id);
-    wire_put_map(b, 9);
-    wire_put_str(b, "pinned");
-    if (c->s->view) {
-        wire_put_int(b, c->s->view->generation);
-    } else {
-        wire_put_nil(b);
-    }
-    wire_put_kv_int(b, "version", PROTOCOL_VERSION);
-    wire_put_kv_str(b, "build", build_id);
-    put_capabilities(b);
-    wire_put_str(b, "device");
-    schema_encode(b, &device_info_schema, &d->device);
-    wire_put_kv_str(b, "bucket_scheme", bucket_scheme_name(d->scheme));
-    wire_put_kv_int(b, "generation", d->generation);
-    wire_put_kv_str(b, "stamp", d->stamp);
-    wire_put_kv_int(b, "owner", (int64_t)geteuid());
-    return 0;
+    return status;
 }
 
 /* ---- status --------------------------------------------------------------------------------------- */

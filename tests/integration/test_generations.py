@@ -150,6 +150,27 @@ def test_ranks_at_several_daemons_agree(host):  # noqa: F811
         assert [r.call("get", problem=late) for r in ranks] == answers
 
 
+def test_a_number_is_known_where_its_news_has_not_arrived_yet(host):  # noqa: F811
+    """One rank says to the others which generation the job has, and is faster than the daemons."""
+    one, two = host(2)
+    done = threading.Event()
+
+    def improve_on():
+        with one.connect() as c:
+            while not done.is_set():
+                c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)
+    writer = threading.Thread(target=improve_on)
+    writer.start()
+    try:
+        with one.connect() as first, two.connect() as second:
+            for _ in range(2000):
+                g = first.call("hello", generation=-1)["pinned"]
+                assert second.call("hello", generation=g)["pinned"] == g
+    finally:
+        done.set()
+        writer.join()
+
+
 def test_a_generation_that_is_not_there(daemon):
     d = daemon()
     with d.connect() as c:
@@ -157,6 +178,7 @@ def test_a_generation_that_is_not_there(daemon):
             with pytest.raises(RpcError, match="invalid") as e:
                 c.call("hello", generation=value)
             assert word in e.value.message
+        assert c.call("hello")["pinned"] is None
 
 
 def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
