@@ -4,8 +4,7 @@
  * compiled by a second process, `gemmd-runner --warm`, at the lowest priority of processor and disk:
  * the reference and the strategy's first proposals, within what restricts the search; of a list of
  * given configs, these.
- * A search decides in waves, each of which waits for its compiles; between them most cores of the
- * host are idle. It needs no device, so it disturbs no measurement there; on the CPU, where a
+ * While a search measures, decides and ends, most cores of the host are idle. It needs no device, so it disturbs no measurement there; on the CPU, where a
  * compiler beside a kernel would be measured with it, and in replays nothing is compiled ahead.
  *
  * It is never waited for: a variant that it works on is compiled once all the same (modules.h), and
