@@ -67,6 +67,18 @@ int account_add_job(struct account *a, struct error *err)
     return 0;
 }
 
+int account_add_lease(struct account *a, struct error *err)
+{
+    if (a->leases >= a->all->limits.leases) {
+        return error_set(err, ERROR_BUSY,
+                         "user %u holds %u keys of custom ops already, as many as one may; put or "
+                         "release some, or retry later",
+                         (unsigned)a->uid, a->leases);
+    }
+    a->leases++;
+    return 0;
+}
+
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
 {
     size_t *held = &a->held[side];

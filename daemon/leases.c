@@ -14,7 +14,9 @@ struct lease {
     struct ticket holder;  /* first: never answered, it tells when he has gone; while HELD */
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
+    struct list slot;      /* leases->slots */
     struct list wanters;
+    struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
     enum lease_state state;
     bool asked; /* the ledger, and it has not answered yet */
     bool over;  /* freed when the ledger has answered */
@@ -54,31 +56,40 @@ static uint64_t next_event(const struct lease *l)
     return at;
 }
 
-static void watch(struct leases *l)
+/* All are looked at no later than then, but not all the time when they are many. */
+static void look_at(struct leases *l, uint64_t at)
 {
-    uint64_t at = UINT64_MAX, now = now_of(l);
-    if (l->stopping) {
+    uint64_t now = now_of(l), soonest = l->looked_ms + l->n / LEASES_PER_MS;
+    if (l->stopping || at == UINT64_MAX) {
         return;
     }
-    LIST_EACH(node, &l->all)
-    {
-        at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
+    at = at > soonest ? at : soonest;
+    uint64_t in = at > now ? at - now : 0;
+    if (!uv_is_active((uv_handle_t *)&l->timer) || uv_timer_get_due_in(&l->timer) > in) {
+        uv_timer_start(&l->timer, on_timer, in, 0);
     }
-    if (at == UINT64_MAX) {
-        uv_timer_stop(&l->timer);
-    } else {
-        uv_timer_start(&l->timer, on_timer, at > now ? at - now : 0, 0);
-    }
+}
+
+/* It has another time now. One that is too early harms nobody. */
+static void watch(const struct lease *l)
+{
+    look_at(l->leases, next_event(l));
 }
 
 /* ---- one lease ---------------------------------------------------------------------------------
  */
 
-static struct lease *find(const struct leases *l, const char *key)
+static struct list *slot_of(struct leases *l, const char *key)
 {
-    LIST_EACH(node, &l->all)
+    char front[4] = {key[0], key[1], key[2], 0};
+    return &l->slots[strtoul(front, NULL, 16) % LEASE_SLOTS];
+}
+
+static struct lease *find(struct leases *l, const char *key)
+{
+    LIST_EACH(node, slot_of(l, key))
     {
-        struct lease *x = LIST_OF(node, struct lease, link);
+        struct lease *x = LIST_OF(node, struct lease, slot);
         if (strcmp(x->key, key) == 0) {
             return x;
         }
@@ -94,9 +105,19 @@ static struct lease *make(struct leases *l, const char *key)
         strcpy(x->key, key);
         list_init(&x->wanters);
         list_append(&l->all, &x->link);
+        list_append(slot_of(l, key), &x->slot);
         l->n++;
     }
     return x;
+}
+
+/* Nobody holds it any more. */
+static void give_back(struct lease *l)
+{
+    if (l->account) {
+        l->account->leases--;
+        l->account = account_drop(l->account);
+    }
 }
 
 /* Out of sight at once; its memory goes when the ledger has answered. */
@@ -104,6 +125,7 @@ static void discard(struct lease *l)
 {
     if (!l->over) {
         list_remove(&l->link);
+        list_remove(&l->slot);
         l->leases->n--;
     }
     l->over = true;
@@ -150,7 +172,6 @@ static void turn_away(struct lease *l)
 static void on_leased(void *ctx, int status, const struct error *err)
 {
     struct lease *l = ctx;
-    struct leases *all = l->leases;
     l->asked = false;
     if (l->over) {
         discard(l);
@@ -159,18 +180,22 @@ static void on_leased(void *ctx, int status, const struct error *err)
     bool held = l->state == LEASE_HELD || l->state == LEASE_CHECKING;
     if (status == STORE_HELD && held) {
         log_warning("lease of %s: another daemon took it while this one did not answer", l->key);
+        watch(l);
     } else if (status == STORE_HELD) {
         l->state = LEASE_ELSEWHERE;
         l->uid = l->pid = 0;
-        l->renew_ms = now_of(all) + LEASE_RETRY_MS;
+        l->renew_ms = now_of(l->leases) + LEASE_RETRY_MS;
+        watch(l);
         turn_away(l);
-    } else if (!held) {
+    } else if (held) {
+        watch(l);
+    } else {
         if (status < 0) { /* a key worked out twice is better than not at all */
             log_warning("lease of %s is known to this daemon only: %s", l->key, err->text);
         }
+        watch(l);
         next_turn(l);
     }
-    watch(all);
 }
 
 static void ask_ledger(struct lease *l)
@@ -192,6 +217,7 @@ static void ask_ledger(struct lease *l)
 
 static void next_turn(struct lease *l)
 {
+    give_back(l);
     if (list_empty(&l->wanters)) {
         unlease(l);
         return;
@@ -203,9 +229,7 @@ static void next_turn(struct lease *l)
 
 void lease_pass(struct lease *l)
 {
-    struct leases *all = l->leases;
     next_turn(l);
-    watch(all);
 }
 
 static void holder_gone(struct ticket *t)
@@ -218,8 +242,13 @@ static void holder_gone(struct ticket *t)
 int lease_hold(struct lease *l, struct wanter *w, struct error *err)
 {
     int status = ERROR_DISCONNECTED;
-    if (w->ticket.session) {
-        status = ticket_open(&l->holder, w->ticket.session, 0, holder_gone, err);
+    struct session *s = w->ticket.session;
+    if (s) {
+        status = account_add_lease(s->account, err);
+    }
+    if (status == 0) {
+        l->account = account_hold(s->account);
+        status = ticket_open(&l->holder, s, 0, holder_gone, err);
     }
     if (status < 0) {
         lease_pass(l);
@@ -230,8 +259,8 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err)
     l->pid = w->pid;
     l->lease_ms = w->lease_ms;
     lease_renew(l);
+    watch(l);
     turn_away(l);
-    watch(l->leases);
     return 0;
 }
 
@@ -271,12 +300,12 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     }
     w->lease = x;
     list_append(&x->wanters, &w->link);
+    watch(x);
     if (fresh) {
         ask_ledger(x);
     } else {
         turn_away(x);
     }
-    watch(l);
     return 0;
 }
 
@@ -286,24 +315,29 @@ void leases_drop(struct wanter *w)
     if (!l) {
         return;
     }
-    struct leases *all = l->leases;
     list_remove(&w->link);
     w->lease = NULL;
     if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
         discard(l);
     }
-    watch(all);
+}
+
+static void freed(struct lease *l)
+{
+    if (l && l->state == LEASE_ELSEWHERE && !l->asked) {
+        ask_ledger(l);
+    }
 }
 
 void leases_freed(struct leases *l, const char *key)
 {
+    if (key[0]) {
+        freed(find(l, key));
+        return;
+    }
     LIST_EACH(node, &l->all)
     {
-        struct lease *x = LIST_OF(node, struct lease, link);
-        bool meant = !key[0] || strcmp(x->key, key) == 0;
-        if (meant && x->state == LEASE_ELSEWHERE && !x->asked) {
-            ask_ledger(x);
-        }
+        freed(LIST_OF(node, struct lease, link));
     }
 }
 
@@ -327,12 +361,17 @@ static void event(struct lease *l, uint64_t now)
 static void on_timer(uv_timer_t *timer)
 {
     struct leases *l = timer->data;
-    uint64_t now = now_of(l);
+    uint64_t now = now_of(l), at = UINT64_MAX;
+    l->looked_ms = now;
     LIST_EACH(node, &l->all)
     {
         event(LIST_OF(node, struct lease, link), now);
     }
-    watch(l);
+    LIST_EACH(node, &l->all)
+    {
+        at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
+    }
+    look_at(l, at);
 }
 
 /* ---- life
@@ -342,6 +381,9 @@ void leases_init(struct leases *l, struct daemon *d)
 {
     *l = (struct leases){.daemon = d};
     list_init(&l->all);
+    for (size_t i = 0; i < LEASE_SLOTS; i++) {
+        list_init(&l->slots[i]);
+    }
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }
@@ -354,6 +396,7 @@ static void stop_one(struct lease *l, const struct error *e)
     }
     if (l->state == LEASE_HELD) {
         ticket_close(&l->holder);
+        give_back(l);
     }
     if (l->state != LEASE_CHECKING) { /* else by the one whose turn it is */
         unlease(l);

@@ -27,6 +27,8 @@ enum {
     LEASE_LEDGER_MS = 15 * 1000, /* towards other daemons, and how often that is renewed */
     LEASE_RENEW_MS = 5 * 1000,
     LEASE_RETRY_MS = 500, /* while another daemon has the key */
+    LEASE_SLOTS = 1024,
+    LEASES_PER_MS = 64, /* so many cost a look at all of them a millisecond's delay */
 };
 
 struct daemon;
@@ -55,8 +57,10 @@ struct wanter {
 struct leases {
     struct daemon *daemon; /* borrowed */
     struct list all;       /* struct lease */
+    struct list slots[LEASE_SLOTS]; /* the same by their keys */
     unsigned n;
     uv_timer_t timer;
+    uint64_t looked_ms; /* when all of them were looked at last */
     bool stopping;
 };
 
@@ -74,8 +78,8 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 /* A key ("": some) was let go of by whoever had it. */
 void leases_freed(struct leases *l, const char *key);
 
-/* In a turn: the session of `w` holds it from now on. ERROR_BUSY: it waits for too much already;
- * then nobody does, and the next one has its turn. */
+/* In a turn: the session of `w` holds it from now on. ERROR_BUSY: it waits for too much already, or
+ * its user holds too much; then nobody does, and the next one has its turn. */
 int lease_hold(struct lease *l, struct wanter *w, struct error *err);
 void lease_pass(struct lease *l);  /* in a turn: the key is not wanted, or not needed any more */
 void lease_renew(struct lease *l); /* the holder is at work */

@@ -222,6 +222,35 @@ def test_questions_of_one_user_do_not_fill_the_ledger(daemon):
     assert 0 < most < 1200
 
 
+@ROOT_ONLY
+def test_leases_of_one_user_are_bounded_and_given_back(daemon):
+    """Each is looked after, and renewed in the database, every few seconds."""
+    d = daemon()
+    holders, outcomes = [d.connect() for _ in range(9)], []
+    for n, c in enumerate(holders):
+        asked = [c.send("acquire", problem={"op": "custom:mine", "n": n, "i": i}, wait="now")
+                 for i in range(250)]
+        for request in asked:
+            try:
+                outcomes.append(c.wait(request)["outcome"])
+            except RpcError as e:
+                assert e.name == "busy" and "retry later" in e.message
+                outcomes.append(e.name)
+    assert outcomes == ["lease"] * 2048 + ["busy"] * (9 * 250 - 2048)
+    ask = "c.call('acquire', problem={'op': 'custom:mine', 'n': 1}, wait='now')"
+    assert as_nobody(d, f"with Client(socket) as c: print({ask}['outcome'])") == ["lease"]
+
+    def ask_again(i):
+        try:
+            return holders[8].call("acquire", problem={"op": "custom:mine", "n": 9, "i": i},
+                                   wait="now")["outcome"] == "lease"
+        except RpcError:
+            return False
+    assert not ask_again(0)
+    holders[0].close()
+    assert eventually(lambda: ask_again(0)) and all(ask_again(i) for i in range(100))
+
+
 def test_a_client_that_finds_no_room_comes_again_until_its_deadline(daemon):
     d = daemon(options=["--max-connections", "2"])
     held = [d.connect()]
