@@ -79,6 +79,18 @@ int account_add_lease(struct account *a, struct error *err)
     return 0;
 }
 
+int account_add_subscription(struct account *a, struct error *err)
+{
+    if (a->subscriptions >= a->all->limits.subscriptions) {
+        return error_set(err, ERROR_BUSY,
+                         "%u connections of user %u are told of improvements already, as many as may "
+                         "be; let one of them tell the others",
+                         a->subscriptions, (unsigned)a->uid);
+    }
+    a->subscriptions++;
+    return 0;
+}
+
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
 {
     size_t *held = &a->held[side];

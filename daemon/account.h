@@ -6,7 +6,7 @@
  * names as the peer (SO_PEERCRED), and given back when it ends. The limits are per user and below
  * the daemon's own, so there is room for somebody else at any time.
  *
- *   connections, jobs, leases   one more than the limit is refused: `busy`, retry
+ *   connections, jobs, leases, subscriptions   one more than the limit is refused: `busy`, retry
  *   in                  bytes of requests not handled yet. Above the limit no connection of the
  *                       user is read from; messages that are whole are handled, others run into
  *                       their deadline, so it ends by itself
@@ -42,7 +42,7 @@ enum { TURN_NS = 1000000 };
 enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
 struct account_limits {
-    unsigned connections, jobs, leases;
+    unsigned connections, jobs, leases, subscriptions;
     size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests */
 };
 
@@ -56,7 +56,7 @@ struct account {
     const struct accounts *all; /* borrowed */
     uid_t uid;
     unsigned holders;
-    unsigned connections, jobs, leases;
+    unsigned connections, jobs, leases, subscriptions;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
     uint64_t tick_ms, spent_ns; /* time used since that tick */
@@ -68,10 +68,11 @@ struct account *account_of(struct accounts *a, uid_t uid);
 struct account *account_hold(struct account *a); /* one holder more */
 struct account *account_drop(struct account *a); /* one less; takes NULL and returns NULL */
 
-/* One more connection, job or leased key. ERROR_BUSY: the user has its share already; nothing is charged. */
+/* One more of them. ERROR_BUSY: the user has its share already; nothing is charged. */
 int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
 int account_add_lease(struct account *a, struct error *err);
+int account_add_subscription(struct account *a, struct error *err);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 

@@ -12,13 +12,20 @@
 struct subscriber {
     struct ticket ticket; /* first: never answered, it tells when he has gone */
     struct list link;     /* parts->subscribers */
+    struct account *account; /* a holder: charged with it */
 };
+
+static void drop(struct subscriber *x)
+{
+    list_remove(&x->link);
+    x->account->subscriptions--;
+    account_drop(x->account);
+    free(x);
+}
 
 static void gone(struct ticket *t)
 {
-    struct subscriber *x = LIST_OF(t, struct subscriber, ticket);
-    list_remove(&x->link);
-    free(x);
+    drop(LIST_OF(t, struct subscriber, ticket));
 }
 
 static struct subscriber *find(struct list *subscribers, const struct session *s)
@@ -39,9 +46,16 @@ static int begin(struct call *c, struct error *err)
     if (!x) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more subscriber");
     }
-    int status = ticket_open(&x->ticket, c->s, 0, gone, err);
+    list_init(&x->link);
+    int status = account_add_subscription(c->s->account, err);
     if (status < 0) {
         free(x);
+        return status;
+    }
+    x->account = account_hold(c->s->account);
+    status = ticket_open(&x->ticket, c->s, 0, gone, err);
+    if (status < 0) {
+        drop(x);
         return status;
     }
     list_append(&c->parts->subscribers, &x->link);
@@ -51,8 +65,7 @@ static int begin(struct call *c, struct error *err)
 static void end(struct subscriber *x)
 {
     ticket_close(&x->ticket);
-    list_remove(&x->link);
-    free(x);
+    drop(x);
 }
 
 int method_subscribe(struct call *c, struct error *err)
@@ -111,9 +124,8 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b)
     {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
-        if (meant && !packed.failed && !session_is_behind(s)) {
-            wire_put_raw(&s->out, packed.data, packed.len);
-            session_poke(s);
+        if (meant && !packed.failed) {
+            session_tell(s, packed.data, packed.len);
         }
     }
 }

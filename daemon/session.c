@@ -47,6 +47,25 @@ void sessions_poke_all(struct sessions *x, const struct account *account)
     }
 }
 
+void session_charge(struct session *s)
+{
+    size_t out = s->out.len + s->sending.len;
+    bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
+    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
+    if (changed) {
+        sessions_poke_all(s->all, s->account);
+    }
+}
+
+void session_tell(struct session *s, const void *news, size_t n)
+{
+    if (!session_is_behind(s) && !s->account->over[ACCOUNT_OUT]) {
+        wire_put_raw(&s->out, news, n);
+        session_charge(s);
+        session_poke(s);
+    }
+}
+
 void session_again(struct session *s, const uint8_t *data, size_t n)
 {
     s->all->hooks->message(s->all->ctx, s, data, n, true);

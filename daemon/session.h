@@ -148,6 +148,10 @@ void session_poke(struct session *s);
 void session_again(struct session *s, const uint8_t *data, size_t n);
 /* It does not take what it was sent: no news on top of that, only answers. */
 bool session_is_behind(const struct session *s);
+/* News, which nobody waits for: left out when the session, or its user, does not take what it has. */
+void session_tell(struct session *s, const void *news, size_t n);
+/* What it holds is charged to its user. */
+void session_charge(struct session *s);
 bool session_is_owner(const struct session *s); /* root or the daemon's user */
 void session_watch(struct session *s);          /* it has a deadline now */
 void session_count_error(struct session *s, int code);

@@ -169,17 +169,6 @@ static void drop_handled(struct session *s, size_t handled)
     }
 }
 
-/* What it holds is charged to its user. */
-static void charge(struct session *s)
-{
-    size_t out = s->out.len + s->sending.len;
-    bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
-    changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
-    if (changed) {
-        sessions_poke_all(s->all, s->account);
-    }
-}
-
 /* After a turn: answers leave, and it is settled whether the session is read from, waits for its
  * next turn, or for its client to take answers. */
 static void settle(struct session *s)
@@ -188,7 +177,7 @@ static void settle(struct session *s)
     if (s->closing) {
         return;
     }
-    charge(s);
+    session_charge(s);
     /* Bytes that the scan has not seen: there may be a whole message among them. */
     bool more = s->in_len > s->scanned && !s->ending;
     bool full = is_full(s);
@@ -276,12 +265,11 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 bool session_take_turn(struct turn *t)
 {
     struct session *s = LIST_OF(t, struct session, turn);
-    if (!must_wait(s)) {
-        take_turn(s);
-        return true;
+    if (must_wait(s)) { /* with its answers, too: a thousand connections' take a while to write */
+        return s->closing;
     }
-    session_flush(s); /* answers need no turn */
-    return s->closing;
+    take_turn(s);
+    return true;
 }
 
 void session_listen(struct session *s)

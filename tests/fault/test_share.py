@@ -251,6 +251,39 @@ def test_leases_of_one_user_are_bounded_and_given_back(daemon):
     assert eventually(lambda: ask_again(0)) and all(ask_again(i) for i in range(100))
 
 
+@ROOT_ONLY
+def test_subscriptions_of_one_user_are_bounded_and_given_back(daemon):
+    """Each is sent every improvement."""
+    d = daemon()
+    told = [d.connect() for _ in range(512)]
+    assert all(c.call("subscribe")["subscribed"] for c in told)
+    with d.connect() as c:
+        with pytest.raises(RpcError, match="busy"):
+            c.call("subscribe")
+        assert as_nobody(d, "with Client(socket) as c: print(c.call('subscribe')['subscribed'])") == ["True"]
+        told[0].call("subscribe", on=False)
+        assert c.call("subscribe")["subscribed"]
+        [t.close() for t in told]
+        with d.connect() as other:
+            eventually(lambda: other.call("status")["connections"] == 2)
+            assert other.call("subscribe")["subscribed"]
+
+
+@ROOT_ONLY
+def test_news_that_a_user_does_not_take_are_bounded_for_all_its_connections(daemon):
+    d = daemon(options=["--user-mib", "1"])
+    told = [d.connect() for _ in range(64)]
+    assert all(t.call("subscribe")["subscribed"] for t in told)
+    held = as_nobody(d, "with Client(socket) as c:\n"
+                        "    for i in range(1000):\n"
+                        "        c.call('put', problem={'op': 'custom:mine', 'n': i},\n"
+                        "               config={'A': 'x' * 400}, time_us=5)\n"
+                        "    users = c.call('status')['users']\n"
+                        "    print(next(u['bytes_out'] for u in users if u['uid'] == 0))")
+    assert 1 << 19 < int(held[0]) < 1 << 21
+    [t.close() for t in told]
+
+
 def test_a_client_that_finds_no_room_comes_again_until_its_deadline(daemon):
     d = daemon(options=["--max-connections", "2"])
     held = [d.connect()]
