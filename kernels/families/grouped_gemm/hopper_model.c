@@ -49,10 +49,11 @@ static void count_swapped(struct hopper_facts *f, const int64_t rows[])
         const int64_t most = HOPPER_GRAIN * (h + 1);
         for (int64_t e = 0; e < f->v.experts; e++) {
             const int64_t tiles = (rows[e] + most - 1) / most;
-            const int64_t grains = tiles ? ((rows[e] + tiles - 1) / tiles + 15) / 16 : 0;
+            const int64_t grains = (rows[e] + HOPPER_GRAIN - 1) / HOPPER_GRAIN;
             if (tiles) {
-                f->swapped[h][grains] += (double)(tiles - 1);
-                f->swapped[h][(rows[e] - (tiles - 1) * grains * 16 + 15) / 16]++;
+                const int64_t more = grains % tiles;
+                f->swapped[h][grains / tiles] += (double)(tiles - more);
+                f->swapped[h][grains / tiles + (more > 0)] += (double)more;
             }
         }
     }

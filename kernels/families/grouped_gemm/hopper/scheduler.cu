@@ -253,14 +253,16 @@ INLINE int round_up(int v, int to)
     return (v + to - 1) / to * to;
 }
 
-/* An expert's rows are shared out evenly among as many tiles as they need. */
+/* An expert's rows are shared out among as many tiles as they need, in grains of 16: the first tiles
+ * have one more than the last, and none but the expert's last grain has rows that do not exist. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
-    const u32 even = ((u32)t->rows + (u32)t->row_tiles - 1) / (u32)t->row_tiles;
-    const int height = round_up((int)even, GRAIN);
+    const u32 grains = ((u32)t->rows + GRAIN - 1) / GRAIN, each = grains / (u32)t->row_tiles;
+    const int more = (int)(grains - each * (u32)t->row_tiles);
+    const int width = ((int)each + (row_tile < more)) * GRAIN;
     t->r0 = col_tile * TILE_COLS;
-    t->c0 = row_tile * height;
-    t->width = t->rows - t->c0 < height ? t->rows - t->c0 : height;
+    t->c0 = (row_tile * (int)each + (row_tile < more ? row_tile : more)) * GRAIN;
+    t->width = t->rows - t->c0 < width ? t->rows - t->c0 : width;
 }
 
 /* The expert and its rows of a tile, whose number becomes one within the expert. By whole warps. */
