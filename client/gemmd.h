@@ -254,7 +254,7 @@ GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
  * for timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The
  * handle subscribes by its first call of this; what comes while another call of the handle waits is
  * not told, so use a handle for this. A pinned handle hears of them too, and goes on with its own
- * answers. problem_json and answer are valid during the call. */
+ * answers. GEMMD_BUSY: 512 connections of this user listen already. problem_json and answer are valid during the call. */
 GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                  void (*improved)(void *ctx, const char *problem_json,
                                                   const struct gemmd_answer *answer),
