@@ -237,6 +237,7 @@ def test_leases_of_one_user_are_bounded_and_given_back(daemon):
                 assert e.name == "busy" and "retry later" in e.message
                 outcomes.append(e.name)
     assert outcomes == ["lease"] * 2048 + ["busy"] * (9 * 250 - 2048)
+    assert user(holders[0].call("status"))["leases"] == 2048
     ask = "c.call('acquire', problem={'op': 'custom:mine', 'n': 1}, wait='now')"
     assert as_nobody(d, f"with Client(socket) as c: print({ask}['outcome'])") == ["lease"]
 
@@ -258,6 +259,7 @@ def test_subscriptions_of_one_user_are_bounded_and_given_back(daemon):
     told = [d.connect() for _ in range(512)]
     assert all(c.call("subscribe")["subscribed"] for c in told)
     with d.connect() as c:
+        assert user(c.call("status"))["subscriptions"] == 512
         with pytest.raises(RpcError, match="busy"):
             c.call("subscribe")
         assert as_nobody(d, "with Client(socket) as c: print(c.call('subscribe')['subscribed'])") == ["True"]

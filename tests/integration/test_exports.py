@@ -172,10 +172,12 @@ def test_a_hint_is_tried_first_and_not_trusted(daemon):
         hint = c.call("get", problem=problem, wait="cached")
         assert (hint["tier"], hint["source"], hint["time_us"]) == ("near", "imported", None)
         assert (hint["config"]["BLOCK_SIZE_M"], hint["config"]["num_stages"]) == (128, 4)
-        answer = c.call("get", problem=problem, budget=3)
+        # Kernels are measured as they come from the compilers: of a budget of two, none but the default
+        # and the hint can be.
+        answer = c.call("get", problem=problem, budget=2)
         assert (answer["tier"], answer["source"]) == ("exact", "tuned")
-        trials = sorted(c.list("trials", key=answer["key"]), key=lambda t: t["id"])
-        assert hint["config"] in [t["config"] for t in trials[:2]], "tried first, beside the default"
+        tried = [t["config"] for t in c.list("trials", key=answer["key"])]
+        assert hint["config"] in tried, "tried first, beside the default"
     error = fails(d, "import", "--format", "unsloth", CSV, *SIZE, "--experts", 4, "--topk", 2)
     assert "measured here" in error
 
