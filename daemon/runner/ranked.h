@@ -53,6 +53,8 @@ void ranked_use(struct ranked_search *s, uint32_t c);
 void ranked_arrive(struct ranked_search *s, uint32_t c);
 /* Time for a decision. */
 bool ranked_most_have_come(const struct ranked_search *s);
+/* No new variant will be proposed, unless some fail. */
+bool ranked_all_are_begun(const struct ranked_search *s);
 /* Fills the queue with what is next; false: nothing is. */
 bool ranked_decide(struct ranked_search *s);
 

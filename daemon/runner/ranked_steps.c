@@ -17,7 +17,8 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
-    LONG = 1.5; /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LONG = 1.5,   /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
@@ -102,6 +103,11 @@ static double effort_left(const struct ranked_search *s)
 {
     double most = s->variants + fmin(s->given_back, s->variants);
     return s->variants == 0 ? INFINITY : most - s->spent;
+}
+
+bool ranked_all_are_begun(const struct ranked_search *s)
+{
+    return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
 /* Configs that may still be measured. */

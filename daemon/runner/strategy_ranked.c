@@ -18,7 +18,8 @@
  *
  * Compiling takes nearly all of the time, and some variants take five times as long as others. So
  * new variants are decided on when all but a few have come that take long; what is begun then does
- * not take long itself; and at the end nobody waits for one that does not promise to win. It is
+ * not take long itself; and when all have been begun, nobody waits for one from which next to
+ * nothing is to be gained, by what the others have taught since it was begun. It is
  * decided from scores alone, never from a clock: where kernels come in the same order, a search
  * goes the same way.
  */
@@ -29,6 +30,7 @@
 #include "daemon/runner/ranked.h"
 
 enum { SEEDS_MOST = 8 };
+static const double GAIN = 0.0005; /* a part of the best: so much is worth waiting for a compiler */
 
 static void ranked_close(struct strategy *base)
 {
@@ -222,13 +224,15 @@ static bool is_variant_out(const struct ranked_search *s, uint32_t v)
     return false;
 }
 
-/* Once most have come and nothing new may be compiled: it must promise to win. */
+/* Once most have come, or all have been begun, and there is nothing to measure: it must promise to
+ * win something. */
 static bool ranked_spare(struct strategy *base, uint32_t candidate)
 {
     struct ranked_search *s = (struct ranked_search *)base;
-    if (s->flat || !s->idle || !ranked_most_have_come(s) || !isfinite(s->best) ||
+    bool now = ranked_most_have_come(s) || ranked_all_are_begun(s);
+    if (s->flat || !s->idle || !now || !isfinite(s->best) ||
         !proposals_is_out(&s->books, candidate) ||
-        surrogate_least(&s->surrogate, candidate) < surrogate_value(&s->surrogate, s->best)) {
+        surrogate_gain(&s->surrogate, candidate, surrogate_value(&s->surrogate, s->best)) > GAIN) {
         return false;
     }
     proposals_spare(&s->books, candidate);

@@ -164,18 +164,29 @@ void surrogate_forget(struct surrogate *s)
     }
 }
 
-static double below_mean(const struct surrogate *s, uint32_t candidate, double deviations)
+static double deviation(const struct surrogate *s, uint32_t at)
 {
-    uint32_t at = s->place[candidate];
-    return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * sqrt(fmax(s->variance[at], 0));
+    return sqrt(fmax(s->variance[at], 0));
 }
 
 double surrogate_hope(const struct surrogate *s, uint32_t candidate)
 {
-    return below_mean(s, candidate, 1);
+    uint32_t at = s->place[candidate];
+    return at == GRID_NONE ? INFINITY : s->mean[at] - deviation(s, at);
 }
 
-double surrogate_least(const struct surrogate *s, uint32_t candidate)
+/* The expected improvement of a normal variable. */
+double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value)
 {
-    return below_mean(s, candidate, 2);
+    static const double root_2 = 1.4142135623730951, root_2_pi = 2.5066282746310002;
+    uint32_t at = s->place[candidate];
+    if (at == GRID_NONE) {
+        return INFINITY;
+    }
+    double below = value - s->mean[at], scale = deviation(s, at);
+    if (scale == 0) {
+        return fmax(below, 0);
+    }
+    double z = below / scale;
+    return below * 0.5 * erfc(-z / root_2) + scale * exp(-z * z / 2) / root_2_pi;
 }

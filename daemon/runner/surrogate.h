@@ -41,8 +41,9 @@ void surrogate_forget(struct surrogate *s); /* what was expected */
 /* What a candidate may well reach: a standard deviation below the mean, as a logarithm that
  * compares with surrogate_value. INFINITY: nothing is known of it. */
 double surrogate_hope(const struct surrogate *s, uint32_t candidate);
-/* What it will hardly fall below: two deviations. The same unit. */
-double surrogate_least(const struct surrogate *s, uint32_t candidate);
+/* By how much it is expected to fall below `value`, which is most often not at all: of a logarithm,
+ * so about a part. INFINITY: nothing is known of it. */
+double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value);
 double surrogate_value(const struct surrogate *s, double value);
 
 #endif
