@@ -47,15 +47,16 @@ static bool write_search(struct daemon *d, const struct job *j, int fd)
     return written;
 }
 
-/* Of jobs that wait and are not known to it yet. */
+/* Of jobs that wait and are not known to it yet, in the order in which they wait. */
 static unsigned write_searches(struct ahead *a, int fd)
 {
     struct daemon *d = a->daemon;
+    const int64_t known = a->last_id;
     unsigned n = 0;
     LIST_EACH(node, &a->scheduler->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
-        if (n < JOBS_MOST && j->id > a->last_id) {
-            a->last_id = j->id;
+        if (n < JOBS_MOST && j->id > known) {
+            a->last_id = j->id > a->last_id ? j->id : a->last_id;
             n += write_search(d, j, fd);
         }
     }
@@ -89,7 +90,7 @@ static int spawn(struct ahead *a, int searches)
     char device[sizeof(d->device.arch) + 8], each[24];
     snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
-    const char *args[] = {d->runner, "--warm", "--problems", "--quiet", "--each", each,
+    const char *args[] = {d->runner, "--warm", "--problems", "--openings", "--quiet", "--each", each,
                           "--device", device, "--cache-dir", d->cache_dir, NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};

@@ -33,7 +33,7 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "How long an idle runner keeps the device before it leaves"},
     {"runner-nice", CONFIG_INT, AT(runner_nice), "5", 0, 19, "N",
      "Niceness of the runner, so that its work keeps no client waiting; its compilers are at 10 or more"},
-    {"compile-ahead", CONFIG_INT, AT(compile_ahead), "12", 0, 10000, "N",
+    {"compile-ahead", CONFIG_INT, AT(compile_ahead), "20", 0, 10000, "N",
      "Variants of each queued problem that are compiled while another one has the GPU (0: none)"},
     {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
      "A candidate silent for longer is killed, also when it was given more time (0: each step's own "

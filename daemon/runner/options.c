@@ -5,7 +5,8 @@
  *              [--no-baseline]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
- *              [--mode LIST] [--all] [--problems] [--seconds S] [--cache-max-mib N] [--quiet] [--json]
+ *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
+ *              [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
  *              [--quiet] [--json] PROBLEM
@@ -13,7 +14,8 @@
  * gemmd-runner --version
  *
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line, or
- * whole searches as JSON, each with what restricts it.
+ * whole searches as JSON, each with what restricts it. --openings: of each search only what it begins
+ * with, one search after the other.
  * --landscape (survey.h) measures a whole space for the replay device.
  * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
@@ -52,6 +54,7 @@ enum option_code {
     OPT_ALL,
     OPT_PROBLEMS,
     OPT_EACH,
+    OPT_OPENINGS,
     OPT_SECONDS,
     OPT_MAX,
     OPT_QUIET,
@@ -83,6 +86,7 @@ static const struct option table[] = {
     {"all", no_argument, NULL, OPT_ALL},
     {"problems", no_argument, NULL, OPT_PROBLEMS},
     {"each", required_argument, NULL, OPT_EACH},
+    {"openings", no_argument, NULL, OPT_OPENINGS},
     {"seconds", required_argument, NULL, OPT_SECONDS},
     {"cache-max-mib", required_argument, NULL, OPT_MAX},
     {"quiet", no_argument, NULL, OPT_QUIET},
@@ -136,6 +140,9 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
         return 0;
     case OPT_EACH:
         return number("--each", optarg, 0, INT32_MAX, &w->setup.each);
+    case OPT_OPENINGS:
+        w->setup.openings = true;
+        return 0;
     case OPT_SECONDS:
         return number("--seconds", optarg, 0, INT32_MAX, &w->seconds);
     case OPT_MAX:
@@ -253,8 +260,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "       gemmd-runner --warm --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--mode LIST] [--all] [--problems] "
-                        "[--each N] [--seconds S]\n"
-                        "                    [--cache-max-mib N] [--quiet] [--json]\n"
+                        "[--each N] [--openings]\n"
+                        "                    [--seconds S] [--cache-max-mib N] [--quiet] [--json]\n"
                         "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--variants N] [--settings N] "

@@ -51,6 +51,8 @@ struct warm_setup { /* borrowed */
     FILE *problems;       /* instead of the usual ones: a problem's text a line, or a search as
                              JSON, with restrictions and all; NULL */
     int64_t each;         /* variants of a search, the first; 0: all */
+    bool openings;        /* of a search only what it asks for before it has measured anything, and
+                             the searches one after the other, not by turns */
     unsigned threads;     /* to build spaces on */
 };
 

@@ -2,7 +2,8 @@
 /*
  * The variants of one search, in the order in which it asks for them: its plan (restrictions, model
  * and all), the reference, what its strategy proposes before it has observed anything, then the
- * plan's own order, which is as good a guess as any of what observations will lead to.
+ * plan's own order, which is as good a guess as any of what observations will lead to; but of what
+ * is asked for then, little is among the first of it. So who wants openings gets no more than those.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,8 @@ struct sequence {
     struct grid grid;        /* owned: of the ranked configs */
     bool *had;               /* owned, by variant of the grid */
     uint32_t n, most;        /* variants so far */
+    uint32_t rank;           /* of the first */
+    bool opening;            /* no more than what is asked for before anything is measured */
 };
 
 /* ---- one by one ------------------------------------------------------------------------------ */
@@ -26,7 +29,7 @@ static int take_extra(struct sequence *s, uint32_t id, struct error *err)
 {
     struct record config;
     plan_config(&s->plan, id, &config);
-    return s->n < s->most ? warm_add_config(s->to, &config, s->n++, err) : 0;
+    return s->n < s->most ? warm_add_config(s->to, &config, s->rank + s->n++, err) : 0;
 }
 
 /* A config's variant, unless it has been taken. */
@@ -40,7 +43,7 @@ static int take(struct sequence *s, uint32_t id, struct error *err)
         return 0;
     }
     *had = true;
-    return warm_add_point(s->to, grid_at(&s->grid, id), s->n++, err);
+    return warm_add_point(s->to, grid_at(&s->grid, id), s->rank + s->n++, err);
 }
 
 /* ---- in which order -------------------------------------------------------------------------- */
@@ -89,7 +92,7 @@ static int take_all(struct sequence *s, struct error *err)
     uint32_t reference;
     int r = take_reference(s, &reference, err);
     r = r ? r : take_proposals(s, reference, err);
-    for (uint32_t i = 0; i < s->grid.n && r == 0 && s->n < s->most; i++) {
+    for (uint32_t i = 0; i < s->grid.n && r == 0 && !s->opening && s->n < s->most; i++) {
         r = take(s, i, err);
     }
     return r;
@@ -158,6 +161,8 @@ int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struc
         return status;
     }
     q.most = s->each > 0 ? (uint32_t)s->each : UINT32_MAX;
+    q.opening = s->openings;
+    q.rank = s->openings ? p->n : 0;
     const struct plan_setup setup = {.target = target,
                                      .info = &p->info,
                                      .workload = &workload,

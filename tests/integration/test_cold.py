@@ -120,6 +120,30 @@ def test_warm_asks_for_what_a_tuning_asks_for(stubbed):
     assert d.compiles() == HELPERS + len(tried), "one that was warmed for nothing would be a further one"
 
 
+def test_openings_are_compiled_one_search_after_the_other(stubbed):
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # files have times that differ
+    searches = [{"problem": gemm(M=m, N=128, K=256), "target": "portable",
+                 "restrict": {"num_stages": stages}} for m, stages in ((128, 2), (256, 3))]
+    d.runner("--warm", "--problems", "--openings", "--compile-threads", "1",
+             stdin="\n".join(json.dumps(s) for s in searches))
+    records = sorted((d.cache / "records").iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    order = [s for s in map(stages_of, records) if s in (2, 3)]
+    assert order.count(2) >= 3 and order.count(3) >= 3
+    # but for the analytic default of the first, which its restriction need not allow
+    assert order[order.index(2):] == sorted(order[order.index(2):])
+
+
+def test_an_opening_is_what_a_search_begins_with(stubbed):
+    d = stubbed(cache=None)
+    search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
+    d.runner("--warm", "--problems", "--openings", stdin=json.dumps(search))
+    warmed = {p.name for p in (d.cache / "records").iterdir() if stages_of(p)}
+    key = d.call("tune", **search)["key"]
+    with d.connect() as c:
+        tried = {t["variant"] for t in c.list("trials", key=key)}
+    assert len(warmed) > 3 and warmed < tried, "the rest is asked for when that has been measured"
+
+
 def test_a_landscape_takes_them_from_the_cache_too(stubbed, folder):
     d = stubbed(cache=None)
     problem = problem_text(M=96, N=64, K=64)
@@ -155,8 +179,7 @@ def test_queued_problems_are_compiled_ahead(stubbed):
         # nothing computes is found out later
         first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable",
                    configs=[default["config"]])
-        second.send("tune", problem=waiting, budget=1, target="portable",
-                    restrict={"num_stages": 2})
+        second.send("tune", problem=waiting, target="portable", restrict={"num_stages": 2})
         eventually(lambda: "compiling ahead for 1 queued problems" in d.text())
         eventually(lambda: len(list(d.cache.glob("records/*"))) >= 1 + HELPERS + 6)
         others = [p for p in d.cache.glob("records/*") if stages_of(p) not in (None, 2)]
