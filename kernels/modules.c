@@ -132,6 +132,13 @@ static int find_recorded(const char *cache_dir, const char *suffix, struct image
     return r;
 }
 
+bool modules_has(const char *cache_dir, const char *variant)
+{
+    char path[PATH_MAX];
+    return modules_path(path, NULL, "%s/variants/%s", cache_dir, variant) == 0 &&
+           access(path, F_OK) == 0; /* the link's target */
+}
+
 int modules_find(const char *cache_dir, const char *variant, struct image *out, struct error *err)
 {
     char suffix[16];

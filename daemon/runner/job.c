@@ -421,6 +421,9 @@ static int begin(struct job *j, struct error *err)
     struct runner *r = j->runner;
     const struct tune_order *o = j->order;
     timeline_enter(&r->timeline, PHASE_PLAN);
+    /* A search that goes on goes the way that it went: what its first life had compiled without
+     * having measured it depends on the moment of its end. */
+    const char *present = o->n_done == 0 ? r->opt.cache_dir : NULL;
     int status = find_target(j, err);
     status = status ? status : helpers_want(&r->helpers, j->target, err);
     if (status) {
@@ -432,6 +435,7 @@ static int begin(struct job *j, struct error *err)
                                .order = o,
                                .workload = &j->workload,
                                .compiler = r->compiler->ops->version(r->compiler),
+                               .cache_dir = present,
                                .threads = r->threads,
                                .compilers = r->replay ? LANES : r->threads};
     status = plan_init(&j->plan, &setup, err);

@@ -9,6 +9,7 @@
 
 #include "daemon/runner/plan.h"
 #include "daemon/runner/ranking.h"
+#include "kernels/modules.h"
 
 enum { VARIANTS_LEAST = 8 };
 static const double VARIANT_SHARE = 0.042;
@@ -253,6 +254,42 @@ static int find_efforts(struct plan *p, struct error *err)
     return 0;
 }
 
+/* Of a point: whether the cache has its variant. */
+static bool is_present(const struct plan *p, uint32_t point)
+{
+    struct record config;
+    struct variant v;
+    char hash[HASH_HEX];
+    space_config(&p->space, point, &config);
+    return plan_variant(p, &config, &v, hash, NULL) == 0 &&
+           modules_has(p->setup.cache_dir, hash);
+}
+
+/* Looked up before anything is compiled: what a search finds later has to do with nothing but what
+ * was there when it began. */
+static int find_present(struct plan *p, struct error *err)
+{
+    if (!p->setup.cache_dir || p->space.n == 0) {
+        return 0;
+    }
+    const uint32_t size = compile_params(&p->space);
+    bool *of_point = malloc(p->space.n * sizeof(*of_point));
+    p->present = malloc((p->n_ranked + 1) * sizeof(*p->present));
+    if (!of_point || !p->present) {
+        free(of_point);
+        return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
+    }
+    for (uint32_t i = 0; i < p->space.n; i++) {
+        of_point[i] =
+            begins_variant(&p->space, i, size) ? is_present(p, i) : of_point[i - 1];
+    }
+    for (uint32_t i = 0; i < p->n_ranked; i++) {
+        p->present[i] = of_point[p->point[i]];
+    }
+    free(of_point);
+    return 0;
+}
+
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
 {
     *p = (struct plan){.setup = *setup};
@@ -279,6 +316,7 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
     }
     r = r ? r : p->space.n == 0 ? explain_empty(p, err) : rank_space(p, err);
     r = r ? r : find_efforts(p, err);
+    r = r ? r : find_present(p, err);
     if (r) {
         plan_deinit(p);
     }
@@ -291,10 +329,12 @@ void plan_deinit(struct plan *p)
     free(p->point);
     free(p->predicted);
     free(p->effort);
+    free(p->present);
     free(p->extra);
     p->point = NULL;
     p->predicted = NULL;
     p->effort = NULL;
+    p->present = NULL;
     p->extra = NULL;
 }
 
@@ -328,6 +368,7 @@ struct strategy_setup plan_search(const struct plan *p)
         .n = p->n_ranked,
         .predicted_us = p->predicted,
         .effort = p->effort,
+        .present = p->present,
         .space = p->point ? &p->space : NULL,
         .point = p->point,
         /* Without a budget that was asked for: a small part of what there is to compile. */

@@ -23,6 +23,7 @@ struct plan_setup { /* all borrowed until plan_deinit */
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
     const char *compiler; /* version, for variant hashes */
+    const char *cache_dir; /* looked into for compiled variants; NULL: nothing is there */
     unsigned threads;     /* to build the space on */
     unsigned compilers;   /* that a search of it will have */
 };
@@ -37,6 +38,7 @@ struct plan {
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
     double *effort;    /* owned; by rank: to compile, the mean of all variants is 1; NULL: all alike */
+    bool *present;     /* owned; by rank: its variant was compiled at plan_init; NULL: none was */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };

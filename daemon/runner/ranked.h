@@ -29,6 +29,7 @@ struct ranked_search {
     bool begun;               /* the first step has been taken */
     bool idle;                /* nothing can be proposed until something is observed */
     const double *effort;     /* by candidate; NULL: 1 */
+    const bool *present;      /* by candidate: its variant was compiled before; NULL: none was */
     double spent, given_back; /* effort: of used variants; of failed ones */
     double come;              /* effort: of those that have arrived */
     uint32_t *representative; /* owned, by variant: the candidate that is predicted fastest */

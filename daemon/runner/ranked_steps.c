@@ -14,6 +14,7 @@ enum {
 
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
+    ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
@@ -126,27 +127,60 @@ struct wish {
     double of_new, of_known; /* hopes below these */
 };
 
-/* The candidate to be hoped most of; GRID_NONE: of none so much. */
-static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
+static bool is_known(const struct ranked_search *s, uint32_t c)
+{
+    uint32_t v = s->grid.variant[c];
+    return s->used[v] || is_variant_queued(s, v);
+}
+
+static bool is_present(const struct ranked_search *s, uint32_t c)
+{
+    return s->present && s->present[c];
+}
+
+/* Of a new variant. What is compiled takes no time, but counts like the others: what a search looks
+ * at is not to depend on that more than need be. */
+static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c)
+{
+    double effort = ranked_effort(s, c);
+    return w->fresh > 0 && effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
+}
+
+/* Of those hoped more of than `least`, the most; GRID_NONE: of none so much. present: it must be a
+ * new variant that is compiled. */
+static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w, bool present,
+                             double *least)
 {
     uint32_t best = GRID_NONE;
-    double least = INFINITY;
     for (uint32_t i = 0; i < s->surrogate.n; i++) {
-        uint32_t c = s->surrogate.member[i], v = s->grid.variant[c];
+        uint32_t c = s->surrogate.member[i];
         double hope = surrogate_hope(&s->surrogate, c);
-        if (hope >= least || proposals_taken(&s->books, c) || is_queued(s, c)) {
+        if (hope >= *least || (present && !is_present(s, c)) || proposals_taken(&s->books, c) ||
+            is_queued(s, c)) {
             continue;
         }
-        bool is_known = s->used[v] || is_variant_queued(s, v);
-        double effort = ranked_effort(s, c);
-        bool fits = w->fresh > 0 && effort <= w->longest &&
-                    effort <= 2 * w->effort; /* half of it: rounded */
-        if (is_known ? w->settings > 0 && hope < w->of_known : fits && hope < w->of_new) {
+        bool known = is_known(s, c);
+        if (known ? !present && w->settings > 0 && hope < w->of_known
+                  : fits(s, w, c) && hope < w->of_new) {
             best = c;
-            least = hope;
+            *least = hope;
         }
     }
     return best;
+}
+
+/* The candidate to be hoped most of, or one of which hardly less is to be hoped and which need not
+ * be compiled; GRID_NONE: of none so much. */
+static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w)
+{
+    double least = INFINITY;
+    uint32_t best = find_hopeful(s, w, false, &least);
+    if (best == GRID_NONE || !s->present || is_present(s, best) || is_known(s, best)) {
+        return best;
+    }
+    least += ALIKE;
+    uint32_t other = find_hopeful(s, w, true, &least);
+    return other == GRID_NONE ? best : other;
 }
 
 static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)

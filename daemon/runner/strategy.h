@@ -38,6 +38,8 @@ struct strategy_setup {
     /* Borrowed until close: how long each one's variant takes to compile, in times of the space's
      * mean. NULL: all alike. */
     const double *effort;
+    /* The same: its variant is compiled already. NULL: none is known to be. */
+    const bool *present;
     uint32_t budget; /* configs to measure at most: a proposal that fails is given back, once
                         each; 0: all (exhaustive); given: the whole list */
     /* Variants of mean effort to compile, and then to stop; 0: the budget is to be used up. */

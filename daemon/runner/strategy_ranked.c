@@ -19,8 +19,9 @@
  * Compiling takes nearly all of the time, and some variants take five times as long as others. So
  * new variants are decided on when all but a few have come that take long; what is begun then does
  * not take long itself; and when all have been begun, nobody waits for one from which next to
- * nothing is to be gained, by what the others have taught since it was begun. It is
- * decided from scores alone, never from a clock: where kernels come in the same order, a search
+ * nothing is to be gained, by what the others have taught since it was begun. What an earlier search
+ * has left compiled is taken before something that promises little more: samples scatter, and a
+ * search that is repeated would go another way each time, through other compiles. It is decided from scores alone, never from a clock: where kernels come in the same order, a search
  * goes the same way.
  */
 #include <math.h>
@@ -138,6 +139,7 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
     s->flat = !setup->space;
     s->predicted = setup->predicted_us;
     s->effort = setup->effort;
+    s->present = setup->present;
     s->best = INFINITY;
     s->variants = setup->variants;
     s->n_seeds = count_seeds(setup);

@@ -173,11 +173,14 @@ static void search_once(struct mapped_key *k, const struct landscape *l, const c
 
 /* Each with a cache of its own, so that nothing is compiled yet. */
 static void search_cold(struct mapped_key *k, const struct landscape *l, int strategy,
-                        uint32_t seeds)
+                        uint32_t seeds, bool again)
 {
     for (uint32_t seed = 1; seed <= seeds; seed++) {
         char *folder = folder_make();
         search_once(k, l, folder, strategy, seed, &k->runs[strategy][seed - 1]);
+        if (again) {
+            search_once(k, l, folder, strategy, seed + SEEDS_MAX, &k->again[seed - 1]);
+        }
         folder_remove(folder);
     }
 }
@@ -205,7 +208,7 @@ void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm)
     if (strategy == EXHAUSTIVE) {
         search_whole(k, l, warm ? seeds : 0);
     } else {
-        search_cold(k, l, strategy, seeds);
+        search_cold(k, l, strategy, seeds, warm && strategy == RANKED);
     }
     landscape_free(l);
 }

@@ -26,6 +26,7 @@ struct mapped_key {
     uint32_t points, variants;                     /* recorded, of today's space */
     struct search_run runs[STRATEGIES][SEEDS_MAX]; /* nothing was compiled before */
     struct search_run warm[SEEDS_MAX];             /* ranked, when everything was */
+    struct search_run again[SEEDS_MAX];            /* the same, when what one before wanted was */
 };
 
 /* Reads a file, and finds the best of all that was recorded: among those measured often, where
@@ -38,8 +39,8 @@ double key_truth(const struct landscape *l, const struct record *config);
  * --leave-out --write. False: there are none for it. */
 bool key_use_constants(const struct mapped_key *k, const char *path);
 
-/* Searches a key by one strategy, once for each seed; exhaustive once, and with `warm` ranked after
- * it, when everything is compiled. */
+/* Searches a key by one strategy, once for each seed; exhaustive once. With `warm` ranked also after
+ * that, when everything is compiled, and after each of its own, with other noise. */
 void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm);
 
 #endif

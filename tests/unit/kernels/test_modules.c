@@ -64,7 +64,9 @@ static void test_put_and_find(void **state)
     char id[HASH_HEX];
     assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
     assert_int_equal(modules_get(folder, variant, &out, NULL), MODULES_MISS);
+    assert_false(modules_has(folder, variant));
     assert_ok(modules_put(folder, &in, "so", err));
+    assert_true(modules_has(folder, variant));
     hash128_hex("content", 7, id);
     assert_string_equal(in.meta.id, id);
     assert_int_equal(in.meta.size, 7);
@@ -84,6 +86,7 @@ static void test_put_and_find(void **state)
     image_deinit(&out);
 
     assert_ok(modules_remove(folder, id, err));
+    assert_false(modules_has(folder, variant));
     assert_int_equal(modules_remove(folder, id, NULL), MODULES_MISS);
     assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
     assert_int_equal(entries("variants"), 0); /* the dangling link is gone too */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The strategy `ranked` over a small space, and what it learns from (surrogate.h). What it finds, and
+ * at which cost, is tests/search/regret.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "daemon/runner/strategy.h"
+#include "daemon/runner/surrogate.h"
+#include "kernels/space.h"
+
+enum { TILES = 6, STAGES = 8, RASTERS = 2, VARIANTS = TILES * STAGES, N = VARIANTS * RASTERS };
+
+struct world {
+    struct space space;
+    struct space_point points[N];
+    uint32_t point[N];
+    double predicted[N];
+    bool present[N];
+};
+
+static void add_param(struct space *s, const char *name, uint32_t n, bool run_time)
+{
+    struct param *p = &s->params[s->n_params++];
+    p->name = name;
+    p->n = n;
+    p->run_time = run_time;
+}
+
+/* Candidates are the points in order: the first tile is predicted fastest, each next one `step`
+ * slower; what else differs makes a tenth of a per cent. */
+static struct world *world_new(double step)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    assert_non_null(w);
+    add_param(&w->space, "BLOCK_SIZE_M", TILES, false);
+    add_param(&w->space, "num_stages", STAGES, false);
+    add_param(&w->space, "raster", RASTERS, true);
+    for (uint32_t i = 0; i < N; i++) {
+        uint32_t tile = i / (STAGES * RASTERS), stages = i / RASTERS % STAGES, raster = i % RASTERS;
+        w->points[i] = (struct space_point){.at = {(uint8_t)tile, (uint8_t)stages, (uint8_t)raster}};
+        w->point[i] = i;
+        w->predicted[i] = 100 * (1 + step * tile) * (1 + 0.001 * stages + 0.0001 * raster);
+    }
+    w->space.points = w->points;
+    w->space.n = N;
+    return w;
+}
+
+/* What measuring it says: the prediction, and a per cent either way. */
+static double truth(const struct world *w, uint32_t c)
+{
+    return w->predicted[c] * (1 + 0.01 * sin(c * 12.9898));
+}
+
+/* A whole search. Which variants it had compiled. */
+static void search(const struct world *w, bool with_present, bool used[VARIANTS])
+{
+    struct strategy_setup setup = {.n = N,
+                                   .predicted_us = w->predicted,
+                                   .space = &w->space,
+                                   .point = w->point,
+                                   .present = with_present ? w->present : NULL,
+                                   .budget = 48,
+                                   .variants = 16,
+                                   .compilers = 4};
+    struct strategy *s;
+    struct error err;
+    uint32_t c, out[N], n = 0;
+    memset(used, 0, VARIANTS * sizeof(*used));
+    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
+    for (int r; (r = s->ops->propose(s, &c)) != STRATEGY_DONE;) {
+        if (r == 0) {
+            used[c / RASTERS] = true;
+            out[n++] = c;
+        } else {
+            assert_true(n > 0);
+            c = out[--n];
+            s->ops->observe(s, c, &(struct observation){.ok = true, .score = truth(w, c)});
+        }
+    }
+    s->ops->close(s);
+}
+
+static uint32_t count(const bool used[VARIANTS], const bool *present)
+{
+    uint32_t n = 0;
+    for (uint32_t v = 0; v < VARIANTS; v++) {
+        n += used[v] && (!present || present[v * RASTERS]);
+    }
+    return n;
+}
+
+static void test_what_is_compiled_goes_before_what_promises_hardly_more(void **state)
+{
+    (void)state;
+    struct world *w = world_new(0.002);
+    bool without[VARIANTS], with[VARIANTS];
+    for (uint32_t c = 0; c < N; c++) {
+        w->present[c] = w->points[c].at[1] % 2 == 1;
+    }
+    search(w, false, without);
+    search(w, true, with);
+    assert_int_equal(count(without, NULL), 16);
+    assert_int_equal(count(with, NULL), 16);
+    assert_true(count(with, w->present) > count(without, w->present));
+    free(w);
+}
+
+static void test_what_is_compiled_but_slower_does_not(void **state)
+{
+    (void)state;
+    struct world *w = world_new(0.2);
+    bool without[VARIANTS], with[VARIANTS];
+    for (uint32_t c = 0; c < N; c++) {
+        w->present[c] = w->points[c].at[0] == TILES - 1;
+    }
+    search(w, false, without);
+    search(w, true, with);
+    assert_memory_equal(without, with, sizeof(with));
+    free(w);
+}
+
+static void test_gain(void **state)
+{
+    (void)state;
+    struct world *w = world_new(0.3);
+    struct grid grid;
+    struct surrogate s;
+    struct error err;
+    w->predicted[N - 1] = INFINITY;
+    assert_int_equal(grid_init(&grid, &w->space, w->point, N, &err), 0);
+    assert_int_equal(surrogate_init(&s, &grid, w->predicted, &err), 0);
+    for (uint32_t c = RASTERS; c < N - RASTERS; c += 3 * RASTERS) {
+        surrogate_learn(&s, c, w->predicted[c]);
+    }
+    double best = surrogate_value(&s, w->predicted[RASTERS]);
+    double alike = surrogate_gain(&s, 0, best), slow = surrogate_gain(&s, N - 4, best);
+    assert_true(alike > 0.001); /* as fast, and not known for sure */
+    assert_true(slow >= 0 && slow < 0.0001);
+    assert_true(surrogate_gain(&s, 0, best - 0.05) < alike); /* better is wanted */
+    /* where it falls far below what is wanted, that much is gained */
+    assert_true(fabs(surrogate_gain(&s, 0, best + 1) - surrogate_gain(&s, 0, best + 2) + 1) < 1e-6);
+    assert_true(isinf(surrogate_gain(&s, N - 1, best)));
+    surrogate_deinit(&s);
+    grid_deinit(&grid);
+    free(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_what_is_compiled_goes_before_what_promises_hardly_more),
+        cmocka_unit_test(test_what_is_compiled_but_slower_does_not),
+        cmocka_unit_test(test_gain),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
