@@ -137,6 +137,7 @@ void job_send_held(struct job *j);
 void job_without_reference(struct job *j);
 
 /* search.c */
+uint32_t job_look(const struct runner *r); /* configs that may be on their way at once */
 int job_search(struct job *j, struct error *err);
 /* finals.c: settles the winner among the outcomes: its plan id, and its outcome is up to date.
  * ERROR_NO_CONFIG: nothing is left. */

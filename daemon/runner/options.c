@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemmd-runner --fd N --device SPEC --cache-dir DIR [--compile-threads N] [--linger-ms N]
- *              [--nice N] [--hang-limit-ms N] [--memory-percent N] [--lock-clocks MHZ]
+ * gemmd-runner --fd N --device SPEC --cache-dir DIR [--expect JSON] [--compile-threads N]
+ *              [--linger-ms N] [--nice N] [--hang-limit-ms N] [--memory-percent N] [--lock-clocks MHZ]
  *              [--no-baseline]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
@@ -13,6 +13,7 @@
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --version
  *
+ * --expect: what the device is, before it is opened (early.h).
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line, or
  * whole searches as JSON, each with what restricts it. --openings: of each search only what it begins
  * with, one search after the other.
@@ -42,6 +43,7 @@ enum option_code {
     OPT_FD = 256,
     OPT_DEVICE,
     OPT_CACHE,
+    OPT_EXPECT,
     OPT_THREADS,
     OPT_LINGER,
     OPT_NICE,
@@ -74,6 +76,7 @@ static const struct option table[] = {
     {"fd", required_argument, NULL, OPT_FD},
     {"device", required_argument, NULL, OPT_DEVICE},
     {"cache-dir", required_argument, NULL, OPT_CACHE},
+    {"expect", required_argument, NULL, OPT_EXPECT},
     {"compile-threads", required_argument, NULL, OPT_THREADS},
     {"linger-ms", required_argument, NULL, OPT_LINGER},
     {"nice", required_argument, NULL, OPT_NICE},
@@ -160,6 +163,21 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
     }
 }
 
+/* What gemmd knows of the device. Something else is as good as nothing. */
+static void read_expected(const char *json, struct device_info *out)
+{
+    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    struct error err;
+    struct wire_doc *doc = wire_doc_new();
+    if (!doc || wire_from_json(&packed, json, &err) ||
+        wire_decode(doc, packed.data, packed.len, &map, &err) ||
+        schema_decode(&device_info_schema, SCHEMA_LENIENT, map, out, &err)) {
+        *out = (struct device_info){.index = -1};
+    }
+    wire_doc_free(doc);
+}
+
 static int take_landscape(struct survey_order *o, int code)
 {
     switch (code) {
@@ -194,6 +212,9 @@ static int take(struct runner_options *o, int code)
         return r;
     case OPT_DEVICE:
         o->device = optarg;
+        return 0;
+    case OPT_EXPECT:
+        read_expected(optarg, &o->expected);
         return 0;
     case OPT_CACHE:
         o->cache_dir = optarg;
@@ -252,7 +273,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
     bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz);
     if (optind < argc || !o->device || (!alone && !placed)) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
-                        "[--compile-threads N] [--linger-ms N]\n"
+                        "[--expect JSON]\n"
+                        "                    [--compile-threads N] [--linger-ms N]\n"
                         "                    [--nice N] [--hang-limit-ms N] "
                         "[--memory-percent N]\n"
                         "                    [--lock-clocks MHZ] [--no-baseline]\n"

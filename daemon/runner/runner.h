@@ -33,6 +33,7 @@
 #include "daemon/runner/baselines.h"
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
+#include "daemon/runner/early.h"
 #include "daemon/runner/helpers.h"
 #include "daemon/runner/lanes.h"
 #include "daemon/runner/survey.h"
@@ -52,6 +53,7 @@ struct runner_options {
     int fd;             /* of the socket */
     const char *device; /* spec */
     const char *cache_dir;
+    struct device_info expected; /* what the device is, for who cannot wait; kind "": not known */
     int64_t compile_threads; /* 0: one per core */
     int64_t linger_ms;
     int64_t nice;
@@ -71,6 +73,7 @@ struct runner {
     struct compiler *compiler; /* owned; NULL until the first tune */
     struct builds *builds;     /* owned; NULL until the first tune */
     struct helpers helpers;
+    struct early early;
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
@@ -93,6 +96,8 @@ void runner_quit(enum runner_exit code) __attribute__((noreturn));
 void runner_pump(struct runner *r);
 /* Opens device, compiler and pool when they are not yet. */
 int runner_open(struct runner *r, struct error *err);
+/* The latter two alone: they need no device. */
+int runner_open_builds(struct runner *r, struct error *err);
 /* min(limit, --hang-limit-ms) */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 

@@ -314,13 +314,18 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     return r;
 }
 
+uint32_t job_look(const struct runner *r)
+{
+    uint32_t look = 2 * (r->replay ? LANES : r->threads);
+    return look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX;
+}
+
 static void search_init(struct search *s, struct job *j)
 {
     const struct runner *r = j->runner;
-    uint32_t look = 2 * (r->replay ? LANES : r->threads);
     *s = (struct search){
         .job = j,
-        .look = look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX,
+        .look = job_look(r),
         .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
     };
 }
@@ -349,6 +354,7 @@ int job_search(struct job *j, struct error *err)
                (j->reference != PLAN_NONE && !j->reference_again);
     notice_progress(j, "compile", NULL);
     r = r ? r : fill(&s, err);
+    early_end(j->runner);
     r = r ? r : job_prepare(j, err);
     while (r == 0) {
         r = fill(&s, err);

@@ -108,12 +108,9 @@ static void open_helpers(struct runner *r)
                                                       .ctx = r});
 }
 
-int runner_open(struct runner *r, struct error *err)
+int runner_open_builds(struct runner *r, struct error *err)
 {
-    int status = open_device(r, err);
-    if (status == 0 && !r->compiler) {
-        status = compiler_open(r->opt.device, &r->compiler, err);
-    }
+    int status = r->compiler ? 0 : compiler_open(r->opt.device, &r->compiler, err);
     if (status == 0 && !r->builds) {
         r->threads = thread_count(r);
         struct builds_setup setup = {.compiler = r->compiler,
@@ -121,9 +118,16 @@ int runner_open(struct runner *r, struct error *err)
                                      .threads = r->threads,
                                      .note_fd = r->opt.fd};
         status = builds_new(&setup, &r->builds, err);
-        if (status == 0) {
-            open_helpers(r);
-        }
+    }
+    return status;
+}
+
+int runner_open(struct runner *r, struct error *err)
+{
+    int status = open_device(r, err);
+    status = status ? status : runner_open_builds(r, err);
+    if (status == 0 && !r->helpers.setup.device) {
+        open_helpers(r);
     }
     return status;
 }
@@ -138,8 +142,10 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     r->cancelled = false;
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
+    early_begin(r, o);
     int status = runner_open(r, &err);
     status = status ? status : job_run(r, o, &result, &err);
+    early_end(r);
     r->job = 0;
     if (status) {
         channel_reply_error(&r->channel, id, &err);

@@ -283,6 +283,7 @@ static int prepare(struct warm *w, struct error *err)
 {
     struct modules_usage usage;
     struct warm_setup s = w->order->setup;
+    s.cache_dir = s.openings ? w->cache_dir : NULL;
     int r = cache_dir_find(w->order->cache_dir, w->cache_dir, err);
     r = r ? r : open_compiler(w, err);
     if (r) {

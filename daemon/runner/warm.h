@@ -51,8 +51,10 @@ struct warm_setup { /* borrowed */
     FILE *problems;       /* instead of the usual ones: a problem's text a line, or a search as
                              JSON, with restrictions and all; NULL */
     int64_t each;         /* variants of a search, the first; 0: all */
+    uint32_t look;        /* the same of its configs, which may share variants; 0: all */
     bool openings;        /* of a search only what it asks for before it has measured anything, and
                              the searches one after the other, not by turns */
+    const char *cache_dir; /* looked into for what a search prefers, since it is compiled; NULL */
     unsigned threads;     /* to build spaces on */
 };
 
@@ -60,6 +62,8 @@ int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error
 void warm_plan_deinit(struct warm_plan *p);
 int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct variant *out,
                       struct error *err);
+/* The config that a variant was taken from; of a HELPER there is none. */
+void warm_plan_config(struct warm_plan *p, const struct warm_item *item, struct record *out);
 
 struct warm_order {
     struct warm_setup setup;

@@ -98,24 +98,30 @@ static int helper_variant(const struct warm_plan *p, const struct family_target 
     return 0;
 }
 
+void warm_plan_config(struct warm_plan *p, const struct warm_item *item, struct record *out)
+{
+    struct space *space = &p->problems[item->problem].space;
+    struct space_point at = item->at;
+    if (item->origin == WARM_CONFIG) {
+        record_copy(out, &p->configs[item->number]);
+        return;
+    }
+    space->points = &at;
+    space->n = 1;
+    space_config(space, 0, out);
+    space->points = NULL;
+    space->n = 0;
+}
+
 int warm_plan_variant(struct warm_plan *p, const struct warm_item *item, struct variant *out,
                       struct error *err)
 {
-    struct warm_problem *w = &p->problems[item->problem];
-    struct space_point at = item->at;
+    const struct warm_problem *w = &p->problems[item->problem];
     struct record config;
     if (item->origin == WARM_HELPER) {
         return helper_variant(p, w->target, item->number, out, err);
     }
-    if (item->origin == WARM_CONFIG) {
-        record_copy(&config, &p->configs[item->number]);
-    } else {
-        w->space.points = &at;
-        w->space.n = 1;
-        space_config(&w->space, 0, &config);
-        w->space.points = NULL;
-        w->space.n = 0;
-    }
+    warm_plan_config(p, item, &config);
     return w->target->variant(&w->problem, &config, p->info.arch, out, err);
 }
 

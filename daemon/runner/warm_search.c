@@ -20,6 +20,7 @@ struct sequence {
     bool *had;               /* owned, by variant of the grid */
     uint32_t n, most;        /* variants so far */
     uint32_t rank;           /* of the first */
+    uint32_t look;           /* configs that it may ask for */
     bool opening;            /* no more than what is asked for before anything is measured */
 };
 
@@ -80,7 +81,8 @@ static int take_proposals(struct sequence *s, uint32_t reference, struct error *
     if (r) {
         return r;
     }
-    while (r == 0 && s->n < s->most && ops->propose(strategy, &id) == 0) {
+    for (uint32_t n = reference != PLAN_NONE;
+         r == 0 && s->n < s->most && n < s->look && ops->propose(strategy, &id) == 0; n++) {
         r = take(s, id, err);
     }
     ops->close(strategy);
@@ -161,6 +163,7 @@ int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struc
         return status;
     }
     q.most = s->each > 0 ? (uint32_t)s->each : UINT32_MAX;
+    q.look = s->look > 0 ? s->look : UINT32_MAX;
     q.opening = s->openings;
     q.rank = s->openings ? p->n : 0;
     const struct plan_setup setup = {.target = target,
@@ -168,6 +171,7 @@ int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struc
                                      .workload = &workload,
                                      .order = &q.order,
                                      .compiler = p->compiler,
+                                     .cache_dir = s->cache_dir,
                                      .threads = s->threads,
                                      .compilers = s->threads};
     status = run(&q, &setup, err);

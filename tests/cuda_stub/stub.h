@@ -19,6 +19,7 @@
  *   GEMMD_STUB_MS=<n>         how long each takes (default 0)
  *   GEMMD_STUB_MHZ, GEMMD_STUB_THROTTLE (bits), GEMMD_STUB_BUSY (percent), GEMMD_STUB_FREE_MIB,
  *   GEMMD_STUB_PROCESSES      what NVML says of the GPU
+ *   GEMMD_STUB_GATE=<file>    cuInit waits while there is one
  *   GEMMD_STUB_CLOCKS=<file>  grows by a line for each time that clocks are locked or unlocked
  *
  * stub_live() says how many contexts, streams, events, modules and allocations are not freed.

@@ -120,6 +120,22 @@ def test_warm_asks_for_what_a_tuning_asks_for(stubbed):
     assert d.compiles() == HELPERS + len(tried), "one that was warmed for nothing would be a further one"
 
 
+def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbed, folder):
+    gate = folder / "gate"
+    d = stubbed(cache=None, GEMMD_STUB_GATE=str(gate))
+    gate.touch()
+    search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
+    with d.connect() as c:
+        last = c.send("tune", **search)
+        eventually(lambda: d.compiles() > HELPERS + 1)
+        gate.unlink()
+        while c.read()[1] != last:
+            pass
+        key = c.call("get", problem=search["problem"])["key"]
+        tried = {t["variant"] for t in c.list("trials", key=key)}
+    assert d.compiles() == HELPERS + len(tried), "nothing was compiled that it did not ask for"
+
+
 def test_openings_are_compiled_one_search_after_the_other(stubbed):
     d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="20")  # files have times that differ
     searches = [{"problem": gemm(M=m, N=128, K=256), "target": "portable",
