@@ -9,6 +9,7 @@
 #include "daemon/ahead.h"
 #include "daemon/daemon.h"
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/scheduler.h"
 
 enum {
@@ -88,16 +89,20 @@ static int spawn(struct ahead *a, int searches)
 {
     struct daemon *d = a->daemon;
     char device[sizeof(d->device.arch) + 8], each[24];
+    char *expected = probe_device_text(&d->device);
     snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
     const char *args[] = {d->runner, "--warm", "--problems", "--openings", "--quiet", "--each", each,
-                          "--device", device, "--cache-dir", d->cache_dir, NULL};
+                          "--device", device, "--expect", expected ? expected : "",
+                          "--cache-dir", d->cache_dir, NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
     uv_process_options_t o = {.exit_cb = on_exit_of, .file = d->runner, .args = (char **)args,
                               .stdio_count = 3, .stdio = stdio};
     a->process.data = a;
-    return uv_spawn(&d->loop, &a->process, &o);
+    int status = uv_spawn(&d->loop, &a->process, &o);
+    free(expected);
+    return status;
 }
 
 static void start(struct ahead *a, int searches, unsigned n)

@@ -11,4 +11,7 @@
 int probe_device(const char *runner, const char *device, struct device_info *out,
                  struct error *err);
 
+/* A device as JSON, for --expect of gemmd-runner; NULL: there is no memory for that. To free. */
+char *probe_device_text(const struct device_info *device);
+
 #endif

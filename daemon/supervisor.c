@@ -9,6 +9,7 @@
 #include <time.h>
 
 #include "daemon/log.h"
+#include "daemon/probe.h"
 #include "daemon/supervisor.h"
 #include "kernels/modules.h"
 #include "proto/build.h"
@@ -374,28 +375,10 @@ static void on_silent(struct runner_link *l)
 /* ---- the beginning ------------------------------------------------------------------------------
  */
 
-/* The device as JSON; NULL: there is no memory for that. To free. The daemon's own document may hold
- * the request that we are started for. */
-static char *device_text(const struct device_info *device)
-{
-    WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    struct error why;
-    char *text = NULL;
-    struct wire_doc *doc = wire_doc_new();
-    schema_encode(&packed, &device_info_schema, device);
-    if (doc && !packed.failed && wire_decode(doc, packed.data, packed.len, &map, &why) == 0 &&
-        wire_to_json(map, &text, &why)) {
-        text = NULL;
-    }
-    wire_doc_free(doc);
-    return text;
-}
-
 static int start_link(struct supervisor *s, struct error *err)
 {
     struct daemon *d = s->daemon;
-    char *device = device_text(&d->device);
+    char *device = probe_device_text(&d->device);
     char linger[24], hang[24], nice[24], memory[24], clocks[24];
     snprintf(linger, sizeof(linger), "%lld", (long long)d->config->linger_ms);
     snprintf(hang, sizeof(hang), "%lld", (long long)d->config->hang_limit_ms);

@@ -6,14 +6,14 @@
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
- *              [--cache-max-mib N] [--quiet] [--json]
+ *              [--expect JSON] [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
  *              [--quiet] [--json] PROBLEM
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --version
  *
- * --expect: what the device is, before it is opened (early.h).
+ * --expect: what the device is, before it is opened (early.h), or though it is not.
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line, or
  * whole searches as JSON, each with what restricts it. --openings: of each search only what it begins
  * with, one search after the other.
@@ -283,7 +283,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--mode LIST] [--all] [--problems] "
                         "[--each N] [--openings]\n"
-                        "                    [--seconds S] [--cache-max-mib N] [--quiet] [--json]\n"
+                        "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
+                        "[--quiet] [--json]\n"
                         "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"
                         "                    [--target NAME] [--variants N] [--settings N] "
@@ -317,6 +318,7 @@ static int probe(const struct runner_options *o)
 static int warm(struct runner_options *o)
 {
     o->warming.setup.device = o->device;
+    o->warming.setup.expected = &o->expected;
     o->warming.cache_dir = o->cache_dir;
     o->warming.threads = o->compile_threads;
     return warm_run(&o->warming);

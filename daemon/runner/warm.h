@@ -44,6 +44,7 @@ struct warm_plan {
 
 struct warm_setup { /* borrowed */
     const char *device;   /* "cuda:sm_90a", "cpu" ... */
+    const struct device_info *expected; /* what it is, for who knows; NULL or of no kind: not known */
     const char *compiler; /* its version */
     const char *target;   /* NULL: the device's choice for each problem */
     const char *modes;    /* "forward,dW"; NULL: all. Of the usual problems */
