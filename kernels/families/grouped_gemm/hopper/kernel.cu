@@ -96,6 +96,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 
 KERNEL_OF(THREADS) grouped_gemm_hopper(PARAMS(hopper_params) p)
 {
+    wgmma_declare();
     const u32 shared = shared_base();
     const int warpgroup = uniform(THREAD >> 7);
     const struct tables s = tables_at(shared_memory, &p);

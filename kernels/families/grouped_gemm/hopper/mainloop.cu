@@ -46,7 +46,7 @@ INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
 {
 #pragma unroll
     for (int i = 0; i < mmas; i++)
-        wgmma(acc[i], descriptor(low_a + i * (slab >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
+        wgmma(acc, i, descriptor(low_a + i * (slab >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
               descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !first, width);
 }
 
@@ -221,6 +221,6 @@ INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)
     WGMMA_WAIT(0);
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
-        wgmma_settle(acc[i]);
+        wgmma_settle(acc, i);
     give_stage(shared, last);
 }

@@ -6,30 +6,6 @@
  * shared memory, mainloop.cu says.
  */
 #ifndef HOPPER_EMULATED
-
-/* Operands of the instruction: 8 registers of the accumulator at a time. */
-#define REGS_0 "%0, %1, %2, %3, %4, %5, %6, %7"
-#define REGS_8 "%8, %9, %10, %11, %12, %13, %14, %15"
-#define REGS_16 "%16, %17, %18, %19, %20, %21, %22, %23"
-#define REGS_24 "%24, %25, %26, %27, %28, %29, %30, %31"
-#define REGS_32 "%32, %33, %34, %35, %36, %37, %38, %39"
-#define REGS_40 "%40, %41, %42, %43, %44, %45, %46, %47"
-#define REGS_48 "%48, %49, %50, %51, %52, %53, %54, %55"
-#define REGS_56 "%56, %57, %58, %59, %60, %61, %62, %63"
-#define REGS_64 "%64, %65, %66, %67, %68, %69, %70, %71"
-#define REGS_72 "%72, %73, %74, %75, %76, %77, %78, %79"
-#define REGS_80 "%80, %81, %82, %83, %84, %85, %86, %87"
-#define REGS_88 "%88, %89, %90, %91, %92, %93, %94, %95"
-#define REGS_96 "%96, %97, %98, %99, %100, %101, %102, %103"
-#define REGS_104 "%104, %105, %106, %107, %108, %109, %110, %111"
-#define REGS_112 "%112, %113, %114, %115, %116, %117, %118, %119"
-#define REGS_120 "%120, %121, %122, %123, %124, %125, %126, %127"
-#define D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define D8(d, i) D4(d, i), D4(d, i + 4)
-#define D16(d, i) D8(d, i), D8(d, i + 8)
-#define D32(d, i) D16(d, i), D16(d, i + 16)
-#define D64(d, i) D32(d, i), D32(d, i + 32)
-
 #if A_TRANSPOSED && B_TRANSPOSED
 #define WGMMA_TRANSPOSE "1, 1"
 #elif A_TRANSPOSED
@@ -40,59 +16,128 @@
 #define WGMMA_TRANSPOSE "0, 0"
 #endif
 
-/* d (64 x columns) = d * scale + a (64 x 16) b (16 x columns), asynchronously; scale is 0 or 1. One
- * function for each number of columns: `desc_a` and the next two are its operands behind those of d. */
-#define WGMMA(columns, registers, desc_a, desc_b, predicate, ...)                                  \
-    INLINE void wgmma_##columns(float *d, u64 a, u64 b, int scale)                                 \
+/*
+ * Accumulators are registers that PTX text declares and names, and of which the compiler's
+ * front end knows nothing: as operands of inline assembly, up to 128 each way of every wgmma, they take it
+ * longer than all the rest of the kernel. Register 8 g + j of the i-th 64 rows is called after i (a, b,
+ * c or d), g (a hexadecimal digit) and j. C gets their values by wgmma_settle, when a tile is done.
+ */
+#define SUMS_8(l, g)                                                                               \
+    l g "0, " l g "1, " l g "2, " l g "3, " l g "4, " l g "5, " l g "6, " l g "7"
+#define TO_8(l) SUMS_8(l, "0")
+#define TO_16(l) TO_8(l) ", " SUMS_8(l, "1")
+#define TO_24(l) TO_16(l) ", " SUMS_8(l, "2")
+#define TO_32(l) TO_24(l) ", " SUMS_8(l, "3")
+#define TO_40(l) TO_32(l) ", " SUMS_8(l, "4")
+#define TO_48(l) TO_40(l) ", " SUMS_8(l, "5")
+#define TO_56(l) TO_48(l) ", " SUMS_8(l, "6")
+#define TO_64(l) TO_56(l) ", " SUMS_8(l, "7")
+#define TO_72(l) TO_64(l) ", " SUMS_8(l, "8")
+#define TO_80(l) TO_72(l) ", " SUMS_8(l, "9")
+#define TO_88(l) TO_80(l) ", " SUMS_8(l, "A")
+#define TO_96(l) TO_88(l) ", " SUMS_8(l, "B")
+#define TO_104(l) TO_96(l) ", " SUMS_8(l, "C")
+#define TO_112(l) TO_104(l) ", " SUMS_8(l, "D")
+#define TO_120(l) TO_112(l) ", " SUMS_8(l, "E")
+#define TO_128(l) TO_120(l) ", " SUMS_8(l, "F")
+
+/* Once, before anything else: names are known from here on to the end of the kernel. */
+INLINE void wgmma_declare(void)
+{
+    asm volatile(".reg .f32 " TO_128("a") ";");
+    if (MMAS > 1)
+        asm volatile(".reg .f32 " TO_128("b") ";");
+    if (MMAS > 2)
+        asm volatile(".reg .f32 " TO_128("c") ";");
+    if (MMAS > 3)
+        asm volatile(".reg .f32 " TO_128("d") ";");
+}
+
+#define WGMMA_NAMED(columns, registers)                                                            \
+    asm volatile("{\n\t.reg .pred p;\n\t"                                                         \
+                 "setp.ne.b32 p, %2, 0;\n\t"                                                       \
+                 "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." IN_TYPE "." IN_TYPE       \
+                 " {" registers "}, %0, %1, p, 1, 1, " WGMMA_TRANSPOSE ";\n\t}"                    \
+                 :: "l"(a), "l"(b), "r"(scale))
+
+/* The i-th 64 rows (64 x columns) = themselves * scale + a (64 x 16) b (16 x columns), asynchronously;
+ * scale is 0 or 1. i is a constant. */
+#define WGMMA(columns, registers)                                                                  \
+    INLINE void wgmma_##columns(int i, u64 a, u64 b, int scale)                                    \
     {                                                                                              \
-        asm volatile("{\n\t.reg .pred p;\n\t"                                                     \
-                     "setp.ne.b32 p, " predicate ", 0;\n\t"                                        \
-                     "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." IN_TYPE "." IN_TYPE   \
-                     " {" registers "}, " desc_a ", " desc_b ", p, 1, 1, " WGMMA_TRANSPOSE         \
-                     ";\n\t}"                                                                      \
-                     : __VA_ARGS__ : "l"(a), "l"(b), "r"(scale));                                  \
+        if (i == 0)                                                                                \
+            WGMMA_NAMED(columns, registers("a"));                                                  \
+        if (MMAS > 1 && i == 1)                                                                    \
+            WGMMA_NAMED(columns, registers("b"));                                                  \
+        if (MMAS > 2 && i == 2)                                                                    \
+            WGMMA_NAMED(columns, registers("c"));                                                  \
+        if (MMAS > 3 && i == 3)                                                                    \
+            WGMMA_NAMED(columns, registers("d"));                                                  \
     }
 
-#define REGS_TO_8 REGS_0
-#define REGS_TO_16 REGS_TO_8 ", " REGS_8
-#define REGS_TO_24 REGS_TO_16 ", " REGS_16
-#define REGS_TO_32 REGS_TO_24 ", " REGS_24
-#define REGS_TO_40 REGS_TO_32 ", " REGS_32
-#define REGS_TO_48 REGS_TO_40 ", " REGS_40
-#define REGS_TO_56 REGS_TO_48 ", " REGS_48
-#define REGS_TO_64 REGS_TO_56 ", " REGS_56
-#define REGS_TO_72 REGS_TO_64 ", " REGS_64
-#define REGS_TO_80 REGS_TO_72 ", " REGS_72
-#define REGS_TO_88 REGS_TO_80 ", " REGS_80
-#define REGS_TO_96 REGS_TO_88 ", " REGS_88
-#define REGS_TO_104 REGS_TO_96 ", " REGS_96
-#define REGS_TO_112 REGS_TO_104 ", " REGS_104
-#define REGS_TO_120 REGS_TO_112 ", " REGS_112
-#define REGS_TO_128 REGS_TO_120 ", " REGS_120
+WGMMA(16, TO_8)
+WGMMA(32, TO_16)
+WGMMA(48, TO_24)
+WGMMA(64, TO_32)
+WGMMA(80, TO_40)
+WGMMA(96, TO_48)
+WGMMA(112, TO_56)
+WGMMA(128, TO_64)
+WGMMA(144, TO_72)
+WGMMA(160, TO_80)
+WGMMA(176, TO_88)
+WGMMA(192, TO_96)
+WGMMA(208, TO_104)
+WGMMA(224, TO_112)
+WGMMA(240, TO_120)
+WGMMA(256, TO_128)
 
-WGMMA(16, REGS_TO_8, "%8", "%9", "%10", D8(d, 0))
-WGMMA(32, REGS_TO_16, "%16", "%17", "%18", D16(d, 0))
-WGMMA(48, REGS_TO_24, "%24", "%25", "%26", D16(d, 0), D8(d, 16))
-WGMMA(64, REGS_TO_32, "%32", "%33", "%34", D32(d, 0))
-WGMMA(80, REGS_TO_40, "%40", "%41", "%42", D32(d, 0), D8(d, 32))
-WGMMA(96, REGS_TO_48, "%48", "%49", "%50", D32(d, 0), D16(d, 32))
-WGMMA(112, REGS_TO_56, "%56", "%57", "%58", D32(d, 0), D16(d, 32), D8(d, 48))
-WGMMA(128, REGS_TO_64, "%64", "%65", "%66", D64(d, 0))
-WGMMA(144, REGS_TO_72, "%72", "%73", "%74", D64(d, 0), D8(d, 64))
-WGMMA(160, REGS_TO_80, "%80", "%81", "%82", D64(d, 0), D16(d, 64))
-WGMMA(176, REGS_TO_88, "%88", "%89", "%90", D64(d, 0), D16(d, 64), D8(d, 80))
-WGMMA(192, REGS_TO_96, "%96", "%97", "%98", D64(d, 0), D32(d, 64))
-WGMMA(208, REGS_TO_104, "%104", "%105", "%106", D64(d, 0), D32(d, 64), D8(d, 96))
-WGMMA(224, REGS_TO_112, "%112", "%113", "%114", D64(d, 0), D32(d, 64), D16(d, 96))
-WGMMA(240, REGS_TO_120, "%120", "%121", "%122", D64(d, 0), D32(d, 64), D16(d, 96), D8(d, 112))
-WGMMA(256, REGS_TO_128, "%128", "%129", "%130", D64(d, 0), D64(d, 64))
+#define TAKE_8(d, l, g)                                                                            \
+    asm volatile("mov.f32 %0, " l g "0;\n\tmov.f32 %1, " l g "1;\n\t"                             \
+                 "mov.f32 %2, " l g "2;\n\tmov.f32 %3, " l g "3;\n\t"                             \
+                 "mov.f32 %4, " l g "4;\n\tmov.f32 %5, " l g "5;\n\t"                             \
+                 "mov.f32 %6, " l g "6;\n\tmov.f32 %7, " l g "7;"                                  \
+                 : "=f"((d)[0]), "=f"((d)[1]), "=f"((d)[2]), "=f"((d)[3]), "=f"((d)[4]),           \
+                   "=f"((d)[5]), "=f"((d)[6]), "=f"((d)[7]))
+#define TAKE(g, name)                                                                              \
+    if (g * 8 < ACCUMULATORS && i == 0)                                                            \
+        TAKE_8(d + g * 8, "a", name);                                                              \
+    if (g * 8 < ACCUMULATORS && MMAS > 1 && i == 1)                                                \
+        TAKE_8(d + g * 8, "b", name);                                                              \
+    if (g * 8 < ACCUMULATORS && MMAS > 2 && i == 2)                                                \
+        TAKE_8(d + g * 8, "c", name);                                                              \
+    if (g * 8 < ACCUMULATORS && MMAS > 3 && i == 3)                                                \
+        TAKE_8(d + g * 8, "d", name);
+
+/* Before this there is nothing in acc[i]. */
+INLINE void wgmma_settle(float acc[MMAS][ACCUMULATORS], int i)
+{
+    float *d = acc[i];
+    TAKE(0x0, "0")
+    TAKE(0x1, "1")
+    TAKE(0x2, "2")
+    TAKE(0x3, "3")
+    TAKE(0x4, "4")
+    TAKE(0x5, "5")
+    TAKE(0x6, "6")
+    TAKE(0x7, "7")
+    TAKE(0x8, "8")
+    TAKE(0x9, "9")
+    TAKE(0xA, "A")
+    TAKE(0xB, "B")
+    TAKE(0xC, "C")
+    TAKE(0xD, "D")
+    TAKE(0xE, "E")
+    TAKE(0xF, "F")
+}
 
 /* `columns` is a constant: of these lines one is left. */
-INLINE void wgmma(float *d, u64 a, u64 b, int scale, int columns)
+INLINE void wgmma(float acc[MMAS][ACCUMULATORS], int i, u64 a, u64 b, int scale, int columns)
 {
+    (void)acc;
 #define OF(n)                                                                                      \
     if (n <= TILE_C && columns == n)                                                               \
-        wgmma_##n(d, a, b, scale);
+        wgmma_##n(i, a, b, scale);
     EACH_WIDTH(OF)
 #undef OF
 }
@@ -110,12 +155,4 @@ INLINE void wgmma_commit(void)
 /* Until all but the newest `pending` groups are done. */
 #define WGMMA_WAIT(pending)                                                                        \
     asm volatile("wgmma.wait_group.sync.aligned %0;" :: "n"(pending) : "memory")
-
-/* The compiler must not read d earlier than this. */
-INLINE void wgmma_settle(float *d)
-{
-#pragma unroll
-    for (int i = 0; i < ACCUMULATORS; i++)
-        asm volatile("" : "+f"(d[i]) :: "memory");
-}
 #endif

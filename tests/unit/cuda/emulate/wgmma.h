@@ -59,11 +59,11 @@ static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
 }
 
 /* The last of 128 threads to come issues for all. */
-static void wgmma(float *d, uint64_t a, uint64_t b, int scale, int columns)
+static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, int scale, int columns)
 {
     const int wg = emulate.current / 128;
     struct emulate_meeting *m = &async_.warpgroups[wg];
-    async_.d[emulate.current] = d;
+    async_.d[emulate.current] = d[i];
     if (m->arrived == 127) {
         struct emulate_op *op = new_op(OP_WGMMA, wg, async_.wgmmas[emulate.current]);
         op->a = a;
@@ -91,9 +91,14 @@ static void wgmma_commit(void)
                 ? 0                                                                                \
                 : async_.wgmmas[emulate.current] - (pending))
 
-static void wgmma_settle(float *d)
+static void wgmma_declare(void)
+{
+}
+
+static void wgmma_settle(float d[MMAS][ACCUMULATORS], int i)
 {
     (void)d;
+    (void)i;
 }
 
 #endif
