@@ -36,6 +36,7 @@ enum {
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_AHEAD_MOST = 64, /* l2_ahead */
     HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
+    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
 };
@@ -56,6 +57,7 @@ struct hopper_tile {
     int stages, staging; /* stages of operands; buffers of output per consumer */
     int in_flight;
     bool tma_store;
+    int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
     bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */

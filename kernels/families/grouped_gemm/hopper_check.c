@@ -18,6 +18,7 @@ static const char *const known[] = {
     "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
     "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
     "tile_scheduler", "swap_ab",         "tile_rows",    "l2_ahead",     "store_evict_first",
+    "load_warps",
     NULL,
 };
 
@@ -87,6 +88,7 @@ static const struct int_rule int_rules[] = {
     {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
     {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
     {"l2_ahead", 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
+    {"load_warps", 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
     {"tile_rows", 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
@@ -296,6 +298,29 @@ static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_
     return 0;
 }
 
+static int check_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    if (t->gather && t->loaders != HOPPER_LOADERS_MOST) {
+        return rejection_set(why, ERROR_INVALID, "load_warps",
+                             "load_warps=%d with a gathered operand: all four gather; leave it out",
+                             t->loaders);
+    }
+    if (!t->gather && v->mode != GEMM_DW && t->loaders != 1) {
+        return rejection_set(why, ERROR_INVALID, "load_warps",
+                             "load_warps=%d is for dW, where tiles may be shorter than what it takes "
+                             "to load one; leave it out",
+                             t->loaders);
+    }
+    if (!t->gather && t->loaders > t->stages) {
+        return rejection_set(why, ERROR_INVALID, "load_warps",
+                             "load_warps=%d with num_stages=%d: they take a stage each in turn; take "
+                             "no more than there are",
+                             t->loaders, t->stages);
+    }
+    return 0;
+}
+
 /* One tile by the thread blocks of a cluster. */
 static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                        struct rejection *why)
@@ -343,9 +368,9 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
-        return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
+        return t->gather && t->pingpong && t->skip_rows && (dw ? t->stages != 4 : !tall);
     }
-    return (t->gather && !dw) || (tall && (t->gather || dw || v->fuse_mul_post)) ||
+    return t->gather || (tall && (dw || v->fuse_mul_post)) ||
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
@@ -390,6 +415,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
     r = r ? r : check_staging(&t, why);
+    r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }

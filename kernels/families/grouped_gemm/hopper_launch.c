@@ -28,13 +28,13 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         out->options, sizeof(out->options),
         "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
-        "-DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DTMA_STORE=%d "
+        "-DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DLOADERS=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic,
-        t.swap_ab, t.ksplit > 1, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy,
+        t.swap_ab, t.ksplit > 1, t.loaders, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy,
         v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy,
         t.consumer_registers, t.producer_registers);
     hash128_hex(out->source, strlen(out->source), out->source_hash);
@@ -122,6 +122,12 @@ static int group_of(const struct grouped_gemm_problem *v, const struct hopper_ti
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
+/* dW: each has as many. */
+static int64_t tiles_of_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+}
+
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -149,7 +155,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = group_of(v, t, a->rows),
-        .height = t->height,
+        .height = v->mode == GEMM_DW ? (int32_t)tiles_of_expert(v, t) : t->height,
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
         .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
         .a_rows = o->a,
@@ -164,7 +170,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
-    cuda_divide_by(t->height, &p->height_mul, &p->height_shift);
+    cuda_divide_by(p->height, &p->height_mul, &p->height_shift);
     cuda_divide_by((v->out_cols + cols - 1) / cols, &p->cols_mul, &p->cols_shift);
     cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
 }

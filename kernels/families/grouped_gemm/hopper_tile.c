@@ -19,12 +19,12 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
  * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
  * gathers rows of A keeps an offset for each. */
-static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
+static void share_registers(struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
-    } else if (t->gather && v->mode != GEMM_DW) {
+    } else if (t->gather) {
         t->consumer_registers = many ? 224 : 216;
         t->producer_registers = many ? 56 : 72;
     } else {
@@ -60,13 +60,41 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
     return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
+/* dW: fewer blocks for each expert. */
+static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
+{
+    return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
+}
+
+/* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and loads the
+ * next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what takes long, and they
+ * are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
+static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    if (t->gather) {
+        return HOPPER_LOADERS_MOST;
+    }
+    if (v->mode != GEMM_DW || few_rows(v, 3)) {
+        return 1;
+    }
+    return t->stages < HOPPER_LOADERS_MOST ? t->stages : HOPPER_LOADERS_MOST;
+}
+
 /* dW's l2_ahead: where experts have few rows, most of a launch is writing, and what is read in between
  * had better come in bursts: 2 to 5 % on an H200 (tests/gpu/results/2026-11-22-h200-dw_ahead.txt). With
- * more rows it costs as much. */
+ * more rows bursts cost as much; but where about every tile of a thread block is of another expert, the next
+ * one's rows had better be in L2: 1 to 4 % with 256 rows, -3 % in larger problems (..dw_loaders.txt). */
 static int usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
-    const bool few = v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH;
-    return few && !t->sort_experts ? HOPPER_AHEAD_USUAL : 0;
+    enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
+    const int64_t tiles = (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+    if (v->mode != GEMM_DW || t->sort_experts) {
+        return 0;
+    }
+    if (few_rows(v, 1)) {
+        return HOPPER_AHEAD_USUAL;
+    }
+    return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) && tiles <= TILES_MOST;
 }
 
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
@@ -98,7 +126,6 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
         .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
         .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
     };
-    t->ahead = (int)record_int(config, "l2_ahead", usual_ahead(v, t));
     /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
     t->store_first =
         record_bool(config, "store_evict_first", v->mode == GEMM_DW && t->tma_store);
@@ -107,6 +134,8 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
-    share_registers(v, t);
+    share_registers(t);
+    t->loaders = (int)record_int(config, "load_warps", usual_loaders(v, t));
+    t->ahead = (int)record_int(config, "l2_ahead", usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);
 }

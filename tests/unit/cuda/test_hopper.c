@@ -64,6 +64,12 @@ static const struct refusal {
      "power of two"},
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " l2_ahead=4 expert_order=size",
      ERROR_INVALID, "l2_ahead", "expert_order=index"},
+    {QWEN " mode=forward", GOOD " load_warps=2", ERROR_INVALID, "load_warps", "is for dW"},
+    {QWEN " mode=forward", GOOD " load_warps=5", ERROR_INVALID, "parameter_value", "1 to 4"},
+    {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " load_warps=1", ERROR_INVALID,
+     "load_warps", "all four gather"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
+     "load_warps", "num_stages=3"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
     {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,
@@ -342,6 +348,10 @@ static void test_plan_ahead(void **state)
         {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", " l2_ahead=64", 64, 6},
         {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", " l2_ahead=0", 0, 0},
         {"M=8192 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 1, 0},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW permute_x=true", "", 0, 0},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", " expert_order=size", 0, 0},
+        {"M=65536 N=1536 K=2048 experts=128 topk=8 mode=dW", "", 0, 0},
         {"M=48 N=1536 K=2048 mode=dW", "", 0, 0},
         {"M=48 N=1536 K=2048 mode=dW", " l2_ahead=8", 0, 3},
     };
@@ -362,6 +372,33 @@ static void test_plan_ahead(void **state)
         assert_int_equal(params.a_rows_bytes, 1536 * 2);
         assert_int_equal(params.b_rows_bytes, 2048 * 2);
         assert_int_equal(params.b_rows_stride, 2048 * 2 / 16);
+    }
+}
+
+/* Of dW's producer all warps load, where experts have more than two blocks of rows. */
+static void test_loaders(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem, *config, *option;
+    } variants[] = {
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", "", "-DLOADERS=4"},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", " load_warps=2", "-DLOADERS=2"},
+        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW", "", "-DLOADERS=1"},
+        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW permute_y=true", "", "-DLOADERS=4"},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=forward", "", "-DLOADERS=1"},
+    };
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        const struct problem p = problem_of(variants[i].problem);
+        const bool dw = strstr(variants[i].problem, "mode=dW") != NULL;
+        char text[512];
+        snprintf(text, sizeof(text), "%s " PINGPONG "%s", dw ? TILE(64, 128, 192) : TILE(128, 192, 64),
+                 variants[i].config);
+        const struct record config = config_of(text);
+        struct variant v;
+        struct error err = ERROR_NULL;
+        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
+        assert_non_null(strstr(v.options, variants[i].option));
     }
 }
 
@@ -530,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),
         cmocka_unit_test(test_plan_ahead),
+        cmocka_unit_test(test_loaders),
         cmocka_unit_test(test_plan_swapped),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -104,8 +104,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
             const int d = (first + block) * TILE_D;
-            if (THREAD < 32)
-                draw_in_time(p, block, blocks, &number);
+            draw_in_time(p, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, d, shared, stage, policy);
             copy_block(p, offset, d,
@@ -159,8 +158,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     int id = BLOCK, block = 0, index[COPIES];
     if (id >= tiles)
         return;
-    struct tile t = locate_tile(p, s, id);
-    ask_experts(p, s, -1, t.expert, 128);
+    struct tile t = locate_tile(p, s, id), next = t;
+    int known = 0; /* next is the tile after t */
+    ask_experts(p, s, -1, t.expert);
     fetch_rows(p, &t, 0, index);
 #pragma unroll 1
     while (id < tiles) {
@@ -175,7 +175,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             block = 0;
             id += BLOCKS;
             if (id < tiles)
-                t = locate_tile(p, s, id);
+                t = known ? next : locate_tile(p, s, id);
+            known = 0;
         }
         if (id < tiles)
             fetch_rows(p, &t, block * TILE_D, index);
@@ -188,7 +189,11 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         copies_arrive(full_barrier(shared, stage));
         place_next(&at);
         if (block == 0 && id < tiles)
-            ask_experts(p, s, this_one.expert, t.expert, 128);
+            ask_experts(p, s, this_one.expert, t.expert);
+        if (!known && id + BLOCKS < tiles) { /* before the stage that it is loaded to comes free */
+            next = locate_tile(p, s, id + BLOCKS);
+            known = 1;
+        }
     }
     copies_wait();
 }

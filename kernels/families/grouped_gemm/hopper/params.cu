@@ -46,7 +46,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
- * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
+ * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
 #define MODE_FORWARD 0
@@ -141,6 +141,9 @@
 #endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"
+#endif
+#if GATHER ? LOADERS != 4 : LOADERS < 1 || LOADERS > (MODE == MODE_DW ? 4 : 1) || LOADERS > NUM_STAGES
+#error "in dW up to four warps load, no more than there are stages; all four gather"
 #endif
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"

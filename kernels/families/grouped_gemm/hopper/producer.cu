@@ -243,10 +243,24 @@ INLINE u64 weight_policy(const struct tile *t)
     return t->row_tiles == 1 ? policy_evict_first() : policy_normal();
 }
 
-/* By the warp that hands out tickets, in each block of a tile: asks for the next number in time. */
+/*
+ * LOADERS warps of the producer take a block each in turn: one alone needs 350 to 500 cycles to see that a
+ * stage is empty, work out where its box lies and ask for it, and 1300 to find the next tile, which in dW
+ * may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) They are no more than
+ * there are stages: else one could be two rounds of the ring ahead, and take the parity of one for the
+ * other's.
+ */
+/* The first block of a tile that this warp loads; `from`: blocks before the tile. */
+INLINE int loader_first(u32 from)
+{
+    return LOADERS == 1 ? 0 : (int)(((u32)THREAD / 32 + LOADERS - from % LOADERS) % LOADERS);
+}
+
+/* By the warp that hands out tickets, in each block of a tile that it loads: asks for the next number in
+ * time. */
 INLINE void draw_in_time(const struct hopper_params *p, int block, int blocks, int *number)
 {
-    if (DYNAMIC && LANE == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
+    if (DYNAMIC && THREAD == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
         *number = ticket_draw(p);
 }
 
@@ -268,10 +282,10 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
  * while those of as many experts before them are multiplied. Where experts have few rows, a launch
  * writes much more than it reads, and loads that wait behind writes are what it waits for.
  */
-INLINE void ask_rows(const struct hopper_params *p, int from, int to, int threads)
+INLINE void ask_rows(const struct hopper_params *p, int from, int to)
 {
 #pragma unroll 1
-    for (int r = from + BLOCK + THREAD * BLOCKS; r < to; r += threads * BLOCKS) {
+    for (int r = from + BLOCK + THREAD * BLOCKS; r < to; r += 32 * LOADERS * BLOCKS) {
         const int g = GATHER ? gather_index(p, r) : r;
         const int there = GATHER_X ? token_of(p, g) : g;
         ask_bytes(p->a_rows + (u64)(GATHER_A ? there : r) * p->a_rows_stride * 16, p->a_rows_bytes);
@@ -285,16 +299,16 @@ INLINE int ask_until(const struct hopper_params *p, int expert)
     return at_most(((expert >> p->ahead_shift) + 2) << p->ahead_shift, p->experts);
 }
 
-/* By the first `threads` threads, before the loads of a tile of `expert`; that of the tile before, or
- * -1, says what has been asked for. */
+/* By the warps that load, before the loads of a tile of `expert`; that of the tile before, or -1, says what
+ * the warp has asked for. */
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
-                        int expert, int threads)
+                        int expert)
 {
     if (!p->ahead)
         return;
     const int from = before < 0 ? 0 : ask_until(p, before), until = ask_until(p, expert);
     if (from < until)
-        ask_rows(p, s->start[from], s->start[until], threads);
+        ask_rows(p, s->start[from], s->start[until]);
 }
 #define ask_blocks(p, t, x, first, blocks, block, asked) ((void)(asked))
 #endif
@@ -302,9 +316,9 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
 #if !GATHER
 #if MODE != MODE_DW
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
-                        int expert, int threads)
+                        int expert)
 {
-    (void)p, (void)s, (void)before, (void)expert, (void)threads;
+    (void)p, (void)s, (void)before, (void)expert;
 }
 
 /*
@@ -330,35 +344,38 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
-/* By the first warp of the producer warpgroup. */
+/* By the producer warpgroup: blocks by those of its warps that load, in turn. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
-    struct place at = place_of(0);
     struct walk w = walk_begin(tiles);
     const int first = FIRST_BLOCK(p);
     int before = -1; /* expert of the tile before */
-    if (THREAD >= 32)
+    u32 from = 0;    /* blocks before this tile */
+    if (THREAD >= 32 * LOADERS)
         return;
 #pragma unroll 1
     while (w.id < tiles) {
-        const struct tile t = locate_tile(p, s, w.id);
-        const struct extent x = extent_of(p, &t);
-        const int blocks = blocks_of(p, t.rows);
-        const u64 policy = weight_policy(&t);
-        int number = 0, asked = NUM_STAGES;
-        ask_experts(p, s, before, t.expert, 32);
-        before = t.expert;
+        const int blocks = blocks_in(steps_at(p, s, w.id));
+        int number = 0, asked = NUM_STAGES, block = loader_first(from);
+        if (block < blocks) {
+            const struct tile t = locate_tile(p, s, w.id);
+            const struct extent x = extent_of(p, &t);
+            const u64 policy = weight_policy(&t);
+            ask_experts(p, s, before, t.expert);
+            before = t.expert;
 #pragma unroll 1
-        for (int block = 0; block < blocks; block++) {
-            draw_in_time(p, block, blocks, &number);
-            barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-            if (elected())
-                load_block(p, &t, &x, (first + block) * TILE_D, shared + at.stage * STAGE_BYTES,
-                           full_barrier(shared, at.stage), policy);
-            ask_blocks(p, &t, &x, first, blocks, block, &asked);
-            warp_barrier();
-            place_next(&at);
+            for (; block < blocks; block += LOADERS) {
+                const struct place at = place_of(from + (u32)block);
+                draw_in_time(p, block, blocks, &number);
+                barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+                if (elected())
+                    load_block(p, &t, &x, (first + block) * TILE_D, shared + at.stage * STAGE_BYTES,
+                               full_barrier(shared, at.stage), policy);
+                ask_blocks(p, &t, &x, first, blocks, block, &asked);
+                warp_barrier();
+            }
         }
+        from += (u32)blocks;
         walk_on(shared, &w, number);
     }
 }

@@ -29,7 +29,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     int group;
     u32 flags;
     u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
-    int height;                  /* SWAP_AB: rows of a tile, at most */
+    int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
     u32 height_mul, height_shift; /* to divide by it */
     int ahead;                   /* what L2 is asked for before it is loaded: blocks; dW: experts */
     u32 cols_mul, cols_shift;    /* to divide by the column tiles */
@@ -245,7 +245,7 @@ INLINE int find_expert(const int *ends, int experts, int q)
 
 INLINE int dw_expert(const struct hopper_params *p, const struct tables *s, int id)
 {
-    return s->ends[(u32)id / (u32)(dw_row_tiles(p) * column_tiles(p))];
+    return s->ends[divide((u32)id, p->height_mul, p->height_shift)];
 }
 
 INLINE int round_up(int v, int to)
@@ -278,8 +278,9 @@ INLINE struct tile locate_expert(const struct hopper_params *p, const struct tab
     }
 #if MODE == MODE_DW
     t.row_tiles = dw_row_tiles(p);
-    t.expert = dw_expert(p, s, (int)*id);
-    *id %= (u32)t.row_tiles * cols;
+    const u32 at = divide(*id, p->height_mul, p->height_shift);
+    t.expert = s->ends[at];
+    *id -= at * (u32)p->height;
 #else
     t.expert = find_expert(s->ends, p->experts, (int)divide(*id, p->cols_mul, p->cols_shift));
     const int before = t.expert ? s->ends[t.expert - 1] : 0;
