@@ -344,10 +344,12 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
-/* By the producer warpgroup: blocks by those of its warps that load, in turn. */
+/* By the producer warpgroup: blocks by those of its warps that load, in turn. One alone has less to
+ * work out: a small product takes hardly longer than that. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(tiles);
+    struct place at = place_of(0);
     const int first = FIRST_BLOCK(p);
     int before = -1; /* expert of the tile before */
     u32 from = 0;    /* blocks before this tile */
@@ -355,17 +357,25 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         return;
 #pragma unroll 1
     while (w.id < tiles) {
-        const int blocks = blocks_in(steps_at(p, s, w.id));
-        int number = 0, asked = NUM_STAGES, block = loader_first(from);
-        if (block < blocks) {
-            const struct tile t = locate_tile(p, s, w.id);
+        struct tile t;
+        int blocks, block = 0, number = 0, asked = NUM_STAGES;
+        if (LOADERS > 1) {
+            blocks = blocks_in(steps_at(p, s, w.id));
+            block = loader_first(from);
+        }
+        if (LOADERS == 1 || block < blocks)
+            t = locate_tile(p, s, w.id);
+        if (LOADERS == 1)
+            blocks = blocks_of(p, t.rows);
+        if (LOADERS == 1 || block < blocks) {
             const struct extent x = extent_of(p, &t);
             const u64 policy = weight_policy(&t);
             ask_experts(p, s, before, t.expert);
             before = t.expert;
 #pragma unroll 1
             for (; block < blocks; block += LOADERS) {
-                const struct place at = place_of(from + (u32)block);
+                if (LOADERS > 1)
+                    at = place_of(from + (u32)block);
                 draw_in_time(p, block, blocks, &number);
                 barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
                 if (elected())
@@ -373,6 +383,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
                                full_barrier(shared, at.stage), policy);
                 ask_blocks(p, &t, &x, first, blocks, block, &asked);
                 warp_barrier();
+                place_next(&at);
             }
         }
         from += (u32)blocks;
