@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the tuner misses on keys that nobody has fitted anything to: its answers beside whole landscapes.
+
+    tests/gpu/record_landscapes.py --build build --out DIR --models gpt-oss-20b --limit 200
+    tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
+
+On the GPU, for each landscape in DIR, --rounds times: the same problem is tuned by a fresh daemon with an
+empty store and no compiled kernel, and its winner is looked up in the recording.
+
+    regret   the winner's recorded time / the least, of the configs that the recording measured again with
+             many samples; a winner that is not among these has the median of its few ("few")
+    device   milliseconds of launches / those that the recording took
+    compile  core-seconds of the variants that the tuner tried / those of all
+
+Exit 77 without landscapes or a GPU, 1 when the median or the worst regret is above its limit (--median
+0.5, --most 2.0, per cent).
+"""
+import argparse
+import csv
+import json
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+from tune_times import SHAPES, Store, rows_of
+
+LAUNCHES = ("time", "verify", "finals")
+
+
+class Landscape:
+    def __init__(self, path):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.name = path.stem
+        self.params = lines[1]["params"]
+        self.compiled = sum(not p["run_time"] for p in self.params)
+        self.few, self.many, self.compile_ms, self.end = {}, {}, {}, None
+        for line in lines[2:]:
+            if "variant" in line and "times" in line:
+                variant = tuple(line["variant"])
+                self.compile_ms[variant] = line["compile_ms"]
+                for settings, times in zip(self.all_settings(), line["times"]):
+                    if times:
+                        self.few[variant + settings] = times
+            elif "final" in line:
+                samples = [t for block in line["blocks"] for t in block]
+                self.many.setdefault(tuple(line["final"]), []).extend(samples)
+            elif "end" in line:
+                self.end = line["end"]
+
+    def all_settings(self):
+        """Of the run-time parameters, the last the fastest to change."""
+        found = [()]
+        for p in self.params[self.compiled:]:
+            found = [s + (i,) for s in found for i in range(len(p["values"]))]
+        return found
+
+    def point(self, config):
+        """Where a config is; None: not in this space."""
+        try:
+            return tuple(p["values"].index(config[p["name"]]) for p in self.params)
+        except (KeyError, ValueError):
+            return None
+
+    def time_us(self, point):
+        """(microseconds, whether of few samples); None: never measured."""
+        if point in self.many:
+            return statistics.median(self.many[point]) / 100, False
+        return (statistics.median(self.few[point]) / 100, True) if point in self.few else None
+
+    def best_us(self):
+        return min(statistics.median(samples) for samples in self.many.values()) / 100
+
+
+def tried_variants(store, landscape, key):
+    trials = rows_of(store.daemon.json("trials", key))
+    points = (landscape.point(trial["config"]) for trial in trials if isinstance(trial.get("config"), dict))
+    return {p[:landscape.compiled] for p in points if p}
+
+
+def compare(store, landscape, row):
+    seconds, answer = store.tune(row)
+    phases = store.phases().get(answer["key"], {})
+    point = landscape.point(answer["config"])
+    found = landscape.time_us(point) if point else None
+    if not found:
+        return {"name": landscape.name, "wrong": "the winner was never recorded", "config": answer["config"]}
+    best = landscape.best_us()
+    compile_ms = sum(landscape.compile_ms.get(v, 0) for v in tried_variants(store, landscape, answer["key"]))
+    return {"name": landscape.name, "seconds": round(seconds, 3), "measured": answer["measured"],
+            "winner_us": found[0], "few": found[1], "best_us": best,
+            "regret": round(100 * (found[0] / best - 1), 3),
+            "device": round(100 * sum(phases.get(p, 0) for p in LAUNCHES) / landscape.end["device_ms"], 2),
+            "compile": round(100 * compile_ms / landscape.end["compile_ms"], 2),
+            "config": answer["config"]}
+
+
+def row_of(landscape):
+    with open(SHAPES, newline="") as f:
+        for row in csv.DictReader(f):
+            if "-".join(row[k] for k in ("model", "layer", "tokens", "mode")) == landscape.name:
+                return row
+    raise SystemExit(f"{landscape.name} is not a row of {SHAPES}")
+
+
+def show(results):
+    print(f"{'key':42} {'round':>5} {'seconds':>8} {'winner':>9} {'best':>9} {'regret':>8} {'device':>8} "
+          f"{'compile':>8}")
+    for r in results:
+        if "wrong" in r:
+            print(f"{r['name']:42} {r['round']:5} {r['wrong']}")
+        else:
+            print(f"{r['name']:42} {r['round']:5} {r['seconds']:8.2f} {r['winner_us']:9.1f} "
+                  f"{r['best_us']:9.1f} {r['regret']:7.2f}%{'*' if r['few'] else ' '}{r['device']:7.1f}% "
+                  f"{r['compile']:7.1f}%")
+
+
+def verdict(results, options):
+    regrets = [r["regret"] for r in results if "regret" in r]
+    median, most = (statistics.median(regrets), max(regrets)) if regrets else (None, None)
+    print(f"regret of {len(regrets)} tunings: median {median} %, most {most} %")
+    return 0 if regrets and len(regrets) == len(results) and median <= options.median and most <= options.most else 1
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--landscapes", type=pathlib.Path, required=True)
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--device", default="cuda:0")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--budget", help=argparse.SUPPRESS)
+    parser.add_argument("--median", type=float, default=0.5)
+    parser.add_argument("--most", type=float, default=2.0)
+    options = parser.parse_args()
+    files = sorted(options.landscapes.glob("*.jsonl"))
+    if not files or (options.device.startswith("cuda") and (
+            not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"]).returncode)):
+        print("fresh_regret: SKIP, no landscape or no GPU")
+        return 77
+    landscapes = [Landscape(path) for path in files]
+    results = []
+    for n in range(options.rounds):
+        for landscape in landscapes:
+            with Store(options) as store:
+                results.append({**compare(store, landscape, row_of(landscape)), "round": n + 1})
+    show(results)
+    if options.json:
+        options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
+    return verdict(results, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
