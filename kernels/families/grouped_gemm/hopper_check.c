@@ -368,7 +368,7 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
-        return t->gather && t->pingpong && t->skip_rows && (dw ? t->stages != 4 : !tall);
+        return t->gather && t->pingpong && t->skip_rows && (dw ? t->staging > 1 : !tall);
     }
     return t->gather || (tall && (dw || v->fuse_mul_post)) ||
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
