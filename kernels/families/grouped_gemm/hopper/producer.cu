@@ -244,13 +244,14 @@ INLINE u64 weight_policy(const struct tile *t)
 }
 
 /*
- * LOADERS warps of the producer take a block each in turn: one alone needs 350 to 500 cycles to see that a
- * stage is empty, work out where its box lies and ask for it, and 1300 to find the next tile, which in dW
- * may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) They are no more than
+ * LOADERS warps of the producer take a block each in turn: one alone needs some 300 cycles to see that a
+ * stage is empty, work out where its box lies and ask for it, and some 1000 to find the next tile, which in
+ * dW may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) They are no more than
  * there are stages: else one could be two rounds of the ring ahead, and take the parity of one for the
  * other's.
+ *
+ * The first block of a tile that this warp loads; `from`: blocks before the tile.
  */
-/* The first block of a tile that this warp loads; `from`: blocks before the tile. */
 INLINE int loader_first(u32 from)
 {
     return LOADERS == 1 ? 0 : (int)(((u32)THREAD / 32 + LOADERS - from % LOADERS) % LOADERS);
