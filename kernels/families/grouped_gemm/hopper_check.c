@@ -368,9 +368,9 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
-        return t->gather && t->pingpong && t->skip_rows && (dw ? t->staging > 1 : !tall);
+        return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
     }
-    return t->gather || (tall && (dw || v->fuse_mul_post)) ||
+    return (t->gather && !dw) || (tall && (t->gather || dw || v->fuse_mul_post)) ||
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 

@@ -19,12 +19,15 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
  * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
  * gathers rows of A keeps an offset for each. */
-static void share_registers(struct hopper_tile *t)
+static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
+    /* What dW's consumers keep for these leaves no more to its producer, which then finds tiles late. */
+    bool full = v->mode == GEMM_DW && many &&
+                (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
-    } else if (t->gather) {
+    } else if (t->gather && !full) {
         t->consumer_registers = many ? 224 : 216;
         t->producer_registers = many ? 56 : 72;
     } else {
@@ -134,7 +137,7 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
-    share_registers(t);
+    share_registers(v, t);
     t->loaders = (int)record_int(config, "load_warps", usual_loaders(v, t));
     t->ahead = (int)record_int(config, "l2_ahead", usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);

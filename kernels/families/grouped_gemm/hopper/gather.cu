@@ -151,6 +151,9 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t,
     }
 }
 
+/* The next tile is found before the stage that it is loaded to comes free, where registers allow. */
+#define LOCATE_AHEAD (PRODUCER_REGISTERS != 40)
+
 /* Indices are fetched one block ahead, also across tiles. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
@@ -190,7 +193,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         place_next(&at);
         if (block == 0 && id < tiles)
             ask_experts(p, s, this_one.expert, t.expert);
-        if (!known && id + BLOCKS < tiles) { /* before the stage that it is loaded to comes free */
+        if (LOCATE_AHEAD && !known && id + BLOCKS < tiles) {
             next = locate_tile(p, s, id + BLOCKS);
             known = 1;
         }
