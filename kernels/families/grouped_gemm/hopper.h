@@ -86,6 +86,13 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
     return t->swap_ab ? t->r : t->c;
 }
 
+/* In dW: each expert has as many. */
+static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
+                                          const struct hopper_tile *t)
+{
+    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+}
+
 /* Dynamic shared memory, as t->smem. */
 int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 

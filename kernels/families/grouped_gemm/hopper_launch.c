@@ -122,12 +122,6 @@ static int group_of(const struct grouped_gemm_problem *v, const struct hopper_ti
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
-/* dW: each has as many. */
-static int64_t tiles_of_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
-{
-    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
-}
-
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -155,7 +149,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = group_of(v, t, a->rows),
-        .height = v->mode == GEMM_DW ? (int32_t)tiles_of_expert(v, t) : t->height,
+        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_tiles(v, t) : t->height,
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
         .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
         .a_rows = o->a,

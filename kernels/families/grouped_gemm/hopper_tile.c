@@ -90,14 +90,14 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
 static int usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
-    const int64_t tiles = (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
-    if (v->mode != GEMM_DW || t->sort_experts) {
-        return 0;
+    if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
+        return 0; /* the last two: of no config of this target, which others find out */
     }
     if (few_rows(v, 1)) {
         return HOPPER_AHEAD_USUAL;
     }
-    return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) && tiles <= TILES_MOST;
+    return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) &&
+           hopper_expert_tiles(v, t) <= TILES_MOST;
 }
 
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,

@@ -240,6 +240,28 @@ static void test_choose(void **state)
     }
 }
 
+/* Hints and given lists may hold anything: it has no time, and does no harm. */
+static void test_predict_strange(void **state)
+{
+    (void)state;
+    static const char *const modes[] = {"forward", "dX", "dW", "dW permute_x=true"};
+    static const char *const configs[] = {
+        "num_stages=4 num_warps=12",
+        "BLOCK_SIZE_M=64 num_stages=4 num_warps=12 schedule=pingpong",
+        "BLOCK_SIZE_M=64 BLOCK_SIZE_N=-64 BLOCK_SIZE_K=-64 num_stages=4 num_warps=12",
+        "BLOCK_SIZE_M=128 BLOCK_SIZE_N=0 BLOCK_SIZE_K=0 num_stages=4 num_warps=8 load_warps=4",
+    };
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
+        char text[128];
+        snprintf(text, sizeof(text), "M=32768 N=1536 K=2048 experts=128 topk=8 mode=%s", modes[i]);
+        const struct problem p = problem_of(text);
+        for (size_t k = 0; k < sizeof(configs) / sizeof(configs[0]); k++) {
+            const struct record config = config_of(configs[k]);
+            assert_true(isnan(hopper_predict(&p, &config, &h200, NULL)));
+        }
+    }
+}
+
 /* ---- launches ------------------------------------------------------------------------------- */
 
 static struct grouped_gemm_args args_for(const struct problem *p)
@@ -567,6 +589,7 @@ int main(void)
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),
         cmocka_unit_test(test_plan_ahead),
+        cmocka_unit_test(test_predict_strange),
         cmocka_unit_test(test_loaders),
         cmocka_unit_test(test_plan_swapped),
     };
