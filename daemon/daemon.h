@@ -13,6 +13,7 @@
 #include "daemon/config.h"
 #include "daemon/defaults.h"
 #include "daemon/ledger.h"
+#include "daemon/poller.h"
 #include "daemon/turns.h"
 #include "kernels/family.h"
 #include "proto/request.h"
@@ -37,6 +38,7 @@ enum { STAMPS_MAX = 8 };
 
 struct daemon {
     uv_loop_t loop;
+    struct poller poller;
     const struct config *config; /* borrowed */
     struct device_info device;
     enum bucket_scheme scheme;

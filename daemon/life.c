@@ -90,8 +90,8 @@ static void on_loaded(struct loader *l)
     struct error err = ERROR_NULL;
     struct session_limits limits;
     start_limits(d->config, &limits);
-    if (server_start(&p->server, &d->turns, d->config->group, &limits, &wiring_sessions, p,
-                     notify_listen_fd(), &err) < 0) {
+    if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits,
+                     &wiring_sessions, p, notify_listen_fd(), &err) < 0) {
         fail_start(x, &err);
         return;
     }
@@ -316,10 +316,11 @@ static void run(struct life *x)
     init_handles(x);
     wiring_init(&x->parts);
     snprintf(d->owner, sizeof(d->owner), "%d.%llu", (int)getpid(), (unsigned long long)uv_hrtime());
-    if (open_ledger(x, &err) < 0) {
+    if (poller_init(&d->poller, &d->loop, &err) < 0 || open_ledger(x, &err) < 0) {
         fail_start(x, &err);
     }
-    uv_run(&d->loop, UV_RUN_DEFAULT);
+    poller_run(&d->poller);
+    poller_deinit(&d->poller);
     if (uv_loop_close(&d->loop) != 0) {
         log_error("a handle was left open at the end: this is a bug");
         x->exit_code = EXIT_FAILURE;

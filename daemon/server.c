@@ -100,11 +100,11 @@ static void on_connection(uv_stream_t *listener, int status)
     }
 }
 
-int server_start(struct server *s, struct turns *turns, const char *group,
+int server_start(struct server *s, struct turns *turns, struct poller *poller, const char *group,
                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                  int inherited_fd, struct error *err)
 {
-    if (sessions_init(&s->sessions, turns, limits, hooks, ctx, err) < 0) {
+    if (sessions_init(&s->sessions, turns, poller, limits, hooks, ctx, err) < 0) {
         return err->code;
     }
     uv_pipe_init(turns->idle.loop, &s->pipe, 0);

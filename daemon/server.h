@@ -36,7 +36,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
                 struct error *err);
 /* Binds (0660) and listens; `inherited_fd` >= 0: a socket from systemd. `group`, when not "", gets
  * the socket, and its directory when that is our own. */
-int server_start(struct server *s, struct turns *turns, const char *group,
+int server_start(struct server *s, struct turns *turns, struct poller *poller, const char *group,
                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                  int inherited_fd, struct error *err);
 /* No new connections; sessions go on. May be called twice. */

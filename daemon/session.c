@@ -124,6 +124,8 @@ void session_close(struct session *s)
         return;
     }
     s->closing = true;
+    s->reading = false;
+    poller_remove(s->all->poller, s->fd);
     list_remove(&s->link);
     turn_cancel(&s->turn);
     while (!list_empty(&s->tickets)) {

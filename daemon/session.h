@@ -4,14 +4,17 @@
  * inside: sessions.c (all of them: accept, deadlines, the end), session_read.c (bytes to messages,
  * turns), session_write.c (the way out), session.c (what the rest of the daemon does with one).
  *
- * Reading. All sessions read into one shared buffer; whole messages are handled where they
- * lie, and only a message that is not complete yet is copied into the session's own `in`. At most
- * TURN_REQUESTS requests are handled in one turn of the loop; a session with more goes to the end
- * of those that are ready and is not read from meanwhile, so a flood slows only its sender.
+ * Reading. The poller tells once of what has come (`readable`), and it is read when the session is to
+ * be read from (`reading`): at once, or in a turn. All sessions read into one shared buffer; whole
+ * messages are handled where they lie, and only a message that is not complete yet is copied into the
+ * session's own `in`. At most TURN_REQUESTS requests are handled in one turn of the loop; a session
+ * with more goes to the end of those that are ready and is not read from meanwhile, so a flood slows
+ * only its sender.
  *
- * Writing. Replies of a turn gather in `out` and leave by one uv_try_write; what the socket does not
- * take is queued. A client that does not read is not read from either, and is closed when
- * nothing was taken by limits.answer_ms, or when more than OUT_BYTES_MAX wait for it.
+ * Writing. Replies of a turn gather in `out` and leave by one send; what the socket does not take is
+ * queued by libuv, whose pipe the socket is, too. A client that does not read is not read from
+ * either, and is closed when nothing was taken by limits.answer_ms, or when more than OUT_BYTES_MAX
+ * wait for it.
  *
  * Hanging up. After an answer that ends the connection, our side of the socket is shut first and what
  * the client still sends is read and dropped for a moment: closing at once would reset the connection
@@ -37,6 +40,7 @@
 
 #include "daemon/account.h"
 #include "daemon/list.h"
+#include "daemon/poller.h"
 #include "daemon/turns.h"
 #include "proto/rpc.h"
 #include "proto/scan.h"
@@ -75,6 +79,7 @@ struct session_limits {
 /* All sessions, and what they share (sessions.h). */
 struct sessions {
     struct turns *turns;               /* borrowed */
+    struct poller *poller;             /* borrowed */
     const struct session_hooks *hooks; /* borrowed */
     void *ctx;
     uv_timer_t sweep; /* runs while a session has a deadline */
@@ -94,41 +99,47 @@ struct sessions {
     void (*stopped)(struct sessions *x);
 };
 
+/* What every request needs comes first. */
 struct session {
-    uv_pipe_t pipe;
-    struct sessions *all; /* borrowed */
-    struct list link;     /* all->all */
-    struct turn turn;     /* when it has unhandled messages */
-
-    struct scan scan;
-    uint8_t *in; /* owned: bytes not handled yet */
-    size_t in_len, in_cap;
-    size_t scanned; /* of the message at in[0]: what the scan has seen */
-    uint64_t begun_ms; /* when the incomplete message began; 0: there is none */
-
-    struct wire_buf out;     /* owned: gathered, not given to the socket yet */
-    struct wire_buf sending; /* owned: being written by `write` */
-    uv_write_t write;
-    uint64_t blocked_ms; /* since when the socket takes nothing; 0: it does */
-
-    struct list tickets;
-    unsigned n_tickets;
-    unsigned n_pending; /* pending.h */
-
-    uid_t uid;
-    gid_t gid;
-    pid_t pid;             /* for people: it may be another process by now */
+    struct polled polled;
+    struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL: no memory for it */
-    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (pending.h) */
-    char client[64]; /* as `hello` said */
     struct view *view; /* views.h: a holder of the generation it is pinned to; NULL: none */
-    uv_shutdown_t shutdown;
-    uint64_t hung_up_ms; /* since when; 0: not */
-    bool reading, writing;
+    int fd;            /* of `pipe` */
+    bool reading;      /* it is to be read from */
+    bool readable;     /* there may be something to read */
+    bool ended;        /* and behind it an end, or a fault: it is read until that is found */
+    bool writing;
     bool refused; /* not one of the connections that are counted */
     bool eof;     /* the client sends no more, and may still read */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */
+    struct turn turn; /* when it has unhandled messages */
+
+    struct wire_buf out;     /* owned: gathered, not given to the socket yet */
+    struct wire_buf sending; /* owned: being written by `write` */
+    uint64_t blocked_ms; /* since when the socket takes nothing; 0: it does */
+    uint64_t hung_up_ms; /* since when; 0: not */
+    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (pending.h) */
+
+    uint8_t *in; /* owned: bytes not handled yet */
+    size_t in_len, in_cap;
+    size_t scanned; /* of the message at in[0]: what the scan has seen */
+    uint64_t begun_ms; /* when the incomplete message began; 0: there is none */
+    unsigned n_tickets;
+    unsigned n_pending; /* pending.h */
+    struct list tickets;
+    struct scan scan;
+
+    struct list link; /* all->all */
+    uv_pipe_t pipe;
+    uv_write_t write;
+    uv_shutdown_t shutdown;
+
+    uid_t uid;
+    gid_t gid;
+    pid_t pid;             /* for people: it may be another process by now */
+    char client[64]; /* as `hello` said */
 };
 
 /* A request to be answered later. Embedded in what the answer needs. */

@@ -6,6 +6,7 @@
  * scan or the decoder refuses, the stream cannot be trusted any more: the client gets one error
  * response and is hung up on.
  */
+#include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,34 +20,18 @@
 
 enum { IN_KEEP_BYTES = 4096 };
 
-static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf);
-
 /* Its user holds too much: answers that nobody takes, or requests that do not become whole. */
 static bool is_over(const struct session *s)
 {
     return s->account->over[ACCOUNT_IN] || s->account->over[ACCOUNT_OUT];
 }
 
-/* No buffer when its user went over the limit in this very round of the loop. */
-static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
-{
-    (void)wanted;
-    struct session *s = handle->data;
-    bool over = is_over(s) && !s->hung_up_ms;
-    *buf = uv_buf_init((char *)s->all->input, over ? 0 : INPUT_BYTES);
-}
-
+/* What came while it was not read from is read in a turn: nobody tells of it again. */
 static void reading_set(struct session *s, bool on)
 {
-    on = on && !s->eof;
-    if (on == s->reading || s->closing) {
-        return;
-    }
-    s->reading = on;
-    if (on) {
-        uv_read_start((uv_stream_t *)&s->pipe, give_buffer, read_some);
-    } else {
-        uv_read_stop((uv_stream_t *)&s->pipe);
+    s->reading = on && !s->eof && !s->closing;
+    if (s->reading && s->readable) {
+        turns_ready(s->all->turns, &s->turn);
     }
 }
 
@@ -213,14 +198,13 @@ static void take_turn(struct session *s)
 /* A Unix socket hangs up when the other end is closed, not when it is only shut for writing. */
 static bool has_left(const struct session *s)
 {
-    struct pollfd p = {.fd = -1};
-    return uv_fileno((const uv_handle_t *)&s->pipe, &p.fd) < 0 ||
-           (poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR));
+    struct pollfd p = {.fd = s->fd};
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLHUP | POLLERR);
 }
 
-static void read_end(struct session *s, ssize_t why)
+static void read_end(struct session *s, bool fault)
 {
-    if (why != UV_EOF || has_left(s)) {
+    if (fault || has_left(s)) {
         session_close(s);
         return;
     }
@@ -229,24 +213,8 @@ static void read_end(struct session *s, ssize_t why)
     settle(s);
 }
 
-static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
+static void take_input(struct session *s, const uint8_t *data, size_t length)
 {
-    struct session *s = stream->data;
-    if (n == UV_ENOBUFS) {
-        reading_set(s, false); /* until its user's turn comes */
-        return;
-    }
-    if (n <= 0) {
-        if (n < 0) {
-            read_end(s, n);
-        }
-        return;
-    }
-    if (s->hung_up_ms) {
-        return; /* dropped */
-    }
-    const uint8_t *data = (const uint8_t *)buf->base;
-    size_t length = (size_t)n;
     bool in_place = s->in_len == 0; /* the common case: whole messages, handled where they lie */
     if (in_place) {
         size_t handled = take_messages(s, data, length, 0, &s->scanned);
@@ -262,13 +230,64 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
     }
 }
 
+/* Reads once: less than there was room for is all that there was, or the kernel tells again. But not
+ * always (descriptors that a client sent along end a read, too), so where a message is not whole it is
+ * tried again. False: nothing was read. */
+static bool read_some(struct session *s)
+{
+    if (is_over(s) && !s->hung_up_ms) {
+        s->reading = false; /* until its user's turn comes */
+        return false;
+    }
+    ssize_t n;
+    do {
+        n = recv(s->fd, s->all->input, INPUT_BYTES, MSG_DONTWAIT);
+    } while (n < 0 && errno == EINTR);
+    if (n < 0 && errno == EAGAIN) {
+        s->readable = false;
+        return false;
+    }
+    if (n <= 0) {
+        read_end(s, n < 0);
+        return true;
+    }
+    s->readable = n == INPUT_BYTES || s->ended;
+    if (s->hung_up_ms) {
+        reading_set(s, true); /* dropped */
+        return true;
+    }
+    take_input(s, s->all->input, (size_t)n);
+    if (s->begun_ms) {
+        s->readable = true;
+        reading_set(s, s->reading);
+    }
+    return true;
+}
+
+void session_ready(struct polled *p, bool ended)
+{
+    struct session *s = LIST_OF(p, struct session, polled);
+    s->readable = true;
+    s->ended = s->ended || ended;
+    if (!s->reading || !list_empty(&s->turn.link)) {
+        return; /* later, or in its turn */
+    }
+    if (must_wait(s)) {
+        turns_ready(s->all->turns, &s->turn);
+    } else {
+        read_some(s);
+    }
+}
+
 bool session_take_turn(struct turn *t)
 {
     struct session *s = LIST_OF(t, struct session, turn);
     if (must_wait(s)) { /* with its answers, too: a thousand connections' take a while to write */
         return s->closing;
     }
-    take_turn(s);
+    if (!s->reading || !s->readable || !read_some(s)) {
+        take_turn(s);
+    }
     return true;
 }
 

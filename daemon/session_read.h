@@ -10,6 +10,8 @@ enum { INPUT_BYTES = 64 * 1024 };
 void session_listen(struct session *s); /* begins to read */
 /* Answers `busy` and hangs up. */
 void session_refuse(struct session *s, const struct error *e);
+/* polled.ready of a session. */
+void session_ready(struct polled *p, bool ended);
 /* turn.take of a session: false while its user has had his time in this round. */
 bool session_take_turn(struct turn *t);
 /* Deadlines: called about once a second while any session has one. True: it still has. */

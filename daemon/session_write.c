@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
  * queued within bounds when it does not. */
+#include <errno.h>
+#include <sys/socket.h>
+
 #include "daemon/log.h"
 #include "daemon/session_write.h"
 
@@ -71,9 +74,8 @@ void session_flush(struct session *s)
         return;
     }
     if (!s->writing && s->out.len && !s->out.failed) {
-        uv_buf_t buf = uv_buf_init((char *)s->out.data, (unsigned)s->out.len);
-        int n = uv_try_write((uv_stream_t *)&s->pipe, &buf, 1);
-        if (n < 0 && n != UV_EAGAIN) {
+        ssize_t n = send(s->fd, s->out.data, s->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN && errno != EINTR) {
             session_close(s);
             return;
         }

@@ -12,10 +12,12 @@ enum { SWEEP_MS = 1000 };
 
 static void run_sweep(uv_timer_t *timer);
 
-int sessions_init(struct sessions *x, struct turns *turns, const struct session_limits *limits,
-                  const struct session_hooks *hooks, void *ctx, struct error *err)
+int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
+                  const struct session_limits *limits, const struct session_hooks *hooks,
+                  void *ctx, struct error *err)
 {
-    *x = (struct sessions){.turns = turns, .hooks = hooks, .ctx = ctx, .limits = *limits};
+    *x = (struct sessions){
+        .turns = turns, .poller = poller, .hooks = hooks, .ctx = ctx, .limits = *limits};
     x->input = malloc(INPUT_BYTES);
     if (!x->input) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to start");
@@ -37,10 +39,7 @@ static void peer_of(struct session *s)
 {
     struct ucred peer = {.pid = 0, .uid = (uid_t)-1, .gid = (gid_t)-1};
     socklen_t n = sizeof(peer);
-    uv_os_fd_t fd;
-    if (uv_fileno((uv_handle_t *)&s->pipe, &fd) == 0) {
-        getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
-    }
+    getsockopt(s->fd, SOL_SOCKET, SO_PEERCRED, &peer, &n);
     s->uid = peer.uid;
     s->gid = peer.gid;
     s->pid = peer.pid;
@@ -74,6 +73,24 @@ static void begin(struct session *s)
     }
 }
 
+/* The next connection, with its user's account. */
+static int take(struct session *s, uv_stream_t *listener, struct error *err)
+{
+    int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
+    if (status == 0) {
+        status = uv_fileno((uv_handle_t *)&s->pipe, &s->fd);
+    }
+    if (status < 0) {
+        return error_set(err, ERROR_IO, "accept: %s", uv_strerror(status));
+    }
+    peer_of(s);
+    s->account = account_of(&s->all->accounts, s->uid);
+    if (!s->account) {
+        return error_set(err, ERROR_NO_MEMORY, "accept: no memory for its user's account");
+    }
+    return poller_add(s->all->poller, s->fd, &s->polled, err);
+}
+
 int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err)
 {
     struct session *s = calloc(1, sizeof(*s));
@@ -81,6 +98,8 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
     }
     s->all = x;
+    s->fd = -1;
+    s->polled.ready = session_ready;
     scan_init(&s->scan, REQUEST_BYTES_MAX);
     list_init(&s->tickets);
     turn_init(&s->turn, session_take_turn);
@@ -88,17 +107,12 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
     s->pipe.data = s;
     list_append(&x->all, &s->link);
     x->n++;
-    int status = uv_accept(listener, (uv_stream_t *)&s->pipe);
-    if (status == 0) {
-        peer_of(s);
-        s->account = account_of(&x->accounts, s->uid);
-    }
-    if (!s->account) {
+    int status = take(s, listener, err);
+    if (status < 0) {
         s->refused = true;
         x->n_refused++;
         session_close(s);
-        return error_set(err, status ? ERROR_IO : ERROR_NO_MEMORY, "accept: %s",
-                         status ? uv_strerror(status) : "no memory for its user's account");
+        return status;
     }
     begin(s);
     return 0;

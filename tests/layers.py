@@ -30,7 +30,7 @@ ONLY = {
 # daemon/, from the ground up: a file may include those before it, and its own header.
 # docs/architecture.md says what each layer is for.
 DAEMON = """
-list log notify config account lock turns inbox probe answer confidence defaults
+list log notify config account lock turns poller inbox probe answer confidence defaults
 keeper_link ledger
 cache_entry memo cache closest
 daemon target learn scheme custom precheck shortlist tiers why

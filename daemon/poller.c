@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An epoll around libuv's (poller.h). */
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include "daemon/poller.h"
+
+enum { EVENTS = 256 };
+
+int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
+{
+    struct epoll_event libuv = {.events = EPOLLIN, .data.ptr = NULL};
+    *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
+    if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
+        return error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
+    }
+    return 0;
+}
+
+void poller_deinit(struct poller *p)
+{
+    if (p->fd >= 0) {
+        close(p->fd);
+    }
+    p->fd = -1;
+}
+
+int poller_add(struct poller *p, int fd, struct polled *who, struct error *err)
+{
+    struct epoll_event e = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = who};
+    if (epoll_ctl(p->fd, EPOLL_CTL_ADD, fd, &e) < 0) {
+        return error_set(err, ERROR_IO, "epoll: %s", strerror(errno));
+    }
+    return 0;
+}
+
+void poller_remove(struct poller *p, int fd)
+{
+    epoll_ctl(p->fd, EPOLL_CTL_DEL, fd, &(struct epoll_event){0});
+}
+
+/* Waits once and tells who is ready. Whether libuv is, too. */
+static bool wait_once(struct poller *p)
+{
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(p->fd, events, EVENTS, uv_backend_timeout(p->loop));
+    bool libuv = false;
+    uv_update_time(p->loop);
+    for (int i = 0; i < n; i++) {
+        struct polled *who = events[i].data.ptr;
+        if (who) {
+            who->ready(who, events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
+        } else {
+            libuv = true;
+        }
+    }
+    return libuv || n <= 0;
+}
+
+void poller_run(struct poller *p)
+{
+    while (uv_loop_alive(p->loop)) {
+        if (wait_once(p) || uv_backend_timeout(p->loop) == 0) {
+            uv_run(p->loop, UV_RUN_NOWAIT);
+        }
+    }
+}
