@@ -2,8 +2,8 @@
 /*
  * An entry's answer is kept in two packed pieces: fields of its own, and fields that many entries
  * have in common, interned by content. Both are made by schema_encode over a part of answer_schema,
- * so a new field of struct answer lands in one of them by itself. A reply is a map header and the
- * two pieces without theirs.
+ * so a new field of struct answer lands in one of them by itself. A reply is the two pieces, the
+ * shared one with the header of a map of all fields, the other without any.
  */
 #include <assert.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 struct shared {
     struct shared *next;
     size_t refs, len;
-    uint8_t bytes[]; /* map fields without the header */
+    uint8_t bytes[]; /* the header of a whole answer, and the fields */
 };
 
 enum { FIELDS_MAX = 32 };
@@ -64,6 +64,19 @@ static size_t header_of(size_t n)
 }
 
 /* ---- shared pieces ------------------------------------------------------------------------------- */
+
+/* With the header of the whole answer, in place of its own. */
+static void put_shared(struct wire_buf *b, const struct answer *a)
+{
+    size_t skip = header_of(parts.shared.n);
+    wire_put_map(b, answer_schema.n);
+    size_t at = b->len;
+    schema_encode(b, &parts.shared, a);
+    if (!b->failed) {
+        memmove(b->data + at, b->data + at + skip, b->len - at - skip);
+        b->len -= skip;
+    }
+}
 
 static struct shared *share(struct entries *x, const uint8_t *bytes, size_t n)
 {
@@ -175,9 +188,9 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
 {
     make_parts();
     struct wire_buf *b = &x->scratch;
-    size_t own_skip = header_of(parts.own.n), shared_skip = header_of(parts.shared.n);
+    size_t own_skip = header_of(parts.own.n);
     wire_buf_clear(b);
-    schema_encode(b, &parts.shared, a);
+    put_shared(b, a);
     size_t own_at = b->len;
     schema_encode(b, &parts.own, a);
     struct cache_entry *e = NULL;
@@ -185,7 +198,7 @@ struct cache_entry *entry_new(struct entries *x, const struct key *k, const stru
     size_t key_len = k->len - x->class_len;
     size_t own_len = b->failed ? 0 : b->len - own_at - own_skip;
     if (!b->failed) {
-        shared = share(x, b->data + shared_skip, own_at - shared_skip);
+        shared = share(x, b->data, own_at);
     }
     if (shared) {
         e = malloc(sizeof(*e) + key_len + own_len);
@@ -219,7 +232,6 @@ struct cache_entry *entry_free(struct entries *x, struct cache_entry *e)
 
 void cache_reply(const struct cache_entry *e, struct wire_buf *out)
 {
-    wire_put_map(out, answer_schema.n);
     wire_put_raw(out, e->shared->bytes, e->shared->len);
     wire_put_raw(out, e->bytes, e->own_len);
 }
@@ -264,10 +276,9 @@ int entry_saved(struct entries *x, struct cache_entry *e, struct error *err)
     }
     a.saved = true;
     wire_buf_clear(&x->scratch);
-    schema_encode(&x->scratch, &parts.shared, &a);
-    size_t skip = header_of(parts.shared.n);
+    put_shared(&x->scratch, &a);
     struct shared *s =
-        x->scratch.failed ? NULL : share(x, x->scratch.data + skip, x->scratch.len - skip);
+        x->scratch.failed ? NULL : share(x, x->scratch.data, x->scratch.len);
     if (!s) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to mark an answer as saved");
     }

@@ -50,6 +50,9 @@ void sessions_poke_all(struct sessions *x, const struct account *account)
 void session_charge(struct session *s)
 {
     size_t out = s->out.len + s->sending.len;
+    if (s->in_len == s->charged[ACCOUNT_IN] && out == s->charged[ACCOUNT_OUT]) {
+        return;
+    }
     bool changed = account_charge(s->account, ACCOUNT_IN, &s->charged[ACCOUNT_IN], s->in_len);
     changed = account_charge(s->account, ACCOUNT_OUT, &s->charged[ACCOUNT_OUT], out) || changed;
     if (changed) {

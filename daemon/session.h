@@ -64,6 +64,9 @@ struct view;
 
 /* What is above the sessions hears of them. */
 struct session_hooks {
+    /* True: this is a whole message that was answered before in the same bytes, and is again. It need
+     * not have been scanned. */
+    bool (*known)(void *ctx, struct session *s, const uint8_t *data, size_t n);
     /* A whole message: answers go to the session's `out`. `again`: it was put off once. */
     void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
     void (*freed)(void *ctx, struct session *s); /* its last moment */

@@ -9,6 +9,11 @@
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
+static bool on_known(void *ctx, struct session *s, const uint8_t *data, size_t n)
+{
+    return dispatch_known(ctx, s, data, n);
+}
+
 static void on_message(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again)
 {
     dispatch(ctx, s, data, n, again);
@@ -20,7 +25,9 @@ static void on_freed(void *ctx, struct session *s)
     s->view = view_drop(s->view);
 }
 
-const struct session_hooks wiring_sessions = {.message = on_message, .freed = on_freed};
+const struct session_hooks wiring_sessions = {.known = on_known,
+                                             .message = on_message,
+                                             .freed = on_freed};
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 

@@ -3,11 +3,12 @@
 import shutil
 import sqlite3
 import subprocess
+import time
 
 import msgpack
 import pytest
 
-from conftest import BUILD, RUNNER, SYNTHETIC, eventually
+from conftest import BUILD, RUNNER, SYNTHETIC, eventually, gemm
 
 KEYS = 20000
 FILL = BUILD / "tests" / "bench" / "serving" / "serving_fill"
@@ -121,3 +122,27 @@ def test_many_again_are_the_same_and_follow_what_changes(large):
         mixed = c.call("get_many", problems=[problems[0], {"op": "no such"}, 7, problems[1]])
         assert [a.get("name", a.get("tier")) for a in mixed["answers"]] == [
             "exact", "unknown_op", "invalid", "exact"]
+
+
+def test_known_bytes_that_are_no_whole_message_wait_for_their_rest(daemon):
+    """The daemon knows problems of get_many by their bytes, and requests whole: one is not the other."""
+    d = daemon()
+    with d.connect() as c:
+        c.call("get", problem=gemm(), budget=4)
+        for _ in range(3):
+            c.call("get_many", problems=[gemm()])
+            known = c.call("get", problem=gemm())
+        half = b"\x94\x00\x63" + msgpack.packb(gemm())
+        c.socket.sendall(half)
+        c.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            c.socket.recv(1)
+        whole = b"\x94\x00\x64" + msgpack.packb("get") + msgpack.packb({"problem": gemm()})
+    for cut in range(1, len(whole)):  # known, and never taken for less or more than it is
+        with d.connect() as c:
+            c.socket.sendall(whole[:cut])
+            time.sleep(0.002)
+            c.socket.sendall(whole[cut:] + whole)
+            assert c.wait(0x64) == known
+            assert c.wait(0x64) == known
+    assert d.stop() == 0
