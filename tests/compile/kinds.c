@@ -269,12 +269,18 @@ void kinds_deinit(struct kinds *k)
     k->n = k->room = 0;
 }
 
+int kinds_problem(const struct kinds *k, const struct entry *e, struct problem *out,
+                  struct error *err)
+{
+    return make_problem(&k->kinds[e->kind], e->size, out, err);
+}
+
 int kinds_variant(const struct kinds *k, const struct entry *e, struct variant *out,
                   struct error *err)
 {
     struct problem p;
     struct record config;
-    int r = make_problem(&k->kinds[e->kind], e->size, &p, err);
+    int r = kinds_problem(k, e, &p, err);
     r = r ? r : record_parse(&config, e->config, err);
     return r ? r : k->target->variant(&p, &config, k->info.arch, out, err);
 }

@@ -49,6 +49,9 @@ void kinds_deinit(struct kinds *k);
  * numbers, so that the first n are a fair sample whatever n is. Indices into entries, to be freed.
  */
 uint32_t *kinds_order(const struct kinds *k, uint32_t *n);
+/* A problem that has the entry's variant in its space. */
+int kinds_problem(const struct kinds *k, const struct entry *e, struct problem *out,
+                  struct error *err);
 int kinds_variant(const struct kinds *k, const struct entry *e, struct variant *out,
                   struct error *err);
 

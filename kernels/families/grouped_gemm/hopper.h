@@ -86,6 +86,9 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
     return t->swap_ab ? t->r : t->c;
 }
 
+/* So many warps can take a block each in turn (hopper/producer.cu says why). */
+bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
+
 /* In dW: each expert has as many. */
 static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
                                           const struct hopper_tile *t)

@@ -69,6 +69,11 @@ static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
 
+bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
+{
+    return loaders <= t->stages && (!t->pingpong || t->stages % loaders == 0);
+}
+
 /* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and loads the
  * next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what takes long, and they
  * are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
@@ -80,7 +85,11 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
     if (v->mode != GEMM_DW || few_rows(v, 3)) {
         return 1;
     }
-    return t->stages < HOPPER_LOADERS_MOST ? t->stages : HOPPER_LOADERS_MOST;
+    int n = HOPPER_LOADERS_MOST;
+    while (n > 1 && !hopper_loaders_fit(t, n)) {
+        n--;
+    }
+    return n;
 }
 
 /* dW's l2_ahead: where experts have few rows, most of a launch is writing, and what is read in between

@@ -83,6 +83,14 @@ const struct tile tiles[] = {
     {"128x128 pp s5 nb2 a64", 128, 128, 12, true, 5, 2, 1, .ahead = 64},
     {"256x192 c2 s3 nb1 a8", 256, 192, 12, false, 3, 1, 1, .ahead = 8},
     {"256x192 c2 s3 nb1 a64", 256, 192, 12, false, 3, 1, 1, .ahead = 64},
+    {"192x128 pp s4 nb1 w4", 192, 128, 12, true, 4, 1, 1, .loaders = 4},
+    {"128x192 pp s4 nb2 f0 w2", 128, 192, 12, true, 4, 2, 0, .loaders = 2},
+    {"128x128 pp s6 nb1 w3", 128, 128, 12, true, 6, 1, 1, .loaders = 3},
+    {"128x64 pp s8 nb2 skip w4", 128, 64, 12, true, 8, 2, 1, true, .loaders = 4},
+    {"256x192 c2 s3 nb1 w3", 256, 192, 12, false, 3, 1, 1, .loaders = 3},
+    {"128x256 c2 s4 nb2 skip w4", 128, 256, 12, false, 4, 2, 1, true, .loaders = 4},
+    {"128x128 c2 s5 nb2 w4 a1", 128, 128, 12, false, 5, 2, 1, .ahead = 1, .loaders = 4},
+    {"64x128 c1 s7 nb2 w4", 64, 128, 8, false, 7, 2, 1, .loaders = 4},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -298,6 +306,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     }
     if (tile->ahead && (kind->mode == GEMM_DW || !kind_gathers(kind))) {
         record_put_int(config, "l2_ahead", tile->ahead);
+    }
+    if (tile->loaders) {
+        record_put_int(config, "load_warps", tile->loaders);
     }
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {

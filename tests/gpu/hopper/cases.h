@@ -15,6 +15,7 @@ struct tile {
     bool dynamic; /* tile_scheduler */
     bool swap;    /* swap_ab: not of dW */
     int ahead;    /* l2_ahead: left out where x or dy is gathered, but for dW */
+    int loaders;  /* load_warps; 0: left out */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

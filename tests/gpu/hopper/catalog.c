@@ -52,10 +52,5 @@ int catalog_variant(int i, struct variant *out)
 
 int catalog_problem(int i, struct problem *out)
 {
-    const struct kind *k = &all.kinds[entry_at(i)->kind];
-    char text[512];
-    snprintf(text, sizeof(text),
-             "grouped_gemm %s dtype_in=%s dtype_out=%s M=64 N=64 K=64 experts=1 topk=1", k->mode,
-             k->in, k->out);
-    return problem_parse(out, text, NULL);
+    return kinds_problem(&all, entry_at(i), out, NULL);
 }

@@ -16,7 +16,7 @@ struct catalog_entry {
 int catalog_open(void);
 struct catalog_entry catalog_at(int i);
 int catalog_variant(int i, struct variant *out); /* 0, or ERROR_* */
-/* Some problem of its kind, to see what kind that is. */
+/* Some problem of its kind, in whose space it is. */
 int catalog_problem(int i, struct problem *out);
 
 #endif

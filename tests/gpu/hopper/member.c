@@ -21,11 +21,15 @@ int member_at(int i, struct member *m)
     const struct catalog_entry e = catalog_at(i);
     struct problem p;
     struct grouped_gemm_problem v;
+    struct record config;
+    struct hopper_tile tile;
     *m = (struct member){.random = random_of(e.hash), .hash = e.hash, .config = e.config};
-    if (catalog_problem(i, &p)) {
+    if (catalog_problem(i, &p) || record_parse(&config, e.config, NULL)) {
         return -1;
     }
     grouped_gemm_view(&p, &v);
+    hopper_tile_make(&v, &config, &tile);
+    m->load_warps = tile.loaders;
     v.accumulate = v.mode == GEMM_DW && v.out == DTYPE_FP32 && m->random % 2;
     m->kind = kind_of_problem(&v);
     snprintf(m->name, sizeof(m->name), "%s, %s", e.kind, e.config);
@@ -57,6 +61,7 @@ bool member_config(const struct member *m, const struct problem *p, const struct
         rejection_set(why, ERROR_INVALID, "parse", "%s", err.text);
         return false;
     }
+    record_put_int(&first, "load_warps", m->load_warps);
     record_copy(config, &first);
     draw_run_time(m, p, info, config);
     if (hopper_check(p, config, info, why) == 0) {

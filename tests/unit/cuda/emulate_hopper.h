@@ -43,9 +43,16 @@ static int uniform(int v)
     return v;
 }
 
+static int elected_by(u32 *leader)
+{
+    *leader = 0;
+    return LANE == 0;
+}
+
 static int elected(void)
 {
-    return LANE == 0;
+    u32 leader;
+    return elected_by(&leader);
 }
 
 static void trap(void)

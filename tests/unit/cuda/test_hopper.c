@@ -70,6 +70,10 @@ static const struct refusal {
      "load_warps", "all four gather"},
     {QWEN " mode=dW", TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
      "load_warps", "num_stages=3"},
+    {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=5 load_warps=4", ERROR_INVALID,
+     "load_warps", "divides"},
+    {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=6 load_warps=4", ERROR_INVALID,
+     "load_warps", "divides"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
     {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,
@@ -424,6 +428,25 @@ static void test_loaders(void **state)
     }
 }
 
+/* In ping-pong they divide the stages: else one could overtake a stage that is not released. */
+static void test_loaders_divide(void **state)
+{
+    (void)state;
+    static const int loaders[] = {[2] = 2, [3] = 3, [4] = 4, [5] = 1, [6] = 3, [7] = 1, [8] = 4};
+    const struct problem p = problem_of("M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW");
+    struct grouped_gemm_problem view;
+    grouped_gemm_view(&p, &view);
+    for (int stages = 2; stages <= 8; stages++) {
+        struct hopper_tile t;
+        char text[256];
+        snprintf(text, sizeof(text), "%s num_warps=12 schedule=pingpong num_stages=%d",
+                 TILE(64, 128, 64), stages);
+        const struct record config = config_of(text);
+        hopper_tile_make(&view, &config, &t);
+        assert_int_equal(t.loaders, loaders[stages]);
+    }
+}
+
 /* The weights are A: their maps come where those of the rows were, and the output's boxes are of 16
  * rows, so that none reaches into the next tile. */
 static void test_plan_swapped(void **state)
@@ -591,6 +614,7 @@ int main(void)
         cmocka_unit_test(test_plan_ahead),
         cmocka_unit_test(test_predict_strange),
         cmocka_unit_test(test_loaders),
+        cmocka_unit_test(test_loaders_divide),
         cmocka_unit_test(test_plan_swapped),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -145,6 +145,9 @@
 #if GATHER ? LOADERS != 4 : LOADERS < 1 || LOADERS > (MODE == MODE_DW ? 4 : 1) || LOADERS > NUM_STAGES
 #error "in dW up to four warps load, no more than there are stages; all four gather"
 #endif
+#if PINGPONG && !GATHER && NUM_STAGES % LOADERS
+#error "in ping-pong warps that load divide the stages"
+#endif
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"
 #endif

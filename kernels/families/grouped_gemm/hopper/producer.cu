@@ -246,9 +246,11 @@ INLINE u64 weight_policy(const struct tile *t)
 /*
  * LOADERS warps of the producer take a block each in turn: one alone needs some 300 cycles to see that a
  * stage is empty, work out where its box lies and ask for it, and some 1000 to find the next tile, which in
- * dW may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) They are no more than
- * there are stages: else one could be two rounds of the ring ahead, and take the parity of one for the
- * other's.
+ * dW may be multiplied sooner. (Elsewhere four were slower than one by a per cent.) A barrier's
+ * parity tells a round of the ring from the next, not from the one after that, so no warp may come to a
+ * stage two rounds ahead of its release. With no more warps than stages none does, if blocks are released
+ * in order: a warp's last block was loaded after the one that many before it. In ping-pong two consumers
+ * release them, each in its own time: there the warps divide the stages, and each has its own.
  *
  * The first block of a tile that this warp loads; `from`: blocks before the tile.
  */

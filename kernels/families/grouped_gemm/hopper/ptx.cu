@@ -34,16 +34,22 @@ INLINE int uniform(int v)
     return __shfl_sync(~0u, v, 0);
 }
 
-/* True in one lane of the whole warp, always the same one. What only it does, the compiler then
+/* True in one lane of the whole warp, always the same one: `leader`. What only it does, the compiler then
  * knows to be done once: it takes arguments of TMA straight to uniform registers, where behind a
  * test of LANE it writes a loop over lanes that takes 0.1 microseconds for each box. */
-INLINE int elected(void)
+INLINE int elected_by(u32 *leader)
 {
     u32 one;
     asm volatile("{\n\t.reg .pred p;\n\t"
-                 "elect.sync _|p, 0xffffffff;\n\t"
-                 "selp.u32 %0, 1, 0, p;\n\t}" : "=r"(one));
+                 "elect.sync %1|p, 0xffffffff;\n\t"
+                 "selp.u32 %0, 1, 0, p;\n\t}" : "=r"(one), "=r"(*leader));
     return one != 0;
+}
+
+INLINE int elected(void)
+{
+    u32 leader;
+    return elected_by(&leader);
 }
 
 INLINE void trap(void)

@@ -479,8 +479,8 @@ INLINE struct walk walk_begin(int tiles)
     return w;
 }
 
-/* By whole warps, other than the one that hands the tickets out. One lane reads, and says itself that
- * it has. */
+/* By whole warps, other than the one that hands the tickets out. The lane that reads says itself that it
+ * has. */
 INLINE void walk_next(u32 shared, struct walk *w)
 {
     if (!DYNAMIC) {
@@ -488,10 +488,12 @@ INLINE void walk_next(u32 shared, struct walk *w)
     } else if (w->id < w->tiles) {
         const u32 n = w->read++;
         barrier_wait(ticket_full(shared, n), n / TICKETS & 1);
-        if (LANE == 0)
+        u32 leader;
+        const int one = elected_by(&leader);
+        if (one)
             w->id = shared_load4(ticket_number(shared, n));
-        w->id = shuffle_from(w->id, 0);
-        barrier_arrive(ticket_empty(shared, n), LANE == 0);
+        w->id = shuffle_from(w->id, (int)leader);
+        barrier_arrive(ticket_empty(shared, n), one);
     }
 }
 
