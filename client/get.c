@@ -157,9 +157,7 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
               !ask_is_plain(q))) {
         return false;
     }
-    struct question question;
-    question_of(p, &question);
-    return table_get(&g->table, &question, out);
+    return table_ask(&g->table, p, out);
 }
 
 /* Apart, so that what is done at once needs none of its memory and registers. */

@@ -44,6 +44,8 @@ void table_deinit(struct table *t);
 
 /* True: *out is filled in, at most out->size bytes of it. */
 bool table_get(struct table *t, const struct question *q, struct gemmd_answer *out);
+/* The same, of the caller's problem; for most problems the question is made on the way. */
+bool table_ask(struct table *t, const struct gemmd_problem *p, struct gemmd_answer *out);
 /* Puts, or replaces. No memory, or a question of kilobytes: nothing is kept. */
 void table_put(struct table *t, const struct question *q, const struct gemmd_answer *a);
 
