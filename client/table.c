@@ -186,7 +186,7 @@ static inline const struct table_entry *look(const struct table_slot *slots,
 }
 
 /* C has no atomic load of two words that need not be of one time. What comes of a change in between
- * is thrown away like any other; that the sequence number is read after them is the fence's to see
+ * is thrown away like any other; that the sequence number is read after them is end_copy's to see
  * to. The thread sanitizer sees plain loads of words. */
 #if defined(__x86_64__) && !defined(__SANITIZE_THREAD__)
 static inline void load_two(const word *from, uint64_t to[2])
@@ -196,7 +196,17 @@ static inline void load_two(const word *from, uint64_t to[2])
     __asm__ volatile("movdqu %1, %0" : "=x"(v) : "m"(*(const char(*)[2 * WORD])(const void *)from));
     memcpy(to, &v, sizeof(v));
 }
+
+/* The plain loads before it are not later than what comes behind it. */
+static inline void end_copy(void)
+{
+    atomic_thread_fence(memory_order_acquire);
+}
 #else
+static inline void end_copy(void)
+{
+}
+
 static inline void load_two(const word *from, uint64_t to[2])
 {
     to[0] = load(from);
@@ -270,7 +280,7 @@ static inline void give(const struct table_entry *e, uint64_t out[ANSWER_WORDS])
         from = copy_two(from, s.blocks[1], out + run_at[1]);
         copy_two(from, s.blocks[2], out + run_at[2]);
     }
-    atomic_thread_fence(memory_order_acquire);
+    end_copy();
 }
 
 static bool get_locked(struct table *t, const struct question *q, struct gemmd_answer *out)

@@ -30,16 +30,17 @@ struct cache_entry {
     uint64_t hash;         /* of the key */
     uint64_t group;        /* of what must be equal for `near` */
     int64_t generation;
-    struct shared *shared; /* counted */
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
     uint8_t id[16];        /* the key's id, binary */
     float atol, rtol;      /* verified with */
     float dims[CACHE_DIMS];/* log2 of the integer fields, and op->place of texts, in order */
-    uint32_t key_len, own_len;
     uint8_t rank;          /* enum cache_rank */
     bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
-    uint8_t bytes[];       /* own, which is all that a repeated question reads; then the key */
+    /* What a repeated question needs: */
+    struct shared *shared; /* counted */
+    uint32_t own_len, key_len;
+    uint8_t bytes[];       /* own; then the key */
 };
 
 /* What all entries of a cache are made of. */

@@ -7,7 +7,7 @@
 #include "daemon/memo.h"
 #include "proto/hash.h"
 
-enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 8 };
+enum { FIRST_CAPACITY = 1024, CACHE_LINE = 64, ENTRY_LINES = 7 };
 
 struct memo_record {
     struct memo_record *next;  /* of the same entry, older */
@@ -41,7 +41,7 @@ static void fetch(const struct memo_slot *s)
     __builtin_prefetch(s->record);
     __builtin_prefetch((const char *)s->record + CACHE_LINE);
     for (int i = 0; i < ENTRY_LINES; i++) {
-        __builtin_prefetch((const char *)s->entry + (ptrdiff_t)(i * CACHE_LINE));
+        __builtin_prefetch((const char *)&s->entry->shared + (ptrdiff_t)(i * CACHE_LINE));
     }
 }
 
@@ -70,6 +70,29 @@ const struct cache_entry *memo_find(const struct memo *m, const uint8_t *questio
         return NULL;
     }
     return probe(m, hash64(question, n), question, n)->entry;
+}
+
+uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n)
+{
+    uint64_t hash = hash64(question, n);
+    if (m->capacity) {
+        __builtin_prefetch(&m->slots[hash & (m->capacity - 1)]);
+    }
+    return hash;
+}
+
+void memo_ahead(const struct memo *m, uint64_t hash)
+{
+    const struct memo_slot *s = m->capacity ? &m->slots[hash & (m->capacity - 1)] : NULL;
+    if (s && s->hash == hash) { /* it stands where it belongs, mostly */
+        fetch(s);
+    }
+}
+
+const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,
+                                           const uint8_t *question, size_t n)
+{
+    return m->capacity && n <= MEMO_QUESTION_MAX ? probe(m, hash, question, n)->entry : NULL;
 }
 
 static void insert(struct memo *m, struct memo_record *r)

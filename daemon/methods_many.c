@@ -219,28 +219,49 @@ static const uint8_t *raw_problems(const struct call *c, size_t *n)
     return at;
 }
 
+enum { AHEAD = 6 }; /* questions whose answers are on their way into the processor's cache */
+
+struct question {
+    const uint8_t *at; /* borrowed */
+    size_t n;
+    uint64_t hash;
+};
+
 /* All of them from the memo, at once; else nothing is put. */
 static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw, size_t n)
 {
+    struct question asked[MANY_MAX];
+    const struct memo *memo = &d->cache.memo;
     struct wire_buf *out = &s->out;
     size_t count = 0, before = out->len;
     const uint8_t *end = raw + n, *at = span_array(raw, n, &count);
     if (!at || count > MANY_MAX) {
         return false;
     }
+    session_large(s);
+    for (size_t i = 0; i < count; i++) {
+        size_t length = span_of(at, (size_t)(end - at));
+        asked[i] = (struct question){at, length, memo_hash(memo, at, length)};
+        at += length;
+    }
     rpc_put_result(out, id);
     wire_put_map(out, 1);
     wire_put_str(out, "answers");
     wire_put_array(out, count);
+    for (size_t i = 0; i < AHEAD && i < count; i++) {
+        memo_ahead(memo, asked[i].hash);
+    }
     for (size_t i = 0; i < count; i++) {
-        size_t length = span_of(at, (size_t)(end - at));
-        const struct cache_entry *e = memo_find(&d->cache.memo, at, length);
+        if (i + AHEAD < count) {
+            memo_ahead(memo, asked[i + AHEAD].hash);
+        }
+        const struct question *q = &asked[i];
+        const struct cache_entry *e = memo_find_hashed(memo, q->hash, q->at, q->n);
         if (!e) {
             out->len = before;
             return false;
         }
         cache_reply(e, out);
-        at += length;
     }
     d->hits += count;
     return true;
@@ -252,21 +273,40 @@ static bool is_text(const uint8_t *at, size_t n, const char *text)
     return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
 }
 
+/* The problems of params of the usual kind: those, and perhaps `wait`; a target, or a mistake, is looked
+ * at. The message's end is that of the last value: it need not be looked for. */
+static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, size_t *n)
+{
+    const uint8_t *problems = NULL;
+    size_t pairs = 0;
+    const uint8_t *at = span_map(params, (size_t)(end - params), &pairs);
+    for (; at && pairs > 0; pairs--) {
+        const uint8_t *name = at;
+        bool is_problems = span_named(&at, end, "problems");
+        size_t length = (size_t)(end - at);
+        length = pairs > 1 ? span_of(at, length) : length;
+        if (is_problems && !problems) {
+            problems = at;
+            *n = length;
+        } else if (!span_named(&name, end, "wait") ||
+                   !(is_text(at, length, "now") || is_text(at, length, "cached"))) {
+            return NULL;
+        }
+        at += length;
+    }
+    return problems;
+}
+
 bool many_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail, size_t n)
 {
     static const char name[] = "\xa8get_many";
     const size_t head = sizeof(name) - 1;
-    size_t problems_n = 0, wait_n = 0;
+    size_t length = 0;
     if (n <= head || memcmp(tail, name, head) != 0) {
         return false;
     }
-    const uint8_t *params = tail + head;
-    size_t rest = n - head;
-    const uint8_t *wait = span_find(params, rest, "wait", &wait_n);
-    bool plain = params[0] == (wait ? 0x82 : 0x81) && /* a target, or a mistake, is looked at */
-                 (!wait || is_text(wait, wait_n, "now") || is_text(wait, wait_n, "cached"));
-    const uint8_t *problems = plain ? span_find(params, rest, "problems", &problems_n) : NULL;
-    return problems && put_again(d, s, id, problems, problems_n);
+    const uint8_t *problems = usual_problems(tail + head, tail + n, &length);
+    return problems && put_again(d, s, id, problems, length);
 }
 
 static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,

@@ -7,7 +7,20 @@
 #include "daemon/log.h"
 #include "daemon/session_write.h"
 
-enum { OUT_KEEP_BYTES = 16 * 1024 };
+enum { OUT_KEEP_BYTES = 16 * 1024, SPARE_BYTES_MAX = 512 * 1024 };
+
+/* No session keeps a large buffer; the one that all of them share does. */
+static void let_go(struct session *s, struct wire_buf *b)
+{
+    struct wire_buf *spare = &s->all->spare;
+    if (b->cap > spare->cap && b->cap <= SPARE_BYTES_MAX) {
+        struct wire_buf smaller = *spare;
+        *spare = *b;
+        *b = smaller;
+        wire_buf_clear(spare);
+    }
+    wire_buf_deinit(b);
+}
 
 static void written(uv_write_t *write, int status)
 {
@@ -47,10 +60,10 @@ static void sent(struct session *s, size_t n)
         /* Rare: the client is slow. Moving the rest costs less than keeping an offset. */
         struct wire_buf rest = WIRE_BUF_NULL;
         wire_put_raw(&rest, s->out.data + n, s->out.len - n);
-        wire_buf_deinit(&s->out);
+        let_go(s, &s->out);
         s->out = rest;
     } else if (s->out.cap > OUT_KEEP_BYTES) {
-        wire_buf_deinit(&s->out);
+        let_go(s, &s->out);
     } else {
         wire_buf_clear(&s->out);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "proto/scan.h"
+#include "proto/span.h"
 
 void scan_init(struct scan *s, size_t limit)
 {
@@ -161,24 +162,26 @@ static bool ended(struct scan *s)
     return s->depth == 0 && s->owed == 0;
 }
 
-/* The bytes of an item that its first byte tells, payload and all; 0: it does not, or the item opens a
- * container. */
-#define TEXTS(n) (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7
-static const uint8_t steps[256] = {
-    SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
-    SIXTEEN(0), SIXTEEN(0), TEXTS(1), TEXTS(9), TEXTS(17), TEXTS(25),
-    1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9, 2, 3, 5, 9,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SIXTEEN(1), SIXTEEN(1)};
-
 /* Of the next `most` items those at the beginning that are of one step, whole and good: how many.
  * `spare` as take_whole has it. */
 static inline uint64_t take_steps(const uint8_t *p, size_t n, uint64_t most, size_t *at,
                                   uint64_t *spare)
 {
-    size_t i = *at;
+    size_t i = *at, begin = i;
     uint64_t left = most, room = *spare;
+    /* As long as neither n nor room can be passed by a step they need not be looked at. */
+    size_t bound = n - i < room ? n - i : (size_t)room;
+    size_t end = bound > SPAN_STEP_MAX ? begin + bound - SPAN_STEP_MAX : begin;
+    for (; left > 0 && i < end; left--) {
+        uint8_t step = span_steps[p[i]];
+        if (step == 0) {
+            break;
+        }
+        i += step;
+    }
+    room -= i - begin - (size_t)(most - left);
     while (left > 0 && i < n) {
-        uint8_t step = steps[p[i]];
+        uint8_t step = span_steps[p[i]];
         if (step == 0 || step > n - i || step - 1u > room) {
             break;
         }
@@ -208,7 +211,7 @@ static bool take_whole(struct scan *s, const uint8_t *p, size_t n, size_t *used)
         owed -= taken;
         left -= taken;
         if (left > 0) {
-            uint32_t kind = at < n && !steps[p[at]] ? kinds[p[at]] : 0, head = kind & HEAD;
+            uint32_t kind = at < n && !span_steps[p[at]] ? kinds[p[at]] : 0, head = kind & HEAD;
             if (head == 0 || head > n - at) {
                 break;
             }

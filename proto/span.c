@@ -3,6 +3,16 @@
 
 #include "proto/span.h"
 
+#define FOUR(x)    (x), (x), (x), (x)
+#define SIXTEEN(x) FOUR(x), FOUR(x), FOUR(x), FOUR(x)
+#define TEXTS(n)   (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7
+const uint8_t span_steps[256] = {
+    SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
+    SIXTEEN(0), SIXTEEN(0), TEXTS(1), TEXTS(9), TEXTS(17), TEXTS(25),
+    /* c0 nil, c2 c3 bool, ca cb real, cc-cf uint, d0-d3 int */
+    1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9, 2, 3, 5, 9,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SIXTEEN(1), SIXTEEN(1)};
+
 struct head {
     size_t bytes;   /* of the head and its payload; 0: it does not fit */
     size_t items;   /* objects that follow as its content */
@@ -64,6 +74,13 @@ size_t span_of(const uint8_t *p, size_t n)
 {
     size_t at = 0;
     for (size_t left = 1; left > 0; left--) {
+        while (left > 0 && at < n && span_steps[p[at]]) {
+            at += span_steps[p[at]];
+            left--;
+        }
+        if (left == 0) {
+            break;
+        }
         if (at >= n) {
             return 0;
         }
@@ -74,7 +91,7 @@ size_t span_of(const uint8_t *p, size_t n)
         at += h.bytes;
         left += h.items;
     }
-    return at;
+    return at <= n ? at : 0;
 }
 
 /* Behind the head of a container of that kind (0x80 map, 0x90 array): where its items begin. */
@@ -91,6 +108,21 @@ static const uint8_t *items_of(const uint8_t *p, size_t n, uint8_t fix, uint8_t 
 const uint8_t *span_array(const uint8_t *p, size_t n, size_t *count)
 {
     return items_of(p, n, 0x90, 0xdc, count);
+}
+
+const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count)
+{
+    const uint8_t *at = items_of(p, n, 0x80, 0xde, count);
+    *count /= 2;
+    return at;
+}
+
+bool span_named(const uint8_t **p, const uint8_t *end, const char *name)
+{
+    const uint8_t *at = *p;
+    size_t n = strlen(name), length = span_of(at, (size_t)(end - at));
+    *p = at + length;
+    return length == n + 1 && at[0] == (0xa0 | n) && memcmp(at + 1, name, n) == 0;
 }
 
 const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length)

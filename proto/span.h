@@ -6,13 +6,24 @@
 #ifndef GEMMD_PROTO_SPAN_H
 #define GEMMD_PROTO_SPAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* The bytes of an item that its first byte tells, payload and all; 0: it does not, or the item opens a
+ * container, or is nothing of ours. */
+extern const uint8_t span_steps[256];
+enum { SPAN_STEP_MAX = 32 };
 
 /* Bytes of the object that begins at p; 0: it does not end within n, or is nothing of ours. */
 size_t span_of(const uint8_t *p, size_t n);
 /* The value under a text key of the map that begins at p, *length its bytes; NULL: there is none. */
 const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length);
+/* The next pair of a map, whose name begins at *p: true when the name is this text (shorter than 32
+ * bytes). *p goes to its value. */
+bool span_named(const uint8_t **p, const uint8_t *end, const char *name);
+/* Where the first pair of the map at p is; *count: how many there are. NULL: no map. */
+const uint8_t *span_map(const uint8_t *p, size_t n, size_t *count);
 /* Where the first element of the array at p is; *count: how many there are. NULL: no array. */
 const uint8_t *span_array(const uint8_t *p, size_t n, size_t *count);
 
