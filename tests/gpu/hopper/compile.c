@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 
 #include "tests/gpu/hopper/catalog.h"
 #include "tests/gpu/hopper/cubins.h"
@@ -18,7 +17,6 @@ static int compile_tools(void)
     struct variant v;
     void *data;
     char why[512];
-    mkdir(options.cubins, 0777);
     tools_variant(&v);
     if (cubin_get(&v, &data, why, sizeof(why)) != CUBIN_HERE) {
         say("BROKEN the bench's own kernels: %s\n", why);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/gpu/hopper/cubins.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -96,6 +97,15 @@ static enum cubin compile(const struct variant *v, void **data, char *why, size_
     write_whole(path, image.data, image.size);
     *data = image.data;
     return CUBIN_HERE;
+}
+
+void cubins_open(void)
+{
+    if (mkdir(options.cubins, 0777) && errno != EEXIST) {
+        fprintf(stderr, "--cubins %s: this folder cannot be made: %s\n", options.cubins,
+                strerror(errno));
+        exit(2);
+    }
 }
 
 enum cubin cubin_get(const struct variant *v, void **data, char *why, size_t size)

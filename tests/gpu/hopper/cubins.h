@@ -15,6 +15,7 @@ enum cubin {
     CUBIN_BROKEN   /* it does not compile */
 };
 
+void cubins_open(void); /* makes the folder; exits where it cannot */
 void cubin_hash(const struct variant *v, char out[HASH_HEX]);
 bool cubin_known(const struct variant *v); /* here or refused */
 /* From the folder, else compiled and put there. `data` is to be freed, and NULL unless it is here;

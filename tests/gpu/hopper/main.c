@@ -35,6 +35,7 @@
  */
 #include "tests/gpu/hopper/cases.h"
 #include "tests/gpu/hopper/compile.h"
+#include "tests/gpu/hopper/cubins.h"
 #include "tests/gpu/hopper/journal.h"
 #include "tests/gpu/hopper/options.h"
 #include "tests/gpu/hopper/report.h"
@@ -58,6 +59,7 @@ int main(int argc, char **argv)
     options_require("--tile", options.tile, is_tile);
     options_require("--stages", options.stages, watch_knows);
     report_open();
+    cubins_open();
     switch (options.command) {
     case COMPILE:
         return compile_first_set();
