@@ -8,11 +8,14 @@ torch._grouped_mm wants rows in expert order, so its forms permute. `torch_index
 writes it first, with x[token]; its gradient is a scattered sum. `torch_gather` is what somebody
 writes who has measured that: both permutes and their gradients are gathers, by the permutation and
 its inverse, and the sum over a token's experts is a plain sum. Nothing here waits for the device
-but the loop, which reads the rows of each expert.
+but the loop, which reads the rows of each expert. `sums_written_out` is torch_early with gemmd's own sums
+over a token's experts, which inductor makes faster kernels of: what is left between it and gemmd's is
+the products and the permutes. Nobody writes it so, and it is none of torch's forms.
 """
 import torch
 
 from gemmd.torch.moe import in_expert_order, route, sort_by_expert, swiglu
+from gemmd.torch.sums import sum_of_slots
 
 
 class Gather(torch.autograd.Function):
@@ -78,6 +81,44 @@ def torch_early(layer, x):
     return y.view(-1, layer.topk, y.shape[-1]).sum(1)
 
 
+class Copies(torch.autograd.Function):
+    """x's rows, each topk times, in expert order; the gradient's sum is written out."""
+
+    @staticmethod
+    def forward(ctx, x, index, inverse, topk):
+        ctx.save_for_backward(inverse)
+        ctx.topk = topk
+        return x[index // topk]
+
+    @staticmethod
+    def backward(ctx, grad):
+        rows = grad.index_select(0, ctx.saved_tensors[0])
+        return sum_of_slots(rows, ctx.topk), None, None, None
+
+
+class Sums(torch.autograd.Function):
+    """[tokens * topk, hidden] in token order to [tokens, hidden]"""
+
+    @staticmethod
+    def forward(ctx, rows, topk):
+        ctx.topk = topk
+        return sum_of_slots(rows, topk)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.unsqueeze(1).expand(-1, ctx.topk, -1).reshape(-1, grad.shape[-1]), None
+
+
+def sums_written_out(layer, x):
+    weights, ids = route(layer.router(x), layer.topk)
+    m_sizes, gather = sort_by_expert(ids, layer.experts)
+    index = gather.long()
+    inverse = inverse_of(index)
+    h = grouped(Copies.apply(x, index, inverse, layer.topk), layer.gate_up, m_sizes)
+    a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+    return Sums.apply(Gather.apply(grouped(a, layer.down, m_sizes), inverse, index), layer.topk)
+
+
 def loop(layer, x, dtype=None):
     """Expert by expert. `dtype`: of everything behind the router, for a more exact yardstick."""
     weights, ids = route(layer.router(x), layer.topk)
@@ -100,7 +141,7 @@ def gemmd_form(layer, x):
 
 
 FORMS = {"gemmd": gemmd_form, "torch_gather": torch_gather, "torch_early": torch_early,
-         "torch_index": torch_index, "loop": loop}
+         "torch_index": torch_index, "sums_written_out": sums_written_out, "loop": loop}
 GRADS = ("x", "router", "gate_up", "down")
 
 

@@ -289,6 +289,10 @@ def stage_layer(b, record):
         say_ms(tokens, "back to back", ms)
         say_ratio(tokens, "compiled", row["ratio"])
         say_ratio(tokens, "eager", row["eager_ratio"])
+        if "sums_written_out" in ms:
+            row["sums_written_out_ratio"] = ms["sums_written_out"] / ms["gemmd"]
+            print(f"{tokens} tokens, compiled: torch with gemmd's sums / gemmd "
+                  f"{row['sums_written_out_ratio']:.3f}", flush=True)
         print(f"{tokens} tokens, eager: loop / gemmd {row['loop_ratio']:.2f}", flush=True)
 
 

@@ -84,7 +84,7 @@ def main():
     x = torch.randn(tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
     print("| form | | kernels of inductor | products | calls of PyTorch's own | buffers of "
           "[T, hidden] |\n|---|---|---|---|---|---|")
-    for name in ("gemmd", "torch_gather", "torch_early", "torch_index"):
+    for name in ("gemmd", "torch_gather", "torch_early", "torch_index", "sums_written_out"):
         step = compile_step(lambda x, form=moe_forms.FORMS[name]: form(layer, x), [x])
         for direction, c in zip(("forward", "backward"), step):
             print(f"| {name} | {direction} | {c.kernels} | {len(c.ours) + c.grouped_mm} | "

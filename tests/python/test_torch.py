@@ -299,9 +299,10 @@ def test_the_ops_keep_what_they_declare(tuned):
         torch.randn(T, K), w, torch.rand(T), m_sizes, gather, TOPK, False, True))
 
 
+@pytest.mark.parametrize("topk", [1, TOPK, 3])
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_the_layer_compiles_without_a_break(tuned, dynamic):
-    layer = gt.MoEMLP(K, N, E, TOPK)
+def test_the_layer_compiles_without_a_break(tuned, dynamic, topk):
+    layer = gt.MoEMLP(K, N, E, topk)
     torch._dynamo.reset()
     compiled = torch.compile(layer, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     for tokens in (12, 20) if dynamic else (12,):

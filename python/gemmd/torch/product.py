@@ -6,6 +6,7 @@ from torch.autograd.function import once_differentiable
 
 from gemmd.torch import ops, plain
 from gemmd.torch.shapes import DTYPES, Flags
+from gemmd.torch.sums import sum_of_slots
 
 
 # ---- gradients -----------------------------------------------------------------------------------
@@ -32,7 +33,7 @@ class _Product(Function):
         topk, permute_x, _ = ctx.flags
         dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
         if permute_x and dx is not None:  # a token's gradient is the sum over its experts
-            dx = dx.view(-1, topk, dx.shape[1]).sum(1)
+            dx = sum_of_slots(dx, topk)
         return dx, dw, None, None, None, None, None
 
 
@@ -45,7 +46,7 @@ class _Sum(Function):
         ctx.save_for_backward(x, w, m_sizes, gather)
         ctx.topk = topk
         y = ops.forward(x, w, m_sizes, gather, topk, False, True)
-        return y.view(-1, topk, y.shape[1]).sum(1)
+        return sum_of_slots(y, topk)
 
     @staticmethod
     @once_differentiable
