@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/families/grouped_gemm/hopper_tile.h"
 
 enum { ROW = 128 /* bytes of a row in shared memory */ };
 

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A config as the Hopper template sees it.
+ *
+ * BLOCK_SIZE_M/N/K tile the problem's M, N, K. The template thinks in r (rows of the output tile),
+ * c (its columns) and d (the reduction):
+ *
+ *   forward  r = M, c = N, d = K      dX  r = M, c = K, d = N      dW  r = N, c = K, d = M
+ *
+ * "256x192 cooperative" is a tile of 256 r and 192 c. With swap_ab, in forward and dX, r and c
+ * change places: c = M. Then a tile has only as many rows as its expert, rounded up to 16, and no
+ * more than tile_rows, a run-time parameter: how many rounds of tiles there are can be tuned.
+ */
+#ifndef GEMMD_KERNELS_FAMILIES_HOPPER_TILE_H
+#define GEMMD_KERNELS_FAMILIES_HOPPER_TILE_H
+
+#include "kernels/families/grouped_gemm/grouped_gemm.h"
+
+enum {
+    HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
+    HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
+    HOPPER_PARTS = 4,       /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to */
+    HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
+    HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
+    HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
+    HOPPER_AHEAD_MOST = 64, /* l2_ahead */
+    HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
+    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
+    HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
+    HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
+};
+
+/* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
+enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
+extern const char *const hopper_blocks[HOPPER_ROLES];
+extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
+
+struct hopper_tile {
+    int r, c, d;
+    int consumers; /* warpgroups that multiply; one more loads */
+    bool pingpong;
+    int stages, staging; /* stages of operands; buffers of output per consumer */
+    int in_flight;
+    bool tma_store;
+    int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
+    bool skip_rows;    /* does not multiply 64 rows that do not exist */
+    bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
+    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
+    bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
+    bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
+    bool gather;       /* ... or fetched by the producer's threads */
+    int threads;
+    int rows_each;                              /* rows of the tile of one consumer */
+    int accumulators;                           /* registers of one thread's part of the output */
+    int consumer_registers, producer_registers; /* 0: as launched */
+    int64_t smem;                               /* dynamic, bytes */
+    /* run time */
+    int group;  /* GROUP_SIZE_M */
+    int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    bool raster_columns, sort_experts;
+    bool store_first; /* store_evict_first: the output is the first to leave L2 */
+    int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
+};
+
+/* The tile of a config whose values are legal one by one. */
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t);
+
+static inline int hopper_tile_cols(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->r : t->c;
+}
+
+/* So many warps can take a block each in turn (hopper/producer.cu says why). */
+bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
+
+/* In dW: each expert has as many. */
+static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
+                                          const struct hopper_tile *t)
+{
+    return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+}
+
+/* Dynamic shared memory, as t->smem. */
+int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* Blocks of 64 along the reduction; in dW each expert has its own. */
+int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v);
+
+#endif
