@@ -110,7 +110,26 @@ static size_t format_number(int64_t number, char *out, size_t size)
     return length + 1 < size ? length : 0;
 }
 
-static size_t format_value(struct pull *p, char *out, size_t size)
+/* The same text in the same place as the time before, of a few letters, looks the same. */
+static size_t format_short(struct answer_name *known, const char *text, size_t n, char *out,
+                           size_t size)
+{
+    if (n > sizeof(known->word) || size <= sizeof(known->shown)) {
+        return format_text(text, n, out, size);
+    }
+    if (!known->shown_n || known->word_n != n || !pull_same(known->word, text, n)) {
+        size_t length = format_text(text, n, out, size);
+        known->shown_n = length <= sizeof(known->shown) ? (uint8_t)length : 0;
+        known->word_n = (uint8_t)n;
+        memcpy(known->word, text, n);
+        memcpy(known->shown, out, known->shown_n);
+        return length;
+    }
+    memcpy(out, known->shown, sizeof(known->shown));
+    return known->shown_n;
+}
+
+static size_t format_value(struct pull *p, struct answer_name *known, char *out, size_t size)
 {
     int64_t number;
     bool flag;
@@ -121,10 +140,20 @@ static size_t format_value(struct pull *p, char *out, size_t size)
     }
     if (pull_bool(p, &flag)) {
         n = flag ? 4 : 5;
-        memcpy(out, flag ? "true" : "false", size > n + 1 ? n : 0);
-        return size > n + 1 ? n : 0;
+        if (size <= 8) {
+            return 0;
+        }
+        memcpy(out, flag ? "true\0\0\0" : "false\0\0", 8);
+        return n;
     }
-    return pull_str(p, &text, &n) ? format_text(text, n, out, size) : 0;
+    return pull_str(p, &text, &n) ? format_short(known, text, n, out, size) : 0;
+}
+
+void answer_order_init(struct answer_order *order)
+{
+    order->fields = (struct pull_fields){0};
+    order->names[0].n = 0; /* none is looked at behind one that is not known */
+    order->stamp[0] = order->target[0] = 0;
 }
 
 /* A config on its way into an answer's line. */
@@ -136,16 +165,35 @@ struct config_line {
     size_t last_n;
 };
 
+static void pack_name(struct answer_name *known)
+{
+    char packed[sizeof(known->packed)] = {0}, mask[sizeof(known->mask)];
+    size_t n = known->n + 1u;
+    bool fits = n <= sizeof(packed);
+    memset(mask, 0xff, sizeof(mask)); /* what does not fit is never met */
+    if (fits) {
+        packed[0] = (char)(0xa0 | known->n);
+        memcpy(packed + 1, known->text + 1, known->n);
+        memset(mask + n, 0, sizeof(mask) - n);
+    }
+    memcpy(known->packed, packed, sizeof(packed));
+    memcpy(known->mask, mask, sizeof(mask));
+}
+
 static bool take_name(struct config_line *l, size_t i, const char *name, size_t n)
 {
     struct answer_name *known = &l->order->names[i];
-    l->as_before = l->as_before && n > 0 && known->n == n && pull_same(known->text, name, n);
+    l->as_before = l->as_before && n > 0 && known->n == n && pull_same(known->text + 1, name, n);
     if (!l->as_before) {
         if (!is_next_name(name, n, l->last, l->last_n)) {
             return false;
         }
         known->n = (uint8_t)n;
-        memcpy(known->text, name, n);
+        known->shown_n = 0;
+        known->text[0] = ' ';
+        memcpy(known->text + 1, name, n);
+        known->text[n + 1] = '=';
+        pack_name(known);
         if (i + 1 < RECORD_FIELDS_MAX) {
             known[1].n = 0; /* it was behind another one */
         }
@@ -153,6 +201,53 @@ static bool take_name(struct config_line *l, size_t i, const char *name, size_t 
     l->last = name;
     l->last_n = n;
     return true;
+}
+
+static inline uint64_t word_at(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
+enum {
+    USUAL_IN = 40,
+    USUAL_OUT = 48
+}; /* bytes that the longest usual pair may look at, and write */
+
+/* The next pair, when its name is the one that was there before and its value a small number, a
+ * flag or the same short text. The characters written; 0: it is not so, nothing is taken. */
+static inline size_t take_usual(const struct answer_name *known, struct pull *p, char *out,
+                                bool first)
+{
+    const uint8_t *in = p->at;
+    if (pull_left(p) < USUAL_IN || !known->n ||
+        (((word_at(in) ^ known->packed[0]) & known->mask[0]) |
+         ((word_at(in + 8) ^ known->packed[1]) & known->mask[1]) |
+         ((word_at(in + 16) ^ known->packed[2]) & known->mask[2]))) {
+        return 0;
+    }
+    const uint8_t *value = in + 1 + known->n;
+    size_t at = known->n + 2u - first, n = value[0] & 31;
+    memcpy(out, known->text + first, sizeof(known->text) - 1);
+    if (value[0] < 0x80 || value[0] == 0xcc) {
+        bool one = value[0] < 0x80;
+        p->at = value + 2 - one;
+        return at + format_number(value[!one], out + at, USUAL_OUT);
+    }
+    if ((value[0] & 0xfe) == 0xc2) {
+        bool flag = value[0] & 1;
+        memcpy(out + at, flag ? "true\0\0\0" : "false\0\0", 8);
+        p->at = value + 1;
+        return at + 5 - flag;
+    }
+    if ((value[0] & 0xe0) == 0xa0 && known->shown_n && known->word_n == n &&
+        memcmp(value + 1, known->word, n) == 0) {
+        memcpy(out + at, known->shown, sizeof(known->shown));
+        p->at = value + 1 + n;
+        return at + known->shown_n;
+    }
+    return 0;
 }
 
 /* Straight from the wire, where names come sorted. False: this is another config than gemmd's are,
@@ -167,17 +262,27 @@ static bool pull_config(void *ctx, struct pull *p)
         return false;
     }
     for (size_t i = 0; i < pairs; i++) {
-        if (!pull_str(p, &name, &n) || !take_name(l, i, name, n) || size - at < n + 3) {
+        struct answer_name *known = &l->order->names[i];
+        const char *before = (const char *)p->at + 1;
+        if (l->as_before && size - at > USUAL_OUT &&
+            (length = take_usual(known, p, out + at, i == 0)) > 0) {
+            l->last = before;
+            l->last_n = known->n;
+            at += length;
+            continue;
+        }
+        if (!pull_str(p, &name, &n) || !take_name(l, i, name, n) ||
+            size - at < sizeof(known->text)) {
             return false;
         }
-        at += i > 0 ? (out[at] = ' ', 1) : 0;
-        memcpy(out + at, name, n);
-        out[at + n] = '=';
-        length = format_value(p, out + at + n + 1, size - at - n - 1);
+        bool first = i == 0; /* no space */
+        memcpy(out + at, known->text + first, sizeof(known->text) - 1);
+        at += n + 2 - first;
+        length = format_value(p, known, out + at, size - at);
         if (!length) {
             return false;
         }
-        at += n + 1 + length;
+        at += length;
     }
     out[at] = 0;
     return true;
@@ -278,17 +383,22 @@ bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *
         return false;
     }
     out->local = false;
-    family_stamp_target(out->stamp, out->target);
+    if (strcmp(out->stamp, order->stamp) != 0) {
+        strcpy(order->stamp, out->stamp);
+        family_stamp_target(out->stamp, order->target);
+    }
+    memcpy(out->target, order->target, sizeof(out->target));
     *p = in;
     return true;
 }
 
 int answer_read(struct pull *p, struct wire_doc *doc, struct gemmd_answer *out, struct error *err)
 {
-    struct answer_order order = {0};
+    struct answer_order order;
     struct pull item;
     const struct wire_obj *map;
     *out = (struct gemmd_answer){.size = sizeof(*out)};
+    answer_order_init(&order);
     if (answer_pull(p, out, &order)) {
         return 0;
     }

@@ -13,15 +13,20 @@ enum { ANSWER_SIZE_MIN = offsetof(struct gemmd_answer, target) };
 int answer_check_size(const struct gemmd_answer *out, struct error *err);
 /* An empty one of this library's size: nothing is known. */
 struct gemmd_answer answer_none(void);
-/* What answers of one daemon have in common, kept from one to the next. Begins as zeros. */
+/* What answers of one daemon have in common, kept from one to the next. */
 struct answer_order {
     struct pull_fields fields;
     struct answer_name {
-        uint8_t n;
-        char text[RECORD_NAME_MAX - 1];
+        uint8_t n;                      /* of the name */
+        uint8_t word_n, shown_n;        /* of the last short text that was its value; 0: none */
+        char shown[8], word[8];         /* in the line, and as it came */
+        char text[RECORD_NAME_MAX + 1]; /* " name=" */
+        uint64_t packed[3], mask[3];    /* the name as it comes, when that is 24 bytes or less */
     } names[RECORD_FIELDS_MAX]; /* of the config's parameters, as far as they were good */
+    char stamp[160], target[16]; /* of the last answer */
 };
 
+void answer_order_init(struct answer_order *order);
 /* One of the usual kind, straight from its bytes, into a struct of this library's size: of its
  * texts only what they need is written. False: it is of another kind, or no answer: decoded as a
  * tree, it is for answer_unpack, which has the same outcome for all that this one takes. */

@@ -6,6 +6,7 @@
 #include "client/ask.h"
 #include "kernels/family.h"
 #include "proto/limits.h"
+#include "proto/pack.h"
 
 /* Of the first release: callers' structs are at least this large. */
 enum {
@@ -290,13 +291,56 @@ static void pack_fields(struct wire_buf *b, const struct gemmd_problem *p)
     put_text(b, NAMED("\xa7", "routing"), p->routing);
 }
 
+/* Both are of one length for the compiler: no call. */
+#define PUT_INT(p, head, name, v)                                                                  \
+    (memcpy((p), head name, sizeof(head name) - 1), pack_int((p) + sizeof(head name) - 1, (v)))
+#define PUT_FLAG(p, head, name)                                                                    \
+    (memcpy((p), head name, sizeof(head name) - 1), pack_bool((p) + sizeof(head name) - 1, true))
+
+enum { USUAL_BYTES_MAX = 256, USUAL_MODE_MAX = 16 };
+
+/* What pack_fields makes of a problem of numbers, flags and a mode, as most are: at once. False: it
+ * is another one, nothing is put. */
+static bool pack_usual(struct wire_buf *b, const struct gemmd_problem *p)
+{
+    uint8_t packed[USUAL_BYTES_MAX], *at = packed;
+    const char *mode = p->mode ? p->mode : "forward";
+    size_t n = strnlen(mode, USUAL_MODE_MAX);
+    if (p->dtype_in || p->dtype_out || p->routing || n == USUAL_MODE_MAX) {
+        return false;
+    }
+    at = pack_map_head(at, 5u + !!p->experts + !!p->topk + p->permute_x + p->permute_y +
+                               p->fuse_mul_post + p->accumulate);
+    memcpy(at, "\xa2op\xacgrouped_gemm\xa4mode", 21);
+    at = pack_str_head(at + 21, n);
+    for (size_t i = 0; i < n; i++) {
+        if (mode[i] < 0) {
+            return false; /* not ASCII: it has to be looked at */
+        }
+        *at++ = (uint8_t)mode[i];
+    }
+    at = PUT_INT(at, "\xa1", "M", p->m);
+    at = PUT_INT(at, "\xa1", "N", p->n);
+    at = PUT_INT(at, "\xa1", "K", p->k);
+    at = p->experts ? PUT_INT(at, "\xa7", "experts", p->experts) : at;
+    at = p->topk ? PUT_INT(at, "\xa4", "topk", p->topk) : at;
+    at = p->permute_x ? PUT_FLAG(at, "\xa9", "permute_x") : at;
+    at = p->permute_y ? PUT_FLAG(at, "\xa9", "permute_y") : at;
+    at = p->fuse_mul_post ? PUT_FLAG(at, "\xad", "fuse_mul_post") : at;
+    at = p->accumulate ? PUT_FLAG(at, "\xaa", "accumulate") : at;
+    wire_put_raw(b, packed, (size_t)(at - packed));
+    return true;
+}
+
 int ask_pack_problem(struct wire_buf *b, const struct gemmd_problem *p, struct error *err)
 {
     if (p->text) {
         return pack_text(b, p->text, err);
     }
     if (!p->rows_per_expert) {
-        pack_fields(b, p);
+        if (!pack_usual(b, p)) {
+            pack_fields(b, p);
+        }
         return 0;
     }
     struct field fields[PROBLEM_FIELDS];

@@ -405,6 +405,7 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
                      .n = n,
                      .answers = (char *)answers,
                      .statuses = statuses};
+    answer_order_init(&m.order);
     int r = check(&m, &e);
     r = r || n == 0 ? r : ask_problem(&a, problems, &e);
     r = r ? r : ask_query(&a, query, &e);

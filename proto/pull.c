@@ -50,7 +50,7 @@ bool pull_int_long(struct pull *p, int64_t *out)
 static bool pull_float(struct pull *p, double *out)
 {
     if (pull_left(p) >= 9 && *p->at == 0xcb) {
-        uint64_t bits = pull_be(p->at + 1, 8);
+        uint64_t bits = pull_be64(p->at + 1);
         memcpy(out, &bits, sizeof(bits));
         p->at += 9;
         return true;
@@ -148,7 +148,8 @@ bool pull_find(struct pull *p, const char *key)
 
 /* ---- schemas --------------------------------------------------------------------------------- */
 
-static bool has_zero(uint64_t word)
+/* Not 0 when one of the bytes is. */
+static inline uint64_t zeros_in(uint64_t word)
 {
     return (word - UINT64_C(0x0101010101010101)) & ~word & UINT64_C(0x8080808080808080);
 }
@@ -160,25 +161,46 @@ static uint64_t behind(size_t n)
     return little ? ~UINT64_C(0) << 8 * n : ~UINT64_C(0) >> 8 * n;
 }
 
+/* Of a text whose length is in its first byte, or in the one behind it: *n and *head. */
+static inline bool short_text(const uint8_t *at, size_t left, size_t *head, size_t *n)
+{
+    bool in_one = left > 0 && (at[0] & 0xe0) == 0xa0, in_two = left > 1 && at[0] == 0xd9;
+    *head = in_one ? 1 : 2;
+    *n = in_one ? at[0] & 31 : in_two ? at[1] : 0;
+    return (in_one || in_two) && *n <= left - *head;
+}
+
 /* Text, terminated, as wire_copy_str would; false: it does not fit, or holds a zero. By words where
  * both sides have room for the last one, since a call for a dozen bytes costs more than they do. */
 static bool take_text(struct pull *p, char *out, size_t size)
 {
     struct pull in = *p;
     const char *text;
-    size_t n, at = 0;
-    if (!pull_str(&in, &text, &n) || n >= size) {
+    size_t n, head, at = 0;
+    if (short_text(in.at, pull_left(&in), &head, &n)) {
+        text = (const char *)in.at + head;
+        in.at += head + n;
+    } else if (!pull_str(&in, &text, &n)) {
+        return false;
+    }
+    if (n >= size) {
         return false;
     }
     size_t whole = (n + 7) / 8 * 8;
     if (whole <= size && whole - n <= pull_left(&in)) {
-        for (; at < n; at += 8) {
-            uint64_t word;
+        uint64_t word, zeros = 0;
+        for (; at + 8 <= n; at += 8) {
             memcpy(&word, text + at, 8);
             memcpy(out + at, &word, 8);
-            if (has_zero(word | (n - at < 8 ? behind(n - at) : 0))) {
-                return false;
-            }
+            zeros |= zeros_in(word);
+        }
+        if (at < n) {
+            memcpy(&word, text + at, 8);
+            memcpy(out + at, &word, 8);
+            zeros |= zeros_in(word | behind(n - at));
+        }
+        if (zeros) {
+            return false;
         }
     } else if (memchr(text, 0, n)) {
         return false;
@@ -301,6 +323,87 @@ static bool take_pair(struct walk *w, struct pull *p)
     return taken;
 }
 
+/* Text of less than 256 bytes into a member, as take_text, where there is room to copy by words.
+ * NULL: it is not so. Else what comes behind it. */
+static inline const uint8_t *short_text_to(const uint8_t *at, const uint8_t *end, char *out,
+                                           size_t size)
+{
+    bool in_one = (at[0] & 0xe0) == 0xa0;
+    size_t n = in_one ? at[0] & 31 : at[1];
+    const uint8_t *text = at + (in_one ? 1 : 2);
+    size_t read = n < 8 ? 8 : n;
+    if ((!in_one && at[0] != 0xd9) || n >= size || read > size || read > (size_t)(end - text)) {
+        return NULL;
+    }
+    if (n > 16) { /* a call of two is worth it */
+        memcpy(out, text, n);
+        out[n] = 0;
+        return memchr(text, 0, n) ? NULL : text + n;
+    }
+    uint64_t first, last = ~UINT64_C(0);
+    memcpy(&first, text, 8);
+    memcpy(out, &first, 8);
+    if (n >= 8) {
+        memcpy(&last, text + n - 8, 8);
+        memcpy(out + n - 8, &last, 8);
+    } else if (n > 0) {
+        first |= behind(n);
+    } else {
+        first = last;
+    }
+    out[n] = 0;
+    return zeros_in(first) | zeros_in(last) ? NULL : text + n;
+}
+
+/* As many of the next pairs as are usual: of the field that came there the time before, with a
+ * value that is known by its first byte. How many. */
+static size_t take_usual(struct walk *w, struct pull *p, size_t most)
+{
+    const struct schema_field *fields = w->s->fields;
+    const uint8_t *at = p->at, *end = p->end;
+    const uint8_t *next = w->fields->next;
+    char *object = w->object;
+    uint64_t seen = w->fields->seen;
+    size_t last = w->last, left = most;
+    for (; left > 0; left--) {
+        size_t guess = next[last];
+        const struct schema_field *f = &fields[guess];
+        size_t n = f->name_n;
+        if (n > 31 || (size_t)(end - at) < n + 10 || at[0] != (0xa0 | n) ||
+            !pull_same(f->name, (const char *)at + 1, n)) {
+            break;
+        }
+        const uint8_t *value = at + 1 + n;
+        if (f->kind == SCHEMA_REAL && *value == 0xcb) {
+            uint64_t bits = pull_be64(value + 1);
+            memcpy(object + f->offset, &bits, sizeof(bits));
+            value += 9;
+        } else if (f->kind == SCHEMA_TEXT) {
+            value = short_text_to(value, end, object + f->offset, f->size);
+        } else if (f->kind == SCHEMA_INT && (*value < 0x80 || *value == 0xcd || *value == 0xce)) {
+            size_t bytes = *value < 0x80 ? 0 : (size_t)2 << (*value - 0xcd);
+            int64_t v = bytes == 0 ? *value : (int64_t)(pull_be64(value + 1) >> (64 - 8 * bytes));
+            memcpy(object + f->offset, &v, sizeof(v));
+            value += 1 + bytes;
+        } else if (f->kind == SCHEMA_FLAG && (*value & 0xfe) == 0xc2) {
+            object[f->offset] = (char)(*value & 1);
+            value++;
+        } else {
+            break;
+        }
+        if (!value) {
+            break;
+        }
+        at = value;
+        seen |= UINT64_C(1) << guess;
+        last = guess + 1;
+    }
+    p->at = at;
+    w->fields->seen = seen;
+    w->last = last;
+    return most - left;
+}
+
 bool pull_schema(struct pull *p, const struct schema *s, const char *name, pull_beside beside,
                  void *ctx, void *object, struct pull_fields *fields)
 {
@@ -312,12 +415,14 @@ bool pull_schema(struct pull *p, const struct schema *s, const char *name, pull_
     if (!pull_map(&in, &pairs)) {
         return false;
     }
-    for (; pairs > 0; pairs--) {
+    while ((pairs -= take_usual(&w, &in, pairs)) > 0) {
         if (!take_pair(&w, &in)) {
             return false;
         }
+        pairs--;
     }
-    for (size_t i = 0; i < s->n; i++) {
+    uint64_t all = ~UINT64_C(0) >> (64 - s->n);
+    for (size_t i = 0; fields->seen != all && i < s->n; i++) {
         if (!(fields->seen >> i & 1)) {
             clear_member(&s->fields[i], (char *)object + s->fields[i].offset, false);
         }

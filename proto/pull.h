@@ -39,6 +39,13 @@ static inline uint64_t pull_be(const uint8_t *p, size_t bytes)
     return v;
 }
 
+static inline uint64_t pull_be64(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, sizeof(v));
+    return __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? __builtin_bswap64(v) : v;
+}
+
 static inline bool pull_nil(struct pull *p)
 {
     bool is = p->at < p->end && *p->at == 0xc0;
@@ -96,6 +103,9 @@ static inline bool pull_same(const char *a, const char *b, size_t n)
         memcpy(&v2, a + n - 4, 4);
         memcpy(&w2, b + n - 4, 4);
         return v == w && v2 == w2;
+    }
+    if (n > 0 && n < 4) {
+        return a[0] == b[0] && a[n / 2] == b[n / 2] && a[n - 1] == b[n - 1];
     }
     return memcmp(a, b, n) == 0;
 }

@@ -20,6 +20,7 @@
 #include "proto/limits.h"
 
 enum { SCAN_DONE = 0, SCAN_MORE = 1 };
+enum { SCAN_GUESSES = 64 };
 
 struct scan {
     size_t limit;   /* bytes of one message */
@@ -30,6 +31,8 @@ struct scan {
     uint64_t left[MESSAGE_DEPTH_MAX]; /* elements left, per open container */
     uint8_t head[9];                  /* a header split over two reads */
     uint32_t head_have, head_need;
+    /* How long items were in the containers before, even and odd depths; only to guess by. */
+    uint8_t guesses[2][SCAN_GUESSES];
 };
 
 void scan_init(struct scan *s, size_t limit);
