@@ -42,10 +42,10 @@ void poller_remove(struct poller *p, int fd)
 }
 
 /* Waits once and tells who is ready. Whether libuv is, too. */
-static bool wait_once(struct poller *p)
+static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(p->fd, events, EVENTS, uv_backend_timeout(p->loop));
+    int n = epoll_wait(p->fd, events, EVENTS, timeout_ms);
     bool libuv = false;
     uv_update_time(p->loop);
     for (int i = 0; i < n; i++) {
@@ -61,9 +61,16 @@ static bool wait_once(struct poller *p)
 
 void poller_run(struct poller *p)
 {
-    while (uv_loop_alive(p->loop)) {
-        if (wait_once(p) || uv_backend_timeout(p->loop) == 0) {
-            uv_run(p->loop, UV_RUN_NOWAIT);
+    int timeout_ms = 0;
+    bool libuv = true;
+    for (;;) {
+        if (libuv || timeout_ms == 0) { /* 0 also when nothing is active any more */
+            if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
+                return;
+            }
+            timeout_ms = uv_backend_timeout(p->loop);
         }
+        libuv = wait_once(p, timeout_ms);
+        timeout_ms = uv_backend_timeout(p->loop);
     }
 }
