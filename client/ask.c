@@ -314,7 +314,7 @@ static bool pack_usual(struct wire_buf *b, const struct gemmd_problem *p)
     memcpy(at, "\xa2op\xacgrouped_gemm\xa4mode", 21);
     at = pack_str_head(at + 21, n);
     for (size_t i = 0; i < n; i++) {
-        if (mode[i] < 0) {
+        if (mode[i] & 0x80) {
             return false; /* not ASCII: it has to be looked at */
         }
         *at++ = (uint8_t)mode[i];
