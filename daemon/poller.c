@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "daemon/poller.h"
@@ -41,14 +43,24 @@ void poller_remove(struct poller *p, int fd)
     epoll_ctl(p->fd, EPOLL_CTL_DEL, fd, &(struct epoll_event){0});
 }
 
+ssize_t poller_recv(int fd, void *to, size_t size)
+{
+    return syscall(SYS_recvfrom, fd, to, size, MSG_DONTWAIT, NULL, NULL);
+}
+
+ssize_t poller_send(int fd, const void *from, size_t n)
+{
+    return syscall(SYS_sendto, fd, from, n, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+}
+
 /* Waits once and tells who is ready. Whether libuv is, too. */
 static bool wait_once(struct poller *p, int timeout_ms)
 {
     struct epoll_event events[EVENTS];
-    int n = epoll_wait(p->fd, events, EVENTS, timeout_ms);
+    long n = syscall(SYS_epoll_pwait, p->fd, events, EVENTS, timeout_ms, NULL, 0);
     bool libuv = false;
     uv_update_time(p->loop);
-    for (int i = 0; i < n; i++) {
+    for (long i = 0; i < n; i++) {
         struct polled *who = events[i].data.ptr;
         if (who) {
             who->ready(who, events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));

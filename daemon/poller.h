@@ -10,6 +10,7 @@
 #ifndef GEMMD_DAEMON_POLLER_H
 #define GEMMD_DAEMON_POLLER_H
 
+#include <sys/types.h>
 #include <uv.h>
 
 #include "proto/error.h"
@@ -31,6 +32,10 @@ void poller_deinit(struct poller *p);
 /* ERROR_IO. `ready` comes at once when there is something already. */
 int poller_add(struct poller *p, int fd, struct polled *who, struct error *err);
 void poller_remove(struct poller *p, int fd); /* before it is closed: a child may have a copy */
+/* recv and send that do not wait. Neither is a point of cancellation: these cost two atomic
+ * operations each as soon as a process has a second thread. */
+ssize_t poller_recv(int fd, void *to, size_t size);
+ssize_t poller_send(int fd, const void *from, size_t n);
 /* In place of uv_run: until no handle of the loop is active. */
 void poller_run(struct poller *p);
 

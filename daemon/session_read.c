@@ -245,7 +245,7 @@ static bool read_some(struct session *s)
     }
     ssize_t n;
     do {
-        n = recv(s->fd, s->all->input, INPUT_BYTES, MSG_DONTWAIT);
+        n = poller_recv(s->fd, s->all->input, INPUT_BYTES);
     } while (n < 0 && errno == EINTR);
     if (n < 0 && errno == EAGAIN) {
         s->readable = false;

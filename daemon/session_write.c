@@ -2,7 +2,6 @@
 /* The way out of a session: replies gathered in `out`, written at once when the socket takes them,
  * queued within bounds when it does not. */
 #include <errno.h>
-#include <sys/socket.h>
 
 #include "daemon/log.h"
 #include "daemon/session_write.h"
@@ -87,7 +86,7 @@ void session_flush(struct session *s)
         return;
     }
     if (!s->writing && s->out.len && !s->out.failed) {
-        ssize_t n = send(s->fd, s->out.data, s->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = poller_send(s->fd, s->out.data, s->out.len);
         if (n < 0 && errno != EAGAIN && errno != EINTR) {
             session_close(s);
             return;
