@@ -71,12 +71,18 @@ static bool wait_once(struct poller *p, int timeout_ms)
     return libuv || n <= 0;
 }
 
+/* Since 1.44 uv_backend_timeout is 0 while libuv's epoll does not know of all that it shall watch. */
+static bool says_what_is_new(void)
+{
+    return uv_version() >= (1 << 16 | 44 << 8);
+}
+
 void poller_run(struct poller *p)
 {
     int timeout_ms = 0;
     bool libuv = true;
     for (;;) {
-        if (libuv || timeout_ms == 0) { /* 0 also when nothing is active any more */
+        if (libuv || timeout_ms == 0 || !says_what_is_new()) { /* 0 also when nothing is active */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
                 return;
             }
