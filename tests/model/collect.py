@@ -6,8 +6,10 @@
 
 A FILE holds what `hopper_bench --stages time` wrote: its `time` lines (--out), or its records
 (--json: one object per line with model, layer, tokens, mode, kind, M, N, K, experts, topk, config,
-us, least). Give one of the two, records where there are any. Or what was collected before, to which the
-others are added. Everything else in a FILE is passed over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
+us, least). Give one of the two, records where there are any. Or a landscape (tests/data/landscapes), whose
+name says which weights it is of: its best points, and of each variant the best. Or what was collected before, to
+which the others are added; a landscape replaces what was known of its problem. Everything else in a FILE is passed
+over. The sizes of `time` lines come from tests/data/shapes/moe.csv.
 
 OUT lists each config once and, problem by problem, [config, microseconds, least]: numbers, because
 the file is committed. A config that was measured twice gets the mean of its medians. Order depends
@@ -15,11 +17,15 @@ on the input only.
 """
 import argparse
 import csv
+import itertools
 import json
 import pathlib
 import re
+import statistics
 
 SHAPES = pathlib.Path(__file__).resolve().parent.parent / "data/shapes/moe.csv"
+FAR = 1.25  # times the best: what is slower teaches nothing of a landscape
+WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
                   r"(\d+x\d+ (?:pp|c\d) s\d+ nb\d+(?: f0)?(?: skip)?(?: dyn)?)"
@@ -42,7 +48,7 @@ def without_defaults(config):
     fields = dict(word.split("=", 1) for word in config.split())
     for name, usual in (("raster", "rows"), ("expert_order", "index"), ("permute_copy", "false"),
                         ("tile_scheduler", "static"), ("swap_ab", "false"),
-                        ("cluster_shape_mn", "1x1")):
+                        ("cluster_shape_mn", "1x1"), ("NUM_KSPLIT", "1")):
         if fields.get(name) == usual:
             del fields[name]
     return text_of(fields)
@@ -108,6 +114,71 @@ def read_record(r):
             without_defaults(r["config"]), r["us"], r["least"])
 
 
+def problem_of_text(text):
+    """Without the fields that are as usual, so that it is the text of other sources."""
+    fields = dict(word.split("=", 1) for word in text.split()[1:])
+    usual = {"family": "grouped_gemm", "dtype_acc": "fp32", "dtype_out": fields["dtype_in"],
+             "quant": "none", "scale_block": "none", "routing": "uniform"}
+    return text_of({name: value for name, value in fields.items()
+                    if value != "false" and usual.get(name) != value})
+
+
+def times_of_variant(record, params, slow):
+    """[config, microseconds, least, samples]"""
+    fixed = [p for p in params if not p["run_time"]]
+    settings = itertools.product(*(p["values"] for p in params if p["run_time"]))
+    free = [p["name"] for p in params if p["run_time"]]
+    config = {p["name"]: p["values"][i] for p, i in zip(fixed, record["variant"])}
+    for values, samples in zip(settings, record.get("times", [])):
+        if isinstance(samples, list):
+            us = statistics.median(samples) / 100 / slow
+            yield {**config, **dict(zip(free, values))}, us, min(samples) / 100 / slow
+
+
+class Drift:
+    """How slow the device was, by the reference kernel's turns."""
+
+    def __init__(self, records, reference_us):
+        self.turns = [(r["at_ms"], statistics.median(r["reference"]) / 100 / reference_us)
+                      for r in records if "reference" in r]
+
+    def at(self, ms):
+        after = next((t for t in self.turns if t[0] >= ms), self.turns[-1])
+        before = next((t for t in reversed(self.turns) if t[0] <= ms), self.turns[0])
+        part = (ms - before[0]) / (after[0] - before[0]) if after[0] > before[0] else 0
+        return before[1] + part * (after[1] - before[1])
+
+
+def read_points(records, problem):
+    """Of each variant the best point; and what was measured again."""
+    params, drift = problem["params"], Drift(records, problem["reference_us"])
+    for record in records:
+        if "variant" in record:
+            times = list(times_of_variant(record, params, drift.at(record["at_ms"])))
+            if times:
+                yield min(times, key=lambda t: t[1])
+        elif "final" in record:
+            samples = [us / 100 for block in record["blocks"] for us in block]
+            yield ({p["name"]: p["values"][i] for p, i in zip(params, record["final"])},
+                   statistics.median(samples), min(samples))
+
+
+def read_landscape(path, lines):
+    model, layer, tokens, _ = pathlib.Path(path).stem.rsplit("-", 3)
+    records = [json.loads(line) for line in lines if line.strip()]
+    problem = records.pop(0)
+    key = (model, layer, int(tokens), problem_of_text(problem["problem"]))
+    points = {}
+    for config, us, least in read_points(records, problem):
+        for name in ("use_tma_load_x", "use_tma_load_w", "use_tma_load_dy"):
+            config.pop(name, None)
+        points[without_defaults(text_of(config))] = (us, least)
+    best = min(us for us, _ in points.values())
+    for config, (us, least) in points.items():
+        if us <= FAR * best:
+            yield key, config, us, least
+
+
 def read_collected(path):
     with open(path, encoding="utf-8") as f:
         old = json.load(f)
@@ -123,6 +194,9 @@ def read_times(path, shapes):
         if f.readline().startswith('{"configs"'):
             yield from read_collected(path)
             return
+        if is_landscape(path):
+            yield from read_landscape(path, f)
+            return
         f.seek(0)
         for line in f:
             match = TIME.match(line)
@@ -132,12 +206,21 @@ def read_times(path, shapes):
                 yield read_record(json.loads(line))
 
 
+def is_landscape(path):
+    with open(path, encoding="utf-8") as f:
+        return f.readline().startswith('{"gemmd_landscape"')
+
+
 def collect(paths):
-    shapes, problems = read_shapes(), {}
+    shapes, problems, weights = read_shapes(), {}, {}
     for path in paths:
-        for key, config, us, least in read_times(path, shapes):
+        times = list(read_times(path, shapes))
+        if is_landscape(path):
+            problems.pop(times[0][0], None)
+            weights[times[0][0]] = WEIGHT
+        for key, config, us, least in times:
             problems.setdefault(key, {}).setdefault(config, []).append((us, least))
-    return problems
+    return problems, weights
 
 
 def merged(times):
@@ -145,14 +228,14 @@ def merged(times):
     return round(us, 1), round(min(t[1] for t in times), 1)
 
 
-def write(out, problems):
+def write(out, problems, weights):
     configs = sorted({c for entry in problems.values() for c in entry})
     number = {c: i for i, c in enumerate(configs)}
     rows = []
     for (model, layer, tokens, problem), entry in problems.items():
         times = [[number[c], *merged(t)] for c, t in entry.items()]
         rows.append({"model": model, "layer": layer, "tokens": tokens, "problem": problem,
-                     "times": times})
+                     "weight": weights.get((model, layer, tokens, problem), 1), "times": times})
     with open(out, "w", encoding="ascii") as f:
         f.write('{"configs": [\n')
         f.write(",\n".join("  " + json.dumps(c) for c in configs))
@@ -167,7 +250,7 @@ def main():
     parser.add_argument("out")
     parser.add_argument("files", nargs="+")
     args = parser.parse_args()
-    counts = write(args.out, collect(args.files))
+    counts = write(args.out, *collect(args.files))
     print("%s: %d problems, %d times, %d configs" % (args.out, *counts))
 
 

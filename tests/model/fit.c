@@ -56,14 +56,13 @@ double fit_loss(const struct measured_problem *p, const struct hopper_constants 
 static double mean_loss(const struct measured *sets, uint32_t n_sets, const char *without,
                         const struct hopper_constants *c)
 {
-    double sum = 0;
-    uint32_t n = 0;
+    double sum = 0, n = 0;
     for (uint32_t s = 0; s < n_sets; s++) {
         for (uint32_t i = 0; i < sets[s].n; i++) {
             const struct measured_problem *p = &sets[s].problems[i];
             if (!without || strcmp(p->model, without) != 0) {
-                sum += fit_loss(p, c);
-                n++;
+                sum += p->weight * fit_loss(p, c);
+                n += p->weight;
             }
         }
     }

@@ -69,6 +69,8 @@ static bool read_problem(struct measured *m, struct measured_problem *p, const j
     snprintf(p->model, sizeof(p->model), "%s", model);
     snprintf(p->layer, sizeof(p->layer), "%s", layer);
     p->tokens = (int)json_integer_value(json_object_get(row, "tokens"));
+    const json_t *weight = json_object_get(row, "weight");
+    p->weight = weight ? json_number_value(weight) : 1;
     snprintf(text, sizeof(text), "grouped_gemm %s", problem);
     if (problem_parse(&p->problem, text, &err) ||
         grouped_gemm_workload_init(&p->workload, &p->problem, MEASURED_SEED, &err)) {

@@ -27,6 +27,7 @@ struct measured_problem {
     uint32_t n;
     struct measured_time *times; /* owned, [n] */
     double best;                 /* of times[].us */
+    double weight;               /* of it in a fit */
 };
 
 struct measured {

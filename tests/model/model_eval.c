@@ -6,9 +6,10 @@
  *   model_eval [--rows] [--most MEDIAN,P95,MOST] FILE...
  *       regret of following the model, in per cent of the best measured time. --rows: of each
  *       problem. --most: fails when its first choice costs more than that.
- *   model_eval --leave-out [--write OUT] FILE...
+ *   model_eval --leave-out [--write OUT] [--only NAMES --from OLD] FILE...
  *       the same with constants fitted without the problems of the model (of weights) judged.
- *       --write: a line of each such model's constants, for searches over its landscapes
+ *       --write: a line of each such model's constants, for searches over its landscapes. --only: the
+ *       others are those of OLD, which was written so
  *   model_eval --fit OUT [--only NAMES] FILE...
  *       fits the constants, writes OUT (hopper_constants.h). --only: these, with commas between; the
  *       others stay as they were compiled
@@ -128,34 +129,22 @@ static void write_constants(FILE *f, const char *model, const struct hopper_cons
     fflush(f);
 }
 
-static int leave_out(const char *path)
+/* What an earlier fit without that model found; constants that it did not know stay as they are. */
+static void read_constants(FILE *f, const char *model, struct hopper_constants *c)
 {
-    const char *models[MODELS_MAX];
-    const uint32_t n_models = list_models(models);
-    struct summary s;
-    uint32_t n = 0;
-    FILE *f = path ? fopen(path, "w") : NULL;
-    if (path && !f) {
-        perror(path);
-        return 1;
-    }
-    for (uint32_t k = 0; k < n_models; k++) {
-        struct hopper_constants c = hopper_h200;
-        const uint32_t begin = n;
-        fit_start(&c);
-        fit(sets, n_sets, models[k], NULL, &c);
-        if (f) {
-            write_constants(f, models[k], &c);
+    char line[8192];
+    const size_t n = strlen(model);
+    for (rewind(f); fgets(line, sizeof(line), f);) {
+        if (strncmp(line, model, n) != 0 || line[n] != ' ') {
+            continue;
         }
-        n = judge_all(models[k], &c, false, n);
-        judge_sum(verdicts + begin, n - begin, &s);
-        printf("fitted without %s, on it: first choice median %.2f %%, most %.2f %%\n", models[k],
-               100 * s.median[JUDGE_FIRST], 100 * s.most[JUDGE_FIRST]);
-        fflush(stdout);
+        for (int i = 0; i < FIT_CONSTANTS; i++) {
+            char word[64];
+            snprintf(word, sizeof(word), " %s=", fit_constants[i].name);
+            const char *at = strstr(line, word);
+            ((double *)c)[i] = at ? strtod(at + strlen(word), NULL) : ((double *)c)[i];
+        }
     }
-    judge_sum(verdicts, n, &s);
-    show_summary(&s, JUDGE_CHOICE); /* choose() has but the constants that are compiled in */
-    return f && fclose(f) ? 1 : 0;
 }
 
 /* ---- fitting --------------------------------------------------------------------------------- */
@@ -217,6 +206,56 @@ static int fit_to(const char *path, const char *only)
     return fclose(f) ? 1 : 0;
 }
 
+/* Each model's constants: all fitted, or the others taken `from` an earlier time. */
+static int leave_out(const char *path, const char *from, const bool held[])
+{
+    const char *models[MODELS_MAX];
+    const uint32_t n_models = list_models(models);
+    struct summary s;
+    uint32_t n = 0;
+    FILE *f = path ? fopen(path, "w") : NULL, *old = from ? fopen(from, "r") : NULL;
+    if ((path && !f) || (from && !old)) {
+        perror(from ? from : path);
+        return 1;
+    }
+    for (uint32_t k = 0; k < n_models; k++) {
+        struct hopper_constants c = hopper_h200;
+        const uint32_t begin = n;
+        fit_start(&c);
+        if (old) {
+            read_constants(old, models[k], &c);
+        }
+        fit(sets, n_sets, models[k], held, &c);
+        if (f) {
+            write_constants(f, models[k], &c);
+        }
+        n = judge_all(models[k], &c, false, n);
+        judge_sum(verdicts + begin, n - begin, &s);
+        printf("fitted without %s, on it: first choice median %.2f %%, most %.2f %%\n", models[k],
+               100 * s.median[JUDGE_FIRST], 100 * s.most[JUDGE_FIRST]);
+        fflush(stdout);
+    }
+    if (old) {
+        fclose(old);
+    }
+    judge_sum(verdicts, n, &s);
+    show_summary(&s, JUDGE_CHOICE); /* choose() has but the constants that are compiled in */
+    return f && fclose(f) ? 1 : 0;
+}
+
+static int leave_out_only(const char *path, const char *from, const char *only)
+{
+    bool held[FIT_CONSTANTS];
+    if (!only != !from) {
+        fprintf(stderr, "--leave-out: --only and --from go together\n");
+        return 2;
+    }
+    if (!only) {
+        return leave_out(path, NULL, NULL);
+    }
+    return hold_others(only, held) ? leave_out(path, from, held) : 2;
+}
+
 static int dump_to(const char *path)
 {
     FILE *f = fopen(path, "w");
@@ -244,13 +283,15 @@ static int dump_to(const char *path)
 
 static int run(int argc, char **argv)
 {
-    const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL, *only = NULL;
+    const char *fit_path = NULL, *dump_path = NULL, *most = NULL, *write = NULL;
+    const char *only = NULL, *from = NULL;
     bool rows = false, leave = false;
     for (int i = 1; i < argc; i++) {
         const char **value = strcmp(argv[i], "--fit") == 0    ? &fit_path
                              : strcmp(argv[i], "--dump") == 0 ? &dump_path
                              : strcmp(argv[i], "--most") == 0 ? &most
                              : strcmp(argv[i], "--only") == 0 ? &only
+                             : strcmp(argv[i], "--from") == 0 ? &from
                              : strcmp(argv[i], "--write") == 0 ? &write
                                                               : NULL;
         if (value && i + 1 < argc) {
@@ -274,7 +315,7 @@ static int run(int argc, char **argv)
     }
     return fit_path    ? fit_to(fit_path, only)
            : dump_path ? dump_to(dump_path)
-           : leave     ? leave_out(write)
+           : leave     ? leave_out_only(write, from, only)
                        : evaluate(rows, most);
 }
 

@@ -5,22 +5,26 @@
     refit.py [--build DIR] [--only NAMES] [--leave-out] [FILE...]
 
 FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
-Without any the committed measurements are fitted again. Writes
+Without any the committed measurements are fitted again. Those are that file and, of the problems that they are
+of, tests/data/landscapes instead of it. Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
-When hopper_model.h has other constants than that file, they begin with their start values.
---only fits some constants, where what they are about was measured anew; the others stay.
+Constants of hopper_model.h that are not in that file begin with their start values.
+--only fits some constants, where what they are about was measured anew; the others stay, also those fitted
+without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
 constants go to tests/model/h200_left_out.txt.
 """
 import argparse
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
+LANDSCAPES = ROOT / "tests/data/landscapes"
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper_model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
@@ -29,8 +33,9 @@ CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
 def begin_anew():
     """So that it compiles after constants came or went."""
     listed = re.findall(r"X\((\w+), [^,]+, ([^,]+), [^,]+, \"", MODEL.read_text())
-    if [name for name, _ in listed] != re.findall(r"\.(\w+) = ", CONSTANTS.read_text()):
-        lines = "".join(f"    .{name} = {start},\n" for name, start in listed)
+    known = dict(re.findall(r"\.(\w+) = ([^,]+),", CONSTANTS.read_text()))
+    if [name for name, _ in listed] != list(known):
+        lines = "".join(f"    .{name} = {known.get(name, start)},\n" for name, start in listed)
         CONSTANTS.write_text('#include "kernels/families/grouped_gemm/hopper_model.h"\n'
                              "const struct hopper_constants hopper_h200 = {\n" + lines + "};\n")
 
@@ -53,11 +58,17 @@ def main():
         run(sys.executable, HERE / "collect.py", MEASURED, *args.files)
     begin_anew()
     run(*make)
-    run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), MEASURED)
+    times = args.build / "tests/model/times.json"
+    run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(LANDSCAPES.glob("*.jsonl")))
+    run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times)
     run(*make)
+    run(program, times)
     run(program, MEASURED)
     if args.leave_out:
-        run(program, "--leave-out", "--write", LEFT_OUT, MEASURED)
+        old = args.build / "tests/model/left_out.txt"
+        shutil.copy(LEFT_OUT, old)
+        only = ["--only", args.only, "--from", old] if args.only else []
+        run(program, "--leave-out", *only, "--write", LEFT_OUT, times)
 
 
 if __name__ == "__main__":

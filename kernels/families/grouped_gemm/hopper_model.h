@@ -30,17 +30,26 @@
     X(store_us, 10e3, 60e3, 300e3, "output written by a warpgroup")                                \
     X(piece_us, 0, 0.1, 1, "and for each 64 columns of it with one staging buffer")                \
     X(tile_us, 0.05, 0.3, 2, "between two tiles of a cooperative kernel")                          \
+    X(tile_sums, 0, 0.2, 2, "the same in dW")                                                      \
     X(exposed, 0, 0.3, 1, "of the end of a cooperative tile: never hidden by loads")               \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
+    X(alone, 0.2, 0.6, 1, "times as long: output of the one warpgroup that a tile has")             \
     X(split_us, 0.3, 1.6, 5, "between the blocks of threads that share sums, for each tile")        \
     X(sums_us, 10e3, 40e3, 300e3, "sums that a warpgroup writes for others, and reads")             \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
+    X(drain_dx, 1, 1.05, 1.3, "the same in dX")                                                    \
     X(skip_flops, 1, 1.02, 1.1, "times as long: cooperative multiplication that may skip rows")    \
+    X(skipping, 1, 1.01, 1.06, "times as long: a launch that may skip rows")                       \
+    X(skip_sums, 1, 1.015, 1.06, "the same in dW")                                                 \
     X(hbm, 0.8, 0.97, 1, "of the device's peak_gbps")                                              \
     X(hbm_write, 0.8, 1.2, 1.6, "times as long: written bytes")                                    \
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
+    X(narrow_sums, -0.05, 0.01, 0.3, "the same in dW")                                             \
+    X(write_direct, 1, 1.02, 1.3, "dW: times as long, written by threads instead of TMA")          \
     X(starved, 0, 0.02, 0.1, "more from memory, for each free stage fewer than 4 (forward)")       \
+    X(starved_dx, 0, 0.02, 0.1, "the same in dX")                                                  \
+    X(starved_turns, 0, 0.01, 0.1, "and in both so much more in ping-pong")                        \
     X(hbm_round, 0, 0.3, 1, "part of the last, uneven round that memory-bound launches feel")      \
     X(sm_round, 0.2, 0.8, 1, "part of the last, uneven round that others feel")                    \
     X(cut_round, 0, 0.5, 3, "tiles of unlike length: of what the longest has more")                \
@@ -52,6 +61,9 @@
     X(apart, 0, 1, 4, "times: operands of tiles that run apart, read again")                       \
     X(l2_part, 0.2, 0.6, 2, "of L2: working sets of this size are read again each time")           \
     X(uneven, 0, 2, 6, "dW: deviations that the last SM is behind")                                \
+    X(loaders, 0.9, 0.98, 1, "dW: times as long, with load_warps above 1 and nothing gathered")    \
+    X(ahead, 0.9, 0.98, 1, "dW: times as long, with l2_ahead")                                     \
+    X(thirds, 0, 0.02, 0.1, "dX: of the time, more with 192 columns")                               \
     X(sorted, 0.95, 1.01, 1.1, "dW: times as long, with the long tiles first")                     \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
     X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")

@@ -34,7 +34,8 @@ struct timing {
 static double flops_rate(const struct hopper_facts *f, const struct hopper_tile *t,
                          const struct hopper_constants *c)
 {
-    double slower = t->pingpong && !t->in_flight ? c->drain_pingpong : 1;
+    const double drain = f->v.mode == GEMM_DX ? c->drain_dx : c->drain_pingpong;
+    double slower = t->pingpong && !t->in_flight ? drain : 1;
     slower *= t->skip_rows && !t->pingpong ? c->skip_flops : 1;
     return c->flops_us * f->speed / slower;
 }
@@ -61,7 +62,8 @@ static double pieces(const struct hopper_tile *t, double c)
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
-    const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us;
+    const double alone = x->t->consumers == 1 ? x->c->alone : 1;
+    const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us * alone;
     if (!x->t->tma_store) {
         return us * x->c->direct_store;
     }
@@ -114,7 +116,8 @@ static double tile_us(const struct timing *x, double blocks, double r, double c)
     if (x->t->pingpong) {
         return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
-    const double end = store + x->c->tile_us, slack = us - blocks * multiply;
+    const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
+    const double end = store + between, slack = us - blocks * multiply;
     return us + fmax(x->c->exposed * end, end - slack);
 }
 
@@ -320,7 +323,9 @@ static double traffic(const struct timing *x, const struct load *l)
     const struct grouped_gemm_problem *v = &f->v;
     const double cols = ceil((double)v->out_cols / hopper_tile_cols(x->t));
     const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
-    double bytes = once(f, x->t, x->c->hbm_write * (1 + x->c->write_narrow * narrow));
+    const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
+    const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
+    double bytes = once(f, x->t, direct * x->c->hbm_write * (1 + more * narrow));
     if (v->mode != GEMM_DW) {
         bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }
@@ -336,14 +341,23 @@ static double traffic(const struct timing *x, const struct load *l)
     return bytes;
 }
 
+/* More for each stage that is missing: too little is asked of memory at a time. */
+static double starved(const struct timing *x)
+{
+    if (x->f->v.mode == GEMM_DW) {
+        return 0;
+    }
+    const double turns = x->t->pingpong ? x->c->starved_turns : 0;
+    return (x->f->v.mode == GEMM_FORWARD ? x->c->starved : x->c->starved_dx) + turns;
+}
+
 static double memory_us(const struct timing *x, const struct load *l)
 {
     const double rounds = l->tiles / x->slots;
     const double uneven = ceil(rounds) / rounds - 1;
     const double free = x->t->stages - 1 - x->t->in_flight; /* stages being loaded */
-    const double missing = x->f->v.mode == GEMM_FORWARD ? fmax(0, 4 - free) : 0;
     return traffic(x, l) / (x->f->bytes_us * x->c->hbm) * (1 + x->c->hbm_round * uneven) *
-           (1 + x->c->starved * missing);
+           (1 + starved(x) * fmax(0, 4 - free));
 }
 
 /* The copy reads rows that other copies find in L2 again, and writes each. */
@@ -374,6 +388,31 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
+/* As with experts in order: searches over recorded keys miss more when expert_order=size, which does without,
+ * is charged for that. */
+static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    struct hopper_tile in_order = *t;
+    in_order.sort_experts = false;
+    return hopper_usual_ahead(&f->v, &in_order) > 0;
+}
+
+/* Measured, and the same for SMs and memory. */
+static double seen_factor(const struct hopper_facts *f, const struct hopper_tile *t,
+                          const struct hopper_constants *c)
+{
+    const double skipping = f->v.mode == GEMM_DW ? c->skip_sums : c->skipping;
+    double factor = t->skip_rows ? skipping : 1;
+    if (f->v.mode == GEMM_DX && !t->swap_ab && t->c == 192) {
+        factor *= 1 + c->thirds;
+    }
+    if (f->v.mode == GEMM_DW) {
+        factor *= t->loaders > 1 && !t->gather ? c->loaders : 1;
+        factor *= reads_ahead(f, t) ? c->ahead : 1;
+    }
+    return factor;
+}
+
 /* SMs and memory work at the same time; when both have much to do, each waits for the other. */
 double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
                    const struct hopper_constants *c)
@@ -398,6 +437,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
         const double sm = sm_us(&x, &l), memory = memory_us(&x, &l);
         us += at_once(sm, memory);
     }
+    us *= seen_factor(f, t, c);
     us += t->dynamic ? c->dynamic_us : 0;
     return t->permute_copy ? us + copy_us(&x) : us;
 }

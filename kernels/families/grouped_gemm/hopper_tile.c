@@ -96,7 +96,7 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
  * had better come in bursts: 2 to 5 % on an H200 (tests/gpu/results/2026-11-22-h200-dw_ahead.txt). With
  * more rows bursts cost as much; but where about every tile of a thread block is of another expert, the next
  * one's rows had better be in L2: 1 to 4 % with 256 rows, -3 % in larger problems (..dw_loaders.txt). */
-static int usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
@@ -148,6 +148,6 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
     t->loaders = (int)record_int(config, "load_warps", usual_loaders(v, t));
-    t->ahead = (int)record_int(config, "l2_ahead", usual_ahead(v, t));
+    t->ahead = (int)record_int(config, "l2_ahead", hopper_usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);
 }

@@ -74,6 +74,9 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
     return t->swap_ab ? t->r : t->c;
 }
 
+/* l2_ahead where a config does not say: goes by the tile, its loaders and the order of experts. */
+int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
 /* So many warps can take a block each in turn (hopper/producer.cu says why). */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);
 
