@@ -9,16 +9,18 @@ enum {
     BATCH = 8,         /* proposals of a step; the same */
     LATE_PART = 5,     /* of the compilers: so many may be at work when it is decided */
     CENTRES = 3,       /* variants that have a ring */
-    CONFIGS_OF_TWO = 6 /* measured at most for every two variants: time on the device */
+    CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
+    CONFIGS_LEAST = 24
 };
 
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
+    CONFIGS_SHARE = 0.011,        /* of all: measured at most */
+    SEED_WORTH = 0.15,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
-    LONG = 1.5,   /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LONG = 1.25,  /* effort: what takes longer is not waited for by decisions, nor begun by them */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -111,10 +113,11 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* Configs that may still be measured. */
+/* Configs that may still be measured. Where a variant has few settings all there are cost little, too. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
-    uint32_t most = CONFIGS_OF_TWO * s->variants / 2;
+    double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
+    uint32_t most = (uint32_t)fmin(CONFIGS_OF_TWO * s->variants / 2, share);
     return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
 }
 

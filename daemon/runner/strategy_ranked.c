@@ -2,7 +2,7 @@
 /*
  * ranked: what the model likes, corrected by what measuring it teaches.
  *
- *   seeds   of each tile (block sizes and schedule) that the model finds good, its best variant,
+ *   seeds   of each tile (block sizes, schedule, copied or gathered) that the model finds good, its best variant,
  *           with two settings: the model is wrong about tiles, and about few things else so much.
  *           Compilers that are left get what would teach most beside these, so that many are not
  * idle while a few work; but a part of what may be compiled is kept for what is learnt next    a
@@ -64,9 +64,12 @@ static void find_representatives(struct ranked_search *s)
     }
 }
 
+/* What is loaded by TMA from a copy is another kernel than one that gathers: what shows one of them bad says
+ * little of the other. */
 static bool is_of_tile(const char *name)
 {
-    return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0;
+    return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0 ||
+           strcmp(name, "permute_copy") == 0;
 }
 
 static bool same_tile(const struct ranked_search *s, const bool of_tile[], uint32_t v, uint32_t w)

@@ -88,18 +88,50 @@ static double *new_row(struct surrogate *s)
     return s->rows + (size_t)s->n_rows * s->n;
 }
 
+/* How much unlike two values of a parameter make variants, in quarters: the model errs most about how a
+ * tile is cut, shared out and fed. */
+static uint32_t weight_of(const char *name)
+{
+    enum { LESSER = 3, GREATER = 6 };
+    static const char *const lesser[] = {"num_stages", "staging_buffers", "in_flight", "skip_rows"};
+    for (size_t i = 0; i < sizeof(lesser) / sizeof(lesser[0]); i++) {
+        if (strcmp(name, lesser[i]) == 0) {
+            return LESSER;
+        }
+    }
+    return GREATER;
+}
+
+static uint32_t apart_by(const struct grid *g, const uint32_t weight[], uint32_t a, uint32_t b)
+{
+    const struct space_point *x = grid_at(g, a), *y = grid_at(g, b);
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < g->n_compile; i++) {
+        sum += x->at[i] != y->at[i] ? weight[i] : 0;
+    }
+    return sum;
+}
+
 /* Covariances of all members with one, less what the values so far explain. */
 static void explain(const struct surrogate *s, uint32_t at, double row[])
 {
-    double apart[PARAMS_MAX + 1], alike[PARAMS_MAX + 1], settings[PARAMS_MAX + 1];
-    for (uint32_t n = 0; n <= PARAMS_MAX; n++) {
-        double shared = 1 - fmin(n, s->grid->n_compile) / fmax(s->grid->n_compile, 1);
+    enum { QUARTERS = 4, MOST = PARAMS_MAX * 2 * QUARTERS };
+    double apart[MOST + 1], alike[MOST + 1], settings[PARAMS_MAX + 1];
+    uint32_t weight[PARAMS_MAX];
+    for (uint32_t i = 0; i < s->grid->n_compile; i++) {
+        weight[i] = weight_of(s->grid->space->params[i].name);
+    }
+    for (uint32_t n = 0; n <= MOST; n++) {
+        double differ = (double)n / QUARTERS;
+        double shared = 1 - fmin(differ, s->grid->n_compile) / fmax(s->grid->n_compile, 1);
         apart[n] = COMMON * COMMON + VALUES * VALUES * shared;
-        alike[n] = TOGETHER * TOGETHER * pow(ALIKE, n);
+        alike[n] = TOGETHER * TOGETHER * pow(ALIKE, differ);
+    }
+    for (uint32_t n = 0; n <= PARAMS_MAX; n++) {
         settings[n] = pow(SETTINGS, n);
     }
     for (uint32_t i = 0; i < s->n; i++) {
-        uint32_t a = s->member[at], b = s->member[i], n = grid_compile_distance(s->grid, a, b);
+        uint32_t a = s->member[at], b = s->member[i], n = apart_by(s->grid, weight, a, b);
         row[i] = apart[n] + alike[n] * settings[grid_settings_distance(s->grid, a, b)];
     }
     for (uint32_t k = 0; k < s->n_rows; k++) {

@@ -10,7 +10,7 @@
 #include "daemon/runner/lanes.h"
 #include "kernels/devices/replay/replay.h"
 
-#define RECORDED TEST_DATA "/landscapes/llama4-scout-gate_up-512-dX.jsonl"
+#define RECORDED TEST_DATA "/landscapes/mixtral-8x7b-gate_up-4096-forward.jsonl"
 
 static double want(struct lanes *l, uint32_t variant, double ms, double now_ms)
 {
@@ -53,8 +53,8 @@ static void tune(struct child *c, const char *problem, const char *cache)
     order_free(o);
 }
 
-/* The reference takes four times as long to compile as others here: they are measured before it,
- * and say all the same how they compare with it. */
+/* The reference takes twice as long to compile as others here: they are measured before it, and
+ * say all the same how they compare with it. */
 static void test_who_comes_before_the_reference_has_a_ratio(void **state)
 {
     (void)state;
@@ -68,16 +68,18 @@ static void test_who_comes_before_the_reference_has_a_ratio(void **state)
     tune(&c, problem, cache);
     const double cold_ms = c.result.wall_ms;
     const struct trial *reference = NULL;
+    uint32_t sooner = 0; /* compiled */
     for (uint32_t i = 0; i < c.n_trials; i++) {
         const struct trial *t = &c.trials[i];
         reference = t->reference && !reference ? t : reference;
         assert_non_null(reference); /* it is the first that is told of */
+        sooner += t->compile_ms > 0 && t->compile_ms < reference->compile_ms / 2;
         if (strcmp(t->stage, "measure") == 0) {
             assert_true(fabs(t->ratio - t->time_us / reference->time_us) < 1e-6);
         }
     }
     const double compile_ms = reference->compile_ms;
-    assert_true(c.n_trials > 10 && compile_ms > 2000);
+    assert_true(c.n_trials > 10 && sooner > 1);
     child_end(&c);
     tune(&c, problem, cache);
     assert_true(cold_ms > compile_ms && c.result.wall_ms < cold_ms);
