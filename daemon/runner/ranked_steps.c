@@ -17,10 +17,10 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
     CONFIGS_SHARE = 0.011,        /* of all: measured at most */
-    SEED_WORTH = 0.15,            /* logarithm above the best prediction: a seed's */
+    SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
-    LONG = 1.25,  /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LONG = 1.0,   /* effort: what takes longer is not waited for by decisions, nor begun by them */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
