@@ -20,7 +20,7 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
-    LONG = 1.1, /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
