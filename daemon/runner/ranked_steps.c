@@ -121,6 +121,18 @@ static uint32_t configs_left(const struct ranked_search *s)
     return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
 }
 
+/* Of these, what is kept for the ring of one variant: with nothing left for it the winner's settings
+ * would be those that happened to be tried. */
+static uint32_t configs_before_ring(const struct ranked_search *s)
+{
+    const struct space *space = s->grid.space;
+    uint32_t left = configs_left(s), ring = 0;
+    for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
+        ring += space->params[p].n - 1;
+    }
+    return left == UINT32_MAX ? left : left - least(left, ring);
+}
+
 /* What a step has left to propose, and what it asks of it. */
 struct wish {
     uint32_t fresh;          /* new variants that it may still have */
@@ -202,7 +214,7 @@ static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
 static void propose_hopeful(struct ranked_search *s, struct wish *w)
 {
     uint32_t c, batch = s->compilers > BATCH ? s->compilers : BATCH;
-    uint32_t most = least(batch, configs_left(s));
+    uint32_t most = least(batch, configs_before_ring(s));
     while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
         propose_one(s, w, c);
     }
@@ -242,7 +254,7 @@ static void step_next(struct ranked_search *s)
                      .of_new = best + WORTH,
                      .of_known = best - GAIN};
     expect_proposals(s);
-    if (configs_left(s) <= effort) {
+    if (configs_before_ring(s) <= effort) {
         w.of_known = -INFINITY; /* what is left is for new variants */
     }
     propose_hopeful(s, &w);
