@@ -4,16 +4,18 @@
  * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
  * gives every finalist a median; finalists are compared by the median over rounds of the ratios
  * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
- * first, then 0.7, then 0.5. Those within 0.3 % of the best are equal, and the tie goes to the one that
- * the model predicts faster, then to the first in text order, so that a repeated tuning gives the
- * same answer.
+ * first, then 0.7, then 0.5. Those within 0.3 % of the best are equal, and the tie goes to the one
+ * that the model predicts faster, then to the first in text order, so that a repeated tuning gives
+ * the same answer. There are four rounds, or two or three where the launches of this run scatter so
+ * little that the ratios are known to a tie already.
  *
- * The best that the key had before takes part in all rounds, however slow, and stays unless it is
- * beaten by enough (gate.c).
+ * The best that the key had before takes part in all rounds, which then are four, however slow, and
+ * stays unless it is beaten by enough (gate.c).
  *
- * One finalist that was measured in this run needs no final, unless the key had a best: the final's
- * trial says what became of that. One that was measured by an earlier run is verified and measured
- * here before it wins; when it fails, the next ones get their turn.
+ * One finalist that was measured in this run often enough needs no final, unless the key had a
+ * best: the final's trial says what became of that. One that was measured by an earlier run is
+ * verified and measured here before it wins; when it fails, the next ones get their turn. A winner
+ * that was soon alone is timed again, so that no answer rests on a few samples.
  */
 #include <math.h>
 #include <stdio.h>
@@ -27,13 +29,14 @@ enum {
     FINALISTS_MAX = 6,
     SEATS_MAX = FINALISTS_MAX + 1, /* the former best's */
     ROUNDS = 4,
+    ROUNDS_MIN = 2,
     BLOCK_MIN = 2,
     BLOCK_MIN_ASKED = 3,
     BLOCK_MAX = SAMPLES_MAX / ROUNDS
 };
-static const double FINAL_BAND = 1.03, TIE_BAND = 1.003;
+static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
-static const double BLOCK_US = 5e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2;
+static const double BLOCK_US = 5e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2, VISIT = 0.25;
 
 struct finalist {
     struct candidate c;
@@ -47,7 +50,7 @@ struct finalist {
 
 struct finals {
     struct job *job; /* borrowed */
-    uint32_t n;
+    uint32_t n, rounds;
     struct finalist f[SEATS_MAX];
 };
 
@@ -199,8 +202,9 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
     const struct outcome *o = &j->outcomes[f->c.id];
     double time_us = o->known ? o->time_us : f->c.predicted_us;
     double gap_ms = GAP_FACTOR * measure_gap_ms(j, time_us);
-    struct timing t = {
-        .warmup = 1, .samples = block_samples(j, time_us, gap_ms), .gap_ms = gap_ms};
+    struct timing t = {.warmup = j->idles && measure_is_long(time_us) ? 0 : 1,
+                       .samples = block_samples(j, time_us, gap_ms),
+                       .gap_ms = gap_ms};
     uint32_t before = f->n;
     int r = measure_time(j, &f->c, f->kernel, &t, fmax(time_us, f->c.predicted_us), f->samples,
                          &f->n, &f->trial, err);
@@ -208,6 +212,7 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
         return drop(s, f, r);
     }
     f->medians[round] = stats_median(f->samples + before, f->n - before);
+    scatter_add(&j->scatter, f->samples + before, f->n - before);
     return 0;
 }
 
@@ -245,8 +250,8 @@ static void record(struct finals *s, struct finalist *f)
     job_record(s->job, &f->c, &f->trial);
 }
 
-/* Ratios are to the reference of the same rounds, when it takes part: between its first turn and now
- * the clocks may have changed. */
+/* Ratios are to the reference of the same rounds, when it takes part: between its first turn and
+ * now the clocks may have changed. */
 static void look_at_reference(struct finals *s)
 {
     for (uint32_t i = 0; i < s->n; i++) {
@@ -283,9 +288,33 @@ static bool is_over(const struct finals *s)
     return n < 2 && s->n > 1;
 }
 
+/* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
+ * taken for VISIT times that of a launch, as medians of recorded blocks vary
+ * (tests/data/landscapes).
+ */
+static double ratio_error(const struct finals *s)
+{
+    double launch = scatter_of(&s->job->scatter), worst = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        double each = (double)f->n / s->rounds;
+        worst = f->kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
+    }
+    return worst;
+}
+
+/* The finalists are known to a tie. Not where samples were asked for or a best is defended, nor
+ * before each has been first and last. */
+static bool is_settled(const struct finals *s)
+{
+    const struct job *j = s->job;
+    return s->rounds >= ROUNDS_MIN && j->order->request.query.iters <= 0 &&
+           j->former == PLAN_NONE && ratio_error(s) < TIE;
+}
+
 static int run_rounds(struct finals *s, struct error *err)
 {
-    for (uint32_t round = 0; round < ROUNDS && !is_over(s); round++) {
+    for (uint32_t round = 0; round < ROUNDS && !is_over(s) && !is_settled(s); round++) {
         for (uint32_t i = 0; i < s->n; i++) {
             struct finalist *f = &s->f[round % 2 ? s->n - 1 - i : i];
             int r = f->kernel ? block(s, f, round, err) : 0;
@@ -294,7 +323,8 @@ static int run_rounds(struct finals *s, struct error *err)
                 return r;
             }
         }
-        thin_out(s, round + 1);
+        s->rounds = round + 1;
+        thin_out(s, s->rounds);
     }
     return 0;
 }
@@ -315,7 +345,7 @@ static bool wins_tie(const struct finalist *a, const struct finalist *b)
 static struct finalist *fastest(struct finals *s)
 {
     struct finalist *winner = NULL;
-    double limit = TIE_BAND * best_score(s);
+    double limit = (1 + TIE) * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         if (f->kernel && f->score <= limit && (!winner || wins_tie(f, winner))) {
@@ -357,12 +387,31 @@ static struct finalist *decide(struct finals *s)
         return NULL;
     }
     const struct finalist *other = winner == former ? fastest_but(s, former) : winner;
-    if (gate_keeps(j, winner->c.id, other ? other->medians : NULL,
-                   former ? former->medians : NULL, ROUNDS)) {
+    if (gate_keeps(j, winner->c.id, other ? other->medians : NULL, former ? former->medians : NULL,
+                   s->rounds)) {
         winner = former;
     }
     snprintf(winner->trial.reason, sizeof(winner->trial.reason), "%s", j->gate);
     return winner;
+}
+
+/* Samples of a winner: to be believed, or what was asked for. A host's launches are what they are.
+ */
+static bool is_enough(const struct job *j, uint32_t n)
+{
+    return !j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH;
+}
+
+/* Also one that was soon alone, or among equals. */
+static int time_winner(struct finals *s, struct finalist *w, struct error *err)
+{
+    int r = 0;
+    for (uint32_t i = s->rounds; r == 0 && i < ROUNDS && w->kernel && !is_enough(s->job, w->n);
+         i++) {
+        r = block(s, w, i, err);
+        r = r ? r : job_poll(s->job, err);
+    }
+    return r;
 }
 
 /* One set of finalists. PLAN_NONE when none of them is left. */
@@ -377,7 +426,9 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     timeline_enter(&j->runner->timeline, PHASE_FINAL);
     int r = enter(s, ids, n, err);
     r = r ? r : run_rounds(s, err);
-    const struct finalist *w = r ? NULL : decide(s);
+    struct finalist *w = r ? NULL : decide(s);
+    r = w ? time_winner(s, w, err) : r;
+    w = r == 0 && w && w->kernel ? w : NULL;
     for (uint32_t i = 0; w && i < s->n; i++) {
         if (s->f[i].kernel) {
             record(s, &s->f[i]);
@@ -399,7 +450,8 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
         if (n == 0) {
             return job_nothing_works(j, err);
         }
-        if (n == 1 && j->outcomes[ids[0]].here && j->order->former.n == 0) {
+        const struct outcome *o = &j->outcomes[ids[0]];
+        if (n == 1 && o->here && is_enough(j, o->samples) && j->order->former.n == 0) {
             *winner = ids[0];
             return 0;
         }

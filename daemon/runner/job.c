@@ -228,6 +228,7 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
         .time_us = t->time_us,
         .ratio = t->ratio,
         .spread = (t->q75_us - t->q25_us) / t->time_us,
+        .samples = t->samples_us.n,
         .max_error = t->max_error,
         .rel_norm = t->rel_norm,
     };

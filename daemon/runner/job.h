@@ -25,9 +25,16 @@
 
 #include "daemon/runner/plan.h"
 #include "daemon/runner/runner.h"
+#include "daemon/runner/stats.h"
 #include "daemon/runner/strategy.h"
 
-enum { ITERS_DEFAULT = 20, WARMUP_DEFAULT = 1 };
+enum {
+    ITERS_DEFAULT = 20,
+    WARMUP_DEFAULT = 1,
+    SAMPLES_ENOUGH = 5, /* of a winner: fewer speak against an answer (daemon/confidence.c) */
+};
+/* Times that differ by a smaller part are equal: what is known to that needs no more samples. */
+#define TIE 0.003
 
 /* What is known of a config after its trial, in this run or before. */
 struct outcome {
@@ -38,6 +45,7 @@ struct outcome {
     bool eligible;    /* by the restrictions, the list */
     bool out_of_race; /* may not win, or failed in the finals */
     double time_us, ratio, spread;
+    uint32_t samples;
     double max_error, rel_norm;
     char module[HASH_HEX];
 };
@@ -84,6 +92,7 @@ struct job {
     uint32_t n_held, room_held;
     struct trial *held; /* owned */
     uint32_t *held_id;  /* owned: their plan ids */
+    struct scatter scatter;       /* of this run's launches */
     bool warm;  /* the device has been warmed up (measure.c) */
     bool idles; /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */
@@ -163,6 +172,8 @@ int measure(struct job *j, struct candidate *c, const char *stage, double best_u
             struct error *err);
 /* How long the device idles before a launch that takes so long (NaN: not known). */
 double measure_gap_ms(const struct job *j, double expected_us);
+/* A launch that takes so long needs no warm-up: what the first one costs is lost in its noise. */
+bool measure_is_long(double expected_us);
 /* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST. */
 enum { MEASURE_FAILED = 1 };
 int measure_load(struct job *j, struct candidate *c, struct kernel **k, struct trial *t,

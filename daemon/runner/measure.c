@@ -5,11 +5,14 @@
  *   load     the image, once
  *   warm up  the job's first kernel only: launches until two agree within 1 %, at most 16 or 20 ms
  *   look     warm-up, then a sample; one above 1.25 x best, or two above 1.04 x best, end it:
- *            `aborted`. Single launches scatter by a per cent or two. A launch of half a
+ *            `aborted`. Single launches scatter by a per cent or two; where it is known how
+ *            much (stats.h), one that is too far behind needs no second. A launch of half a
  *            millisecond or more needs no warm-up: the first costs 20 us
  *   verify   before it may count as ok; a wrong one is a failed trial with the verdict's sentence
- *   samples  more single launches: 3 ms of them in all, at most 20; or --iters of them, fewer when
- * a launch takes long: about a second's. Never fewer than three: finals take more
+ *   samples  more single launches: 3 ms of them in all, at most 20. Of launches that take longer
+ *            than a millisecond with their idle time: on a GPU as many as put the error of their
+ *            mean below a tie, three at most and while scatter is not known. Or --iters of
+ *            them, fewer when a launch takes long: about a second's, but three. Finals take more
  *
  * On a GPU a launch comes after an idle time as long as itself (0.3 to 4 ms), so that each finds
  * the same clocks and none is charged for its neighbours; finals take twice that.
@@ -35,7 +38,7 @@ enum {
     WARM_UPS_MOST = 16
 };
 static const double SAMPLING_US = 3e3, SAMPLING_HOST_US = 1e5, SAMPLING_ASKED_US = 1e6;
-static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04;
+static const double HANG_FACTOR = 50, HOPELESS = 1.25, BEHIND = 1.04, FAR = 8;
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 4, GAP_UNKNOWN_US = 1e3, WARM_US = 500,
                     WARM_UP_US = 2e4, AGREE = 0.01;
 
@@ -184,6 +187,13 @@ double measure_gap_ms(const struct job *j, double expected_us)
     return j->idles ? fmin(fmax(us / 1e3, GAP_LEAST_MS), GAP_MOST_MS) : 0;
 }
 
+/* So many have a mean whose error is below a tie. */
+static double samples_needed(const struct job *j)
+{
+    double part = scatter_of(&j->scatter) / TIE;
+    return j->idles ? fmin(fmax(ceil(part * part), 1), SAMPLES_MIN) : SAMPLES_MIN;
+}
+
 /* How many samples in all of a launch of `us`. Events of a GPU are sharper than a host's clock. */
 static uint32_t sample_count(const struct job *j, double us)
 {
@@ -194,15 +204,20 @@ static uint32_t sample_count(const struct job *j, double us)
     } else {
         double each = us + measure_gap_ms(j, us) * 1e3;
         n = (j->idles ? SAMPLING_US : SAMPLING_HOST_US) / each;
-        n = fmin(fmax(n, SAMPLES_MIN), ITERS_DEFAULT);
+        n = fmin(fmax(n, samples_needed(j)), ITERS_DEFAULT);
     }
     return (uint32_t)fmin(n, SAMPLES_MAX);
+}
+
+bool measure_is_long(double expected_us)
+{
+    return expected_us >= WARM_US;
 }
 
 static uint32_t warmup_count(const struct job *j, double expected_us)
 {
     int64_t warmup = j->order->request.query.warmup;
-    return (uint32_t)(warmup > 0 ? warmup : expected_us >= WARM_US ? 0 : WARMUP_DEFAULT);
+    return (uint32_t)(warmup > 0 ? warmup : measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT);
 }
 
 /* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
@@ -223,6 +238,12 @@ static int warm_up(struct job *j, struct candidate *c, struct kernel *k, struct 
     return r;
 }
 
+/* Above this times the best, one sample is enough: no second one would be as good as that. */
+static double hopeless(const struct job *j)
+{
+    return fmin(HOPELESS, BEHIND * (1 + FAR * scatter_of(&j->scatter)));
+}
+
 /* One sample, or two where the first does not settle it. */
 static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                 double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
@@ -232,7 +253,7 @@ static int look(struct job *j, struct candidate *c, struct kernel *k, double bes
                          .gap_ms = measure_gap_ms(j, c->predicted_us)};
     int r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
     *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
-    if (r == 0 && *slow && samples[0] <= HOPELESS * best_us) {
+    if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
         one.warmup = 0;
         r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
         *slow = r == 0 && samples[1] > BEHIND * best_us;
@@ -260,6 +281,7 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     r = r ? r : look(j, c, k, best_us, samples, &n, &slow, t, err);
     if (r || slow) {
         if (r == 0) {
+            scatter_add(&j->scatter, samples, n);
             abort_slow(t, j, samples, n, best_us);
         }
         return r;
@@ -272,6 +294,7 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
         r = measure_time(j, c, k, &more, fmax(seen_us, c->predicted_us), samples, &n, t, err);
     }
     if (r == 0) {
+        scatter_add(&j->scatter, samples, n);
         trial_samples(t, j, samples, n);
         snprintf(t->status, sizeof(t->status), "ok");
     }

@@ -6,6 +6,8 @@
 
 #include "daemon/runner/stats.h"
 
+enum { SCATTER_KNOWN = 8 }; /* a standard deviation of so few is known to a quarter */
+
 static int compare(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -31,6 +33,24 @@ struct stats stats_of(const double *samples, uint32_t n)
     qsort(sorted, n, sizeof(*sorted), compare);
     return (struct stats){quantile(sorted, n, 0.5), quantile(sorted, n, 0.25),
                           quantile(sorted, n, 0.75)};
+}
+
+void scatter_add(struct scatter *s, const double *samples, uint32_t n)
+{
+    double mean = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        mean += samples[i] / n;
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        double off = samples[i] / mean - 1;
+        s->squares += off * off;
+    }
+    s->free += n > 0 ? n - 1 : 0;
+}
+
+double scatter_of(const struct scatter *s)
+{
+    return s->free < SCATTER_KNOWN ? INFINITY : sqrt(s->squares / s->free);
 }
 
 double stats_median(const double *samples, uint32_t n)
