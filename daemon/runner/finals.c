@@ -303,13 +303,14 @@ static double ratio_error(const struct finals *s)
     return worst;
 }
 
-/* The finalists are known to a tie. Not where samples were asked for or a best is defended, nor
- * before each has been first and last. */
+/* The finalists are known to a tie, and more rounds would cost something: short launches have all
+ * of them. Not where samples were asked for or a best is defended, nor before each has been first
+ * and last. */
 static bool is_settled(const struct finals *s)
 {
     const struct job *j = s->job;
-    return s->rounds >= ROUNDS_MIN && j->order->request.query.iters <= 0 &&
-           j->former == PLAN_NONE && ratio_error(s) < TIE;
+    return s->rounds >= ROUNDS_MIN && measure_is_long(j->best_us) &&
+           j->order->request.query.iters <= 0 && j->former == PLAN_NONE && ratio_error(s) < TIE;
 }
 
 static int run_rounds(struct finals *s, struct error *err)
