@@ -16,7 +16,7 @@ enum {
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.011,        /* of all: measured at most */
+    CONFIGS_SHARE = 0.012,        /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
@@ -214,7 +214,7 @@ static void propose_one(struct ranked_search *s, struct wish *w, uint32_t c)
 static void propose_hopeful(struct ranked_search *s, struct wish *w)
 {
     uint32_t c, batch = s->compilers > BATCH ? s->compilers : BATCH;
-    uint32_t most = least(batch, configs_before_ring(s));
+    uint32_t most = least(batch, configs_left(s));
     while (s->n_queue < most && (c = most_hopeful(s, w)) != GRID_NONE) {
         propose_one(s, w, c);
     }
@@ -248,7 +248,7 @@ static void step_next(struct ranked_search *s)
     const uint32_t fresh = many ? s->compilers - count_late(s) : NEXT_MOST;
     double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
     struct wish w = {.fresh = fresh,
-                     .settings = settings_left(s),
+                     .settings = least(settings_left(s), configs_before_ring(s)),
                      .effort = effort,
                      .longest = s->variants > 0 ? LONG : INFINITY,
                      .of_new = best + WORTH,
@@ -289,18 +289,13 @@ static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES
     return n;
 }
 
-/* Settings that differ from a centre's in one parameter. */
-static void add_neighbours(struct ranked_search *s, uint32_t centre)
+/* Settings that differ from a centre's in so many parameters. */
+static void add_neighbours(struct ranked_search *s, uint32_t centre, uint32_t apart)
 {
-    const struct space *space = s->grid.space;
-    for (uint32_t p = s->grid.n_compile; p < space->n_params; p++) {
-        struct space_point at = *grid_at(&s->grid, centre);
-        for (uint32_t i = 0; i < space->params[p].n; i++) {
-            at.at[p] = (uint8_t)i;
-            uint32_t c = grid_find(&s->grid, &at);
-            if (c != GRID_NONE) {
-                enqueue(s, c);
-            }
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        if (s->grid.variant[c] == s->grid.variant[centre] &&
+            grid_settings_distance(&s->grid, c, centre) == apart) {
+            enqueue(s, c);
         }
     }
 }
@@ -309,7 +304,10 @@ static void step_ring(struct ranked_search *s)
 {
     uint32_t centres[CENTRES], n = find_centres(s, centres);
     for (uint32_t i = 0; i < n; i++) {
-        add_neighbours(s, centres[i]);
+        add_neighbours(s, centres[i], 1);
+    }
+    if (n > 0 && s->n_queue == 0) {
+        add_neighbours(s, centres[0], 2);
     }
     s->n_queue = least(s->n_queue, configs_left(s));
 }

@@ -2,16 +2,20 @@
 /*
  * ranked: what the model likes, corrected by what measuring it teaches.
  *
- *   seeds   of each tile (block sizes, schedule, copied or gathered) that the model finds good, its best variant,
- *           with two settings: the model is wrong about tiles, and about few things else so much.
- *           Compilers that are left get what would teach most beside these, so that many are not
- * idle while a few work; but a part of what may be compiled is kept for what is learnt next    a
- * few configs that may well be the best, by what the others taught (surrogate.h): other settings of
- * variants that are compiled, and some new variants. And so on, until as many variants as may be
- * have been compiled, and no setting of theirs promises more ring    of the best three variants all
- * settings that differ from their best in one parameter, until that is their best: what wins does
- * so by having been compared, not by luck tail    with a budget that was asked for: the order of
- * the plan, until it is used up
+ *   seeds: of each tile (block sizes, schedule, copied or gathered) that the model finds good, its
+ * best variant, with two settings: the model is wrong about tiles, and about few things else so
+ * much. Compilers that are left get what would teach most beside these, so that many are not idle
+ * while a few work; but a part of what may be compiled is kept for what is learnt.
+ *
+ *   next: a few configs that may well be the best, by what the others taught (surrogate.h): other
+ * settings of variants that are compiled, and some new variants. And so on, until as many variants
+ * as may be have been compiled, and no setting of theirs promises more.
+ *
+ *   ring: of the best three variants all settings that differ from their best in one parameter, until
+ * that is their best; then of the best one those that differ in two, since settings are not
+ * independent: what wins does so by having been compared, not by luck.
+ *
+ *   tail: with a budget that was asked for, the order of the plan, until it is used up.
  *
  * All variants that may be compiled are: a search that stopped when nothing seemed better would end
  * sooner or later by the luck of its samples, and so would its winner be better or worse.
@@ -21,8 +25,8 @@
  * not take long itself; and when all have been begun, nobody waits for one from which next to
  * nothing is to be gained, by what the others have taught since it was begun. What an earlier search
  * has left compiled is taken before something that promises little more: samples scatter, and a
- * search that is repeated would go another way each time, through other compiles. It is decided from scores alone, never from a clock: where kernels come in the same order, a search
- * goes the same way.
+ * search that is repeated would go another way each time, through other compiles. It is decided from
+ * scores alone, never from a clock: where kernels come in the same order, a search goes the same way.
  */
 #include <math.h>
 #include <stdlib.h>

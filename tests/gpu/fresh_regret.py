@@ -5,11 +5,14 @@
     tests/gpu/record_landscapes.py --build build --out DIR --models gpt-oss-20b --limit 200
     tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
 
-On the GPU, for each landscape in DIR, --rounds times: the same problem is tuned by a fresh daemon with an
-empty store and no compiled kernel, and its winner is looked up in the recording.
+On the GPU, for each landscape in DIR (or of one file), --rounds times: the same problem is tuned by a fresh daemon with an
+empty store and no compiled kernel; its winner is looked up in the recording, and then measured once more
+beside the recording's best, all in alternating blocks of one run.
 
-    regret   the winner's recorded time / the least, of the configs that the recording measured again with
-             many samples; a winner that is not among these has the median of its few ("few")
+    recorded the winner's recorded time / the least, of the configs that the recording measured again with
+             many samples; a winner that is not among these has the median of its few ("*")
+    regret   its time / the least of the recording's best --rivals and itself, in that run: a recording is
+             of another day and card
     device   milliseconds of launches / those that the recording took
     compile  core-seconds of the variants that the tuner tried / those of all
 
@@ -25,7 +28,7 @@ import statistics
 import subprocess
 import sys
 
-from tune_times import SHAPES, Store, rows_of
+from tune_times import SHAPES, Store, problem_options, rows_of
 
 LAUNCHES = ("time", "verify", "finals")
 
@@ -73,6 +76,10 @@ class Landscape:
     def best_us(self):
         return min(statistics.median(samples) for samples in self.many.values()) / 100
 
+    def best_configs(self, n):
+        points = sorted(self.many, key=lambda p: statistics.median(self.many[p]))[:n]
+        return [{p["name"]: p["values"][i] for p, i in zip(self.params, point)} for point in points]
+
 
 def tried_variants(store, landscape, key):
     trials = rows_of(store.daemon.json("trials", key))
@@ -80,21 +87,45 @@ def tried_variants(store, landscape, key):
     return {p[:landscape.compiled] for p in points if p}
 
 
-def compare(store, landscape, row):
+def text_of(config):
+    return " ".join(f"{k}={str(v).lower() if isinstance(v, bool) else v}" for k, v in sorted(config.items()))
+
+
+def measure_again(store, row, key, configs):
+    """Microseconds of each, in alternating blocks; of those that are soon far behind, in a few."""
+    before = max(trial["id"] for trial in rows_of(store.daemon.json("trials", key)))
+    chosen = [word for config in configs for word in ("--config", text_of(config))]
+    store.daemon.run("tune", *problem_options(row), "--again", "--strategy", "given", "--iters", 20, *chosen)
+    trials = sorted((t for t in rows_of(store.daemon.json("trials", key)) if t["id"] > before and t["status"] == "ok"),
+                    key=lambda t: t["id"])
+    times = {text_of(t["config"]): t["time_us"] for t in trials}  # finals come last
+    return [times[text_of(config)] for config in configs]
+
+
+def trials_of(store, key):
+    return [{k: t[k] for k in ("config", "stage", "status", "time_us")}
+            for t in rows_of(store.daemon.json("trials", key))]
+
+
+def compare(store, landscape, row, rivals):
     seconds, answer = store.tune(row)
+    trials = trials_of(store, answer["key"])
     phases = store.phases().get(answer["key"], {})
     point = landscape.point(answer["config"])
     found = landscape.time_us(point) if point else None
     if not found:
         return {"name": landscape.name, "wrong": "the winner was never recorded", "config": answer["config"]}
     best = landscape.best_us()
+    others = [c for c in landscape.best_configs(rivals) if text_of(c) != text_of(answer["config"])]
+    here = measure_again(store, row, answer["key"], [answer["config"], *others])
     compile_ms = sum(landscape.compile_ms.get(v, 0) for v in tried_variants(store, landscape, answer["key"]))
     return {"name": landscape.name, "seconds": round(seconds, 3), "measured": answer["measured"],
             "winner_us": found[0], "few": found[1], "best_us": best,
-            "regret": round(100 * (found[0] / best - 1), 3),
+            "recorded": round(100 * (found[0] / best - 1), 3),
+            "here_us": here, "regret": round(100 * (here[0] / min(here) - 1), 3),
             "device": round(100 * sum(phases.get(p, 0) for p in LAUNCHES) / landscape.end["device_ms"], 2),
             "compile": round(100 * compile_ms / landscape.end["compile_ms"], 2),
-            "config": answer["config"]}
+            "config": answer["config"], "trials": trials}
 
 
 def row_of(landscape):
@@ -106,21 +137,23 @@ def row_of(landscape):
 
 
 def show(results):
-    print(f"{'key':42} {'round':>5} {'seconds':>8} {'winner':>9} {'best':>9} {'regret':>8} {'device':>8} "
-          f"{'compile':>8}")
+    print(f"{'key':42} {'round':>5} {'seconds':>8} {'winner':>9} {'best':>9} {'recorded':>8}  {'regret':>8} "
+          f"{'device':>8} {'compile':>8}")
     for r in results:
         if "wrong" in r:
             print(f"{r['name']:42} {r['round']:5} {r['wrong']}")
         else:
             print(f"{r['name']:42} {r['round']:5} {r['seconds']:8.2f} {r['winner_us']:9.1f} "
-                  f"{r['best_us']:9.1f} {r['regret']:7.2f}%{'*' if r['few'] else ' '}{r['device']:7.1f}% "
-                  f"{r['compile']:7.1f}%")
+                  f"{r['best_us']:9.1f} {r['recorded']:7.2f}%{'*' if r['few'] else ' '} {r['regret']:7.2f}% "
+                  f"{r['device']:7.1f}% {r['compile']:7.1f}%")
 
 
 def verdict(results, options):
     regrets = [r["regret"] for r in results if "regret" in r]
     median, most = (statistics.median(regrets), max(regrets)) if regrets else (None, None)
-    print(f"regret of {len(regrets)} tunings: median {median} %, most {most} %")
+    recorded = [r["recorded"] for r in results if "regret" in r]
+    print(f"regret of {len(regrets)} tunings: median {median} %, most {most} %; by the recordings "
+          f"{statistics.median(recorded) if recorded else None} %, {max(recorded, default=None)} %")
     return 0 if regrets and len(regrets) == len(results) and median <= options.median and most <= options.most else 1
 
 
@@ -131,11 +164,12 @@ def main():
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rivals", type=int, default=5)
     parser.add_argument("--budget", help=argparse.SUPPRESS)
     parser.add_argument("--median", type=float, default=0.5)
     parser.add_argument("--most", type=float, default=2.0)
     options = parser.parse_args()
-    files = sorted(options.landscapes.glob("*.jsonl"))
+    files = [options.landscapes] if options.landscapes.is_file() else sorted(options.landscapes.glob("*.jsonl"))
     if not files or (options.device.startswith("cuda") and (
             not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"]).returncode)):
         print("fresh_regret: SKIP, no landscape or no GPU")
@@ -145,7 +179,7 @@ def main():
     for n in range(options.rounds):
         for landscape in landscapes:
             with Store(options) as store:
-                results.append({**compare(store, landscape, row_of(landscape)), "round": n + 1})
+                results.append({**compare(store, landscape, row_of(landscape), options.rivals), "round": n + 1})
     show(results)
     if options.json:
         options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
