@@ -140,6 +140,7 @@ struct wish {
     double effort;           /* to compile them */
     double longest;          /* to compile one of them */
     double of_new, of_known; /* hopes below these */
+    bool thrifty;            /* what is compiled goes before what promises little more */
 };
 
 static bool is_known(const struct ranked_search *s, uint32_t c)
@@ -190,7 +191,8 @@ static uint32_t most_hopeful(const struct ranked_search *s, const struct wish *w
 {
     double least = INFINITY;
     uint32_t best = find_hopeful(s, w, false, &least);
-    if (best == GRID_NONE || !s->present || is_present(s, best) || is_known(s, best)) {
+    if (best == GRID_NONE || !w->thrifty || !s->present || is_present(s, best) ||
+        is_known(s, best)) {
         return best;
     }
     least += ALIKE;
@@ -252,7 +254,8 @@ static void step_next(struct ranked_search *s)
                      .effort = effort,
                      .longest = s->variants > 0 ? LONG : INFINITY,
                      .of_new = best + WORTH,
-                     .of_known = best - GAIN};
+                     .of_known = best - GAIN,
+                     .thrifty = true};
     expect_proposals(s);
     if (configs_before_ring(s) <= effort) {
         w.of_known = -INFINITY; /* what is left is for new variants */
@@ -364,7 +367,8 @@ static void step_tiles(struct ranked_search *s, uint32_t want)
 }
 
 /* Beside the seeds, for compilers that would be idle: what is to be hoped most of, with two
- * settings, when nothing has been measured yet. */
+ * settings, when nothing has been measured yet. The same whatever is compiled: so a search that was
+ * killed begins as before, and what is compiled ahead of it is what it asks for. */
 static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;
