@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
-torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU are the same code in all of them.
+torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU, with gemmd's kernel for its gradients,
+are the same code in all of them.
 Where the routing weights multiply is a form's own choice: behind the second product, or, as in
 gemmd's and in `torch_early`, before it.
 
@@ -14,8 +15,9 @@ the products and the permutes. Nobody writes it so, and it is none of torch's fo
 """
 import torch
 
-from gemmd.torch.moe import in_expert_order, route, sort_by_expert, swiglu
+from gemmd.torch.moe import in_expert_order, route, sort_by_expert
 from gemmd.torch.sums import sum_of_slots
+from gemmd.torch.swiglu import swiglu
 
 
 class Gather(torch.autograd.Function):
@@ -76,7 +78,7 @@ def torch_early(layer, x):
     index = gather.long()
     inverse = inverse_of(index)
     h = first_product(layer, x, index, inverse, m_sizes)
-    a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+    a = swiglu(h, in_expert_order(weights, gather))
     y = Gather.apply(grouped(a, layer.down, m_sizes), inverse, index)
     return y.view(-1, layer.topk, y.shape[-1]).sum(1)
 
@@ -115,7 +117,7 @@ def sums_written_out(layer, x):
     index = gather.long()
     inverse = inverse_of(index)
     h = grouped(Copies.apply(x, index, inverse, layer.topk), layer.gate_up, m_sizes)
-    a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+    a = swiglu(h, in_expert_order(weights, gather))
     return Sums.apply(Gather.apply(grouped(a, layer.down, m_sizes), inverse, index), layer.topk)
 
 

@@ -10,6 +10,7 @@ if not hasattr(_torch.library, "register_fake"):
 from gemmd.torch.moe import MoEMLP, route, sort_by_expert  # noqa: E402
 from gemmd.torch.plans import configure, status  # noqa: E402
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum  # noqa: E402
+from gemmd.torch.swiglu import swiglu  # noqa: E402
 
 __all__ = ["MoEMLP", "configure", "grouped_gemm", "grouped_gemm_sum", "route", "sort_by_expert",
-           "status"]
+           "status", "swiglu"]

@@ -3,9 +3,9 @@
 import torch
 from torch import nn
 from torch.autograd import Function
-from torch.nn import functional
 
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
+from gemmd.torch.swiglu import swiglu
 
 
 def route(logits, topk, normalise=True):
@@ -44,12 +44,6 @@ def in_expert_order(weights, gather):
     return _Gathered.apply(weights.reshape(-1), gather).unsqueeze(-1)
 
 
-def swiglu(h):
-    """[T, 2 * inter] (gate, then up) to [T, inter]"""
-    gate, up = h.chunk(2, dim=-1)
-    return functional.silu(gate) * up
-
-
 class MoEMLP(nn.Module):
     """x [..., hidden] -> [..., hidden]: router, top-k, SwiGLU experts, weighted sum. Both permutes
     are fused into the GEMMs. The routing weights multiply what goes into the second GEMM, not what
@@ -79,5 +73,5 @@ class MoEMLP(nn.Module):
         weights, ids = route(self.router(rows), self.topk, self.normalise)
         m_sizes, gather = sort_by_expert(ids, self.experts)
         h = grouped_gemm(rows, self.gate_up, m_sizes, gather, self.topk, permute_x=True)
-        a = swiglu(h) * in_expert_order(weights, gather).to(h.dtype)
+        a = swiglu(h, in_expert_order(weights, gather))
         return grouped_gemm_sum(a, self.down, m_sizes, gather, self.topk).view(x.shape)

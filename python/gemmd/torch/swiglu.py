@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SwiGLU between a layer's two products, with the routing weights, and its gradients in one pass.
+
+Inductor makes two kernels of the gradients that take three times what their bytes do: one writes
+the halves of the gradient of h by a condition on each element, the other reads all operands again for
+that of the weights (tests/gpu/moe_layer.py --stages profile prints both). The op
+gemmd::swiglu_grads reads everything once: a Triton kernel on a GPU, plain PyTorch elsewhere.
+"""
+import torch
+from torch.autograd import Function
+from torch.nn import functional
+
+_lib = torch.library.Library("gemmd", "FRAGMENT")
+_lib.define("swiglu_grads(Tensor h, Tensor? weights, Tensor da) -> (Tensor, Tensor)",
+            tags=(torch.Tag.pt2_compliant_tag,))
+
+
+def _new_weights_gradient(h, weights):
+    return h.new_empty(h.shape[0] if weights is not None else 0, dtype=torch.float32)
+
+
+def _plain_grads(h, weights, da):
+    gate, up = h.float().chunk(2, dim=-1)
+    da = da.float()
+    sigmoid = torch.sigmoid(gate)
+    silu = gate * sigmoid
+    scaled = da if weights is None else da * weights.reshape(-1, 1).float()
+    dh = torch.cat((scaled * up * (sigmoid + silu * (1 - sigmoid)), scaled * silu), dim=-1)
+    dweights = _new_weights_gradient(h, weights)
+    return dh.to(h.dtype), dweights if weights is None else (da * silu * up).sum(-1)
+
+
+def _cuda_grads(h, weights, da):
+    try:
+        from gemmd.torch.swiglu_kernel import launch
+    except ImportError:  # a PyTorch without Triton
+        return _plain_grads(h, weights, da)
+    dh, dweights = torch.empty_like(h), _new_weights_gradient(h, weights)
+    if h.numel():
+        launch(h, weights, da, dh, dweights)
+    return dh, dweights
+
+
+def _fake_grads(h, weights, da):
+    return torch.empty_like(h), _new_weights_gradient(h, weights)
+
+
+_lib.impl("swiglu_grads", _plain_grads, "CPU")
+_lib.impl("swiglu_grads", _cuda_grads, "CUDA")
+torch.library.register_fake("gemmd::swiglu_grads", _fake_grads, lib=_lib)
+_grads = torch.ops.gemmd.swiglu_grads.default
+
+
+class _Swiglu(Function):
+    @staticmethod
+    def forward(ctx, h):
+        ctx.save_for_backward(h)
+        gate, up = h.chunk(2, dim=-1)
+        return functional.silu(gate) * up
+
+    @staticmethod
+    def backward(ctx, da):
+        h, = ctx.saved_tensors
+        return _grads(h, None, da.contiguous())[0]
+
+
+class _WeightedSwiglu(Function):
+    @staticmethod
+    def forward(ctx, h, weights):
+        ctx.save_for_backward(h, weights)
+        gate, up = h.chunk(2, dim=-1)
+        return functional.silu(gate) * up * weights.to(h.dtype)
+
+    @staticmethod
+    def backward(ctx, da):
+        h, weights = ctx.saved_tensors
+        dh, dweights = _grads(h, weights.contiguous(), da.contiguous())
+        return dh, dweights.view(weights.shape)
+
+
+def swiglu(h, weights=None):
+    """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] in fp32 where given.
+
+    Returns [T, inter] in h's type, with gradients of h and weights (not of these gradients).
+    ValueError for other shapes.
+    """
+    if h.dim() != 2 or h.shape[1] % 2:
+        raise ValueError(f"h is {tuple(h.shape)}: gate and up side by side, [T, 2 * inter]")
+    if weights is None:
+        return _Swiglu.apply(h.contiguous())
+    if weights.shape != (h.shape[0], 1) or weights.dtype != torch.float32:
+        raise ValueError(f"weights is {tuple(weights.shape)}, {weights.dtype}: one fp32 number for "
+                         f"each of {h.shape[0]} rows, [T, 1]")
+    return _WeightedSwiglu.apply(h.contiguous(), weights)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.torch.swiglu and its gradients; the kernel of these under Triton's interpreter, without a
+GPU. Skipped where there is no PyTorch."""
+import os
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+if not hasattr(torch.library, "register_fake"):
+    pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
+
+from gemmd.torch.swiglu import swiglu  # noqa: E402
+
+
+def by_definition(h, weights=None):
+    gate, up = h.chunk(2, dim=-1)
+    a = gate / (1 + torch.exp(-gate)) * up
+    return a if weights is None else a * weights.to(h.dtype)
+
+
+def operands(rows, inter, weighted, dtype=torch.float32):
+    torch.manual_seed(rows * inter)
+    h = torch.randn(rows, 2 * inter).to(dtype).requires_grad_()
+    weights = torch.rand(rows, 1).requires_grad_() if weighted else None
+    return h, weights, torch.randn(rows, inter).to(dtype)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("rows, inter", [(1, 8), (7, 96), (33, 40), (0, 16)])
+def test_gradients(rows, inter, weighted):
+    h, weights, da = operands(rows, inter, weighted)
+    inputs = [h, weights] if weighted else [h]
+    got, right = swiglu(*inputs), by_definition(*inputs)
+    torch.testing.assert_close(got, right)
+    for a, b in zip(torch.autograd.grad(got, inputs, da), torch.autograd.grad(right, inputs, da)):
+        torch.testing.assert_close(a, b)
+
+
+def test_gradients_of_half_precision_are_rounded_once():
+    h, weights, da = operands(64, 48, True, torch.bfloat16)
+    right = [t.detach().float().requires_grad_() for t in (h, weights)]
+    got = torch.autograd.grad(swiglu(h, weights), (h, weights), da)
+    want = torch.autograd.grad(by_definition(*right), right, da.float())
+    assert got[0].dtype == torch.bfloat16 and got[1].dtype == torch.float32
+    torch.testing.assert_close(got[0], want[0].bfloat16(), atol=1e-6, rtol=2 ** -7)
+    torch.testing.assert_close(got[1], want[1])
+
+
+def test_operands_that_are_no_whole_blocks():
+    h, weights, da = operands(6, 32, True)
+    column = torch.rand(6, 4)[:, 1:2].requires_grad_()
+    strided = torch.randn(6, 128)[:, ::2].requires_grad_()
+    a = swiglu(strided, column)
+    b = by_definition(strided, column)
+    for got, right in zip(torch.autograd.grad(a, (strided, column), da.t().contiguous().t()),
+                          torch.autograd.grad(b, (strided, column), da)):
+        torch.testing.assert_close(got, right)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_compiled_without_a_break(weighted):
+    h, weights, da = operands(16, 24, weighted)
+    inputs = [h, weights] if weighted else [h]
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda *t: swiglu(*t), fullgraph=True, backend="aot_eager")
+    for a, b in zip(torch.autograd.grad(compiled(*inputs), inputs, da),
+                    torch.autograd.grad(by_definition(*inputs), inputs, da)):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_cannot_be_meant():
+    h, weights, _ = operands(4, 8, True)
+    for args in ((h[:, :3],), (h[0],), (h, weights[:3]), (h, weights.reshape(-1)),
+                 (h, weights.bfloat16())):
+        with pytest.raises(ValueError, match="is \\("):
+            swiglu(*args)
+
+
+INTERPRETED = """
+import sys
+import torch
+from gemmd.torch.swiglu import _fake_grads, _plain_grads
+from gemmd.torch.swiglu_kernel import launch
+for rows, inter, dtype, weighted in ((9, 96, torch.float32, True), (5, 40, torch.bfloat16, False),
+                                     (3, 768, torch.float16, True), (17, 8, torch.bfloat16, True)):
+    torch.manual_seed(rows)
+    h, da = torch.randn(rows, 2 * inter).to(dtype), torch.randn(rows, inter).to(dtype)
+    weights = torch.rand(rows) if weighted else None
+    got = [t.fill_(float("nan")) for t in _fake_grads(h, weights, da)]
+    launch(h, weights, da, *got)
+    for a, b in zip(got, _plain_grads(h, weights, da)):
+        # The interpreter cuts where a GPU rounds.
+        torch.testing.assert_close(a, b, atol=1e-6, rtol={torch.float32: 1e-5, torch.float16: 2e-3,
+                                                         torch.bfloat16: 1.6e-2}[dtype])
+print("right")
+"""
+
+
+def test_the_kernel_says_the_same():
+    pytest.importorskip("triton", reason="Triton is not installed for this Python")
+    run = subprocess.run([sys.executable, "-c", INTERPRETED], capture_output=True, text=True,
+                         env=dict(os.environ, TRITON_INTERPRET="1",
+                                  PYTHONPATH=os.pathsep.join(sys.path)))
+    assert run.returncode == 0 and run.stdout == "right\n", run.stderr[-2000:]
