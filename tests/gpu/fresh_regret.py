@@ -81,8 +81,7 @@ class Landscape:
         return [{p["name"]: p["values"][i] for p, i in zip(self.params, point)} for point in points]
 
 
-def tried_variants(store, landscape, key):
-    trials = rows_of(store.daemon.json("trials", key))
+def tried_variants(landscape, trials):
     points = (landscape.point(trial["config"]) for trial in trials if isinstance(trial.get("config"), dict))
     return {p[:landscape.compiled] for p in points if p}
 
@@ -110,6 +109,7 @@ def trials_of(store, key):
 def compare(store, landscape, row, rivals):
     seconds, answer = store.tune(row)
     trials = trials_of(store, answer["key"])
+    tried = tried_variants(landscape, trials)
     phases = store.phases().get(answer["key"], {})
     point = landscape.point(answer["config"])
     found = landscape.time_us(point) if point else None
@@ -118,7 +118,7 @@ def compare(store, landscape, row, rivals):
     best = landscape.best_us()
     others = [c for c in landscape.best_configs(rivals) if text_of(c) != text_of(answer["config"])]
     here = measure_again(store, row, answer["key"], [answer["config"], *others])
-    compile_ms = sum(landscape.compile_ms.get(v, 0) for v in tried_variants(store, landscape, answer["key"]))
+    compile_ms = sum(landscape.compile_ms.get(variant, 0) for variant in tried)
     return {"name": landscape.name, "seconds": round(seconds, 3), "measured": answer["measured"],
             "winner_us": found[0], "few": found[1], "best_us": best,
             "recorded": round(100 * (found[0] / best - 1), 3),
