@@ -79,10 +79,11 @@ static bool says_what_is_new(void)
 
 void poller_run(struct poller *p)
 {
+    const bool says_new = says_what_is_new();
     int timeout_ms = 0;
     bool libuv = true;
     for (;;) {
-        if (libuv || timeout_ms == 0 || !says_what_is_new()) { /* 0 also when nothing is active */
+        if (libuv || timeout_ms == 0 || !says_new) { /* 0 also when nothing is active */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {
                 return;
             }

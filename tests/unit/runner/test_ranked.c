@@ -125,6 +125,100 @@ static void test_what_is_compiled_but_slower_does_not(void **state)
     free(w);
 }
 
+/* What it asks for before anything has been measured. */
+static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N])
+{
+    struct strategy_setup setup = {.n = N,
+                                   .predicted_us = w->predicted,
+                                   .space = &w->space,
+                                   .point = w->point,
+                                   .present = with_present ? w->present : NULL,
+                                   .budget = 48,
+                                   .variants = 16,
+                                   .compilers = 16};
+    struct strategy *s;
+    struct error err;
+    uint32_t n = 0;
+    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
+    while (n < N && s->ops->propose(s, &out[n]) == 0) {
+        n++;
+    }
+    s->ops->close(s);
+    return n;
+}
+
+static void test_it_begins_the_same_whatever_is_compiled(void **state)
+{
+    (void)state;
+    struct world *w = world_new(0.002);
+    uint32_t without[N], with[N];
+    for (uint32_t c = 0; c < N; c++) {
+        w->present[c] = w->points[c].at[1] % 2 == 1;
+    }
+    uint32_t n = opening(w, false, without);
+    assert_true(n > 12); /* more than the seeds */
+    assert_int_equal(opening(w, true, with), n);
+    assert_memory_equal(without, with, n * sizeof(with[0]));
+    free(w);
+}
+
+enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
+
+/* The same with more settings and no stages. They cost up to a tenth, of which the model knows nothing. */
+static struct world *world_of_settings(void)
+{
+    struct world *w = calloc(1, sizeof(*w));
+    assert_non_null(w);
+    add_param(&w->space, "BLOCK_SIZE_M", TILES, false);
+    add_param(&w->space, "GROUP_SIZE_M", GROUPS, true);
+    add_param(&w->space, "raster", RASTERS, true);
+    for (uint32_t i = 0; i < TILES * SETTINGS; i++) {
+        uint32_t tile = i / SETTINGS, group = i / RASTERS % GROUPS, raster = i % RASTERS;
+        w->points[i] = (struct space_point){.at = {(uint8_t)tile, (uint8_t)group, (uint8_t)raster}};
+        w->point[i] = i;
+        w->predicted[i] = 100 * (1 + 0.03 * tile);
+    }
+    w->space.points = w->points;
+    w->space.n = TILES * SETTINGS;
+    return w;
+}
+
+/* Settings are not independent: of one raster few groups are good, of the other many. */
+static double truth_of_settings(const struct world *w, uint32_t c)
+{
+    uint32_t group = w->points[c].at[1], raster = w->points[c].at[2];
+    double cost = raster ? (group == 2 ? 0 : 0.1) : 0.04 + 0.002 * group;
+    return w->predicted[c] * (1 + cost);
+}
+
+static void test_the_settings_of_the_winner_are_compared(void **state)
+{
+    (void)state;
+    struct world *w = world_of_settings();
+    struct strategy_setup setup = {.n = w->space.n,
+                                   .predicted_us = w->predicted,
+                                   .space = &w->space,
+                                   .point = w->point,
+                                   .budget = 96,
+                                   .variants = 16,
+                                   .compilers = 4};
+    struct strategy *s;
+    struct error err;
+    uint32_t c, measured[TILES] = {0};
+    double best = INFINITY;
+    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
+    while (s->ops->propose(s, &c) == 0) {
+        double us = truth_of_settings(w, c);
+        best = fmin(best, us);
+        measured[w->points[c].at[0]]++;
+        s->ops->observe(s, c, &(struct observation){.ok = true, .score = us});
+    }
+    s->ops->close(s);
+    assert_true(best == 100);
+    assert_int_equal(measured[0], SETTINGS);
+    free(w);
+}
+
 static void test_gain(void **state)
 {
     (void)state;
@@ -156,6 +250,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_is_compiled_goes_before_what_promises_hardly_more),
         cmocka_unit_test(test_what_is_compiled_but_slower_does_not),
+        cmocka_unit_test(test_it_begins_the_same_whatever_is_compiled),
+        cmocka_unit_test(test_the_settings_of_the_winner_are_compared),
         cmocka_unit_test(test_gain),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
