@@ -309,7 +309,7 @@ static double ratio_error(const struct finals *s)
 static bool is_settled(const struct finals *s)
 {
     const struct job *j = s->job;
-    return s->rounds >= ROUNDS_MIN && measure_is_long(j->best_us) &&
+    return s->rounds >= ROUNDS_MIN && j->idles && measure_is_long(j->best_us) &&
            j->order->request.query.iters <= 0 && j->former == PLAN_NONE && ratio_error(s) < TIE;
 }
 
@@ -400,7 +400,7 @@ static struct finalist *decide(struct finals *s)
  */
 static bool is_enough(const struct job *j, uint32_t n)
 {
-    return !j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH;
+    return n > 0 && (!j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH);
 }
 
 /* Also one that was soon alone, or among equals. */
@@ -412,6 +412,7 @@ static int time_winner(struct finals *s, struct finalist *w, struct error *err)
         r = block(s, w, i, err);
         r = r ? r : job_poll(s->job, err);
     }
+    look_at_reference(s);
     return r;
 }
 

@@ -172,7 +172,8 @@ int measure(struct job *j, struct candidate *c, const char *stage, double best_u
             struct error *err);
 /* How long the device idles before a launch that takes so long (NaN: not known). */
 double measure_gap_ms(const struct job *j, double expected_us);
-/* A launch that takes so long needs no warm-up: what the first one costs is lost in its noise. */
+/* A launch that takes so long is not warmed up: the first costs some 20 us, and as long again as it
+ * takes would be lost. */
 bool measure_is_long(double expected_us);
 /* The steps, for finals. 0: the trial goes on. 1: it has failed and says why. ERROR_DEVICE_LOST. */
 enum { MEASURE_FAILED = 1 };

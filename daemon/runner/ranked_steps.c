@@ -16,7 +16,7 @@ enum {
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.012,        /* of all: measured at most */
+    CONFIGS_SHARE = 0.0115,       /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
@@ -121,8 +121,8 @@ static uint32_t configs_left(const struct ranked_search *s)
     return s->variants == 0 ? UINT32_MAX : most - least(most, s->n_known + s->books.out);
 }
 
-/* Of these, what is kept for the ring of one variant: with nothing left for it the winner's settings
- * would be those that happened to be tried. */
+/* Of these, what other settings leave for the ring of one variant: with nothing left for it the
+ * winner's settings would be those that happened to be tried. */
 static uint32_t configs_before_ring(const struct ranked_search *s)
 {
     const struct space *space = s->grid.space;

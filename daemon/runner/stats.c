@@ -41,6 +41,9 @@ void scatter_add(struct scatter *s, const double *samples, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         mean += samples[i] / n;
     }
+    if (!(mean > 0) || !isfinite(mean)) {
+        return; /* a clock that gives nothing */
+    }
     for (uint32_t i = 0; i < n; i++) {
         double off = samples[i] / mean - 1;
         s->squares += off * off;

@@ -12,7 +12,8 @@ beside the recording's best, all in alternating blocks of one run.
     recorded the winner's recorded time / the least, of the configs that the recording measured again with
              many samples; a winner that is not among these has the median of its few ("*")
     regret   its time / the least of the recording's best --rivals and itself, in that run: a recording is
-             of another day and card
+             of another day and card. At most five have a seat in the finals' alternating blocks
+             beside it; who is 3 % behind has none, and its few samples
     device   milliseconds of launches / those that the recording took
     compile  core-seconds of the variants that the tuner tried / those of all
 
@@ -98,7 +99,7 @@ def measure_again(store, row, key, configs):
     trials = sorted((t for t in rows_of(store.daemon.json("trials", key)) if t["id"] > before and t["status"] == "ok"),
                     key=lambda t: t["id"])
     times = {text_of(t["config"]): t["time_us"] for t in trials}  # finals come last
-    return [times[text_of(config)] for config in configs]
+    return [times.get(text_of(config)) for config in configs]
 
 
 def trials_of(store, key):
@@ -118,11 +119,15 @@ def compare(store, landscape, row, rivals):
     best = landscape.best_us()
     others = [c for c in landscape.best_configs(rivals) if text_of(c) != text_of(answer["config"])]
     here = measure_again(store, row, answer["key"], [answer["config"], *others])
+    if here[0] is None:
+        return {"name": landscape.name, "wrong": "the winner failed when it was measured again",
+                "config": answer["config"]}
+    least = min(us for us in here if us is not None)
     compile_ms = sum(landscape.compile_ms.get(variant, 0) for variant in tried)
     return {"name": landscape.name, "seconds": round(seconds, 3), "measured": answer["measured"],
             "winner_us": found[0], "few": found[1], "best_us": best,
             "recorded": round(100 * (found[0] / best - 1), 3),
-            "here_us": here, "regret": round(100 * (here[0] / min(here) - 1), 3),
+            "here_us": here, "regret": round(100 * (here[0] / least - 1), 3),
             "device": round(100 * sum(phases.get(p, 0) for p in LAUNCHES) / landscape.end["device_ms"], 2),
             "compile": round(100 * compile_ms / landscape.end["compile_ms"], 2),
             "config": answer["config"], "trials": trials}
@@ -180,9 +185,9 @@ def main():
         for landscape in landscapes:
             with Store(options) as store:
                 results.append({**compare(store, landscape, row_of(landscape), options.rivals), "round": n + 1})
+            if options.json:
+                options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
     show(results)
-    if options.json:
-        options.json.write_text(json.dumps({"rounds": options.rounds, "results": results}, indent=1))
     return verdict(results, options)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One MoE MLP in several forms over the same parameters (gemmd.torch.MoEMLP's): through gemmd, over
 torch._grouped_mm, and expert by expert. Router, top-k and SwiGLU, with gemmd's kernel for its gradients,
-are the same code in all of them.
+are the same code in all of them but the loop, which is written out: what the others are held against.
 Where the routing weights multiply is a form's own choice: behind the second product, or, as in
 gemmd's and in `torch_early`, before it.
 
@@ -15,9 +15,9 @@ the products and the permutes. Nobody writes it so, and it is none of torch's fo
 """
 import torch
 
+from gemmd.torch.activation import swiglu
 from gemmd.torch.moe import in_expert_order, route, sort_by_expert
 from gemmd.torch.sums import sum_of_slots
-from gemmd.torch.swiglu import swiglu
 
 
 class Gather(torch.autograd.Function):
@@ -129,7 +129,8 @@ def loop(layer, x, dtype=None):
     # unbind: the gradient of w[e] would be a whole tensor of zeros around it
     for e, (gate_up, down) in enumerate(zip(layer.gate_up.unbind(), layer.down.unbind())):
         token, slot = torch.where(ids == e)
-        y = swiglu(rows[token] @ gate_up.to(rows.dtype).t()) @ down.to(rows.dtype).t()
+        gate, up = (rows[token] @ gate_up.to(rows.dtype).t()).chunk(2, dim=-1)
+        y = (torch.nn.functional.silu(gate) * up) @ down.to(rows.dtype).t()
         out = out.index_add(0, token, y * weights[token, slot, None].to(y.dtype))
     return out
 

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed for this P
 if not hasattr(torch.library, "register_fake"):
     pytest.skip(f"PyTorch {torch.__version__} is older than 2.4", allow_module_level=True)
 
-from gemmd.torch.swiglu import swiglu  # noqa: E402
+from gemmd.torch.activation import swiglu  # noqa: E402
 
 
 def by_definition(h, weights=None):
@@ -70,10 +70,19 @@ def test_compiled_without_a_break(weighted):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradients_of_gradients_are_an_error(weighted):
+    h, weights, da = operands(5, 8, weighted)
+    inputs = [h, weights] if weighted else [h]
+    first = torch.autograd.grad(swiglu(*inputs), inputs, da.requires_grad_(), create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
+
+
 def test_what_cannot_be_meant():
     h, weights, _ = operands(4, 8, True)
     for args in ((h[:, :3],), (h[0],), (h, weights[:3]), (h, weights.reshape(-1)),
-                 (h, weights.bfloat16())):
+                 (h, weights.bfloat16()), (h.double(),)):
         with pytest.raises(ValueError, match="is \\("):
             swiglu(*args)
 
@@ -81,16 +90,18 @@ def test_what_cannot_be_meant():
 INTERPRETED = """
 import sys
 import torch
-from gemmd.torch.swiglu import _fake_grads, _plain_grads
-from gemmd.torch.swiglu_kernel import launch
+from gemmd.torch.activation import _cuda_grads, _plain_grads
+empty = torch.Tensor.new_empty
+torch.Tensor.new_empty = lambda *args, **options: empty(*args, **options).fill_(float("nan"))
+torch.empty_like = lambda t: torch.full_like(t, float("nan"))
 for rows, inter, dtype, weighted in ((9, 96, torch.float32, True), (5, 40, torch.bfloat16, False),
                                      (3, 768, torch.float16, True), (17, 8, torch.bfloat16, True)):
     torch.manual_seed(rows)
     h, da = torch.randn(rows, 2 * inter).to(dtype), torch.randn(rows, inter).to(dtype)
-    weights = torch.rand(rows) if weighted else None
-    got = [t.fill_(float("nan")) for t in _fake_grads(h, weights, da)]
-    launch(h, weights, da, *got)
-    for a, b in zip(got, _plain_grads(h, weights, da)):
+    weights = torch.rand(rows, 1) if weighted else None
+    strided = [None if t is None else torch.stack((t, t), -1)[..., 0] for t in (h, weights, da)]
+    for a, b in (*zip(_cuda_grads(h, weights, da), _plain_grads(h, weights, da)),
+                 *zip(_cuda_grads(*strided), _plain_grads(h, weights, da))):
         # The interpreter cuts where a GPU rounds.
         torch.testing.assert_close(a, b, atol=1e-6, rtol={torch.float32: 1e-5, torch.float16: 2e-3,
                                                          torch.bfloat16: 1.6e-2}[dtype])

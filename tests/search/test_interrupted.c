@@ -4,7 +4,8 @@
  * tenth more than one that is left alone: of device time and core time of compilers together. What
  * a restart costs by itself (operands, the reference again) is counted apart. A module that the
  * first life compiled and the second found in the cache counts once. What a search had compiled and
- * did not wait for is cost, too.
+ * did not wait for is cost, too; but not what the first life's compilers were at work on, or had
+ * done unmeasured, when it was killed and the second does not use.
  *
  *   test_interrupted MOMENTS LANDSCAPE...
  */
@@ -63,8 +64,9 @@ static char *images(const char *folder)
     char *names = NULL, path[600];
     size_t size;
     FILE *out = open_memstream(&names, &size);
+    assert_non_null(out);
     snprintf(path, sizeof(path), "%s/modules", folder);
-    DIR *d = opendir(path);
+    DIR *d = opendir(path); /* none: nothing has been compiled yet */
     for (struct dirent *e; d && (e = readdir(d));) {
         fprintf(out, "%s ", e->d_name);
     }
@@ -123,6 +125,7 @@ static void interrupted(const struct world *w, uint32_t trials, struct cost *out
     siginfo_t dead;
     assert_int_equal(waitid(P_PID, (id_t)first.pid, &dead, WEXITED | WNOWAIT), 0);
     char *there = images(folder);
+    assert_true(there[0] || first.n_modules == 0);
     out->ms = first.progress.device_ms + compiled(&first);
     order_done(o, first.trials, first.n_trials);
     child_start(&second, w->spec, folder, NULL);

@@ -7,10 +7,10 @@ import torch as _torch
 if not hasattr(_torch.library, "register_fake"):
     raise ImportError(f"gemmd.torch needs PyTorch 2.4 or newer, and this is {_torch.__version__}")
 
+from gemmd.torch.activation import swiglu  # noqa: E402
 from gemmd.torch.moe import MoEMLP, route, sort_by_expert  # noqa: E402
 from gemmd.torch.plans import configure, status  # noqa: E402
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum  # noqa: E402
-from gemmd.torch.swiglu import swiglu  # noqa: E402
 
 __all__ = ["MoEMLP", "configure", "grouped_gemm", "grouped_gemm_sum", "route", "sort_by_expert",
            "status", "swiglu"]

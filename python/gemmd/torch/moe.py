@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.autograd import Function
 
+from gemmd.torch.activation import swiglu
 from gemmd.torch.product import grouped_gemm, grouped_gemm_sum
-from gemmd.torch.swiglu import swiglu
 
 
 def route(logits, topk, normalise=True):

@@ -4,11 +4,17 @@
 Inductor makes two kernels of the gradients that take three times what their bytes do: one writes
 the halves of the gradient of h by a condition on each element, the other reads all operands again for
 that of the weights (tests/gpu/moe_layer.py --stages profile prints both). The op
-gemmd::swiglu_grads reads everything once: a Triton kernel on a GPU, plain PyTorch elsewhere.
+gemmd::swiglu_grads reads everything once: a Triton kernel on a GPU, plain PyTorch on a CPU and where
+there is no Triton.
 """
+import functools
+
 import torch
 from torch.autograd import Function
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from gemmd.torch.shapes import DTYPES
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
 _lib.define("swiglu_grads(Tensor h, Tensor? weights, Tensor da) -> (Tensor, Tensor)",
@@ -30,19 +36,28 @@ def _plain_grads(h, weights, da):
     return dh.to(h.dtype), dweights if weights is None else (da * silu * up).sum(-1)
 
 
-def _cuda_grads(h, weights, da):
+@functools.cache
+def _find_launch():
     try:
-        from gemmd.torch.swiglu_kernel import launch
+        from gemmd.torch.activation_kernel import launch
     except ImportError:  # a PyTorch without Triton
+        return None
+    return launch
+
+
+def _cuda_grads(h, weights, da):
+    launch = _find_launch()
+    if launch is None or not h.numel():
         return _plain_grads(h, weights, da)
+    h, da = h.contiguous(), da.contiguous()
+    weights = weights.contiguous() if weights is not None else None
     dh, dweights = torch.empty_like(h), _new_weights_gradient(h, weights)
-    if h.numel():
-        launch(h, weights, da, dh, dweights)
+    launch(h, weights, da, dh, dweights)
     return dh, dweights
 
 
 def _fake_grads(h, weights, da):
-    return torch.empty_like(h), _new_weights_gradient(h, weights)
+    return h.new_empty(h.shape), _new_weights_gradient(h, weights)
 
 
 _lib.impl("swiglu_grads", _plain_grads, "CPU")
@@ -59,9 +74,10 @@ class _Swiglu(Function):
         return functional.silu(gate) * up
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, da):
         h, = ctx.saved_tensors
-        return _grads(h, None, da.contiguous())[0]
+        return _grads(h, None, da)[0]
 
 
 class _WeightedSwiglu(Function):
@@ -72,23 +88,26 @@ class _WeightedSwiglu(Function):
         return functional.silu(gate) * up * weights.to(h.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, da):
         h, weights = ctx.saved_tensors
-        dh, dweights = _grads(h, weights.contiguous(), da.contiguous())
+        dh, dweights = _grads(h, weights, da)
         return dh, dweights.view(weights.shape)
 
 
 def swiglu(h, weights=None):
     """silu(gate) * up of h [T, 2 * inter] (gate, then up), times weights [T, 1] in fp32 where given.
 
-    Returns [T, inter] in h's type, with gradients of h and weights (not of these gradients).
-    ValueError for other shapes.
+    Returns [T, inter] in h's type (bfloat16, float16, float32), with gradients of h and weights, whose
+    own gradients are an error. The product is with the weights rounded to h's type, the gradient of
+    h with them as they are. ValueError for other shapes and types.
     """
-    if h.dim() != 2 or h.shape[1] % 2:
-        raise ValueError(f"h is {tuple(h.shape)}: gate and up side by side, [T, 2 * inter]")
+    if h.dim() != 2 or h.shape[1] % 2 or h.dtype not in DTYPES:
+        raise ValueError(f"h is {tuple(h.shape)}, {h.dtype}: gate and up side by side, [T, 2 * inter], "
+                         "in bfloat16, float16 or float32")
     if weights is None:
-        return _Swiglu.apply(h.contiguous())
+        return _Swiglu.apply(h)
     if weights.shape != (h.shape[0], 1) or weights.dtype != torch.float32:
         raise ValueError(f"weights is {tuple(weights.shape)}, {weights.dtype}: one fp32 number for "
                          f"each of {h.shape[0]} rows, [T, 1]")
-    return _WeightedSwiglu.apply(h.contiguous(), weights)
+    return _WeightedSwiglu.apply(h, weights)
