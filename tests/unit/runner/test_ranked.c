@@ -57,22 +57,28 @@ static double truth(const struct world *w, uint32_t c)
     return w->predicted[c] * (1 + 0.01 * sin(c * 12.9898));
 }
 
-/* A whole search. Which variants it had compiled. */
-static void search(const struct world *w, bool with_present, bool used[VARIANTS])
+static struct strategy *open_search(const struct world *w, bool with_present, uint32_t compilers)
 {
-    struct strategy_setup setup = {.n = N,
+    struct strategy_setup setup = {.n = w->space.n,
                                    .predicted_us = w->predicted,
                                    .space = &w->space,
                                    .point = w->point,
                                    .present = with_present ? w->present : NULL,
                                    .budget = 48,
                                    .variants = 16,
-                                   .compilers = 4};
+                                   .compilers = compilers};
     struct strategy *s;
     struct error err;
+    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
+    return s;
+}
+
+/* A whole search. Which variants it had compiled. */
+static void search(const struct world *w, bool with_present, bool used[VARIANTS])
+{
+    struct strategy *s = open_search(w, with_present, 4);
     uint32_t c, out[N], n = 0;
     memset(used, 0, VARIANTS * sizeof(*used));
-    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
     for (int r; (r = s->ops->propose(s, &c)) != STRATEGY_DONE;) {
         if (r == 0) {
             used[c / RASTERS] = true;
@@ -128,18 +134,8 @@ static void test_what_is_compiled_but_slower_does_not(void **state)
 /* What it asks for before anything has been measured. */
 static uint32_t opening(const struct world *w, bool with_present, uint32_t out[N])
 {
-    struct strategy_setup setup = {.n = N,
-                                   .predicted_us = w->predicted,
-                                   .space = &w->space,
-                                   .point = w->point,
-                                   .present = with_present ? w->present : NULL,
-                                   .budget = 48,
-                                   .variants = 16,
-                                   .compilers = 16};
-    struct strategy *s;
-    struct error err;
+    struct strategy *s = open_search(w, with_present, 16);
     uint32_t n = 0;
-    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
     while (n < N && s->ops->propose(s, &out[n]) == 0) {
         n++;
     }
@@ -195,18 +191,9 @@ static void test_the_settings_of_the_winner_are_compared(void **state)
 {
     (void)state;
     struct world *w = world_of_settings();
-    struct strategy_setup setup = {.n = w->space.n,
-                                   .predicted_us = w->predicted,
-                                   .space = &w->space,
-                                   .point = w->point,
-                                   .budget = 96,
-                                   .variants = 16,
-                                   .compilers = 4};
-    struct strategy *s;
-    struct error err;
+    struct strategy *s = open_search(w, false, 4);
     uint32_t c, measured[TILES] = {0};
     double best = INFINITY;
-    assert_int_equal(ranked_strategy.open(&setup, &s, &err), 0);
     while (s->ops->propose(s, &c) == 0) {
         double us = truth_of_settings(w, c);
         best = fmin(best, us);
