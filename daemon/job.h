@@ -69,7 +69,8 @@ struct job {
     unsigned refused;        /* orders that a leaving runner did not take */
     struct progress progress; /* the last one */
     uint64_t told_ms;         /* when waiters were told last */
-    uint64_t began_ms;
+    uint64_t began_ms;        /* the first time */
+    double spent_device_ms, spent_ms; /* by orders that were set aside */
 };
 
 struct waiter {

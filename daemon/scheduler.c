@@ -80,6 +80,27 @@ void scheduler_step_aside(struct scheduler *s, struct job *j)
     scheduler_next(s);
 }
 
+bool scheduler_others_wait(const struct scheduler *s)
+{
+    bool others = false;
+    LIST_EACH(node, &s->queue) {
+        const struct job *j = LIST_OF(node, struct job, link);
+        others = others || j->n_waiters || !s->running->n_waiters;
+    }
+    return s->running && others;
+}
+
+void scheduler_set_aside(struct scheduler *s, struct job *j)
+{
+    set_running(s, NULL);
+    j->state = JOB_QUEUED;
+    snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
+    list_append(&s->queue, &j->link);
+    s->n_queued++;
+    job_tell(j);
+    scheduler_next(s);
+}
+
 void scheduler_come_back(struct scheduler *s, struct job *j)
 {
     list_remove(&j->link);

@@ -2,7 +2,8 @@
 /*
  * The scheduler: what is to be tuned, in which order, and who waits for it. One job at a time has
  * the device. Jobs that somebody waits for go before background ones, each in the order they came;
- * a waiting client does not interrupt a running job. A job that nobody waits for any more and that
+ * a waiting client does not interrupt a running job. A running one that only waits for compilers is set
+ * aside, behind those that wait. A job that nobody waits for any more and that
  * nobody asked for in the background is cancelled.
  *
  * When the device kills job after job, tuning is switched off and hits are served on. After a while it
@@ -63,7 +64,11 @@ void scheduler_next(struct scheduler *s);
 void scheduler_unqueue(struct scheduler *s, struct job *j);
 /* The running job leaves the device to the next one: another daemon has its key (elsewhere.h). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
-/* From there: into the queue again. */
+/* The running job leaves it to those that wait, and comes after them. */
+void scheduler_set_aside(struct scheduler *s, struct job *j);
+/* Whether a job is queued that goes before the running one, were that one to come now. */
+bool scheduler_others_wait(const struct scheduler *s);
+/* From elsewhere: into the queue again. */
 void scheduler_come_back(struct scheduler *s, struct job *j);
 /* "on", or why nothing is tuned. */
 const char *scheduler_tuning(const struct scheduler *s);

@@ -60,6 +60,15 @@ static void send_bytes(struct supervisor *s, struct wire_buf *bytes)
     }
 }
 
+static void send_of_job(struct supervisor *s, const char *method, int64_t job)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_notify(&b, method);
+    wire_put_map(&b, 1);
+    wire_put_kv_int(&b, "job", job);
+    send_bytes(s, &b);
+}
+
 /* When the runner is ready for it. */
 static void send_order(struct supervisor *s)
 {
@@ -75,15 +84,9 @@ static void send_order(struct supervisor *s)
     s->state = RUNNER_BUSY;
     runner_link_watch(&s->link, ORDER_LIMIT_MS);
     send_bytes(s, &b);
-}
-
-static void send_cancel(struct supervisor *s, int64_t job)
-{
-    struct wire_buf b = WIRE_BUF_NULL;
-    rpc_put_notify(&b, "cancel");
-    wire_put_map(&b, 1);
-    wire_put_kv_int(&b, "job", job);
-    send_bytes(s, &b);
+    if (s->others_wait) {
+        send_of_job(s, "others_wait", s->job);
+    }
 }
 
 /* ---- what it says -------------------------------------------------------------------------------
@@ -430,6 +433,7 @@ static void start(struct supervisor *s)
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order)
 {
     s->job = job;
+    s->others_wait = false;
     s->order = *order;
     *order = WIRE_BUF_NULL;
     if (s->state == RUNNER_NONE) {
@@ -450,9 +454,20 @@ bool supervisor_cancel(struct supervisor *s, int64_t job)
         return true;
     }
     s->cancelling = true;
-    send_cancel(s, job);
+    send_of_job(s, "cancel", job);
     runner_link_watch(&s->link, CANCEL_LIMIT_MS);
     return false;
+}
+
+void supervisor_others_wait(struct supervisor *s, int64_t job)
+{
+    if (s->job != job || s->others_wait) {
+        return;
+    }
+    s->others_wait = true;
+    if (s->state == RUNNER_BUSY && s->order.len == 0) {
+        send_of_job(s, "others_wait", job);
+    }
 }
 
 /* ---- the beginning and the end of the supervisor --------------------------------------------- */

@@ -57,6 +57,7 @@ struct supervisor {
     enum runner_state state;
     struct runner_link link;
     bool said_hello, said_bye, killed_hung, cancelling, stopping;
+    bool others_wait; /* to be said with the order */
     struct run run;
     bool run_pending;        /* the ledger is asked for run.id */
     int64_t job;             /* of the order under way; 0: none */
@@ -78,6 +79,8 @@ void supervisor_init(struct supervisor *s, struct daemon *d, const struct superv
 void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
 /* True: the order was withdrawn in time and nothing more comes. False: its end comes as ever. */
 bool supervisor_cancel(struct supervisor *s, int64_t job);
+/* Other jobs wait for the device: this order's may be set aside. Nothing if it is not under way. */
+void supervisor_others_wait(struct supervisor *s, int64_t job);
 /* Kills the runner and closes everything; then `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
 

@@ -88,6 +88,15 @@ static void send_order(struct tuner *x, struct job *j)
     }
     j->state = JOB_RUNNING;
     supervisor_tune(x->supervisor, j->id, &order);
+    tuning_others(x);
+}
+
+void tuning_others(struct tuner *x)
+{
+    const struct job *j = running(x);
+    if (j && j->state == JOB_RUNNING && scheduler_others_wait(x->scheduler)) {
+        supervisor_others_wait(x->supervisor, j->id);
+    }
 }
 
 /* ---- what was measured before ---------------------------------------------------------------- */
@@ -165,7 +174,7 @@ void tuning_begin(struct tuner *x, struct job *j)
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
     j->state = JOB_HISTORY;
-    j->began_ms = uv_now(&d->loop);
+    j->began_ms = j->began_ms ? j->began_ms : uv_now(&d->loop);
     int status = tuning_unpack(d, j, &err);
     if (status < 0) {
         on_error(x, &err);
@@ -294,9 +303,33 @@ static void on_stuck(void *ctx, int64_t job, const struct error *e)
     }
 }
 
+/* What it has measured comes back from the ledger, as after gemmd's death. */
+static void set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
+{
+    log_info("job %lld: set aside, %u trials so far: compilers have the next", (long long)j->id,
+             j->n_done);
+    daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
+                 j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
+                 r->timeline);
+    j->spent_device_ms = r->device_ms;
+    j->spent_ms = r->wall_ms;
+    elsewhere_unlease(x->elsewhere, j);
+    tuning_forget(j);
+    job_reset(j);
+    scheduler_set_aside(x->scheduler, j);
+}
+
 static void on_result(void *ctx, const struct tune_result *r)
 {
-    tuning_result(ctx, r);
+    struct tuner *x = ctx;
+    struct job *j = running(x);
+    if (!j || !r->set_aside) {
+        tuning_result(x, r);
+    } else if (j->cancelled) {
+        tuning_ended(x, j, JOB_CANCELLED);
+    } else {
+        set_aside(x, j, r);
+    }
 }
 
 const struct supervisor_hooks tuning_hooks = {.trial = on_trial,

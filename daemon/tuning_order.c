@@ -133,6 +133,8 @@ static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wir
         /* what the model likes has a common flaw */
         snprintf(o->request.query.strategy, sizeof(o->request.query.strategy), "random");
     }
+    o->spent_device_ms = j->spent_device_ms;
+    o->spent_ms = j->spent_ms;
     o->avoid = j->avoid;
     o->n_avoid = j->n_avoid;
     tune_order_pack(b, o);

@@ -49,6 +49,7 @@ static void on_queued(void *ctx, struct job *j)
     struct parts *p = ctx;
     spread_queued(&p->spread, j);
     ahead_queued(&p->ahead);
+    tuning_others(&p->tuner);
 }
 
 static void on_idle(void *ctx)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order that gemmd gives its runner: a request, and what is known already. The counts are
  * bounded by what a message of RUNNER_MESSAGE_BYTES_MAX can really hold. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,10 +104,22 @@ static int unpack_names(struct tune_order *o, const struct wire_obj *params, str
     return 0;
 }
 
+static int unpack_spent(const char *name, const struct wire_obj *params, double *out,
+                        struct error *err)
+{
+    const struct wire_obj *spent = wire_find(params, name);
+    *out = 0;
+    if (spent && !(wire_get_real(spent, out) && *out >= 0 && isfinite(*out))) {
+        return error_set(err, ERROR_INVALID, "%s must be milliseconds, 0 or more", name);
+    }
+    return 0;
+}
+
 int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
     static const char *const others[] = {REQUEST_NAMES, "job",      "key",   "stamp", "done",
-                                         "hints",       "former", "min_gain", "avoid", NULL};
+                                         "hints",       "former", "min_gain", "avoid",
+                                         "spent_device_ms", "spent_ms", NULL};
     o->done = NULL;
     o->hints = NULL;
     o->avoid = NULL;
@@ -117,6 +130,8 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
     r = r < 0 ? r : unpack_hints(o, params, err);
     r = r < 0 ? r : unpack_former(o, params, err);
     r = r < 0 ? r : unpack_avoid(o, params, err);
+    r = r < 0 ? r : unpack_spent("spent_device_ms", params, &o->spent_device_ms, err);
+    r = r < 0 ? r : unpack_spent("spent_ms", params, &o->spent_ms, err);
     if (r < 0) {
         tune_order_deinit(o);
     }
@@ -125,7 +140,7 @@ int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struc
 
 void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
 {
-    wire_put_map(b, request_pairs(&o->request) + 6 + (o->former.n ? 2 : 0));
+    wire_put_map(b, request_pairs(&o->request) + 8 + (o->former.n ? 2 : 0));
     request_pack_pairs(b, &o->request);
     wire_put_kv_int(b, "job", o->job);
     wire_put_kv_str(b, "key", o->key);
@@ -145,6 +160,8 @@ void tune_order_pack(struct wire_buf *b, const struct tune_order *o)
         record_pack(b, &o->former);
         wire_put_kv_real(b, "min_gain", o->min_gain);
     }
+    wire_put_kv_real(b, "spent_device_ms", o->spent_device_ms);
+    wire_put_kv_real(b, "spent_ms", o->spent_ms);
     wire_put_str(b, "avoid");
     wire_put_array(b, o->n_avoid);
     for (uint32_t i = 0; i < o->n_avoid; i++) {

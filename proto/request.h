@@ -47,7 +47,9 @@ bool request_allows(const struct request *r, const struct record *config);
  *   "hints":  [config, ...] tried first
  *   "former": config        the measured best that answers the key now; left out: there is none
  *   "min_gain": percent     by which a winner must be faster than that to replace it (0..100)
- *   "avoid":  [variant, ...] quarantined */
+ *   "avoid":  [variant, ...] quarantined
+ *   "spent_device_ms", "spent_ms": of its budgets, by orders of this tuning that were set aside
+ * (tune_result); left out: 0 */
 struct tune_order {
     int64_t job;
     char key[HASH_HEX];
@@ -58,6 +60,7 @@ struct tune_order {
     struct record *hints; /* owned */
     struct record former; /* n 0: none */
     double min_gain;
+    double spent_device_ms, spent_ms;
     char (*avoid)[HASH_HEX]; /* owned */
 };
 void tune_order_deinit(struct tune_order *o);

@@ -177,6 +177,11 @@ int builds_want(struct builds *b, const struct variant *v, const char *hash, con
     return 0;
 }
 
+void builds_hold(struct build *w)
+{
+    w->refs++;
+}
+
 void builds_release(struct builds *b, struct build *w)
 {
     assert(w->refs > 0);

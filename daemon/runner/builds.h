@@ -51,6 +51,7 @@ struct builds *builds_free(struct builds *b); /* no build may be held */
 /* Takes a reference to the build of a variant and starts it when needed. `note`: copied. */
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err);
+void builds_hold(struct build *build); /* one more reference */
 /* Gives the reference back; a build that nobody wants and that has not begun is not begun. */
 void builds_release(struct builds *b, struct build *build);
 

@@ -65,6 +65,11 @@ int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error 
                        words.failed ? 0 : words.len, &c->build, err);
 }
 
+double job_effort(const struct job *j, uint32_t id)
+{
+    return j->plan.effort && id < j->plan.n_ranked ? j->plan.effort[id] : 1;
+}
+
 void job_release(struct job *j, struct candidate *c)
 {
     if (c->build) {
@@ -116,6 +121,8 @@ void job_module(struct job *j, struct candidate *c)
     struct build *b = c->build;
     if (b->state == BUILD_READY && !was_told(j, b->image.meta.id)) {
         j->compile_ms += b->compile_ms;
+        j->took_ms += b->image.meta.compile_ms;
+        j->took_effort += job_effort(j, c->id);
         notice_module(j, &b->image.meta);
     }
 }
@@ -135,8 +142,13 @@ static void announce_compile(struct job *j, const struct build *b, int64_t left_
     }
 }
 
+static int64_t least_ms(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
 static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t n,
-                        struct error *err)
+                        int64_t most_ms, struct error *err)
 {
     struct builds *all = j->runner->builds;
     struct build *b;
@@ -147,7 +159,7 @@ static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t
         builds_give_up(all, b, ran);
     } else if (ran >= 0) {
         announce_compile(j, b, limit - ran, queue, n);
-        channel_wait(&j->runner->channel, builds_fd(all), (int)(limit - ran));
+        channel_wait(&j->runner->channel, builds_fd(all), (int)least_ms(limit - ran, most_ms));
     } else {
         channel_wait(&j->runner->channel, builds_fd(all), 10);
     }
@@ -170,14 +182,16 @@ static int wait_on_clock(struct job *j, struct candidate *const queue[], uint32_
     }
     lanes_wait(&j->runner->lanes, first->due_ms, job_clock_ms(j));
     while (r == 0 && first->build->state == BUILD_PENDING) {
-        r = wait_for_any(j, queue, n, err);
+        r = wait_for_any(j, queue, n, ASIDE_NEVER, err);
     }
     return r ? r : job_poll(j, err);
 }
 
-int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err)
+int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
+                    struct error *err)
 {
-    return j->runner->replay ? wait_on_clock(j, queue, n, err) : wait_for_any(j, queue, n, err);
+    return j->runner->replay ? wait_on_clock(j, queue, n, err)
+                             : wait_for_any(j, queue, n, most_ms, err);
 }
 
 /* ---- outcomes -------------------------------------------------------------------------------- */
@@ -394,6 +408,7 @@ static int take_done(struct job *j, struct error *err)
         j->done += j->outcomes[i].known && j->outcomes[i].eligible;
         j->failed += j->outcomes[i].known && j->outcomes[i].eligible && !j->outcomes[i].measured;
     }
+    j->done_before = j->done;
     j->reference_again = j->reference != PLAN_NONE && j->outcomes[j->reference].known;
     return 0;
 }
@@ -448,7 +463,8 @@ static int begin(struct job *j, struct error *err)
     if (status) {
         return status;
     }
-    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints;
+    const struct aside *kept = aside_find(r, o->key);
+    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0);
     j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
     if (!j->outcomes) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);
@@ -460,6 +476,20 @@ static int begin(struct job *j, struct error *err)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
+/* Of all orders of this tuning. */
+static double wall_ms(const struct job *j)
+{
+    return j->runner->replay ? job_clock_ms(j) - j->began_ms
+                             : timeline_ms(&j->runner->timeline) + j->order->spent_ms;
+}
+
+static void fill_set_aside(const struct job *j, struct tune_result *out)
+{
+    *out = (struct tune_result){
+        .set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
+    timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
+}
+
 static void fill_result(const struct job *j, uint32_t winner, struct tune_result *out)
 {
     const struct outcome *o = &j->outcomes[winner];
@@ -470,8 +500,7 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
         .space = j->plan.legal,
         .device_ms = j->device_ms,
         .compile_ms = j->compile_ms,
-        .wall_ms =
-            j->runner->replay ? job_clock_ms(j) - j->began_ms : timeline_ms(&j->runner->timeline),
+        .wall_ms = wall_ms(j),
     };
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     memcpy(out->gate, j->gate, sizeof(out->gate));
@@ -482,6 +511,21 @@ static void fill_result(const struct job *j, uint32_t winner, struct tune_result
     for (uint32_t i = 0; i < j->n_outcomes; i++) {
         out->measured += j->outcomes[i].measured;
     }
+}
+
+static int conclude(struct job *j, struct tune_result *out, struct error *err)
+{
+    uint32_t winner = PLAN_NONE;
+    if (j->set_aside) {
+        fill_set_aside(j, out);
+        return 0;
+    }
+    int status = job_finals(j, &winner, err);
+    if (status == 0) {
+        fill_result(j, winner, out);
+        notice_progress(j, "done", &out->config);
+    }
+    return status;
 }
 
 /* After a lost device nothing of it is touched. */
@@ -510,7 +554,8 @@ static struct job *job_new(struct runner *r, const struct tune_order *o)
     if (j) {
         j->runner = r;
         j->order = o;
-        j->began_ms = job_clock_ms(j);
+        j->began_ms = job_clock_ms(j) - o->spent_ms;
+        j->device_ms = o->spent_device_ms;
         j->reference_us = j->best_us = NAN;
         j->former = PLAN_NONE;
         j->given = strcmp(o->request.query.strategy, "given") == 0;
@@ -526,15 +571,10 @@ int job_run(struct runner *r, const struct tune_order *o, struct tune_result *ou
     if (!j) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a tuning job");
     }
-    uint32_t winner = PLAN_NONE;
     notice_progress(j, "start", NULL);
     int status = begin(j, err);
     status = status ? status : job_search(j, err);
-    status = status ? status : job_finals(j, &winner, err);
-    if (status == 0) {
-        fill_result(j, winner, out);
-        notice_progress(j, "done", &out->config);
-    }
+    status = status ? status : conclude(j, out, err);
     end(j, status);
     free(j);
     return status;

@@ -96,7 +96,10 @@ struct job {
     bool warm;  /* the device has been warmed up (measure.c) */
     bool idles; /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */
+    uint32_t done_before;         /* by earlier orders */
+    bool set_aside;               /* aside.h: the order ends, the search does not */
     double device_ms, compile_ms;
+    double took_ms, took_effort; /* of what was compiled, whenever: core time; times the space's mean */
     double began_ms; /* of job_clock_ms */
     const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
@@ -120,13 +123,16 @@ int job_poll(struct job *j, struct error *err);
 int job_prepare(struct job *j, struct error *err);
 /* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
+double job_effort(const struct job *j, uint32_t id); /* to compile it, in times of the space's mean */
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
 /* The same of one whose compiler nobody waits for: what that has cost and will cost is counted. */
 void job_drop(struct job *j, struct candidate *c);
 bool job_is_built(const struct job *j, const struct candidate *c);
 /* Sleeps until some build is done or something comes on the socket; gives up a build that has run
- * for too long. The candidates that wait are `queue`. 0, or ERROR_CANCELLED. */
-int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, struct error *err);
+ * for too long; or until most_ms have gone by. The candidates that wait are `queue`. 0, or
+ * ERROR_CANCELLED. */
+int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
+                    struct error *err);
 /* Sends the module of a ready build, once per job. */
 void job_module(struct job *j, struct candidate *c);
 /* Books and sends a finished trial. */

@@ -19,6 +19,11 @@ int proposals_init(struct proposals *p, const struct strategy_setup *s, uint32_t
             p->state[s->coming[i]] = TAKEN;
         }
     }
+    for (uint32_t i = 0; i < s->n_begun; i++) {
+        if (proposals_allow(p) == 0 && !proposals_taken(p, s->begun[i])) {
+            proposals_take(p, s->begun[i]);
+        }
+    }
     return 0;
 }
 

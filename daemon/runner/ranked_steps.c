@@ -140,6 +140,7 @@ struct wish {
     double effort;           /* to compile them */
     double longest;          /* to compile one of them */
     double of_new, of_known; /* hopes below these */
+    uint32_t beside;         /* new variants differ in one parameter from this one's; or GRID_NONE */
     bool thrifty;            /* what is compiled goes before what promises little more */
 };
 
@@ -159,7 +160,8 @@ static bool is_present(const struct ranked_search *s, uint32_t c)
 static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c)
 {
     double effort = ranked_effort(s, c);
-    return w->fresh > 0 && effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
+    bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
+    return near && w->fresh > 0 && effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
 }
 
 /* Of those hoped more of than `least`, the most; GRID_NONE: of none so much. present: it must be a
@@ -241,8 +243,26 @@ static uint32_t settings_left(const struct ranked_search *s)
     return s->variants == 0 || count_late(s) == 0 ? UINT32_MAX : (uint32_t)fmax(most - done, 0);
 }
 
+/* The best point of other variants than these; GRID_NONE: there is none. */
+static uint32_t find_best(const struct ranked_search *s, const uint32_t others[], uint32_t n)
+{
+    uint32_t best = GRID_NONE;
+    for (uint32_t c = 0; c < s->books.n; c++) {
+        bool had = isnan(s->score[c]);
+        for (uint32_t i = 0; i < n && !had; i++) {
+            had = s->grid.variant[others[i]] == s->grid.variant[c];
+        }
+        if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
+            best = c;
+        }
+    }
+    return best;
+}
+
 /* With many compilers, who waits for one new variant waits for no longer when others are compiled
- * beside it: the steps are few. */
+ * beside it: the steps are few. First come those that differ from the best in one parameter of what
+ * is compiled: where the model is wrong by a few per cent of stages or schedulers, variants that it
+ * hopes more of are far away, and wrong likewise. */
 static void step_next(struct ranked_search *s)
 {
     const double effort = effort_left(s);
@@ -250,6 +270,7 @@ static void step_next(struct ranked_search *s)
     const uint32_t fresh = many ? s->compilers - count_late(s) : NEXT_MOST;
     double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
     struct wish w = {.fresh = fresh,
+                     .beside = s->variants > 0 ? find_best(s, NULL, 0) : GRID_NONE,
                      .settings = least(settings_left(s), configs_before_ring(s)),
                      .effort = effort,
                      .longest = s->variants > 0 ? LONG : INFINITY,
@@ -265,6 +286,8 @@ static void step_next(struct ranked_search *s)
         w.of_new = INFINITY;
         w.of_known = -INFINITY;
         propose_hopeful(s, &w);
+        w.beside = GRID_NONE;
+        propose_hopeful(s, &w);
     }
     surrogate_forget(&s->surrogate);
 }
@@ -274,16 +297,7 @@ static uint32_t find_centres(const struct ranked_search *s, uint32_t out[CENTRES
 {
     uint32_t n = 0;
     for (; n < CENTRES; n++) {
-        uint32_t best = GRID_NONE;
-        for (uint32_t c = 0; c < s->books.n; c++) {
-            bool had = isnan(s->score[c]);
-            for (uint32_t i = 0; i < n && !had; i++) {
-                had = s->grid.variant[out[i]] == s->grid.variant[c];
-            }
-            if (!had && (best == GRID_NONE || s->score[c] < s->score[best])) {
-                best = c;
-            }
-        }
+        uint32_t best = find_best(s, out, n);
         if (best == GRID_NONE || s->score[best] > NEAR * s->best) {
             break;
         }
@@ -373,6 +387,7 @@ static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;
     struct wish w = {.fresh = s->compilers,
+                     .beside = GRID_NONE,
                      .effort = fmin(FIRST_PART * s->variants, s->compilers) - s->spent,
                      .longest = INFINITY,
                      .of_new = INFINITY,

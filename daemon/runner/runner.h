@@ -13,9 +13,11 @@
  *           notify  module {module}            a variant's image, before any trial that names it
  *           notify  trial {job, trial}         each candidate's end, good or bad
  *           notify  progress {job, progress}   after each trial, and when the phase changes
- *           response tune_result, or error
+ *           response tune_result, which may be that the search is set aside, or error
  *           notify  attempt, stage idle        limit_ms 0: silence is no fault any more
  *   gemmd   notify  cancel {job}               the tune ends with ERROR_CANCELLED
+ *   gemmd   notify  others_wait {job}          other searches wait for the device: the tune may be set
+ *                                              aside (aside.h)
  *   gemmd   request ping                       answered by true between two steps
  *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
  *                                              compiler that never ends: it exits with 0. A
@@ -30,6 +32,7 @@
 #ifndef GEMMD_RUNNER_RUNNER_H
 #define GEMMD_RUNNER_RUNNER_H
 
+#include "daemon/runner/aside.h"
 #include "daemon/runner/baselines.h"
 #include "daemon/runner/builds.h"
 #include "daemon/runner/channel.h"
@@ -74,6 +77,7 @@ struct runner {
     struct builds *builds;     /* owned; NULL until the first tune */
     struct helpers helpers;
     struct early early;
+    struct aside *aside; /* owned list */
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
@@ -81,6 +85,7 @@ struct runner {
     struct lanes lanes; /* these compilers */
     int64_t job;    /* the running job; 0: none */
     bool cancelled; /* it is to stop */
+    bool others_wait; /* for the device: it may step aside (aside.h) */
     char unlocked[160]; /* why the clocks are not locked though they should be; "" */
 };
 
@@ -91,7 +96,7 @@ int runner_main(int argc, char **argv); /* options.c */
 int runner_serve(const struct runner_options *opt);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
-/* Handles what has come while a job runs: cancel, ping, a second tune. Ends the process when gemmd
+/* Handles what has come while a job runs: cancel, others_wait, ping, a second tune. Ends the process when gemmd
  * is gone. */
 void runner_pump(struct runner *r);
 /* Opens device, compiler and pool when they are not yet. */

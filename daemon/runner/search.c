@@ -36,33 +36,41 @@ struct search {
     bool asked_reference, exhausted;
     uint32_t n_hints, hint; /* hint: the next one */
     uint32_t *hints; /* owned; plan ids: the former best, hints, and room for the reference */
+    uint32_t n_begun, begun; /* begun: the next one */
+    uint32_t *begun_ids;     /* owned; plan ids: on their way when the search was set aside */
 };
 
 /* ---- what comes next ------------------------------------------------------------------------- */
 
-static void add_hint(struct search *s, uint32_t id)
+static bool is_among(const uint32_t ids[], uint32_t n, uint32_t id)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_new(const struct search *s, uint32_t id)
 {
     const struct job *j = s->job;
-    bool old = id == PLAN_NONE || j->outcomes[id].known || id == j->reference;
-    for (uint32_t i = 0; i < s->n_hints; i++) {
-        old = old || s->hints[i] == id;
-    }
-    if (!old) {
+    return id != PLAN_NONE && !j->outcomes[id].known && id != j->reference &&
+           !is_among(s->hints, s->n_hints, id) && !is_among(s->begun_ids, s->n_begun, id);
+}
+
+static void add_hint(struct search *s, uint32_t id)
+{
+    if (is_new(s, id)) {
         s->hints[s->n_hints++] = id;
     }
 }
 
-/* The former best, and those of the hints that fit here and are new: the rest came from elsewhere,
- * or is done. */
-static int gather_hints(struct search *s, uint32_t room, struct error *err)
+/* Those that fit here and are new: the rest came from elsewhere, or is done. */
+static int add_hints(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
     const struct tune_order *o = j->order;
-    s->hints = malloc((o->n_hints + 2) * sizeof(*s->hints));
-    if (!s->hints) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", o->n_hints);
-    }
-    add_hint(s, j->former);
     for (uint32_t i = 0; i < o->n_hints && s->n_hints < room; i++) {
         const struct record *config = &o->hints[i];
         struct rejection why;
@@ -75,6 +83,39 @@ static int gather_hints(struct search *s, uint32_t room, struct error *err)
             return r;
         }
         add_hint(s, id);
+    }
+    return 0;
+}
+
+static int gather_hints(struct search *s, uint32_t room, struct error *err)
+{
+    const uint32_t n = s->job->order->n_hints;
+    s->hints = malloc((n + 2) * sizeof(*s->hints));
+    if (!s->hints) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
+    }
+    add_hint(s, s->job->former);
+    return add_hints(s, room, err);
+}
+
+/* What of this space was on its way when the search was set aside. */
+static int gather_begun(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    const struct aside *kept = aside_find(j->runner, j->order->key);
+    s->begun_ids = malloc(((kept ? kept->n : 0) + 1) * sizeof(*s->begun_ids));
+    if (!s->begun_ids) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for what was begun");
+    }
+    for (uint32_t i = 0; kept && i < kept->n; i++) {
+        uint32_t id;
+        int r = plan_add(&j->plan, &kept->configs[i], &id, err);
+        if (r) {
+            return r;
+        }
+        if (id < j->plan.n_ranked && is_new(s, id)) {
+            s->begun_ids[s->n_begun++] = id;
+        }
     }
     return 0;
 }
@@ -93,6 +134,10 @@ static bool next(struct search *s, uint32_t *id)
         if (*id != PLAN_NONE) {
             return true;
         }
+    }
+    if (s->begun < s->n_begun) {
+        *id = s->begun_ids[s->begun++];
+        return true;
     }
     if (s->hint < s->n_hints) {
         *id = s->hints[s->hint++];
@@ -258,13 +303,19 @@ static int step(struct search *s, struct error *err)
         return job_poll(j, err);
     }
     if (at == s->n) {
-        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, err);
+        int64_t most = first_only(s) || s->batches ? ASIDE_NEVER : aside_patience(j, s->queue, s->n);
+        if (most == 0) {
+            aside_keep(j, s->queue, s->n);
+            j->set_aside = true;
+            return 0;
+        }
+        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, most, err);
     }
     s->filling = false;
     struct candidate *c = take(s, at);
     int r = 0;
     while (r == 0 && c->build->state == BUILD_PENDING) {
-        r = job_wait_builds(j, &c, 1, err); /* replay: it is due */
+        r = job_wait_builds(j, &c, 1, ASIDE_NEVER, err); /* replay: it is due */
     }
     r = r ? r : measure_one(s, c, err);
     job_release(j, c);
@@ -305,6 +356,8 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     setup.budget = budget == PLAN_ALL ? 0 : budget;
     setup.coming = s->hints;
     setup.n_coming = s->n_hints + 1;
+    setup.begun = s->begun_ids;
+    setup.n_begun = s->n_begun;
     int r = ops->open(&setup, &j->strategy, err);
     for (uint32_t i = 0; r == 0 && i < j->plan.n_ranked; i++) {
         if (j->outcomes[i].known) {
@@ -338,6 +391,7 @@ static void search_deinit(struct search *s)
         free(c);
     }
     free(s->hints);
+    free(s->begun_ids);
 }
 
 int job_search(struct job *j, struct error *err)
@@ -345,7 +399,8 @@ int job_search(struct job *j, struct error *err)
     struct search s;
     search_init(&s, j);
     uint32_t left = budget_left(j);
-    int r = gather_hints(&s, left, err);
+    int r = gather_begun(&s, err);
+    r = r ? r : gather_hints(&s, left, err);
     uint32_t proposals = left == PLAN_ALL ? left : left > s.n_hints ? left - s.n_hints : 0;
     if (r == 0 && proposals > 0) {
         r = open_strategy(&s, proposals, err);
@@ -355,8 +410,9 @@ int job_search(struct job *j, struct error *err)
     notice_progress(j, "compile", NULL);
     r = r ? r : fill(&s, err);
     early_end(j->runner);
+    aside_drop(j->runner, j->order->key);
     r = r ? r : job_prepare(j, err);
-    while (r == 0) {
+    while (r == 0 && !j->set_aside) {
         r = fill(&s, err);
         if (r || s.n == 0 || s.exhausted) {
             break;

@@ -139,7 +139,7 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
     struct error err = ERROR_NULL;
     struct tune_result result;
     r->job = o->job;
-    r->cancelled = false;
+    r->cancelled = r->others_wait = false;
     timeline_begin(&r->timeline);
     timeline_enter(&r->timeline, PHASE_OPEN);
     early_begin(r, o);
@@ -151,7 +151,9 @@ static void tune(struct runner *r, uint32_t id, const struct tune_order *o)
         channel_reply_error(&r->channel, id, &err);
     } else {
         channel_reply(&r->channel, id, &tune_result_schema, &result);
-        baselines_owe(r, o, &result);
+        if (!result.set_aside) {
+            baselines_owe(r, o, &result);
+        }
     }
     if (status == ERROR_DEVICE_LOST) {
         runner_quit(RUNNER_EXIT_DEVICE_LOST);
@@ -183,11 +185,18 @@ static void on_tune(struct runner *r, const struct rpc_message *m)
     free(o);
 }
 
-static void on_cancel(struct runner *r, const struct rpc_message *m)
+static bool is_of_this_job(const struct runner *r, const struct rpc_message *m)
 {
     int64_t job = 0;
-    if (wire_get_int(wire_find(m->params, "job"), &job) && job == r->job) {
-        r->cancelled = true;
+    return wire_get_int(wire_find(m->params, "job"), &job) && job == r->job;
+}
+
+static void on_notify(struct runner *r, const struct rpc_message *m)
+{
+    if (strcmp(m->method, "cancel") == 0) {
+        r->cancelled |= is_of_this_job(r, m);
+    } else if (strcmp(m->method, "others_wait") == 0) {
+        r->others_wait |= is_of_this_job(r, m);
     }
 }
 
@@ -225,8 +234,8 @@ static bool handle(struct runner *r)
     }
     if (m.type == RPC_REQUEST) {
         on_request(r, &m);
-    } else if (m.type == RPC_NOTIFY && strcmp(m.method, "cancel") == 0) {
-        on_cancel(r, &m);
+    } else if (m.type == RPC_NOTIFY) {
+        on_notify(r, &m);
     }
     return true;
 }

@@ -50,6 +50,10 @@ struct strategy_setup {
      * What is not below n is no candidate. */
     const uint32_t *coming;
     uint32_t n_coming;
+    /* The same: its own proposals of an earlier order, on their way: they will be observed, or
+     * spared, as if it had just made them. */
+    const uint32_t *begun;
+    uint32_t n_begun;
 };
 
 struct observation {

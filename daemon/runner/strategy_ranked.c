@@ -8,8 +8,9 @@
  * while a few work; but a part of what may be compiled is kept for what is learnt.
  *
  *   next: a few configs that may well be the best, by what the others taught (surrogate.h): other
- * settings of variants that are compiled, and some new variants. And so on, until as many variants
- * as may be have been compiled, and no setting of theirs promises more.
+ * settings of variants that are compiled, and some new variants, before others those that differ in
+ * one parameter from the best. And so on, until as many variants as may be have been compiled, and no
+ * setting of theirs promises more.
  *
  *   ring: of the best three variants all settings that differ from their best in one parameter, until
  * that is their best; then of the best one those that differ in two, since settings are not
@@ -161,6 +162,9 @@ static int ranked_open(const struct strategy_setup *setup, struct strategy **out
         if (setup->coming[i] < setup->n) {
             ranked_use(s, setup->coming[i]);
         }
+    }
+    for (uint32_t i = 0; i < setup->n_begun; i++) {
+        ranked_use(s, setup->begun[i]);
     }
     *out = &s->base;
     return 0;

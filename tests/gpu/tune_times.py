@@ -73,15 +73,22 @@ class Store:
         return time.monotonic() - began, answer
 
     def phases(self):
-        """By key: the last tuning's milliseconds in each phase."""
-        found = {}
-        for event in rows_of(self.daemon.json("list", "--what", "events", "--where",
-                                              "kind=tuned", "--sort", "-id")):
-            m = EVENT.fullmatch(event["text"])
-            parts = (p.rsplit(" ", 1) for p in m["text"].split(", ")) if m else ()
-            if m and m["key"] not in found:
-                found[m["key"]] = {"gemmd": int(m["all"]) - int(m["runner"]),
-                                   **{name: int(ms) for name, ms in parts}}
+        """By key: the last tuning's milliseconds in each phase, of all orders that it took."""
+        found, ended = {}, set()
+        for event in rows_of(self.daemon.json("list", "--what", "events", "--sort", "-id")):
+            m = EVENT.fullmatch(event["text"]) if event["kind"] in ("tuned", "set_aside") else None
+            if not m or m["key"] in ended:
+                continue
+            phases = found.setdefault(m["key"], {})
+            if event["kind"] == "tuned" and phases:
+                ended.add(m["key"])  # an earlier tuning
+                continue
+            if not phases:
+                phases["gemmd, and others"] = int(m["all"]) - int(m["runner"])
+            for part in m["text"].split(", "):
+                name, ms = part.rsplit(" ", 1)
+                phases[name] = phases.get(name, 0) + int(ms)
+            phases["orders"] = phases.get("orders", 0) + 1
         return found
 
 

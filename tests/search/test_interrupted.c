@@ -19,24 +19,14 @@
 #include <sys/wait.h>
 
 #include "kernels/devices/replay/replay.h"
+#include "tests/search/world.h"
 
 static const double MOST = 1.1;
-
-struct world {
-    char spec[600], problem[1024];
-};
 
 struct cost {
     double ms, restart_ms;
     uint32_t trials;
 };
-
-static struct tune_order *order_of(const struct world *w)
-{
-    struct tune_order *o = order_new(w->problem);
-    o->request.query.seed = 1;
-    return o;
-}
 
 static bool has_module(const struct child *c, const char *id)
 {
@@ -102,7 +92,7 @@ static void whole(const struct world *w, struct cost *out)
 {
     struct child c;
     char *folder = folder_make();
-    struct tune_order *o = order_of(w);
+    struct tune_order *o = world_order(w);
     child_start(&c, w->spec, folder, NULL);
     child_tune(&c, o);
     assert_int_equal(c.error.code, 0);
@@ -117,7 +107,7 @@ static void interrupted(const struct world *w, uint32_t trials, struct cost *out
 {
     struct child first, second;
     char *folder = folder_make();
-    struct tune_order *o = order_of(w);
+    struct tune_order *o = world_order(w);
     child_start(&first, w->spec, folder, NULL);
     child_send_order(&first, o);
     read_until(&first, trials);
@@ -147,18 +137,10 @@ static void interrupted(const struct world *w, uint32_t trials, struct cost *out
 static bool try_landscape(const char *path, uint32_t moments)
 {
     struct world w;
-    struct error err = ERROR_NULL;
-    struct landscape *l;
     struct cost all, cut;
     uint64_t state = 20;
     bool good = true;
-    snprintf(w.spec, sizeof(w.spec), "replay:%s", path);
-    if (landscape_load(w.spec, &l, &err)) {
-        fprintf(stderr, "%s\n", err.text);
-        return false;
-    }
-    problem_format(&l->problem[0], w.problem, sizeof(w.problem));
-    landscape_free(l);
+    world_open(&w, path);
     whole(&w, &all);
     printf("%s\nleft alone: %.0f ms, %u trials\n", path, all.ms, all.trials);
     for (uint32_t i = 0; i < moments; i++) {
@@ -181,7 +163,6 @@ int main(int argc, char **argv)
     }
     /* A child that runs ahead as fast as it can is killed wherever it has come to meanwhile. */
     setenv("GEMMD_REPLAY_SPEED", "10", 0);
-    families_register();
     for (int i = 2; i < argc; i++) {
         good = try_landscape(argv[i], (uint32_t)atoi(argv[1])) && good;
     }

@@ -307,6 +307,8 @@ static void test_order(void **state)
     record_init(&order.former);
     record_put_int(&order.former, "a", 3);
     order.min_gain = 0.5;
+    order.spent_device_ms = 120.5;
+    order.spent_ms = 800;
     strcpy(order.avoid[1], "ffffffffffffffffffffffffffffffff");
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     const struct wire_obj *o;
@@ -325,6 +327,8 @@ static void test_order(void **state)
     assert_int_equal(record_int(&again.hints[0], "a", 0), 2);
     assert_int_equal(record_int(&again.former, "a", 0), 3);
     assert_true(again.min_gain == 0.5);
+    assert_true(again.spent_device_ms == 120.5);
+    assert_true(again.spent_ms == 800);
     assert_int_equal(again.n_avoid, 2);
     assert_string_equal(again.avoid[1], order.avoid[1]);
     tune_order_deinit(&again);

@@ -217,11 +217,16 @@ void child_forget(struct child *c)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-void child_send_cancel(struct child *c, int64_t job)
+static void put_of_job(struct child *c, const char *method, int64_t job)
 {
-    rpc_put_notify(&c->channel.out, "cancel");
+    rpc_put_notify(&c->channel.out, method);
     wire_put_map(&c->channel.out, 1);
     wire_put_kv_int(&c->channel.out, "job", job);
+}
+
+void child_send_cancel(struct child *c, int64_t job)
+{
+    put_of_job(c, "cancel", job);
     channel_send(&c->channel);
 }
 
@@ -238,10 +243,22 @@ void child_send_raw(struct child *c, const void *bytes, size_t n)
     channel_send(&c->channel);
 }
 
-void child_send_order(struct child *c, const struct tune_order *o)
+static void put_order(struct child *c, const struct tune_order *o)
 {
     rpc_put_request(&c->channel.out, 7, "tune");
     tune_order_pack(&c->channel.out, o);
+}
+
+void child_send_order(struct child *c, const struct tune_order *o)
+{
+    put_order(c, o);
+    channel_send(&c->channel);
+}
+
+void child_send_contended(struct child *c, const struct tune_order *o)
+{
+    put_order(c, o);
+    put_of_job(c, "others_wait", o->job);
     channel_send(&c->channel);
 }
 

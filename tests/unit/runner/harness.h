@@ -57,6 +57,8 @@ int child_end(struct child *c);
 int child_ended(struct child *c);
 void child_send_cancel(struct child *c, int64_t job);
 void child_send_ping(struct child *c, uint32_t id);
+/* Sends an order (as below), and in the same write that others wait for the device. */
+void child_send_contended(struct child *c, const struct tune_order *o);
 void child_send_raw(struct child *c, const void *bytes, size_t n);
 
 /* An order for a problem, defaults filled in. */

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Stepping aside. A search decides on its next kernels by what it has measured, and has nothing to
+ * measure until they are compiled: half a second and more in which the device does nothing. When
+ * gemmd has said that others wait for the device, the order ends there, set aside, and comes again
+ * with the trials so far when the others have had their turn. What is on its way stays so, and is
+ * what the search goes on with.
+ *
+ * To begin again costs some 80 ms (ranking the space, the reference once more). So it is done only
+ * when the wait is longer than that, by what the search's other kernels took to compile; and only
+ * after some trials, so that no two searches do little but give way to each other.
+ */
+#ifndef GEMMD_RUNNER_ASIDE_H
+#define GEMMD_RUNNER_ASIDE_H
+
+#include <stdint.h>
+
+#include "proto/hash.h"
+#include "proto/record.h"
+
+struct build;
+struct candidate;
+struct job;
+struct runner;
+
+/* What a search that was set aside had on its way. */
+struct aside {
+    struct aside *next;
+    char key[HASH_HEX];
+    uint32_t n;
+    struct record *configs; /* owned */
+    struct build **builds;  /* owned; held */
+};
+
+#define ASIDE_NEVER INT64_MAX
+
+/* How long, in ms, to wait at most for the builds of the queue before asking again. 0: step aside now.
+ * ASIDE_NEVER: wait for them. */
+int64_t aside_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
+
+/* Keeps what is on its way until the search comes back. No memory: nothing is kept, and the search
+ * asks for it again. */
+void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
+/* What was kept for the key of a job; NULL: nothing. */
+const struct aside *aside_find(const struct runner *r, const char *key);
+/* The search holds it itself, or has no use for it. */
+void aside_drop(struct runner *r, const char *key);
+
+#endif

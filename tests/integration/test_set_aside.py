@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches that share the device: one that waits for compilers is set aside while others wait.
+
+On a recorded device whose kernels take 300 ms each to compile, so that a search has long waits.
+"""
+import os
+import signal
+
+from conftest import eventually, gemm
+
+COLD = {"own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
+SIZES = (256, 512, 1024)
+
+
+def ask(connection, size):
+    return connection.send("get", problem=gemm(m=size, n=size), budget_ms=20000)
+
+
+def set_aside(connection):
+    return connection.list("events", kind="set_aside")
+
+
+def expect_tuned_once(connection, keys):
+    assert len(set(keys)) == len(keys)
+    assert sorted(e["text"][:32] for e in connection.list("events", kind="tuned")) == sorted(keys)
+    for key in keys:
+        trials = [repr(t["config"]) for t in connection.list("trials", key=key, stage="measure")]
+        assert len(trials) > 4 and len(set(trials)) == len(trials), "none is measured again"
+
+
+def test_others_have_the_device_while_one_waits(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c:
+        requests = [ask(c, size) for size in SIZES]
+        answers = [c.wait(r) for r in requests]
+        assert [a["source"] for a in answers] == ["tuned"] * len(SIZES)
+        expect_tuned_once(c, [a["key"] for a in answers])
+        events = set_aside(c)
+        assert events and {e["text"][:32] for e in events} <= {a["key"] for a in answers}
+        assert c.call("status")["runner"]["starts"] == 1
+
+
+def test_who_is_alone_waits(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c:
+        c.wait(ask(c, SIZES[0]))
+        c.wait(ask(c, SIZES[1]))
+        assert set_aside(c) == []
+
+
+def test_nobody_waits_any_more_for_one_that_is_set_aside(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c, d.connect() as other:
+        ask(other, 2048)
+        requests = [ask(c, size) for size in SIZES]
+        left = eventually(lambda: set_aside(d.connect()), seconds=30)[0]["text"][:32]
+        other.close()
+        keys = [c.wait(r)["key"] for r in requests]
+        assert left not in keys
+        expect_tuned_once(c, keys)
+        assert c.call("status")["jobs"]["queued"] == 0
+        assert c.wait(ask(c, 2048))["key"] == left, "it goes on with what it has"
+        expect_tuned_once(c, [*keys, left])
+
+
+def test_the_runner_dies_while_some_are_set_aside(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c:
+        requests = [ask(c, size) for size in SIZES]
+        eventually(lambda: set_aside(d.connect()), seconds=30)
+        os.kill(d.runner_pid(), signal.SIGKILL)
+        answers = [c.wait(r) for r in requests]
+        assert [a["source"] for a in answers] == ["tuned"] * len(SIZES)
+        expect_tuned_once(c, [a["key"] for a in answers])

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A search that others wait for is set aside while it waits for compilers, comes back with its
+ * trials, and ends as good as one that was left alone, for little more. (Not with the same config:
+ * what is measured in another order has other noise.)
+ *
+ *   test_set_aside LANDSCAPE
+ */
+#include "tests/search/world.h"
+
+#include <stdio.h>
+
+#include "tests/search/keys.h"
+
+enum { ORDERS_MOST = 8 };
+static const double MOST = 1.1, /* times the device time of a search that is left alone */
+    RESTART_MS = 200,           /* of the device, besides: operands, the reference */
+    MISSED = 0.02;              /* of the best */
+
+static struct world world;
+static struct mapped_key key;
+static struct landscape *landscape; /* owned */
+
+static void start(struct child *c, char **folder)
+{
+    *folder = folder_make();
+    child_start(c, world.spec, *folder, NULL);
+}
+
+static void stop(struct child *c, char *folder)
+{
+    child_end(c);
+    folder_remove(folder);
+}
+
+static void tune_alone(struct tune_result *out)
+{
+    struct child c;
+    char *folder;
+    struct tune_order *o = world_order(&world);
+    start(&c, &folder);
+    child_tune(&c, o);
+    assert_int_equal(c.error.code, 0);
+    assert_false(c.result.set_aside);
+    *out = c.result;
+    order_free(o);
+    stop(&c, folder);
+}
+
+/* One order after the other, each with what the last ones measured. Returns how many were set aside. */
+static unsigned tune_contended(struct child *c, double most_device_ms)
+{
+    unsigned n = 0;
+    uint32_t trials = 0;
+    for (;; n++) {
+        struct tune_order *o = world_order(&world);
+        order_done(o, c->trials, c->n_trials);
+        o->spent_device_ms = c->result.device_ms;
+        o->spent_ms = c->result.wall_ms;
+        child_send_contended(c, o);
+        child_wait(c);
+        order_free(o);
+        assert_int_equal(c->error.code, 0);
+        if (!c->result.set_aside) {
+            return n;
+        }
+        assert_true(n < ORDERS_MOST);
+        assert_true(c->n_trials > trials); /* each has its share */
+        assert_true(c->result.device_ms < most_device_ms);
+        trials = c->n_trials;
+    }
+}
+
+static void test_others_wait(void **state)
+{
+    (void)state;
+    struct tune_result alone;
+    struct child c;
+    char *folder;
+    tune_alone(&alone);
+    start(&c, &folder);
+    unsigned n = tune_contended(&c, alone.device_ms + ORDERS_MOST * RESTART_MS);
+    printf("set aside %u times: %.1f us, %.0f ms on the device; alone: %.1f us, %.0f ms; best %.1f us\n",
+           n, key_truth(landscape, &c.result.config), c.result.device_ms,
+           key_truth(landscape, &alone.config), alone.device_ms, key.best_us);
+    assert_true(n >= 1);
+    assert_true(key_truth(landscape, &c.result.config) <= (1 + MISSED) * key.best_us);
+    assert_true(c.result.device_ms >= 0.9 * alone.device_ms); /* of all orders, not of the last */
+    assert_true(c.result.device_ms <= MOST * alone.device_ms + n * RESTART_MS);
+    stop(&c, folder);
+}
+
+/* What is left of a time budget is what the orders before have left. */
+static void test_budget_is_of_all_orders(void **state)
+{
+    (void)state;
+    struct tune_result alone;
+    struct child c;
+    char *folder;
+    struct tune_order *o = world_order(&world);
+    tune_alone(&alone);
+    start(&c, &folder);
+    o->request.query.budget_ms = 10000;
+    o->spent_device_ms = 9999;
+    child_tune(&c, o);
+    assert_int_equal(c.error.code, 0);
+    /* once the reference is known, before which nothing ends a search */
+    assert_true(c.result.measured > 0 && c.result.measured <= alone.measured / 2);
+    order_free(o);
+    stop(&c, folder);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_others_wait),
+        cmocka_unit_test(test_budget_is_of_all_orders),
+    };
+    if (argc != 2) {
+        fprintf(stderr, "test_set_aside LANDSCAPE\n");
+        return 2;
+    }
+    world_open(&world, argv[1]);
+    if (!key_open(&key, argv[1]) || landscape_load(world.spec, &landscape, NULL)) {
+        return 2;
+    }
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    landscape_free(landscape);
+    return failed;
+}
