@@ -19,6 +19,7 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     CONFIGS_SHARE = 0.0115,       /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
+    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; and when few are left to compile */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
     LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
     LEAST = 0.25; /* effort: so little is not worth another variant */
@@ -140,6 +141,7 @@ struct wish {
     double effort;           /* to compile them */
     double longest;          /* to compile one of them */
     double of_new, of_known; /* hopes below these */
+    double deviations;       /* of hopes: the more, the more is tried of which little is known */
     uint32_t beside;         /* new variants differ in one parameter from this one's; or GRID_NONE */
     bool thrifty;            /* what is compiled goes before what promises little more */
 };
@@ -172,7 +174,7 @@ static uint32_t find_hopeful(const struct ranked_search *s, const struct wish *w
     uint32_t best = GRID_NONE;
     for (uint32_t i = 0; i < s->surrogate.n; i++) {
         uint32_t c = s->surrogate.member[i];
-        double hope = surrogate_hope(&s->surrogate, c);
+        double hope = surrogate_hope(&s->surrogate, c, w->deviations);
         if (hope >= *least || (present && !is_present(s, c)) || proposals_taken(&s->books, c) ||
             is_queued(s, c)) {
             continue;
@@ -270,6 +272,7 @@ static void step_next(struct ranked_search *s)
     const uint32_t fresh = many ? s->compilers - count_late(s) : NEXT_MOST;
     double best = isfinite(s->best) ? surrogate_value(&s->surrogate, s->best) : INFINITY;
     struct wish w = {.fresh = fresh,
+                     .deviations = SURE,
                      .beside = s->variants > 0 ? find_best(s, NULL, 0) : GRID_NONE,
                      .settings = least(settings_left(s), configs_before_ring(s)),
                      .effort = effort,
@@ -387,6 +390,7 @@ static void step_beside(struct ranked_search *s)
 {
     uint32_t c, other;
     struct wish w = {.fresh = s->compilers,
+                     .deviations = CURIOUS,
                      .beside = GRID_NONE,
                      .effort = fmin(FIRST_PART * s->variants, s->compilers) - s->spent,
                      .longest = INFINITY,

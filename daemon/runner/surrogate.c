@@ -201,10 +201,10 @@ static double deviation(const struct surrogate *s, uint32_t at)
     return sqrt(fmax(s->variance[at], 0));
 }
 
-double surrogate_hope(const struct surrogate *s, uint32_t candidate)
+double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations)
 {
     uint32_t at = s->place[candidate];
-    return at == GRID_NONE ? INFINITY : s->mean[at] - deviation(s, at);
+    return at == GRID_NONE ? INFINITY : s->mean[at] - deviations * deviation(s, at);
 }
 
 /* The expected improvement of a normal variable. */

@@ -38,9 +38,9 @@ void surrogate_learn(struct surrogate *s, uint32_t candidate, double value);
 /* A candidate's value will come. */
 void surrogate_expect(struct surrogate *s, uint32_t candidate);
 void surrogate_forget(struct surrogate *s); /* what was expected */
-/* What a candidate may well reach: a standard deviation below the mean, as a logarithm that
+/* What a candidate may reach: so many standard deviations below the mean, as a logarithm that
  * compares with surrogate_value. INFINITY: nothing is known of it. */
-double surrogate_hope(const struct surrogate *s, uint32_t candidate);
+double surrogate_hope(const struct surrogate *s, uint32_t candidate, double deviations);
 /* By how much it is expected to fall below `value`, which is most often not at all: of a logarithm,
  * so about a part. INFINITY: nothing is known of it. */
 double surrogate_gain(const struct surrogate *s, uint32_t candidate, double value);

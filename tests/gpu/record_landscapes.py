@@ -4,9 +4,9 @@
 about searches (tests/data/README.md says what is in such a file).
 
     record_landscapes.py --build build --out DIR [--device cuda:0] [--limit SECONDS]
-                         [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST]
+                         [--shapes FILE] [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST]
 
-Rows of tests/data/shapes/moe.csv, with their layer's own permute; by default three models, gate_up,
+Rows of tests/data/shapes/moe.csv, or of another such file, with their layer's own permute; by default three models, gate_up,
 512 and 4096 tokens, three modes: 18 keys. Short ones go first. What is left of the time is shared
 out evenly over the keys that are left: one that has used up its share begins no more variants, once
 it has --variants of them. Kernels are compiled once for all keys (--cache-dir). A key that fails
@@ -36,7 +36,7 @@ def problem_of(row):
 
 
 def rows_of(options):
-    with SHAPES.open() as f:
+    with options.shapes.open() as f:
         rows = [r for r in csv.DictReader(f)
                 if r["model"] in options.models.split(",") and r["mode"] in options.modes.split(",")
                 and r["layer"] in options.layers.split(",")
@@ -113,6 +113,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--target", default="hopper", help="'': the device's own choice")
+    parser.add_argument("--shapes", type=pathlib.Path, default=SHAPES)
     parser.add_argument("--models", default="qwen3-30b-a3b,mixtral-8x7b,llama4-scout")
     parser.add_argument("--layers", default="gate_up")
     parser.add_argument("--tokens", default="512,4096")
