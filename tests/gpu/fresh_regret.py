@@ -4,7 +4,7 @@
 
     tests/gpu/record_landscapes.py --build build --out DIR --models gpt-oss-20b --limit 200
     tests/gpu/record_landscapes.py --build build --out DIR --shapes tests/data/shapes/fresh.csv \
-        --models olmoe-1b-7b,deepseek-v2-lite --limit 330
+        --models olmoe-1b-7b --limit 200
     tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
 
 On the GPU, for each landscape in DIR (or of one file), --rounds times: the same problem is tuned by a fresh daemon with an
