@@ -25,6 +25,9 @@ void elsewhere_init(struct elsewhere *e, struct scheduler *s,
 
 void elsewhere_stop(struct elsewhere *e)
 {
+    LIST_EACH(node, &e->scheduler->queue) {
+        elsewhere_unlease(e, LIST_OF(node, struct job, link));
+    }
     if (e->scheduler->running) {
         elsewhere_unlease(e, e->scheduler->running);
     }
@@ -35,6 +38,9 @@ static void watch(struct elsewhere *e)
 {
     const struct scheduler *s = e->scheduler;
     bool needed = s->n_elsewhere || (s->running && s->running->leased);
+    LIST_EACH(node, &s->queue) {
+        needed = needed || LIST_OF(node, struct job, link)->leased;
+    }
     if (needed && !e->daemon->stopping && !uv_is_active((uv_handle_t *)&e->recheck)) {
         uv_timer_start(&e->recheck, on_timer, RETRY_MS, 0);
     }
@@ -58,6 +64,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
         return;
     }
     j->leased = status == 0;
+    j->was_elsewhere = false;
     if (status == STORE_HELD && !j->cancelled) {
         step_aside(e, j);
         return;
@@ -110,18 +117,21 @@ void elsewhere_freed(struct elsewhere *e, const char *key)
     scheduler_next(e->scheduler);
 }
 
-/* Told by another daemon, or by the job that ran here: answers one that waits. */
+/* Told by another daemon, or by the job that ran here: answers one that waits. One that was set aside
+ * goes on, as a running one does. */
 static void answer_waiting(struct elsewhere *e, struct job *j)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->set_aside) {
+        return;
+    }
     if (j->state == JOB_ELSEWHERE && !j->restricted && !j->pin) {
         j->again = false; /* it has just been tuned again */
     }
     if (tuning_known(e->daemon, j, &answer)) {
         job_answer(j, answer.data, answer.len);
-        scheduler_unqueue(e->scheduler, j);
+        scheduler_drop(e->scheduler, j);
         e->scheduler->shared++;
-        job_free(j);
     }
 }
 
@@ -141,13 +151,22 @@ void elsewhere_learned(struct elsewhere *e, const char *key)
     answer_all(e, &e->scheduler->queue, key);
 }
 
+static void renew(struct elsewhere *e, const struct job *j)
+{
+    struct daemon *d = e->daemon;
+    if (j->leased && d->ledger) {
+        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_renewed, d);
+    }
+}
+
 static void on_timer(uv_timer_t *timer)
 {
     struct elsewhere *e = timer->data;
-    struct daemon *d = e->daemon;
-    const struct job *j = e->scheduler->running;
-    if (j && j->leased && d->ledger) {
-        d->ledger->ops->lease(d->ledger, j->key, d->owner, LEASE_LEDGER_MS, on_renewed, d);
+    if (e->scheduler->running) {
+        renew(e, e->scheduler->running);
+    }
+    LIST_EACH(node, &e->scheduler->queue) {
+        renew(e, LIST_OF(node, struct job, link)); /* set aside */
     }
     elsewhere_freed(e, "");
     watch(e);

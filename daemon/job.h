@@ -41,6 +41,8 @@ struct job {
     bool cancelled;
     bool leased;            /* its key is this daemon's */
     bool offered;           /* to another daemon (spread.h) */
+    bool was_elsewhere;     /* another daemon had its key, when it was looked at last */
+    bool set_aside;         /* it has begun, and waits for compilers: what follows is kept */
     int64_t uid;            /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
     struct list waiters;
@@ -71,6 +73,7 @@ struct job {
     uint64_t told_ms;         /* when waiters were told last */
     uint64_t began_ms;        /* the first time */
     double spent_device_ms, spent_ms; /* by orders that were set aside */
+    char doubt[160];                  /* what disturbed these */
 };
 
 struct waiter {

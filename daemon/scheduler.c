@@ -9,6 +9,8 @@
 #include "daemon/log.h"
 #include "daemon/scheduler.h"
 
+enum { BEFORE_ASIDE = 3 /* jobs: as long as they take, compilers do */ };
+
 static void on_next(uv_timer_t *timer);
 static void on_retry(uv_timer_t *timer);
 
@@ -49,6 +51,13 @@ void scheduler_unqueue(struct scheduler *s, struct job *j)
     }
 }
 
+void scheduler_drop(struct scheduler *s, struct job *j)
+{
+    scheduler_unqueue(s, j);
+    s->hooks->dropped(s->ctx, j);
+    job_free(j);
+}
+
 static void on_next(uv_timer_t *timer)
 {
     struct scheduler *s = timer->data;
@@ -73,6 +82,7 @@ void scheduler_step_aside(struct scheduler *s, struct job *j)
 {
     set_running(s, NULL);
     j->state = JOB_ELSEWHERE;
+    j->was_elsewhere = true;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "elsewhere");
     list_append(&s->elsewhere, &j->link);
     s->n_elsewhere++;
@@ -82,23 +92,52 @@ void scheduler_step_aside(struct scheduler *s, struct job *j)
 
 bool scheduler_others_wait(const struct scheduler *s)
 {
+    const struct job *running = s->running;
     bool others = false;
     LIST_EACH(node, &s->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
-        others = others || j->n_waiters || !s->running->n_waiters;
+        others = others || (running && (j->n_waiters || !running->n_waiters) && !j->was_elsewhere &&
+                            strcmp(j->key, running->key) != 0);
     }
-    return s->running && others;
+    return others;
+}
+
+/* What a job that is set aside goes before; the queue itself: it is the last. */
+static struct list *place_for(struct scheduler *s, const struct job *aside)
+{
+    struct list *place = NULL;
+    unsigned n = 0;
+    LIST_EACH(node, &s->queue) {
+        const struct job *j = LIST_OF(node, struct job, link);
+        if (!place && (n == BEFORE_ASIDE || strcmp(j->key, aside->key) == 0)) {
+            place = node;
+        }
+        n += j->n_waiters > 0;
+    }
+    return place ? place : &s->queue;
 }
 
 void scheduler_set_aside(struct scheduler *s, struct job *j)
 {
     set_running(s, NULL);
     j->state = JOB_QUEUED;
+    j->set_aside = true;
     snprintf(j->progress.phase, sizeof(j->progress.phase), "queued");
-    list_append(&s->queue, &j->link);
+    list_append(place_for(s, j), &j->link);
     s->n_queued++;
     job_tell(j);
     scheduler_next(s);
+}
+
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id)
+{
+    LIST_EACH(node, &s->queue) {
+        struct job *j = LIST_OF(node, struct job, link);
+        if (j->id == id && j->set_aside) {
+            return j;
+        }
+    }
+    return NULL;
 }
 
 void scheduler_come_back(struct scheduler *s, struct job *j)
@@ -127,9 +166,8 @@ void scheduler_unwanted(struct scheduler *s, struct job *j)
     if (j == s->running) {
         s->hooks->cancel(s->ctx, j);
     } else {
-        scheduler_unqueue(s, j);
+        scheduler_drop(s, j);
         s->cancelled++;
-        job_free(j);
     }
 }
 
@@ -168,9 +206,8 @@ static unsigned fail_waiting(struct scheduler *s, const struct error *e)
     while (!list_empty(&s->queue) || !list_empty(&s->elsewhere)) {
         struct list *jobs = list_empty(&s->queue) ? &s->elsewhere : &s->queue;
         struct job *j = LIST_OF(jobs->next, struct job, link);
-        scheduler_unqueue(s, j);
         job_fail(j, e);
-        job_free(j);
+        scheduler_drop(s, j);
         n++;
     }
     return n;

@@ -30,6 +30,8 @@ struct scheduler_hooks {
     void (*queued)(void *ctx, struct job *j); /* a job that cannot begin at once */
     void (*idle)(void *ctx);                  /* there is nothing to do */
     bool (*device_is_free)(void *ctx);        /* no runner has it */
+    /* A job that does not run, but may have begun, is given up: it is freed next. */
+    void (*dropped)(void *ctx, struct job *j);
 };
 
 struct scheduler {
@@ -60,13 +62,19 @@ void scheduler_queue(struct scheduler *s, struct job *j);
 void scheduler_unwanted(struct scheduler *s, struct job *j);
 /* The next job, soon, unless one runs. */
 void scheduler_next(struct scheduler *s);
+/* Out of the queue, or from elsewhere, and freed. */
+void scheduler_drop(struct scheduler *s, struct job *j);
 /* Out of the queue, or from elsewhere. */
 void scheduler_unqueue(struct scheduler *s, struct job *j);
 /* The running job leaves the device to the next one: another daemon has its key (elsewhere.h). */
 void scheduler_step_aside(struct scheduler *s, struct job *j);
-/* The running job leaves it to those that wait, and comes after them. */
+/* The running job leaves it to those that wait, and comes after the next few of them; but before any
+ * other search of its key, whose winner would answer it. */
 void scheduler_set_aside(struct scheduler *s, struct job *j);
-/* Whether a job is queued that goes before the running one, were that one to come now. */
+/* One that was set aside; NULL: there is none of this number. */
+struct job *scheduler_find_aside(struct scheduler *s, int64_t id);
+/* Whether a job is queued that is worth it: somebody waits for it, or for neither; its key is another
+ * one, and no other daemon's. */
 bool scheduler_others_wait(const struct scheduler *s);
 /* From elsewhere: into the queue again. */
 void scheduler_come_back(struct scheduler *s, struct job *j);

@@ -93,7 +93,7 @@ static void remember(struct spread *s, const char *owner)
  * devices shall not get the same. */
 static bool can_be_offered(const struct job *j)
 {
-    return !j->pin && !j->restricted && !j->again && !j->offered;
+    return !j->pin && !j->restricted && !j->again && !j->offered && !j->set_aside;
 }
 
 static void offer(struct spread *s, struct job *j, const char *to)

@@ -470,6 +470,13 @@ void supervisor_others_wait(struct supervisor *s, int64_t job)
     }
 }
 
+void supervisor_forget(struct supervisor *s, int64_t job)
+{
+    if (s->said_hello && !s->stopping && (s->state == RUNNER_IDLE || s->state == RUNNER_BUSY)) {
+        send_of_job(s, "forget", job);
+    }
+}
+
 /* ---- the beginning and the end of the supervisor --------------------------------------------- */
 
 static void on_closed(struct runner_link *l)

@@ -81,6 +81,8 @@ void supervisor_tune(struct supervisor *s, int64_t job, struct wire_buf *order);
 bool supervisor_cancel(struct supervisor *s, int64_t job);
 /* Other jobs wait for the device: this order's may be set aside. Nothing if it is not under way. */
 void supervisor_others_wait(struct supervisor *s, int64_t job);
+/* A job that was set aside will not come back: the runner need keep nothing for it. */
+void supervisor_forget(struct supervisor *s, int64_t job);
 /* Kills the runner and closes everything; then `stopped`. */
 void supervisor_stop(struct supervisor *s, void (*stopped)(struct supervisor *s));
 

@@ -173,8 +173,13 @@ void tuning_begin(struct tuner *x, struct job *j)
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;
+    if (j->set_aside) {
+        j->set_aside = false;
+        send_order(x, j);
+        return;
+    }
     j->state = JOB_HISTORY;
-    j->began_ms = j->began_ms ? j->began_ms : uv_now(&d->loop);
+    j->began_ms = uv_now(&d->loop);
     int status = tuning_unpack(d, j, &err);
     if (status < 0) {
         on_error(x, &err);
@@ -271,8 +276,15 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
         send_order(x, j);
         return;
     }
+    bool known = !why->outside && a->config.n && a->variant[0];
+    struct job *other = known ? scheduler_find_aside(x->scheduler, a->job) : NULL;
+    if (other) { /* its kernel, which was still being compiled: this job is not to blame */
+        tuning_blame(x, other, why, a);
+        send_order(x, j);
+        return;
+    }
     j->deaths++;
-    bool named = !why->outside && a->config.n && a->variant[0] && a->job == j->id;
+    bool named = known && a->job == j->id;
     if (named) {
         tuning_blame(x, j, why, a);
     } else {
@@ -303,19 +315,23 @@ static void on_stuck(void *ctx, int64_t job, const struct error *e)
     }
 }
 
-/* What it has measured comes back from the ledger, as after gemmd's death. */
+/* It keeps its lease, and what it knows. */
 static void set_aside(struct tuner *x, struct job *j, const struct tune_result *r)
 {
+    j->spent_device_ms = r->device_ms;
+    j->spent_ms = r->wall_ms;
+    if (r->doubt[0]) {
+        memcpy(j->doubt, r->doubt, sizeof(j->doubt));
+    }
+    if (!scheduler_others_wait(x->scheduler)) { /* any more */
+        send_order(x, j);
+        return;
+    }
     log_info("job %lld: set aside, %u trials so far: compilers have the next", (long long)j->id,
              j->n_done);
     daemon_event(x->daemon, "set_aside", j->uid, "%s: %llu ms, of these %.0f in the runner: %s",
                  j->key, (unsigned long long)(uv_now(&x->daemon->loop) - j->began_ms), r->wall_ms,
                  r->timeline);
-    j->spent_device_ms = r->device_ms;
-    j->spent_ms = r->wall_ms;
-    elsewhere_unlease(x->elsewhere, j);
-    tuning_forget(j);
-    job_reset(j);
     scheduler_set_aside(x->scheduler, j);
 }
 
@@ -324,7 +340,11 @@ static void on_result(void *ctx, const struct tune_result *r)
     struct tuner *x = ctx;
     struct job *j = running(x);
     if (!j || !r->set_aside) {
-        tuning_result(x, r);
+        struct tune_result all = *r;
+        if (j && !all.doubt[0]) {
+            memcpy(all.doubt, j->doubt, sizeof(all.doubt));
+        }
+        tuning_result(x, &all);
     } else if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else {

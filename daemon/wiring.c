@@ -64,11 +64,21 @@ static bool device_is_free(void *ctx)
     return p->supervisor.state == RUNNER_NONE;
 }
 
+static void on_dropped(void *ctx, struct job *j)
+{
+    struct parts *p = ctx;
+    elsewhere_unlease(&p->elsewhere, j);
+    if (j->set_aside) {
+        supervisor_forget(&p->supervisor, j->id);
+    }
+}
+
 static const struct scheduler_hooks scheduler_hooks = {.begin = on_begin,
                                                        .cancel = on_cancel,
                                                        .queued = on_queued,
                                                        .idle = on_idle,
-                                                       .device_is_free = device_is_free};
+                                                       .device_is_free = device_is_free,
+                                                       .dropped = on_dropped};
 
 static void on_leased(void *ctx, struct job *j)
 {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "daemon/runner/aside.h"
 #include "daemon/runner/job.h"
@@ -11,12 +9,12 @@ enum {
     AFTER_MS = 40,    /* of compiling: it is not in the cache */
     WORTH_MS = 200,   /* of waiting */
     TRIALS_LEAST = 6, /* of an order */
-    KEPT_MOST = 64,   /* searches: those that never come back are forgotten, the oldest first */
+    KEPT_MOST = 64,   /* searches: of more, the oldest ask for it again */
 };
 
 /* ---- when ------------------------------------------------------------------------------------ */
 
-static bool may_step_aside(const struct job *j)
+static bool may_be_set_aside(const struct job *j)
 {
     return j->runner->others_wait && !j->given && j->done >= j->done_before + TRIALS_LEAST &&
            isfinite(j->reference_us);
@@ -35,7 +33,7 @@ static double left_ms(const struct job *j, const struct candidate *c)
 int64_t aside_patience(const struct job *j, struct candidate *const queue[], uint32_t n)
 {
     double left = INFINITY, ran = 0;
-    if (!may_step_aside(j)) {
+    if (!may_be_set_aside(j)) {
         return ASIDE_NEVER;
     }
     for (uint32_t i = 0; i < n; i++) {
@@ -46,16 +44,20 @@ int64_t aside_patience(const struct job *j, struct candidate *const queue[], uin
     if (left < WORTH_MS) {
         return ASIDE_NEVER;
     }
-    bool found = !j->runner->replay && ran < AFTER_MS; /* it may be, in the cache */
-    return found ? AFTER_MS - (int64_t)ran : 0;
+    struct build *longest;
+    bool taken = ran == 0 && builds_longest(j->runner->builds, &longest) >= AFTER_MS;
+    if (j->runner->replay || ran >= AFTER_MS || taken /* by others, the compilers */) {
+        return 0;
+    }
+    return AFTER_MS - (int64_t)ran; /* it may be found, in the cache */
 }
 
 /* ---- what is kept ---------------------------------------------------------------------------- */
 
-static struct aside **place_of(struct runner *r, const char *key)
+static struct aside **place_of(struct runner *r, int64_t job)
 {
     struct aside **at = &r->aside;
-    while (*at && strcmp((*at)->key, key) != 0) {
+    while (*at && (*at)->job != job) {
         at = &(*at)->next;
     }
     return at;
@@ -91,15 +93,15 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
     struct aside *a = calloc(1, sizeof(*a));
     struct record *configs = calloc(n, sizeof(*configs));
     struct build **builds = calloc(n, sizeof(struct build *));
-    aside_drop(r, j->order->key);
+    aside_drop(r, j->order->job);
     if (!a || !configs || !builds) {
         free(a);
         free(configs);
         free(builds);
         return;
     }
-    *a = (struct aside){.next = r->aside, .n = n, .configs = configs, .builds = builds};
-    memcpy(a->key, j->order->key, sizeof(a->key));
+    *a = (struct aside){.next = r->aside, .job = j->order->job, .n = n, .configs = configs,
+                        .builds = builds};
     for (uint32_t i = 0; i < n; i++) {
         record_copy(&configs[i], &queue[i]->config);
         builds[i] = queue[i]->build;
@@ -109,18 +111,18 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
     forget_oldest(r);
 }
 
-const struct aside *aside_find(const struct runner *r, const char *key)
+const struct aside *aside_find(const struct runner *r, int64_t job)
 {
     const struct aside *a = r->aside;
-    while (a && strcmp(a->key, key) != 0) {
+    while (a && a->job != job) {
         a = a->next;
     }
     return a;
 }
 
-void aside_drop(struct runner *r, const char *key)
+void aside_drop(struct runner *r, int64_t job)
 {
-    struct aside **at = place_of(r, key);
+    struct aside **at = place_of(r, job);
     if (*at) {
         forget(r, at);
     }

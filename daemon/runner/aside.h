@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stepping aside. A search decides on its next kernels by what it has measured, and has nothing to
+ * Setting aside. A search decides on its next kernels by what it has measured, and has nothing to
  * measure until they are compiled: half a second and more in which the device does nothing. When
  * gemmd has said that others wait for the device, the order ends there, set aside, and comes again
  * with the trials so far when the others have had their turn. What is on its way stays so, and is
@@ -15,7 +15,6 @@
 
 #include <stdint.h>
 
-#include "proto/hash.h"
 #include "proto/record.h"
 
 struct build;
@@ -26,7 +25,7 @@ struct runner;
 /* What a search that was set aside had on its way. */
 struct aside {
     struct aside *next;
-    char key[HASH_HEX];
+    int64_t job;
     uint32_t n;
     struct record *configs; /* owned */
     struct build **builds;  /* owned; held */
@@ -34,16 +33,16 @@ struct aside {
 
 #define ASIDE_NEVER INT64_MAX
 
-/* How long, in ms, to wait at most for the builds of the queue before asking again. 0: step aside now.
- * ASIDE_NEVER: wait for them. */
+/* How long, in ms, to wait at most for the builds of the queue before asking again. 0: the search is
+ * to be set aside now. ASIDE_NEVER: wait for them. */
 int64_t aside_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
 
 /* Keeps what is on its way until the search comes back. No memory: nothing is kept, and the search
  * asks for it again. */
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
-/* What was kept for the key of a job; NULL: nothing. */
-const struct aside *aside_find(const struct runner *r, const char *key);
-/* The search holds it itself, or has no use for it. */
-void aside_drop(struct runner *r, const char *key);
+/* What was kept for a job; NULL: nothing. */
+const struct aside *aside_find(const struct runner *r, int64_t job);
+/* The search holds it itself, or will not come back. */
+void aside_drop(struct runner *r, int64_t job);
 
 #endif

@@ -128,7 +128,7 @@ void job_module(struct job *j, struct candidate *c)
 }
 
 /* The compile that has run longest is what we wait for: say so once, whoever in the queue it is.
- * One that nobody in the queue wants is a cancelled job's, which holds the threads. */
+ * One that nobody in the queue wants is of a job that was cancelled or set aside. */
 static void announce_compile(struct job *j, const struct build *b, int64_t left_ms,
                              struct candidate *const queue[], uint32_t n)
 {
@@ -463,7 +463,7 @@ static int begin(struct job *j, struct error *err)
     if (status) {
         return status;
     }
-    const struct aside *kept = aside_find(r, o->key);
+    const struct aside *kept = aside_find(r, o->job);
     j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0);
     j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
     if (!j->outcomes) {
@@ -487,6 +487,7 @@ static void fill_set_aside(const struct job *j, struct tune_result *out)
 {
     *out = (struct tune_result){
         .set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
+    snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
 }
 

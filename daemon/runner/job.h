@@ -99,7 +99,7 @@ struct job {
     uint32_t done_before;         /* by earlier orders */
     bool set_aside;               /* aside.h: the order ends, the search does not */
     double device_ms, compile_ms;
-    double took_ms, took_effort; /* of what was compiled, whenever: core time; times the space's mean */
+    double took_ms, took_effort; /* what was compiled, whenever: core time; times the mean */
     double began_ms; /* of job_clock_ms */
     const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
@@ -123,7 +123,8 @@ int job_poll(struct job *j, struct error *err);
 int job_prepare(struct job *j, struct error *err);
 /* Fills a candidate and starts its build. ERROR_*: the config has no variant, or no memory. */
 int job_candidate(struct job *j, uint32_t id, struct candidate *c, struct error *err);
-double job_effort(const struct job *j, uint32_t id); /* to compile it, in times of the space's mean */
+/* To compile it, in times of the space's mean. */
+double job_effort(const struct job *j, uint32_t id);
 void job_release(struct job *j, struct candidate *c); /* gives the build back */
 /* The same of one whose compiler nobody waits for: what that has cost and will cost is counted. */
 void job_drop(struct job *j, struct candidate *c);

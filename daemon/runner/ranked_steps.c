@@ -19,7 +19,7 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     CONFIGS_SHARE = 0.0115,       /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
-    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; and when few are left to compile */
+    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; once something is known */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
     LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
     LEAST = 0.25; /* effort: so little is not worth another variant */
@@ -142,7 +142,7 @@ struct wish {
     double longest;          /* to compile one of them */
     double of_new, of_known; /* hopes below these */
     double deviations;       /* of hopes: the more, the more is tried of which little is known */
-    uint32_t beside;         /* new variants differ in one parameter from this one's; or GRID_NONE */
+    uint32_t beside; /* new variants differ in one parameter from this one's; or GRID_NONE */
     bool thrifty;            /* what is compiled goes before what promises little more */
 };
 
@@ -163,7 +163,8 @@ static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c
 {
     double effort = ranked_effort(s, c);
     bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
-    return near && w->fresh > 0 && effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
+    bool affordable = effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
+    return near && affordable && w->fresh > 0;
 }
 
 /* Of those hoped more of than `least`, the most; GRID_NONE: of none so much. present: it must be a

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmd-runner: the child that owns the device. gemmd starts it on the first miss and may kill it
- * at any time; it keeps nothing that is not said on the socket at once.
+ * at any time; it keeps nothing that is not said on the socket at once, but what it would only ask for
+ * again (aside.h).
  *
  * The conversation (proto/rpc.h on one socket; structs in proto/message.h and proto/request.h):
  *
@@ -18,6 +19,7 @@
  *   gemmd   notify  cancel {job}               the tune ends with ERROR_CANCELLED
  *   gemmd   notify  others_wait {job}          other searches wait for the device: the tune may be set
  *                                              aside (aside.h)
+ *   gemmd   notify  forget {job}               one that was set aside will not come back
  *   gemmd   request ping                       answered by true between two steps
  *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
  *                                              compiler that never ends: it exits with 0. A
@@ -96,8 +98,8 @@ int runner_main(int argc, char **argv); /* options.c */
 int runner_serve(const struct runner_options *opt);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
-/* Handles what has come while a job runs: cancel, others_wait, ping, a second tune. Ends the process when gemmd
- * is gone. */
+/* Handles what has come while a job runs: cancel, others_wait, forget, ping, a second tune. Ends the
+ * process when gemmd is gone. */
 void runner_pump(struct runner *r);
 /* Opens device, compiler and pool when they are not yet. */
 int runner_open(struct runner *r, struct error *err);

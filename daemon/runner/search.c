@@ -14,9 +14,9 @@
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
  * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
  * everything for exhaustive; a given list has no budget. The former best counts, and has its place
- * also in a budget of 1. budget_ms is time on the device, wall_ms
- * time of this life of the job; past either, and once something works, nothing more is begun (the
- * finals still run).
+ * also in a budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of
+ * all its orders, when it was set aside. Past either, and once something works, nothing more is
+ * begun (the finals still run).
  */
 #include <math.h>
 #include <stdio.h>
@@ -99,15 +99,15 @@ static int gather_hints(struct search *s, uint32_t room, struct error *err)
 }
 
 /* What of this space was on its way when the search was set aside. */
-static int gather_begun(struct search *s, struct error *err)
+static int gather_begun(struct search *s, uint32_t room, struct error *err)
 {
     struct job *j = s->job;
-    const struct aside *kept = aside_find(j->runner, j->order->key);
+    const struct aside *kept = aside_find(j->runner, j->order->job);
     s->begun_ids = malloc(((kept ? kept->n : 0) + 1) * sizeof(*s->begun_ids));
     if (!s->begun_ids) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for what was begun");
     }
-    for (uint32_t i = 0; kept && i < kept->n; i++) {
+    for (uint32_t i = 0; kept && i < kept->n && s->n_begun < room; i++) {
         uint32_t id;
         int r = plan_add(&j->plan, &kept->configs[i], &id, err);
         if (r) {
@@ -303,7 +303,8 @@ static int step(struct search *s, struct error *err)
         return job_poll(j, err);
     }
     if (at == s->n) {
-        int64_t most = first_only(s) || s->batches ? ASIDE_NEVER : aside_patience(j, s->queue, s->n);
+        bool waits = first_only(s) || s->batches;
+        int64_t most = waits ? ASIDE_NEVER : aside_patience(j, s->queue, s->n);
         if (most == 0) {
             aside_keep(j, s->queue, s->n);
             j->set_aside = true;
@@ -399,7 +400,7 @@ int job_search(struct job *j, struct error *err)
     struct search s;
     search_init(&s, j);
     uint32_t left = budget_left(j);
-    int r = gather_begun(&s, err);
+    int r = gather_begun(&s, left, err);
     r = r ? r : gather_hints(&s, left, err);
     uint32_t proposals = left == PLAN_ALL ? left : left > s.n_hints ? left - s.n_hints : 0;
     if (r == 0 && proposals > 0) {
@@ -410,7 +411,7 @@ int job_search(struct job *j, struct error *err)
     notice_progress(j, "compile", NULL);
     r = r ? r : fill(&s, err);
     early_end(j->runner);
-    aside_drop(j->runner, j->order->key);
+    aside_drop(j->runner, j->order->job);
     r = r ? r : job_prepare(j, err);
     while (r == 0 && !j->set_aside) {
         r = fill(&s, err);

@@ -185,18 +185,21 @@ static void on_tune(struct runner *r, const struct rpc_message *m)
     free(o);
 }
 
-static bool is_of_this_job(const struct runner *r, const struct rpc_message *m)
+static int64_t job_of(const struct rpc_message *m)
 {
     int64_t job = 0;
-    return wire_get_int(wire_find(m->params, "job"), &job) && job == r->job;
+    wire_get_int(wire_find(m->params, "job"), &job);
+    return job;
 }
 
 static void on_notify(struct runner *r, const struct rpc_message *m)
 {
     if (strcmp(m->method, "cancel") == 0) {
-        r->cancelled |= is_of_this_job(r, m);
+        r->cancelled |= job_of(m) == r->job;
     } else if (strcmp(m->method, "others_wait") == 0) {
-        r->others_wait |= is_of_this_job(r, m);
+        r->others_wait |= job_of(m) == r->job;
+    } else if (strcmp(m->method, "forget") == 0 && r->builds) {
+        aside_drop(r, job_of(m));
     }
 }
 

@@ -4,9 +4,11 @@
 On a recorded device whose kernels take 300 ms each to compile, so that a search has long waits.
 """
 import os
+import re
 import signal
 
 from conftest import eventually, gemm
+from test_disk import limit_files
 
 COLD = {"own_cache": True, "env": {"GEMMD_REPLAY_SPEED": "10"}}
 SIZES = (256, 512, 1024)
@@ -46,6 +48,31 @@ def test_who_is_alone_waits(daemon):
         c.wait(ask(c, SIZES[0]))
         c.wait(ask(c, SIZES[1]))
         assert set_aside(c) == []
+
+
+def test_a_shorter_search_of_the_key_does_not_end_the_whole_one(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c:
+        whole, other = ask(c, SIZES[0]), ask(c, SIZES[1])
+        short = c.send("get", problem=gemm(m=SIZES[0], n=SIZES[0]), budget=2)
+        measured = c.wait(whole)["measured"]
+        assert measured > 8 and c.wait(short)["measured"] == measured, "it is answered by that one"
+        c.wait(other)
+        assert set_aside(c)
+
+
+def test_a_full_disk_costs_no_trial(daemon):
+    d = daemon(**COLD)
+    limit_files(d, True)
+    with d.connect() as c:
+        for request in [ask(c, size) for size in SIZES]:
+            assert c.wait(request)["measured"] > 8
+    limit_files(d, False)
+    said = re.findall(r"job (\d+): set aside, (\d+) trials", d.text())
+    assert len(said) > 1
+    for job in {job for job, _ in said}:
+        trials = [int(n) for id_, n in said if id_ == job]
+        assert trials == sorted(set(trials)), "each time more than before"
 
 
 def test_nobody_waits_any_more_for_one_that_is_set_aside(daemon):

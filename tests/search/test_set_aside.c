@@ -47,7 +47,7 @@ static void tune_alone(struct tune_result *out)
     stop(&c, folder);
 }
 
-/* One order after the other, each with what the last ones measured. Returns how many were set aside. */
+/* One order after the other, each with what the last ones measured: how many were set aside. */
 static unsigned tune_contended(struct child *c, double most_device_ms)
 {
     unsigned n = 0;
@@ -80,8 +80,7 @@ static void test_others_wait(void **state)
     tune_alone(&alone);
     start(&c, &folder);
     unsigned n = tune_contended(&c, alone.device_ms + ORDERS_MOST * RESTART_MS);
-    printf("set aside %u times: %.1f us, %.0f ms on the device; alone: %.1f us, %.0f ms; best %.1f us\n",
-           n, key_truth(landscape, &c.result.config), c.result.device_ms,
+    printf("set aside %u times: %.1f us, %.0f ms on the device; alone: %.1f us, %.0f ms; best %.1f\n", n, key_truth(landscape, &c.result.config), c.result.device_ms,
            key_truth(landscape, &alone.config), alone.device_ms, key.best_us);
     assert_true(n >= 1);
     assert_true(key_truth(landscape, &c.result.config) <= (1 + MISSED) * key.best_us);
