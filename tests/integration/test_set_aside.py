@@ -78,9 +78,13 @@ def test_a_full_disk_costs_no_trial(daemon):
 def test_nobody_waits_any_more_for_one_that_is_set_aside(daemon):
     d = daemon(**COLD)
     with d.connect() as c, d.connect() as other:
+        left = c.call("why", problem=gemm(m=2048, n=2048))["key"]
         ask(other, 2048)
+        eventually(lambda: c.call("status")["jobs"]["running"], every=0.001)
         requests = [ask(c, size) for size in SIZES]
-        left = eventually(lambda: set_aside(d.connect()), seconds=30)[0]["text"][:32]
+        with d.connect() as watcher:
+            eventually(lambda: [e for e in set_aside(watcher) if e["text"].startswith(left)],
+                       seconds=30, every=0.002)
         other.close()
         keys = [c.wait(r)["key"] for r in requests]
         assert left not in keys
