@@ -34,14 +34,22 @@ void elsewhere_stop(struct elsewhere *e)
     uv_close((uv_handle_t *)&e->recheck, NULL);
 }
 
+static bool is_needed(const struct scheduler *s)
+{
+    if (s->n_elsewhere || (s->running && s->running->leased)) {
+        return true;
+    }
+    LIST_EACH(node, &s->queue) {
+        if (LIST_OF(node, struct job, link)->leased) { /* set aside */
+            return true;
+        }
+    }
+    return false;
+}
+
 static void watch(struct elsewhere *e)
 {
-    const struct scheduler *s = e->scheduler;
-    bool needed = s->n_elsewhere || (s->running && s->running->leased);
-    LIST_EACH(node, &s->queue) {
-        needed = needed || LIST_OF(node, struct job, link)->leased;
-    }
-    if (needed && !e->daemon->stopping && !uv_is_active((uv_handle_t *)&e->recheck)) {
+    if (is_needed(e->scheduler) && !e->daemon->stopping && !uv_is_active((uv_handle_t *)&e->recheck)) {
         uv_timer_start(&e->recheck, on_timer, RETRY_MS, 0);
     }
 }

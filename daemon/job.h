@@ -73,7 +73,7 @@ struct job {
     uint64_t told_ms;         /* when waiters were told last */
     uint64_t began_ms;        /* the first time */
     double spent_device_ms, spent_ms; /* by orders that were set aside */
-    char doubt[160];                  /* what disturbed these */
+    char doubt[160];                  /* what disturbed the last order that was disturbed */
 };
 
 struct waiter {

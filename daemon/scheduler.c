@@ -93,28 +93,28 @@ void scheduler_step_aside(struct scheduler *s, struct job *j)
 bool scheduler_others_wait(const struct scheduler *s)
 {
     const struct job *running = s->running;
-    bool others = false;
     LIST_EACH(node, &s->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
-        others = others || (running && (j->n_waiters || !running->n_waiters) && !j->was_elsewhere &&
-                            strcmp(j->key, running->key) != 0);
+        if (running && (j->n_waiters || !running->n_waiters) && !j->was_elsewhere &&
+            strcmp(j->key, running->key) != 0) {
+            return true;
+        }
     }
-    return others;
+    return false;
 }
 
 /* What a job that is set aside goes before; the queue itself: it is the last. */
 static struct list *place_for(struct scheduler *s, const struct job *aside)
 {
-    struct list *place = NULL;
     unsigned n = 0;
     LIST_EACH(node, &s->queue) {
         const struct job *j = LIST_OF(node, struct job, link);
-        if (!place && (n == BEFORE_ASIDE || strcmp(j->key, aside->key) == 0)) {
-            place = node;
+        if (n == BEFORE_ASIDE || strcmp(j->key, aside->key) == 0) {
+            return node;
         }
         n += j->n_waiters > 0;
     }
-    return place ? place : &s->queue;
+    return &s->queue;
 }
 
 void scheduler_set_aside(struct scheduler *s, struct job *j)

@@ -320,9 +320,6 @@ static void set_aside(struct tuner *x, struct job *j, const struct tune_result *
 {
     j->spent_device_ms = r->device_ms;
     j->spent_ms = r->wall_ms;
-    if (r->doubt[0]) {
-        memcpy(j->doubt, r->doubt, sizeof(j->doubt));
-    }
     if (!scheduler_others_wait(x->scheduler)) { /* any more */
         send_order(x, j);
         return;
@@ -339,12 +336,11 @@ static void on_result(void *ctx, const struct tune_result *r)
 {
     struct tuner *x = ctx;
     struct job *j = running(x);
+    if (j && r->doubt[0]) {
+        memcpy(j->doubt, r->doubt, sizeof(j->doubt));
+    }
     if (!j || !r->set_aside) {
-        struct tune_result all = *r;
-        if (j && !all.doubt[0]) {
-            memcpy(all.doubt, j->doubt, sizeof(all.doubt));
-        }
-        tuning_result(x, &all);
+        tuning_result(x, r);
     } else if (j->cancelled) {
         tuning_ended(x, j, JOB_CANCELLED);
     } else {

@@ -71,7 +71,7 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     memcpy(b->stamp, j->stamp, sizeof(b->stamp));
     b->uid = j->uid;
     b->created_s = time(NULL);
-    memcpy(b->doubt, r->doubt, sizeof(b->doubt));
+    memcpy(b->doubt, j->doubt, sizeof(b->doubt));
 }
 
 /* Why this winner does not become the key's answer; NULL: it does. */
@@ -169,10 +169,10 @@ void tuning_result(struct tuner *x, const struct tune_result *r)
     daemon_event(d, "tuned", j->uid, "%s: %llu ms, of these %.0f in the runner: %s", j->key,
                  (unsigned long long)(uv_now(&d->loop) - j->began_ms), r->wall_ms, r->timeline);
     note_gate(d, j, r->gate);
-    memcpy(x->supervisor->disturbed, r->doubt, sizeof(x->supervisor->disturbed));
-    if (r->doubt[0]) {
-        log_warning("job %lld: %s", (long long)j->id, r->doubt);
-        daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, r->doubt);
+    memcpy(x->supervisor->disturbed, j->doubt, sizeof(x->supervisor->disturbed));
+    if (j->doubt[0]) {
+        log_warning("job %lld: %s", (long long)j->id, j->doubt);
+        daemon_event(d, "disturbed", j->uid, "%s: %s", j->key, j->doubt);
     }
     const char *apart = kept_apart(d, j);
     if (apart) {

@@ -111,13 +111,9 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
     forget_oldest(r);
 }
 
-const struct aside *aside_find(const struct runner *r, int64_t job)
+const struct aside *aside_find(struct runner *r, int64_t job)
 {
-    const struct aside *a = r->aside;
-    while (a && a->job != job) {
-        a = a->next;
-    }
-    return a;
+    return *place_of(r, job);
 }
 
 void aside_drop(struct runner *r, int64_t job)

@@ -41,7 +41,7 @@ int64_t aside_patience(const struct job *j, struct candidate *const queue[], uin
  * asks for it again. */
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
 /* What was kept for a job; NULL: nothing. */
-const struct aside *aside_find(const struct runner *r, int64_t job);
+const struct aside *aside_find(struct runner *r, int64_t job);
 /* The search holds it itself, or will not come back. */
 void aside_drop(struct runner *r, int64_t job);
 

@@ -6,6 +6,7 @@
     tests/gpu/record_landscapes.py --build build --out DIR --shapes tests/data/shapes/fresh.csv \
         --models olmoe-1b-7b --limit 200
     tests/gpu/fresh_regret.py --build build --landscapes DIR --json FILE [--device cuda:0] [--rounds 2]
+    tests/gpu/fresh_regret.py --results FILE...
 
 On the GPU, for each landscape in DIR (or of one file), --rounds times: the same problem is tuned by a fresh daemon with an
 empty store and no compiled kernel; its winner is looked up in the recording, and then measured once more
@@ -19,7 +20,7 @@ beside the recording's best, all in alternating blocks of one run.
     device   milliseconds of launches / those that the recording took
     compile  core-seconds of the variants that the tuner tried / those of all
 
-Exit 77 without landscapes or a GPU, 1 when the median of all tunings' regrets or their 95th percentile is above its
+--results prints what such runs found, all together. Exit 77 without landscapes or a GPU, 1 when the median of all tunings' regrets or their 95th percentile is above its
 limit (--median 0.5, --p95 2.0, per cent).
 """
 import argparse
@@ -180,7 +181,8 @@ def verdict(results, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
-    parser.add_argument("--landscapes", type=pathlib.Path, required=True)
+    parser.add_argument("--landscapes", type=pathlib.Path)
+    parser.add_argument("--results", type=pathlib.Path, nargs="+")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--rounds", type=int, default=1)
@@ -189,6 +191,12 @@ def main():
     parser.add_argument("--median", type=float, default=0.5)
     parser.add_argument("--p95", type=float, default=2.0)
     options = parser.parse_args()
+    if options.results:
+        results = [r for path in options.results for r in json.loads(path.read_text())["results"]]
+        show(results)
+        return verdict(results, options)
+    if not options.landscapes:
+        parser.error("--landscapes or --results")
     files = [options.landscapes] if options.landscapes.is_file() else sorted(options.landscapes.glob("*.jsonl"))
     if not files or (options.device.startswith("cuda") and (
             not shutil.which("nvidia-smi") or subprocess.run(["nvidia-smi", "-L"]).returncode)):
