@@ -16,13 +16,12 @@ enum {
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.0112,       /* of all: measured at most */
+    CONFIGS_SHARE = 0.0115,       /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; once something is known */
     FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
     LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
-    OVER = 0.2,  /* effort: what is left may be overdrawn by so much */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -164,7 +163,7 @@ static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c
 {
     double effort = ranked_effort(s, c);
     bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
-    bool affordable = effort <= w->longest && effort <= w->effort + OVER;
+    bool affordable = effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
     return near && affordable && w->fresh > 0;
 }
 

@@ -45,9 +45,7 @@
     X(hbm, 0.8, 0.97, 1, "of the device's peak_gbps")                                              \
     X(hbm_write, 0.8, 1.2, 1.6, "times as long: written bytes")                                    \
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
-    X(sums_64, -0.2, 0, 0.3, "dW: more for written bytes, with 64 columns instead of 256")         \
-    X(sums_128, -0.2, 0, 0.3, "the same with 128")                                                 \
-    X(sums_192, -0.2, 0, 0.3, "the same with 192")                                                 \
+    X(narrow_sums, -0.05, 0.01, 0.3, "the same in dW")                                             \
     X(write_direct, 1, 1.02, 1.3, "dW: times as long, written by threads instead of TMA")          \
     X(starved, 0, 0.02, 0.1, "more from memory, for each free stage fewer than 4 (forward)")       \
     X(starved_dx, 0, 0.02, 0.1, "the same in dX")                                                  \

@@ -317,23 +317,15 @@ static double apart(const struct timing *x, const struct load *l, double cols, d
     return times * beside * cols * x->t->c * in * missed(x, fmax(0, ahead) * in_round);
 }
 
-/* More for written bytes when a row's piece in a tile is short. */
-static double narrow(const struct timing *x)
-{
-    const int cols = hopper_tile_cols(x->t);
-    if (x->f->v.mode != GEMM_DW) {
-        return x->c->write_narrow * (256.0 / cols - 1);
-    }
-    return cols >= 256 ? 0 : cols >= 192 ? x->c->sums_192 : cols >= 128 ? x->c->sums_128 : x->c->sums_64;
-}
-
 static double traffic(const struct timing *x, const struct load *l)
 {
     const struct hopper_facts *f = x->f;
     const struct grouped_gemm_problem *v = &f->v;
     const double cols = ceil((double)v->out_cols / hopper_tile_cols(x->t));
+    const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
+    const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
     const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
-    double bytes = once(f, x->t, direct * x->c->hbm_write * (1 + narrow(x)));
+    double bytes = once(f, x->t, direct * x->c->hbm_write * (1 + more * narrow));
     if (v->mode != GEMM_DW) {
         bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }
@@ -396,11 +388,6 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* dW, for each doubling of GROUP_SIZE_M: next to nothing, so that of settings that it cannot tell apart it
- * names small groups first. Where experts have few rows writing is all, and these win by up to 4 % (tiles that are
- * written at the same time lie beside each other); elsewhere they cost nothing (recorded landscapes). */
-static const double GROUPED = 1e-4;
-
 /* As with experts in order: searches over recorded keys miss more when expert_order=size, which does without,
  * is charged for that. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
@@ -422,7 +409,6 @@ static double seen_factor(const struct hopper_facts *f, const struct hopper_tile
     if (f->v.mode == GEMM_DW) {
         factor *= t->loaders > 1 && !t->gather ? c->loaders : 1;
         factor *= reads_ahead(f, t) ? c->ahead : 1;
-        factor *= 1 + GROUPED * log2(t->group);
     }
     return factor;
 }
