@@ -17,6 +17,7 @@ struct verdict {
     uint32_t rank;         /* of the fastest in the model's order, from 0 */
     bool exact;            /* choose()'s config was measured; else its kernel was, otherwise set */
 };
+/* By the model with these constants; NULL: by what predictions are made of, lessons and all. */
 void judge(const struct measured_problem *p, const struct hopper_constants *c, struct verdict *out);
 
 /* Many verdicts: of each kind median, 95th percentile and most. */

@@ -94,7 +94,7 @@ static int check_most(const struct summary *s, const char *most)
 static int evaluate(bool rows, const char *most)
 {
     struct summary s;
-    judge_sum(verdicts, judge_all(NULL, &hopper_h200, rows, 0), &s);
+    judge_sum(verdicts, judge_all(NULL, NULL, rows, 0), &s);
     show_summary(&s, JUDGES);
     return most ? check_most(&s, most) : 0;
 }

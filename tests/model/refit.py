@@ -8,7 +8,8 @@ FILEs are what hopper_bench measured (collect.py says which); they replace tests
 Without any the committed measurements are fitted again. Those are that file and, of the problems that they are
 of, tests/data/landscapes instead of it. Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
-Constants of hopper_model.h that are not in that file begin with their start values.
+Constants of hopper_model.h that are not in that file begin with their start values. What the model errs by
+after that is learnt from tests/data/landscapes and landscapes_fresh: hopper_lessons.h beside it (learn.h).
 --only fits some constants, where what they are about was measured anew; the others stay, also those fitted
 without a model.
 --leave-out also fits without each model in turn and judges on that one, which takes minutes; those
@@ -25,9 +26,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
 LANDSCAPES = ROOT / "tests/data/landscapes"
+TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
 MODEL = ROOT / "kernels/families/grouped_gemm/hopper_model.h"
 CONSTANTS = ROOT / "kernels/families/grouped_gemm/hopper_constants.h"
+LESSONS = CONSTANTS.parent / "hopper_lessons.h"
 
 
 def begin_anew():
@@ -61,6 +64,8 @@ def main():
     times = args.build / "tests/model/times.json"
     run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(LANDSCAPES.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times)
+    run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
+    run(args.build / "tests/model/teach", LESSONS, *TEACHERS)
     run(*make)
     run(program, times)
     run(program, MEASURED)

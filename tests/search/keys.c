@@ -115,20 +115,37 @@ static bool read_constants(const char *line, struct hopper_constants *out)
     return true;
 }
 
-bool key_use_constants(const struct mapped_key *k, const char *path)
+/* The weights of the first line that a key's name begins with. */
+static bool find_constants(const struct mapped_key *k, const char *path, char weights[96],
+                           struct hopper_constants *out)
 {
-    static struct hopper_constants c;
     char line[8192];
     bool found = false;
     FILE *f = fopen(path, "r");
     while (f && !found && fgets(line, sizeof(line), f)) {
         size_t n = strcspn(line, " ");
-        found = strncmp(line, k->name, n) == 0 && read_constants(line, &c);
+        snprintf(weights, 96, "%.*s", (int)n, line);
+        found = strncmp(line, k->name, n) == 0 && read_constants(line, out);
     }
     if (f) {
         fclose(f);
     }
+    return found;
+}
+
+bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l)
+{
+    static struct hopper_constants c;
+    static struct hopper_lessons lessons;
+    static char learnt[96]; /* without these weights */
+    char weights[96];
+    bool found = find_constants(k, path, weights, &c);
     hopper_fitted = found ? &c : &hopper_h200;
+    if (found && l->n > 0) {
+        found = strcmp(weights, learnt) == 0 || learn(l, weights, &lessons);
+        snprintf(learnt, sizeof(learnt), "%s", weights);
+        hopper_learned = &lessons;
+    }
     return found;
 }
 

@@ -5,6 +5,7 @@
 #define GEMMD_TESTS_SEARCH_KEYS_H
 
 #include "kernels/devices/replay/replay.h"
+#include "tests/model/learn.h"
 
 enum { KEYS_MAX = 128, SEEDS_MAX = 10, STRATEGIES = 4 };
 enum { RANKED, RANDOM, GENETIC, EXHAUSTIVE };
@@ -35,9 +36,10 @@ bool key_open(struct mapped_key *k, const char *path);
 /* The true time of a config; NAN: not recorded. */
 double key_truth(const struct landscape *l, const struct record *config);
 
-/* The model's constants, fitted without the weights that a key is of: from a file of model_eval
- * --leave-out --write. False: there are none for it. */
-bool key_use_constants(const struct mapped_key *k, const char *path);
+/* From now on the model has constants that were fitted without the weights that a key is of: from a
+ * file of model_eval --leave-out --write; and, if there are lectures, has learnt from those of other
+ * weights. False: there are no constants for it. */
+bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
 
 /* Searches a key by one strategy, once for each seed; exhaustive once. With `warm` ranked also after
  * that, when everything is compiled, and after each of its own, with other noise. */

@@ -4,7 +4,7 @@
  * exhaustive one on the same landscapes.
  *
  *   regret [--seeds N] [--only STRATEGY] [--alone] [--warm] [--constants FILE] [--jobs N]
- *          [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
+ *          [--teachers FOLDER] [--check MEDIAN,P95,COST,SPREAD] LANDSCAPE...
  *
  * Each key is tuned N times (10) by each strategy, with other noise each time. Printed are, of each
  * key and strategy: regret in per cent (how much slower than the best recorded config the winner
@@ -17,6 +17,8 @@
  * other noise, which finds compiled what the first one wanted ("again": median and most; and regret).
  * --alone: without the exhaustive search, so without its cost.
  * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
+ * --teachers: and what the model learns beside that (tests/model/learn.h) it learns from the landscapes
+ * in this folder, and others of which this is said, but those of the key's weights.
  * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
  * each key's cost is at most COST, and winners of a key differ by at most SPREAD, all in per cent.
  */
@@ -37,6 +39,7 @@ struct options {
     uint32_t seeds, jobs;
     const char *only, *constants, *check;
     bool alone, warm;
+    struct lectures lectures;
 };
 
 static struct mapped_key *keys; /* KEYS_MAX, shared */
@@ -52,15 +55,20 @@ static bool wanted(const struct options *o, int strategy)
 
 static void search_key(const struct options *o, struct mapped_key *k)
 {
-    if (o->constants && !key_use_constants(k, o->constants)) {
-        fprintf(stderr, "%s: %s has no constants fitted without it\n", k->name, o->constants);
-        _exit(1);
-    }
     for (int s = 0; s < STRATEGIES; s++) {
         if (wanted(o, s)) {
             key_search(k, s, o->seeds, o->warm);
         }
     }
+}
+
+static bool use_constants(const struct options *o, const struct mapped_key *k)
+{
+    bool good = !o->constants || key_use_constants(k, o->constants, &o->lectures);
+    if (!good) {
+        fprintf(stderr, "%s: %s has no constants fitted without it\n", k->name, o->constants);
+    }
+    return good;
 }
 
 /* Each key in a process of its own, `jobs` at a time. False: one of them failed. */
@@ -69,6 +77,7 @@ static bool search_all(const struct options *o)
     bool good = true;
     for (uint32_t i = 0, running = 0; i < n_keys || running > 0;) {
         if (i < n_keys && running < o->jobs) {
+            good = use_constants(o, &keys[i]) && good;
             pid_t pid = fork();
             if (pid == 0) {
                 search_key(o, &keys[i]);
@@ -281,6 +290,7 @@ static bool parse(int argc, char **argv, struct options *o)
     static const struct option table[] = {
         {"seeds", required_argument, NULL, 's'},     {"only", required_argument, NULL, 'o'},
         {"constants", required_argument, NULL, 'c'}, {"jobs", required_argument, NULL, 'j'},
+        {"teachers", required_argument, NULL, 't'},
         {"alone", no_argument, NULL, 'a'},           {"warm", no_argument, NULL, 'w'},
         {"check", required_argument, NULL, 'k'},     {0}};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -292,6 +302,11 @@ static bool parse(int argc, char **argv, struct options *o)
             break;
         case 'j':
             o->jobs = (uint32_t)strtoul(optarg, NULL, 10);
+            break;
+        case 't':
+            if (!lectures_add(&o->lectures, optarg)) {
+                return false;
+            }
             break;
         case 'a':
             o->alone = true;

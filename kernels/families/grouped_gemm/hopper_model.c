@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_constants.h"
+#include "kernels/families/grouped_gemm/hopper_learned.h"
 
 /* The device that the constants are of: others' SMs are as fast as their share of the peak says. */
 static const double H200_SMS = 132, H200_TFLOPS = 788, H200_GBPS = 4300;
@@ -122,5 +123,5 @@ double hopper_predict(const struct problem *p, const struct record *config,
         t.group < 1) {
         return NAN; /* not a config of this target */
     }
-    return hopper_time(&f, &t, hopper_fitted);
+    return hopper_expected(&f, &t);
 }

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "kernels/families/grouped_gemm/hopper_model.h"
+#include "kernels/families/grouped_gemm/hopper_learned.h"
 #include "kernels/space.h"
 
 /* Where the run-time settings are among a space's params; -1: nowhere. */
@@ -61,6 +61,6 @@ void hopper_predict_space(const struct problem *p, const struct device_info *inf
             hopper_tile_make(&f.v, &config, &t);
         }
         set(s, &settings, at, &t);
-        us[i] = hopper_time(&f, &t, hopper_fitted);
+        us[i] = hopper_expected(&f, &t);
     }
 }

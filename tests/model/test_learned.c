@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the model of the target "hopper" learns from landscapes: where it applies, that a known error is
+ * found, and that the committed lessons are those of the committed landscapes.
+ *
+ *   test_learned FOLDER...
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/family.h"
+#include "tests/model/learn.h"
+
+static int n_folders;
+static char **folders;
+static struct lectures lectures;
+static struct hopper_lessons lessons;
+
+static int open_all(void **state)
+{
+    (void)state;
+    for (int i = 0; i < n_folders; i++) {
+        assert_true(lectures_add(&lectures, folders[i]));
+    }
+    assert_true(lectures.n >= 40);
+    return 0;
+}
+
+static int close_all(void **state)
+{
+    (void)state;
+    lectures_close(&lectures);
+    hopper_learned = &hopper_lessons_h200;
+    return 0;
+}
+
+/* Each config has a trait of a group at most once, and all have numbers that the table has. */
+static void test_traits(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < lectures.n; i++) {
+        const struct lecture *l = &lectures.all[i];
+        for (uint32_t k = 0; k < l->n; k++) {
+            uint16_t traits[HOPPER_TRAITS_MOST];
+            uint32_t n = hopper_traits(&l->facts, &l->tiles[k], traits);
+            assert_in_range(n, 10, HOPPER_TRAITS_MOST);
+            for (uint32_t t = 0; t < n; t++) {
+                assert_true(traits[t] < HOPPER_TRAITS);
+                assert_true(t == 0 || traits[t] > traits[t - 1]);
+            }
+        }
+    }
+}
+
+static struct lecture *find(const char *name)
+{
+    for (uint32_t i = 0; i < lectures.n; i++) {
+        if (strcmp(lectures.all[i].name, name) == 0) {
+            return &lectures.all[i];
+        }
+    }
+    fail_msg("there is no landscape %s", name);
+    return NULL;
+}
+
+static bool is_corrected(const struct hopper_facts *f, const struct lecture *l)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < l->n; k++) {
+        any = any || hopper_expected(f, &l->tiles[k]) != hopper_time(f, &l->tiles[k], hopper_fitted);
+    }
+    return any;
+}
+
+/* Many rows of an expert, dense products, and a model that has learnt nothing: hopper_time() as it is. */
+static void test_where(void **state)
+{
+    (void)state;
+    const struct lecture *l = find("qwen3-30b-a3b-gate_up-4096-dW");
+    hopper_learned = &hopper_lessons_h200;
+    struct hopper_facts f = l->facts;
+    assert_true(is_corrected(&f, l));
+    f.v.m *= 4;
+    assert_false(is_corrected(&f, l));
+    f = l->facts;
+    f.v.m = 512;
+    f.v.experts = 1;
+    assert_false(is_corrected(&f, l));
+    hopper_learned = NULL;
+    assert_false(is_corrected(&l->facts, l));
+}
+
+/* A device on which four stages take a tenth longer than the model says, and nothing else: after other
+ * weights have taught it, what is expected is that. */
+static void test_known_error(void **state)
+{
+    (void)state;
+    struct lectures made = {.n = lectures.n};
+    const char *weights = "qwen3-30b-a3b";
+    made.all = calloc(made.n, sizeof(*made.all));
+    assert_non_null(made.all);
+    for (uint32_t i = 0; i < made.n; i++) {
+        struct lecture *l = &made.all[i];
+        *l = lectures.all[i];
+        l->us = calloc(l->n, sizeof(*l->us));
+        assert_non_null(l->us);
+        for (uint32_t k = 0; k < l->n; k++) {
+            l->us[k] = hopper_time(&l->facts, &l->tiles[k], hopper_fitted) *
+                       (l->tiles[k].stages == 4 ? 1.1 : 1);
+        }
+    }
+    assert_true(learn(&made, weights, &lessons));
+    hopper_learned = &lessons;
+    for (uint32_t i = 0; i < made.n; i++) {
+        const struct lecture *l = &made.all[i];
+        double with = 0, without = 0;
+        uint32_t n_with = 0, n_without = 0;
+        for (uint32_t k = 0; strncmp(l->name, weights, strlen(weights)) == 0 && k < l->n; k++) {
+            double by = log(hopper_expected(&l->facts, &l->tiles[k]) /
+                            hopper_time(&l->facts, &l->tiles[k], hopper_fitted));
+            bool four = l->tiles[k].stages == 4;
+            with += four ? by : 0;
+            without += four ? 0 : by;
+            n_with += four;
+            n_without += !four;
+        }
+        if (n_with > 0 && n_without > 0) {
+            const double found = with / n_with - without / n_without;
+            if (fabs(found - log(1.1)) > 0.02) {
+                fail_msg("%s: %.3f", l->name, found);
+            }
+        }
+        free(l->us);
+    }
+    free(made.all);
+}
+
+/* teach writes five digits; another machine adds up in another order. */
+static void test_committed(void **state)
+{
+    (void)state;
+    assert_true(learn(&lectures, NULL, &lessons));
+    for (int mode = 0; mode < HOPPER_MODES; mode++) {
+        for (uint32_t t = 0; t < HOPPER_TRAITS; t++) {
+            for (int a = 0; a < HOPPER_ASPECTS; a++) {
+                float now = lessons.by[mode][t][a], then = hopper_lessons_h200.by[mode][t][a];
+                if (fabsf(now - then) > 1e-4f) {
+                    fail_msg("trait %u of mode %d: %g, committed is %g: run tests/model/refit.py",
+                             t, mode, (double)now, (double)then);
+                }
+            }
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_traits),
+        cmocka_unit_test(test_where),
+        cmocka_unit_test(test_known_error),
+        cmocka_unit_test(test_committed),
+    };
+    n_folders = argc - 1;
+    folders = argv + 1;
+    families_register();
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
