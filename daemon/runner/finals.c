@@ -36,7 +36,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
-static const double BLOCK_US = 5e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2, VISIT = 0.25;
+static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2, VISIT = 0.25;
 
 struct finalist {
     struct candidate c;

@@ -12,7 +12,7 @@
 #include "kernels/modules.h"
 
 enum { VARIANTS_LEAST = 8 };
-static const double VARIANT_SHARE = 0.04;
+static const double VARIANT_SHARE = 0.0433;
 
 static bool allow(const void *ctx, const struct record *config)
 {

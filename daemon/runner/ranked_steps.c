@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The steps of the strategy `ranked` (strategy_ranked.c says which and why). */
 #include <math.h>
+#include <string.h>
 
 #include "daemon/runner/ranked.h"
 
@@ -16,12 +17,13 @@ enum {
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
     ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.0115,       /* of all: measured at most */
+    CONFIGS_SHARE = 0.0112,       /* of all: measured at most */
     SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
     NEAR = 1.04,                  /* times the best score: a centre's */
     CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; once something is known */
-    FIRST_PART = 0.75,            /* of what may be compiled: the first step's at most */
-    LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    FIRST_PART = 0.87,            /* of what may be compiled: the first step's at most */
+    LONG = 1.25, /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    OVER = 0.2,  /* effort: more than is left, of the last variant */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -163,7 +165,7 @@ static bool fits(const struct ranked_search *s, const struct wish *w, uint32_t c
 {
     double effort = ranked_effort(s, c);
     bool near = w->beside == GRID_NONE || grid_compile_distance(&s->grid, c, w->beside) == 1;
-    bool affordable = effort <= w->longest && effort <= 2 * w->effort; /* half of it: rounded */
+    bool affordable = effort <= w->longest && effort <= w->effort + OVER;
     return near && affordable && w->fresh > 0;
 }
 
@@ -348,14 +350,16 @@ static uint32_t next_tile(const struct ranked_search *s)
     return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
 }
 
-/* Of a candidate's variant, the best predicted point whose settings are all other ones. */
+/* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all other
+ * settings are other ones, but for the order of experts, which costs less than it may hide. */
 static uint32_t opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;
     for (uint32_t k = 0; k < s->books.n; k++) {
         bool other = s->grid.variant[k] == s->grid.variant[c];
         for (uint32_t i = s->grid.n_compile; other && i < s->grid.space->n_params; i++) {
-            other = grid_at(&s->grid, k)->at[i] != grid_at(&s->grid, c)->at[i];
+            other = strcmp(s->grid.space->params[i].name, "expert_order") == 0 ||
+                    grid_at(&s->grid, k)->at[i] != grid_at(&s->grid, c)->at[i];
         }
         if (other && (best == GRID_NONE || s->predicted[k] < s->predicted[best])) {
             best = k;

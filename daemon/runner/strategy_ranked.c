@@ -35,7 +35,7 @@
 
 #include "daemon/runner/ranked.h"
 
-enum { SEEDS_MOST = 8 };
+enum { SEEDS_MOST = 5 };
 static const double GAIN = 0.0005; /* a part of the best: so much is worth waiting for a compiler */
 
 static void ranked_close(struct strategy *base)

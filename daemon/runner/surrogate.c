@@ -10,7 +10,7 @@
  * measurement's. The third is shared by this factor less with each parameter more that differs.
  * Recorded landscapes (tests/search) show about so much, with models fitted to other ones; what
  * searches find hardly changes when it is half as much again or less. */
-static const double COMMON = 0.5, VALUES = 0.1, TOGETHER = 0.06, OWN = 0.006;
+static const double COMMON = 0.5, VALUES = 0.07, TOGETHER = 0.06, OWN = 0.006;
 static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled, and at run time */
 
 static int by_value(const void *a, const void *b)
