@@ -22,7 +22,7 @@ static const double WORTH = 0.02, /* logarithm above the best: hope that a new v
     NEAR = 1.04,                  /* times the best score: a centre's */
     CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; once something is known */
     FIRST_PART = 0.87,            /* of what may be compiled: the first step's at most */
-    LONG = 1.25, /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
     OVER = 0.2,  /* effort: more than is left, of the last variant */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
