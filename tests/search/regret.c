@@ -355,5 +355,6 @@ int main(int argc, char **argv)
         return 1;
     }
     report(&o);
+    lectures_close(&o.lectures);
     return o.check && !check(&o) ? 1 : 0;
 }
