@@ -8,8 +8,7 @@
 /* Of the logarithm of a time: what the model errs by everywhere alike; by single values of what is
  * compiled, which add up; by what they are together; and what of it is a config's alone or the
  * measurement's. The third is shared by this factor less with each parameter more that differs.
- * Recorded landscapes (tests/search) show about so much, with models fitted to other ones; what
- * searches find hardly changes when it is half as much again or less. */
+ * Recorded landscapes (tests/search) show about so much, with models fitted to other ones. */
 static const double COMMON = 0.5, VALUES = 0.07, TOGETHER = 0.06, OWN = 0.006;
 static const double ALIKE = 0.7, SETTINGS = 0.9; /* compiled, and at run time */
 

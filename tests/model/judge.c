@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/model/judge.h"
 
-#include "kernels/families/grouped_gemm/hopper_learned.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "kernels/families/grouped_gemm/hopper_learned.h"
 
 const char *const judge_names[JUDGES] = {
     [JUDGE_FIRST] = "its first choice",

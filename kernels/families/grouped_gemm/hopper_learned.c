@@ -55,7 +55,7 @@ static uint32_t walk_of(const struct hopper_tile *t)
     return 2 * steps + t->raster_columns;
 }
 
-/* Two numbers as one; out of the product's range where the first is. */
+/* Two numbers as one; out of the product's range where one of them is out of its own. */
 static uint32_t both(uint32_t a, uint32_t size_a, uint32_t b, uint32_t size_b)
 {
     return a < size_a && b < size_b ? a * size_b + b : size_a * size_b;
@@ -100,12 +100,16 @@ static double within(double v, double least, double most)
     return fmin(fmax(v, least), most);
 }
 
+static double rows_of_expert(const struct hopper_facts *f)
+{
+    return (double)f->v.m / (double)f->v.experts;
+}
+
 void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
 {
-    const double rows = (double)f->v.m / (double)f->v.experts;
     const double size = (double)f->v.n * (double)f->v.k;
     out[0] = 1;
-    out[1] = within((log2(rows) - 7) / 2, -1, 1.5);
+    out[1] = within((log2(rows_of_expert(f)) - 7) / 2, -1, 1.5);
     out[2] = within((log2(size) - 22) / 2, 0, 2.5);
 }
 
@@ -113,7 +117,7 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
  * what few rows teach would. */
 static bool is_like_recorded(const struct hopper_facts *f)
 {
-    const double rows = (double)f->v.m / (double)f->v.experts;
+    const double rows = rows_of_expert(f);
     return f->v.experts > 1 && rows >= ROWS_LEAST && rows <= ROWS_MOST;
 }
 

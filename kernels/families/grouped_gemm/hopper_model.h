@@ -7,6 +7,7 @@
  *   hopper_model_time.c    the time of a tile, from facts and constants
  *   hopper_model_space.c   predict_space()
  *   hopper_model_choose.c  the analytic default
+ *   hopper_learned.c       what landscapes teach beside that: predictions are so corrected, choices not
  *   hopper_constants.h     the constants, fitted to measurements by tests/model/refit.py
  *
  * What the routing does to a time is in the facts as counts, not as a list of experts: how many row
