@@ -5,6 +5,7 @@
  * with.
  */
 #include <assert.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,33 @@ void family_stamp_target(const char *stamp, char out[TARGET_MAX])
         out[n] = at[n];
     }
     out[n] = '\0';
+}
+
+void variant_set_source(struct variant *v, const char *source)
+{
+    enum { KNOWN_MAX = 8 }; /* of more, the others are hashed each time */
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct {
+        const char *source;
+        char hash[HASH_HEX];
+    } known[KNOWN_MAX];
+    static uint32_t n;
+    pthread_mutex_lock(&lock);
+    uint32_t i = 0;
+    while (i < n && known[i].source != source) {
+        i++;
+    }
+    if (i < n) {
+        memcpy(v->source_hash, known[i].hash, HASH_HEX);
+    } else {
+        hash128_hex(source, strlen(source), v->source_hash);
+    }
+    if (i == n && n < KNOWN_MAX) {
+        known[n].source = source;
+        memcpy(known[n++].hash, v->source_hash, HASH_HEX);
+    }
+    pthread_mutex_unlock(&lock);
+    v->source = source;
 }
 
 void variant_hash(const struct variant *v, const char *compiler, char out[HASH_HEX])

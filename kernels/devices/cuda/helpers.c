@@ -9,10 +9,10 @@
 static void describe(const struct device_info *info, const char *entry, const char *source,
                      struct variant *v)
 {
-    *v = (struct variant){.family = "helpers", .kind = "cuda", .source = source};
+    *v = (struct variant){.family = "helpers", .kind = "cuda"};
+    variant_set_source(v, source);
     snprintf(v->entry, sizeof(v->entry), "%s", entry);
     snprintf(v->arch, sizeof(v->arch), "%s", info->arch);
-    hash128_hex(source, strlen(source), v->source_hash);
 }
 
 static void describe_tools(const struct device_info *info, struct variant *v)

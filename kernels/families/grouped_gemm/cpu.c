@@ -265,8 +265,8 @@ static int variant(const struct problem *p, const struct record *config, const c
     cpu_tunables_read(&v, config, &t);
     *out = (struct variant){.family = "grouped_gemm",
                             .kind = "cpu",
-                            .entry = "grouped_gemm_block",
-                            .source = grouped_gemm_cpu_source};
+                            .entry = "grouped_gemm_block"};
+    variant_set_source(out, grouped_gemm_cpu_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     int n = snprintf(out->options, sizeof(out->options),
                      "-DMODE=%d -DDTYPE_IN=%d -DDTYPE_OUT=%d -DGATHER_X=%d -DGATHER_DY=%d "
@@ -279,7 +279,6 @@ static int variant(const struct problem *p, const struct record *config, const c
     if (n < 0 || n >= (int)sizeof(out->options)) {
         return error_set(err, ERROR_INTERNAL, "the options of a variant do not fit");
     }
-    hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
 

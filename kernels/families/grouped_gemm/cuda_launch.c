@@ -24,8 +24,8 @@ int portable_variant(const struct problem *p, const struct record *config, const
     }
     *out = (struct variant){.family = "grouped_gemm",
                             .kind = "cuda",
-                            .entry = "grouped_gemm_portable",
-                            .source = grouped_gemm_portable_source};
+                            .entry = "grouped_gemm_portable"};
+    variant_set_source(out, grouped_gemm_portable_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
@@ -36,7 +36,6 @@ int portable_variant(const struct problem *p, const struct record *config, const
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.warps_r, t.warps_c, t.stages, t.blocks, v.gather_x, v.gather_dy, v.scatter,
         v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32);
-    hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
 

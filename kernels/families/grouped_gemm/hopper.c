@@ -110,7 +110,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     for (int i = 0; i < HOPPER_ROLES; i++) {
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
-        add_ints(out, &n, hopper_blocks[i], false, routed ? routed_rows_values : role_values[role],
+        add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false, routed ? routed_rows_values : role_values[role],
                  block_help[i]);
     }
     if (v.mode != GEMM_DW) {

@@ -7,151 +7,147 @@
  * has after it took the producer's registers. What a variant really spills, its compiler's log
  * says.
  */
-#include <string.h>
+#include <stdio.h>
 
 #include "kernels/families/grouped_gemm/hopper.h"
 
 enum { ACCUMULATORS_MAX = 192 /* 240 registers, less what else a consumer needs */ };
 
-static const char *const known[] = {
-    "BLOCK_SIZE_M",   "BLOCK_SIZE_N",    "BLOCK_SIZE_K", "num_warps",    "schedule",
-    "num_stages",     "staging_buffers", "in_flight",    "skip_rows",    "cluster_shape_mn",
-    "permute_copy",   "GROUP_SIZE_M",    "raster",       "expert_order", "NUM_KSPLIT",
-    "tile_scheduler", "swap_ab",         "tile_rows",    "l2_ahead",     "store_evict_first",
-    "load_warps",
-    NULL,
-};
-
 struct int_rule {
-    const char *name;
+    enum hopper_field field;
     int least, most, multiple;
     bool required;
     const char *use;
 };
 
-static int check_int(const struct record *config, const struct int_rule *rule,
+static int missing(enum hopper_field f, const char *use, struct rejection *why)
+{
+    return rejection_set(why, ERROR_INVALID, "missing_parameter",
+                         "%s is missing: the hopper kernel needs it, %s", hopper_field_names[f],
+                         use);
+}
+
+static int refuse_value(const struct hopper_values *h, enum hopper_field f, const char *use,
+                        struct rejection *why)
+{
+    char text[64];
+    value_format(&h->of[f], text, sizeof(text));
+    return rejection_set(why, ERROR_INVALID, "parameter_value",
+                         "%s=%s: the hopper kernel takes %s", hopper_field_names[f], text, use);
+}
+
+static int check_int(const struct hopper_values *h, const struct int_rule *rule,
                      struct rejection *why)
 {
-    struct value value;
-    if (!record_get(config, rule->name, &value)) {
-        return !rule->required ? 0
-                               : rejection_set(why, ERROR_INVALID, "missing_parameter",
-                                               "%s is missing: the hopper kernel needs it, %s",
-                                               rule->name, rule->use);
+    const struct value *value = &h->of[rule->field];
+    if (value->type == VALUE_NONE) {
+        return rule->required ? missing(rule->field, rule->use, why) : 0;
     }
-    int64_t v = value.type == VALUE_INT ? value.integer : -1;
+    const int64_t v = value->type == VALUE_INT ? value->integer : -1;
     if (v < rule->least || v > rule->most || v % rule->multiple) {
-        char text[64];
-        value_format(&value, text, sizeof(text));
-        return rejection_set(why, ERROR_INVALID, "parameter_value",
-                             "%s=%s: the hopper kernel takes %s", rule->name, text, rule->use);
+        return refuse_value(h, rule->field, rule->use, why);
     }
     return 0;
 }
 
-static int check_text(const struct record *config, const char *name, const char *const values[],
-                      bool required, struct rejection *why)
+static int check_text(const struct hopper_values *h, enum hopper_field f,
+                      const char *const values[], bool required, struct rejection *why)
 {
-    struct value value;
-    if (!record_get(config, name, &value)) {
-        return !required ? 0
-                         : rejection_set(why, ERROR_INVALID, "missing_parameter",
-                                         "%s is missing: the hopper kernel needs it, %s or %s",
-                                         name, values[0], values[1]);
+    if (h->of[f].type == VALUE_NONE && !required) {
+        return 0;
     }
     for (const char *const *v = values; *v; v++) {
-        if (value.type == VALUE_TEXT && strcmp(*v, value.text) == 0) {
+        if (hopper_says(h, f, *v)) {
             return 0;
         }
     }
-    char text[64];
-    value_format(&value, text, sizeof(text));
-    return rejection_set(why, ERROR_INVALID, "parameter_value",
-                         "%s=%s: the hopper kernel takes %s%s%s", name, text, values[0],
-                         values[1] ? " or " : "", values[1] ? values[1] : "");
+    char use[64];
+    snprintf(use, sizeof(use), "%s%s%s", values[0], values[1] ? " or " : "",
+             values[1] ? values[1] : "");
+    return h->of[f].type == VALUE_NONE ? missing(f, use, why) : refuse_value(h, f, use, why);
 }
 
 static const struct int_rule role_rules[HOPPER_ROLES] = {
-    [HOPPER_ROWS] = {NULL, 64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_COLS] = {NULL, 64, 256, 64, true, "64, 128, 192 or 256"},
-    [HOPPER_SUM] = {NULL, HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
+    [HOPPER_ROWS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_COLS] = {FIELDS, 64, 256, 64, true, "64, 128, 192 or 256"},
+    [HOPPER_SUM] = {FIELDS, HOPPER_DEPTH, HOPPER_DEPTH, 64, true,
                     "64 for the dimension that this mode sums over"},
 };
 /* Of routed rows, with swap_ab. */
 static const struct int_rule swapped_rows = {
-    NULL, 32, 256, 32, true, "with swap_ab=true a multiple of 32 up to 256"};
+    FIELDS, 32, 256, 32, true, "with swap_ab=true a multiple of 32 up to 256"};
 static const struct int_rule int_rules[] = {
-    {"num_warps", 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
-    {"num_stages", 2, 16, 1, true, "2 to 16, as shared memory allows"},
-    {"staging_buffers", 1, 8, 1, false, "1 to 8, as shared memory allows"},
-    {"in_flight", 0, 1, 1, false, "0 or 1"},
-    {"GROUP_SIZE_M", 1, 64, 1, false, "1 to 64"},
-    {"NUM_KSPLIT", 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
-    {"l2_ahead", 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
-    {"load_warps", 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
-    {"tile_rows", 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
+    {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
+    {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
+    {FIELD_staging_buffers, 1, 8, 1, false, "1 to 8, as shared memory allows"},
+    {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
+    {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
+    {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+    {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
+    {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
+    {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
-static int check_values(const struct grouped_gemm_problem *v, const struct record *config,
+static int check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                         struct rejection *why)
 {
     int r = 0;
     for (int i = 0; i < HOPPER_ROLES && r == 0; i++) {
         const enum hopper_role role = hopper_roles[v->mode][i];
-        const bool swapped = role == HOPPER_ROWS && record_bool(config, "swap_ab", false);
+        const bool swapped = role == HOPPER_ROWS && hopper_bool(h, FIELD_swap_ab, false);
         struct int_rule rule = swapped ? swapped_rows : role_rules[role];
-        rule.name = hopper_blocks[i];
-        r = rejection_settled(why, check_int(config, &rule, why), "swap_ab");
+        rule.field = hopper_blocks[i];
+        r = rejection_settled(why, check_int(h, &rule, why), "swap_ab");
     }
     for (size_t i = 0; i < sizeof(int_rules) / sizeof(int_rules[0]) && r == 0; i++) {
-        r = check_int(config, &int_rules[i], why);
+        r = check_int(h, &int_rules[i], why);
     }
     /* Required, so that no config of the portable kernel passes for one of this. */
-    r = r ? r : check_text(config, "schedule", hopper_schedules, true, why);
-    r = r ? r : check_text(config, "cluster_shape_mn", hopper_clusters, false, why);
-    r = r ? r : check_text(config, "raster", hopper_rasters, false, why);
-    r = r ? r : check_text(config, "tile_scheduler", hopper_schedulers, false, why);
-    return r ? r : check_text(config, "expert_order", hopper_orders, false, why);
+    r = r ? r : check_text(h, FIELD_schedule, hopper_schedules, true, why);
+    r = r ? r : check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
+    r = r ? r : check_text(h, FIELD_raster, hopper_rasters, false, why);
+    r = r ? r : check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
+    return r ? r : check_text(h, FIELD_expert_order, hopper_orders, false, why);
 }
 
-static int check_load(const struct record *config, const char *name, bool here, bool gathered,
+static int check_load(const struct hopper_values *h, enum hopper_field f, bool here, bool gathered,
                       struct rejection *why)
 {
-    if (!here || gathered || record_bool(config, name, true)) {
+    if (!here || gathered || hopper_bool(h, f, true)) {
         return 0; /* a true one for a gathered operand, the rules of the modes refuse */
     }
     return rejection_set(why, ERROR_INVALID, "tma_loads",
                          "%s=false: the hopper kernel loads "
                          "contiguous operands by TMA only; leave it out or set it to true",
-                         name);
+                         hopper_field_names[f]);
 }
 
-static int check_bool(const struct record *config, const char *name, struct rejection *why)
+static int check_bool(const struct hopper_values *h, enum hopper_field f, struct rejection *why)
 {
-    struct value value;
-    if (!record_get(config, name, &value) || value.type == VALUE_BOOL) {
+    if (h->of[f].type == VALUE_NONE || h->of[f].type == VALUE_BOOL) {
         return 0;
     }
-    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false", name);
+    return rejection_set(why, ERROR_INVALID, "flag_type", "%s must be true or false",
+                         hopper_field_names[f]);
 }
 
-static int check_switches(const struct grouped_gemm_problem *v, const struct record *config,
+static int check_switches(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                           struct rejection *why)
 {
-    int r = check_bool(config, "skip_rows", why);
-    r = r ? r : check_bool(config, "permute_copy", why);
-    r = r ? r : check_bool(config, "swap_ab", why);
-    r = r ? r : check_bool(config, "store_evict_first", why);
-    r = r ? r : check_load(config, "use_tma_load_x", v->mode != GEMM_DX, v->gather_x, why);
-    r = r ? r : check_load(config, "use_tma_load_w", v->mode != GEMM_DW, false, why);
-    r = r ? r : check_load(config, "use_tma_load_dy", v->mode != GEMM_FORWARD, v->gather_dy, why);
+    int r = check_bool(h, FIELD_skip_rows, why);
+    r = r ? r : check_bool(h, FIELD_permute_copy, why);
+    r = r ? r : check_bool(h, FIELD_swap_ab, why);
+    r = r ? r : check_bool(h, FIELD_store_evict_first, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_x, v->mode != GEMM_DX, v->gather_x, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_w, v->mode != GEMM_DW, false, why);
+    r = r ? r : check_load(h, FIELD_use_tma_load_dy, v->mode != GEMM_FORWARD, v->gather_dy, why);
     if (r) {
         return r;
     }
-    const bool copy = record_bool(config, "permute_copy", false);
-    const int ahead = (int)record_int(config, "l2_ahead", 0);
-    if (ahead && v->mode == GEMM_DW &&
-        strcmp(record_text(config, "expert_order", "index"), "size") == 0) {
+    const bool copy = hopper_bool(h, FIELD_permute_copy, false);
+    const int ahead = hopper_int(h, FIELD_l2_ahead, 0);
+    const bool sorted = hopper_says(h, FIELD_expert_order, "size");
+    if (ahead && v->mode == GEMM_DW && sorted) {
         return rejection_set(why, ERROR_INVALID, "l2_ahead",
                              "l2_ahead=%d with expert_order=size: experts are asked for in the "
                              "order of their rows; set it to 0, or expert_order=index",
@@ -172,19 +168,17 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct rec
                              "permute_copy=true: this problem "
                              "gathers no operand, there is nothing to copy");
     }
-    if (strcmp(record_text(config, "tile_scheduler", "static"), "dynamic") == 0 &&
-        v->mode == GEMM_DW) {
+    if (hopper_says(h, FIELD_tile_scheduler, "dynamic") && v->mode == GEMM_DW) {
         return rejection_set(why, ERROR_INVALID, "tile_scheduler",
                              "tile_scheduler=dynamic is for forward and dX: in dW use "
                              "expert_order=size");
     }
-    if (record_bool(config, "store_evict_first", false) && v->mode != GEMM_DW) {
+    if (hopper_bool(h, FIELD_store_evict_first, false) && v->mode != GEMM_DW) {
         return rejection_set(why, ERROR_INVALID, "store_evict_first",
                              "store_evict_first=true is for dW: elsewhere the output is what others "
                              "read next; leave it out");
     }
-    if (strcmp(record_text(config, "expert_order", "index"), "size") == 0 &&
-        (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
+    if (sorted && (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
         return rejection_set(why, ERROR_INVALID, "expert_order",
                              "expert_order=size is for dW with "
                              "up to %d experts: only there tiles differ in length",
@@ -375,16 +369,31 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
+/* What comes behind these in the space takes more of it, never less. */
+static int check_shared(const struct hopper_tile *t, const struct device_info *info,
+                        struct rejection *why)
+{
+    if (t->smem <= info->smem_optin) {
+        return 0;
+    }
+    const int r = rejection_resource(why, "shared_memory", t->smem, info->smem_optin,
+                                     "tile %d x %d with %d stages and %d staging buffers needs %lld "
+                                     "bytes of shared memory, the device has %lld: take fewer "
+                                     "stages or buffers, or a smaller tile",
+                                     t->r, t->c, t->stages, t->staging, (long long)t->smem,
+                                     (long long)info->smem_optin);
+    if (t->dynamic || t->ksplit > 1) {
+        return r;
+    }
+    return rejection_settled(why, r, t->staging == 1 ? "num_stages" : "staging_buffers");
+}
+
 static int check_resources(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
-    if (t->smem > info->smem_optin) {
-        return rejection_resource(why, "shared_memory", t->smem, info->smem_optin,
-                                  "tile %d x %d with %d stages and %d staging buffers needs %lld "
-                                  "bytes of shared memory, the device has %lld: take fewer stages "
-                                  "or buffers, or a smaller tile",
-                                  t->r, t->c, t->stages, t->staging, (long long)t->smem,
-                                  (long long)info->smem_optin);
+    const int r = check_shared(t, info, why);
+    if (r) {
+        return r;
     }
     if (spills(v, t)) {
         return rejection_resource(
@@ -403,15 +412,20 @@ int hopper_check(const struct problem *p, const struct record *config,
 {
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    int r = grouped_gemm_rules_check(&v, config, known, why);
-    r = r ? r : check_problem(&v, why);
-    r = r ? r : check_values(&v, config, why);
-    r = r ? r : check_switches(&v, config, why);
+    int r = grouped_gemm_rules_check(&v, config, hopper_field_names, why);
+    if (r) {
+        return r;
+    }
+    struct hopper_values h;
+    hopper_values_read(config, &h);
+    r = check_problem(&v, why);
+    r = r ? r : check_values(&v, &h, why);
+    r = r ? r : check_switches(&v, &h, why);
     if (r) {
         return r;
     }
     struct hopper_tile t;
-    hopper_tile_make(&v, config, &t);
+    hopper_tile_of(&v, &h, &t);
     r = check_swap(&v, &t, why);
     r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");

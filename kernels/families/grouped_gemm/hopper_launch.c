@@ -21,8 +21,8 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     hopper_tile_make(&v, config, &t);
     *out = (struct variant){.family = "grouped_gemm",
                             .kind = "cuda",
-                            .entry = "grouped_gemm_hopper",
-                            .source = grouped_gemm_hopper_source};
+                            .entry = "grouped_gemm_hopper"};
+    variant_set_source(out, grouped_gemm_hopper_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
@@ -37,7 +37,6 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         t.swap_ab, t.ksplit > 1, t.loaders, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy,
         v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy,
         t.consumer_registers, t.producer_registers);
-    hash128_hex(out->source, strlen(out->source), out->source_hash);
     return 0;
 }
 

@@ -3,13 +3,12 @@
  * A config of the target "hopper" as the template sees it: the tile, its shared memory, to the
  * byte, and how registers are shared out.
  */
-#include <string.h>
-
 #include "kernels/families/grouped_gemm/hopper_tile.h"
 
 enum { ROW = 128 /* bytes of a row in shared memory */ };
 
-const char *const hopper_blocks[HOPPER_ROLES] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K"};
+const enum hopper_field hopper_blocks[HOPPER_ROLES] = {FIELD_BLOCK_SIZE_M, FIELD_BLOCK_SIZE_N,
+                                                       FIELD_BLOCK_SIZE_K};
 const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
     [GEMM_FORWARD] = {HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM},
     [GEMM_DX] = {HOPPER_ROWS, HOPPER_SUM, HOPPER_COLS},
@@ -109,45 +108,53 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
            hopper_expert_tiles(v, t) <= TILES_MOST;
 }
 
-void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
-                      struct hopper_tile *t)
+void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                    struct hopper_tile *t)
 {
     int size[HOPPER_ROLES];
     for (int i = 0; i < HOPPER_ROLES; i++) {
-        size[hopper_roles[v->mode][i]] = (int)record_int(config, hopper_blocks[i], 0);
+        size[hopper_roles[v->mode][i]] = hopper_int(h, hopper_blocks[i], 0);
     }
-    bool copy = record_bool(config, "permute_copy", false);
-    bool swap = record_bool(config, "swap_ab", false);
+    const bool copy = hopper_bool(h, FIELD_permute_copy, false);
+    const bool swap = hopper_bool(h, FIELD_swap_ab, false);
     *t = (struct hopper_tile){
         .r = size[swap ? HOPPER_COLS : HOPPER_ROWS],
         .c = size[swap ? HOPPER_ROWS : HOPPER_COLS],
         .d = size[HOPPER_SUM],
         .swap_ab = swap,
-        .consumers = (int)record_int(config, "num_warps", 0) / 4 - 1,
-        .pingpong = strcmp(record_text(config, "schedule", ""), "pingpong") == 0,
-        .stages = (int)record_int(config, "num_stages", 0),
-        .staging = (int)record_int(config, "staging_buffers", 1),
-        .in_flight = (int)record_int(config, "in_flight", 1),
-        .tma_store = record_bool(config, "use_tma_store", !v->scatter),
-        .skip_rows = record_bool(config, "skip_rows", false),
-        .dynamic = strcmp(record_text(config, "tile_scheduler", ""), "dynamic") == 0,
-        .ksplit = (int)record_int(config, "NUM_KSPLIT", 1),
+        .consumers = hopper_int(h, FIELD_num_warps, 0) / 4 - 1,
+        .pingpong = hopper_says(h, FIELD_schedule, "pingpong"),
+        .stages = hopper_int(h, FIELD_num_stages, 0),
+        .staging = hopper_int(h, FIELD_staging_buffers, 1),
+        .in_flight = hopper_int(h, FIELD_in_flight, 1),
+        .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
+        .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
+        .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),
+        .ksplit = hopper_int(h, FIELD_NUM_KSPLIT, 1),
         .permute_copy = copy,
         .gather = !copy && (v->gather_x || v->gather_dy),
-        .group = (int)record_int(config, "GROUP_SIZE_M", 1),
-        .raster_columns = strcmp(record_text(config, "raster", ""), "columns") == 0,
-        .sort_experts = strcmp(record_text(config, "expert_order", ""), "size") == 0,
+        .group = hopper_int(h, FIELD_GROUP_SIZE_M, 1),
+        .raster_columns = hopper_says(h, FIELD_raster, "columns"),
+        .sort_experts = hopper_says(h, FIELD_expert_order, "size"),
     };
     /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
     t->store_first =
-        record_bool(config, "store_evict_first", v->mode == GEMM_DW && t->tma_store);
-    const int height = (int)record_int(config, "tile_rows", 0);
+        hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
+    const int height = hopper_int(h, FIELD_tile_rows, 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
-    t->loaders = (int)record_int(config, "load_warps", usual_loaders(v, t));
-    t->ahead = (int)record_int(config, "l2_ahead", hopper_usual_ahead(v, t));
+    t->loaders = hopper_int(h, FIELD_load_warps, usual_loaders(v, t));
+    t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);
+}
+
+void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
+                      struct hopper_tile *t)
+{
+    struct hopper_values h;
+    hopper_values_read(config, &h);
+    hopper_tile_of(v, &h, t);
 }

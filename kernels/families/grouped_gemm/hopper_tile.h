@@ -15,6 +15,7 @@
 #define GEMMD_KERNELS_FAMILIES_HOPPER_TILE_H
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
+#include "kernels/families/grouped_gemm/hopper_values.h"
 
 enum {
     HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
@@ -35,7 +36,7 @@ enum {
 
 /* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
 enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
-extern const char *const hopper_blocks[HOPPER_ROLES];
+extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
 extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
 
 struct hopper_tile {
@@ -68,6 +69,9 @@ struct hopper_tile {
 /* The tile of a config whose values are legal one by one. */
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,
                       struct hopper_tile *t);
+/* The same for who has looked its values up. */
+void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
+                    struct hopper_tile *t);
 
 static inline int hopper_tile_cols(const struct hopper_tile *t)
 {

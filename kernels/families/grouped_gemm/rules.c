@@ -28,10 +28,13 @@ static bool contains(const char *const list[], const char *name)
     return false;
 }
 
+/* Those that are not common: these come at the end. */
 static size_t append_names(char *out, size_t size, size_t n, const char *const list[])
 {
     for (; *list && n < size; list++) {
-        n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", *list);
+        if (list == common || !contains(common, *list)) {
+            n += (size_t)snprintf(out + n, size - n, "%s%s", n ? " " : "", *list);
+        }
     }
     return n < size ? n : size - 1;
 }
