@@ -36,6 +36,7 @@ enum {
 };
 static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
+static const double DOUBTS = 2; /* standard deviations in which one that is behind may be ahead */
 static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2, VISIT = 0.25;
 
 struct finalist {
@@ -262,12 +263,27 @@ static void look_at_reference(struct finals *s)
     }
 }
 
+/* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
+ * taken for VISIT times that of a launch, as medians of recorded blocks vary
+ * (tests/data/landscapes).
+ */
+static double ratio_error(const struct finals *s)
+{
+    double launch = scatter_of(&s->job->scatter), worst = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct finalist *f = &s->f[i];
+        double each = (double)f->n / s->rounds;
+        worst = f->kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
+    }
+    return worst;
+}
+
 /* Those that have no chance any more go, with what is known of them. */
 static void thin_out(struct finals *s, uint32_t rounds)
 {
     look_at_reference(s);
     score_all(s, rounds);
-    double limit = STAYS[rounds - 1] * best_score(s);
+    double limit = fmax(STAYS[rounds - 1], 1 + DOUBTS * ratio_error(s)) * best_score(s);
     for (uint32_t i = 0; i < s->n; i++) {
         struct finalist *f = &s->f[i];
         if (f->kernel && f->score > limit && f->c.id != s->job->former) {
@@ -286,21 +302,6 @@ static bool is_over(const struct finals *s)
         n += s->f[i].kernel != NULL;
     }
     return n < 2 && s->n > 1;
-}
-
-/* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
- * taken for VISIT times that of a launch, as medians of recorded blocks vary
- * (tests/data/landscapes).
- */
-static double ratio_error(const struct finals *s)
-{
-    double launch = scatter_of(&s->job->scatter), worst = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct finalist *f = &s->f[i];
-        double each = (double)f->n / s->rounds;
-        worst = f->kernel ? fmax(worst, launch * sqrt(2 * (1 / each + VISIT) / s->rounds)) : worst;
-    }
-    return worst;
 }
 
 /* The finalists are known to a tie, and more rounds would cost something: short launches have all
