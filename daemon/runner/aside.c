@@ -70,6 +70,7 @@ static void forget(struct runner *r, struct aside **at)
     for (uint32_t i = 0; i < a->n; i++) {
         builds_release(r->builds, a->builds[i]);
     }
+    plan_deinit(&a->plan);
     free(a->configs);
     free(a->builds);
     free(a);
@@ -114,6 +115,26 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
 const struct aside *aside_find(struct runner *r, int64_t job)
 {
     return *place_of(r, job);
+}
+
+void aside_keep_plan(struct job *j)
+{
+    struct aside *a = *place_of(j->runner, j->order->job);
+    if (a) {
+        a->plan = j->plan;
+        j->plan = (struct plan){0};
+    }
+}
+
+bool aside_take_plan(struct runner *r, int64_t job, struct plan *out)
+{
+    struct aside *a = *place_of(r, job);
+    if (!a || !a->plan.point) {
+        return false;
+    }
+    *out = a->plan;
+    a->plan = (struct plan){0};
+    return true;
 }
 
 void aside_drop(struct runner *r, int64_t job)

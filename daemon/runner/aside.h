@@ -6,15 +6,16 @@
  * with the trials so far when the others have had their turn. What is on its way stays so, and is
  * what the search goes on with.
  *
- * To begin again costs some 80 ms (ranking the space, the reference once more). So it is done only
- * when the wait is longer than that, by what the search's other kernels took to compile; and only
- * after some trials, so that no two searches do little but give way to each other.
+ * To begin again costs some 80 ms (operands, the reference once more). So it is done only when the
+ * wait is longer than that, by what the search's other kernels took to compile; and only after some
+ * trials, so that no two searches do little but give way to each other.
  */
 #ifndef GEMMD_RUNNER_ASIDE_H
 #define GEMMD_RUNNER_ASIDE_H
 
 #include <stdint.h>
 
+#include "daemon/runner/plan.h"
 #include "proto/record.h"
 
 struct build;
@@ -22,10 +23,11 @@ struct candidate;
 struct job;
 struct runner;
 
-/* What a search that was set aside had on its way. */
+/* What a search that was set aside had: its plan, and what was on its way. */
 struct aside {
     struct aside *next;
     int64_t job;
+    struct plan plan; /* owned; empty: it has not been kept, or has been taken */
     uint32_t n;
     struct record *configs; /* owned */
     struct build **builds;  /* owned; held */
@@ -42,6 +44,10 @@ int64_t aside_patience(const struct job *j, struct candidate *const queue[], uin
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);
 /* What was kept for a job; NULL: nothing. */
 const struct aside *aside_find(struct runner *r, int64_t job);
+/* Moves the plan of a job that ends, set aside, to what is kept of it; and from there to the next
+ * order of the same job, which asks plan_go_on() whether it still holds. False: there is none. */
+void aside_keep_plan(struct job *j);
+bool aside_take_plan(struct runner *r, int64_t job, struct plan *out);
 /* The search holds it itself, or will not come back. */
 void aside_drop(struct runner *r, int64_t job);
 

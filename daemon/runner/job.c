@@ -231,7 +231,8 @@ static void book(struct job *j, uint32_t id, const struct trial *t, bool here)
     }
     struct record config;
     plan_config(&j->plan, id, &config);
-    bool eligible = plan_eligible(&j->plan, &config);
+    /* An earlier run may have measured what has crashed the runner since. */
+    bool eligible = plan_eligible(&j->plan, &config) && !plan_avoids(&j->plan, t->variant);
     *o = (struct outcome){
         .known = true,
         .ok = ok,
@@ -432,6 +433,17 @@ int job_prepare(struct job *j, struct error *err)
     return r;
 }
 
+static int make_plan(struct job *j, const struct plan_setup *setup, struct error *err)
+{
+    if (aside_take_plan(j->runner, j->order->job, &j->plan)) {
+        if (plan_go_on(&j->plan, setup)) {
+            return 0;
+        }
+        plan_deinit(&j->plan);
+    }
+    return plan_init(&j->plan, setup, err);
+}
+
 static int begin(struct job *j, struct error *err)
 {
     struct runner *r = j->runner;
@@ -454,7 +466,7 @@ static int begin(struct job *j, struct error *err)
                                .cache_dir = present,
                                .threads = r->threads,
                                .compilers = r->replay ? LANES : r->threads};
-    status = plan_init(&j->plan, &setup, err);
+    status = make_plan(j, &setup, err);
     if (status == 0 && j->given) {
         status = add_given(j, err);
     }
@@ -543,6 +555,9 @@ static void end(struct job *j, int status)
     free(j->held);
     free(j->held_id);
     free(j->told);
+    if (j->set_aside) {
+        aside_keep_plan(j);
+    }
     plan_deinit(&j->plan);
     if (j->workload.family) {
         j->family->workload_deinit(&j->workload);

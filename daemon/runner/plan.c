@@ -292,7 +292,7 @@ static int find_present(struct plan *p, struct error *err)
 
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
 {
-    *p = (struct plan){.setup = *setup};
+    *p = (struct plan){.setup = *setup, .avoids = setup->order->n_avoid > 0};
     const struct request *q = &setup->order->request;
     if (strcmp(q->query.strategy, "given") == 0) {
         return 0;
@@ -321,6 +321,18 @@ int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err)
         plan_deinit(p);
     }
     return r;
+}
+
+bool plan_go_on(struct plan *p, const struct plan_setup *setup)
+{
+    if (p->avoids || setup->order->n_avoid > 0) {
+        return false;
+    }
+    p->setup = *setup;
+    p->n_extra = 0;
+    free(p->present); /* as it was when the search began, which its trials tell */
+    p->present = NULL;
+    return true;
 }
 
 void plan_deinit(struct plan *p)

@@ -33,6 +33,7 @@ struct plan {
     struct space space; /* owned; not built for a given list */
     uint32_t legal;     /* legal configs of what was asked for, quarantined ones included */
     uint32_t avoided;   /* of these, quarantined */
+    bool avoids;        /* some variants are in quarantine, whether of this space or not */
     uint32_t variants;  /* compile-time parts of the legal ones */
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
@@ -48,6 +49,9 @@ struct plan {
  * its configs by plan_add, after having looked at each (plan_check), then calls plan_rank_extras.
  */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
+/* For a later order of the job that a plan was made for, which has trials: the ranked configs stay,
+ * the extras are the new order's to add. False: variants in quarantine make it another plan. */
+bool plan_go_on(struct plan *p, const struct plan_setup *setup);
 void plan_deinit(struct plan *p);
 
 uint32_t plan_count(const struct plan *p); /* ranked and extra */

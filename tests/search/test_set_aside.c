@@ -9,6 +9,7 @@
 #include "tests/search/world.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/search/keys.h"
 
@@ -47,16 +48,23 @@ static void tune_alone(struct tune_result *out)
     stop(&c, folder);
 }
 
+/* An order that goes on with what others have measured. */
+static struct tune_order *next_order(const struct child *c)
+{
+    struct tune_order *o = world_order(&world);
+    order_done(o, c->trials, c->n_trials);
+    o->spent_device_ms = c->result.device_ms;
+    o->spent_ms = c->result.wall_ms;
+    return o;
+}
+
 /* One order after the other, each with what the last ones measured: how many were set aside. */
 static unsigned tune_contended(struct child *c, double most_device_ms)
 {
     unsigned n = 0;
     uint32_t trials = 0;
     for (;; n++) {
-        struct tune_order *o = world_order(&world);
-        order_done(o, c->trials, c->n_trials);
-        o->spent_device_ms = c->result.device_ms;
-        o->spent_ms = c->result.wall_ms;
+        struct tune_order *o = next_order(c);
         child_send_contended(c, o);
         child_wait(c);
         order_free(o);
@@ -90,6 +98,43 @@ static void test_others_wait(void **state)
     stop(&c, folder);
 }
 
+static const struct trial *fastest(const struct child *c)
+{
+    const struct trial *best = NULL;
+    for (uint32_t i = 0; i < c->n_trials; i++) {
+        const struct trial *t = &c->trials[i];
+        bool ok = strcmp(t->status, "ok") == 0 && strcmp(t->stage, "measure") == 0;
+        best = ok && (!best || t->time_us < best->time_us) ? t : best;
+    }
+    return best;
+}
+
+/* What is kept of a search does not outlive what it was made of. */
+static void test_quarantine_between_orders(void **state)
+{
+    (void)state;
+    struct child c;
+    char *folder, avoided[HASH_HEX];
+    struct tune_order *o = world_order(&world);
+    start(&c, &folder);
+    child_send_contended(&c, o);
+    child_wait(&c);
+    assert_true(c.result.set_aside);
+    order_free(o);
+    const uint32_t before = c.n_trials;
+    snprintf(avoided, sizeof(avoided), "%s", fastest(&c)->variant);
+    o = next_order(&c);
+    order_avoid(o, avoided);
+    child_tune(&c, o);
+    assert_int_equal(c.error.code, 0);
+    assert_true(c.n_trials > before);
+    for (uint32_t i = before; i < c.n_trials; i++) {
+        assert_string_not_equal(c.trials[i].variant, avoided);
+    }
+    order_free(o);
+    stop(&c, folder);
+}
+
 /* What is left of a time budget is what the orders before have left. */
 static void test_budget_is_of_all_orders(void **state)
 {
@@ -114,6 +159,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_others_wait),
+        cmocka_unit_test(test_quarantine_between_orders),
         cmocka_unit_test(test_budget_is_of_all_orders),
     };
     if (argc != 2) {
