@@ -37,7 +37,7 @@ enum {
 static const double FINAL_BAND = 1.03;
 static const double STAYS[ROUNDS] = {1.012, 1.007, 1.005, INFINITY}; /* after each round */
 static const double DOUBTS = 2; /* standard deviations in which one that is behind may be ahead */
-static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_FACTOR = 2, VISIT = 0.25;
+static const double BLOCK_US = 3e3, BLOCK_ASKED_US = 250e3, GAP_LAUNCHES = 2, VISIT = 0.25;
 
 struct finalist {
     struct candidate c;
@@ -192,7 +192,7 @@ static uint32_t block_samples(const struct job *j, double time_us, double gap_ms
     if (iters > 0) {
         n = fmax(fmin(ceil((double)iters / ROUNDS), BLOCK_ASKED_US / time_us), BLOCK_MIN_ASKED);
     } else {
-        n = fmax(BLOCK_US / (time_us + gap_ms * 1e3), BLOCK_MIN);
+        n = fmin(fmax(BLOCK_US / (time_us + gap_ms * 1e3), BLOCK_MIN), VISIT_USUAL);
     }
     return (uint32_t)fmin(n, BLOCK_MAX);
 }
@@ -202,7 +202,7 @@ static int block(struct finals *s, struct finalist *f, uint32_t round, struct er
     struct job *j = s->job;
     const struct outcome *o = &j->outcomes[f->c.id];
     double time_us = o->known ? o->time_us : f->c.predicted_us;
-    double gap_ms = GAP_FACTOR * measure_gap_ms(j, time_us);
+    double gap_ms = measure_gap_ms(j, time_us, GAP_LAUNCHES);
     struct timing t = {.warmup = j->idles && measure_is_long(time_us) ? 0 : 1,
                        .samples = block_samples(j, time_us, gap_ms),
                        .gap_ms = gap_ms};

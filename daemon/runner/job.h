@@ -31,6 +31,7 @@
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
+    VISIT_USUAL = 5, /* samples that one visit of a GPU takes: more share what is of the visit */
     SAMPLES_ENOUGH = 5, /* of a winner: fewer speak against an answer (daemon/confidence.c) */
 };
 /* Times that differ by a smaller part are equal: what is known to that needs no more samples. */
@@ -177,8 +178,9 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
  * ERROR_DEVICE_LOST. best_us: what is much slower is stopped early; 0: nothing is. */
 int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
             struct error *err);
-/* How long the device idles before a launch that takes so long (NaN: not known). */
-double measure_gap_ms(const struct job *j, double expected_us);
+/* How long the device idles before a launch that takes so long (NaN: not known): as long as so many of
+ * them take, within bounds. */
+double measure_gap_ms(const struct job *j, double expected_us, double launches);
 /* A launch that takes so long is not warmed up: the first costs some 20 us, and as long again as it
  * takes would be lost. */
 bool measure_is_long(double expected_us);

@@ -181,10 +181,11 @@ int measure_time(struct job *j, struct candidate *c, struct kernel *k, const str
     return 0;
 }
 
-double measure_gap_ms(const struct job *j, double expected_us)
+double measure_gap_ms(const struct job *j, double expected_us, double launches)
 {
     double us = isfinite(expected_us) ? expected_us : GAP_UNKNOWN_US;
-    return j->idles ? fmin(fmax(us / 1e3, GAP_LEAST_MS), GAP_MOST_MS) : 0;
+    double ms = launches * fmin(us / 1e3, GAP_MOST_MS);
+    return j->idles ? fmax(ms, GAP_LEAST_MS) : 0;
 }
 
 /* So many have a mean whose error is below a tie. */
@@ -202,9 +203,9 @@ static uint32_t sample_count(const struct job *j, double us)
     if (iters > 0) {
         n = fmin((double)iters, fmax(SAMPLES_MIN, SAMPLING_ASKED_US / us));
     } else {
-        double each = us + measure_gap_ms(j, us) * 1e3;
+        double each = us + measure_gap_ms(j, us, 1) * 1e3;
         n = (j->idles ? SAMPLING_US : SAMPLING_HOST_US) / each;
-        n = fmin(fmax(n, samples_needed(j)), ITERS_DEFAULT);
+        n = fmin(fmax(n, samples_needed(j)), j->idles ? VISIT_USUAL : ITERS_DEFAULT);
     }
     return (uint32_t)fmin(n, SAMPLES_MAX);
 }
@@ -250,7 +251,7 @@ static int look(struct job *j, struct candidate *c, struct kernel *k, double bes
 {
     struct timing one = {.warmup = warmup_count(j, c->predicted_us),
                          .samples = 1,
-                         .gap_ms = measure_gap_ms(j, c->predicted_us)};
+                         .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
     int r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
     *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
     if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
@@ -290,7 +291,7 @@ static int measure_loaded(struct job *j, struct candidate *c, struct kernel *k, 
     r = measure_verify(j, c, k, t, err);
     uint32_t wanted = sample_count(j, seen_us);
     if (r == 0 && wanted > n) {
-        struct timing more = {.samples = wanted - n, .gap_ms = measure_gap_ms(j, seen_us)};
+        struct timing more = {.samples = wanted - n, .gap_ms = measure_gap_ms(j, seen_us, 1)};
         r = measure_time(j, c, k, &more, fmax(seen_us, c->predicted_us), samples, &n, t, err);
     }
     if (r == 0) {

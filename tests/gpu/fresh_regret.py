@@ -16,8 +16,7 @@ beside the recording's best, all in alternating blocks of one run, --repeats tim
              many samples; a winner that is not among these has the median of its few ("*")
     regret   its time / the least of the recording's best --rivals and itself, in those runs: a recording
              is of another day and card. Each rival counts with the median over the runs of its time to
-             the winner's: a launch of 50 us varies by 2 %, and the least of six such medians of one run
-             is 1 % below the truth. At most five have a seat in the finals' alternating blocks beside
+             the winner's: the least of several that vary is below what any of them takes. At most five have a seat in the finals' alternating blocks beside
              it; who is 3 % behind has none, and its few samples
     device   milliseconds of launches / those that the recording took
     compile  core-seconds of the variants that the tuner tried / those of all
