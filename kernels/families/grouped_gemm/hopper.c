@@ -62,7 +62,10 @@ static const int staging_values[] = {1, 2, 4, -1};
 static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
 const char *const hopper_schedules[] = {"cooperative", "pingpong", NULL};
-const char *const hopper_clusters[] = {"1x1", NULL};
+const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
+/* Shared operands make dW of few rows faster, that of many slower (tests/gpu/clusters.py). They are for who
+ * names them, until landscapes are recorded that the model can learn from. */
+static const char *const space_clusters[] = {"1x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
 const char *const hopper_orders[] = {"index", "size", NULL};
 const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
@@ -110,8 +113,8 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     for (int i = 0; i < HOPPER_ROLES; i++) {
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
-        add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false, routed ? routed_rows_values : role_values[role],
-                 block_help[i]);
+        add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
+                 routed ? routed_rows_values : role_values[role], block_help[i]);
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,
@@ -133,7 +136,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                   "tiles are dealt in turn, or taken as thread blocks come free");
         add_split(&v, info, out, &n);
     }
-    add_texts(out, &n, "cluster_shape_mn", false, hopper_clusters,
+    add_texts(out, &n, "cluster_shape_mn", false, space_clusters,
               "thread blocks that share operands");
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");

@@ -61,9 +61,11 @@ static int check_text(const struct hopper_values *h, enum hopper_field f,
             return 0;
         }
     }
-    char use[64];
-    snprintf(use, sizeof(use), "%s%s%s", values[0], values[1] ? " or " : "",
-             values[1] ? values[1] : "");
+    char use[64] = "";
+    for (size_t i = 0, n = 0; values[i] && n < sizeof(use); i++) {
+        const char *between = i == 0 ? "" : values[i + 1] ? ", " : " or ";
+        n += (size_t)snprintf(use + n, sizeof(use) - n, "%s%s", between, values[i]);
+    }
     return h->of[f].type == VALUE_NONE ? missing(f, use, why) : refuse_value(h, f, use, why);
 }
 
@@ -355,6 +357,37 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
     return 0;
 }
 
+/* Two tiles by the thread blocks of a cluster, which share an operand. */
+static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
+{
+    const bool dy = t->cluster_c > 1; /* A, which tiles of adjacent columns share; else B, x */
+    const char *shape = dy ? "1x2" : "2x1", *operand = dy ? "dy" : "x";
+    if (t->cluster_r * t->cluster_c == 1) {
+        return 0;
+    }
+    if (v->mode != GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "cluster_mode",
+                             "cluster_shape_mn=%s is for dW, where experts' few rows are read for "
+                             "each tile again; set it to 1x1",
+                             shape);
+    }
+    if ((dy ? v->gather_dy : v->gather_x) && !t->permute_copy) {
+        return rejection_set(why, ERROR_INVALID, "cluster_gather",
+                             "cluster_shape_mn=%s shares %s, which is gathered by threads: set "
+                             "permute_copy=true, or cluster_shape_mn=1x1",
+                             shape, operand);
+    }
+    if ((dy ? t->r : t->c) % 128 || (dy ? v->n : v->k) % 64) {
+        return rejection_set(why, ERROR_INVALID, "cluster_halves",
+                             "cluster_shape_mn=%s shares %s, half of its 64-column slabs from each: "
+                             "that takes a tile of 128 or 256 of its columns, and %s a multiple of "
+                             "64; set it to 1x1",
+                             shape, operand, dy ? "N" : "K");
+    }
+    return 0;
+}
+
 /* Where ptxas was seen to spill more than 16 bytes (tests/compile/compile_space says it again). */
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
@@ -432,5 +465,6 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_staging(&t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
+    r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }

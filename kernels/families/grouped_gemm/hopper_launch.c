@@ -26,14 +26,15 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
-        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCONSUMERS=%d "
+        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCLUSTER_R=%d "
+        "-DCLUSTER_C=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
         "-DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DLOADERS=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-        t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic,
+        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, t.stages, t.staging, t.in_flight, t.skip_rows, t.dynamic,
         t.swap_ab, t.ksplit > 1, t.loaders, t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy,
         v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy,
         t.consumer_registers, t.producer_registers);
@@ -115,9 +116,10 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
  * the last group's width, where all groups are whole. */
 static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
 {
-    const int64_t cols = (v->out_cols + hopper_tile_cols(t) - 1) / hopper_tile_cols(t);
+    const int64_t wide = hopper_tile_cols(t) * t->cluster_c, height = t->height * t->cluster_r;
+    const int64_t cols = (v->out_cols + wide - 1) / wide;
     const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * t->height;
-    const int64_t most = t->raster_columns ? cols : (high + t->height - 1) / t->height;
+    const int64_t most = t->raster_columns ? cols : (high + height - 1) / height;
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
@@ -125,7 +127,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
 {
-    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t);
+    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t) * t->cluster_c;
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     *p = (struct hopper_params){
         .gathered = o->gather_a   ? o->a
@@ -148,7 +150,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = group_of(v, t, a->rows),
-        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_tiles(v, t) : t->height,
+        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t) : t->height,
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
         .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
         .a_rows = o->a,
@@ -172,8 +174,10 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
-    int64_t tiles = cuda_tiles_most(v, a->rows, t->height, hopper_tile_cols(t));
-    int64_t slots = info->sm_count / t->ksplit;
+    const int together = t->ksplit * t->cluster_r * t->cluster_c; /* blocks of a cluster */
+    int64_t tiles = cuda_tiles_most(v, a->rows, t->height * t->cluster_r,
+                                    hopper_tile_cols(t) * t->cluster_c);
+    int64_t slots = info->sm_count / together;
     slots = slots > 0 ? slots : 1;
     if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
         return error_set(
@@ -184,12 +188,12 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     }
     struct launch *l = &out->steps[out->n++];
     *l = (struct launch){.entry = "grouped_gemm_hopper",
-                         .grid = {(uint32_t)((tiles < slots ? tiles : slots) * t->ksplit), 1, 1},
+                         .grid = {(uint32_t)((tiles < slots ? tiles : slots) * together), 1, 1},
                          .block = {(uint32_t)t->threads, 1, 1},
                          .smem_bytes = (uint32_t)t->smem,
                          .params_bytes = sizeof(struct hopper_params)};
-    if (t->ksplit > 1) {
-        memcpy(l->cluster, (uint32_t[]){(uint32_t)t->ksplit, 1, 1}, sizeof(l->cluster));
+    if (together > 1) {
+        memcpy(l->cluster, (uint32_t[]){(uint32_t)together, 1, 1}, sizeof(l->cluster));
     }
     struct hopper_params params;
     fill_params(v, t, o, a, &params);

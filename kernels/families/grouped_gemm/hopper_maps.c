@@ -85,8 +85,8 @@ static struct places places_of(bool b)
                                offsetof(struct hopper_params, a_part)};
 }
 
-/* Boxes are whole tiles; slabs of them, where a tile has fewer; and parts of them, where a whole
- * one would reach past the end. */
+/* Boxes are whole tiles, or what a thread block of a cluster loads for all; slabs of them, where a tile has
+ * fewer; and parts of them, where a whole one would reach past the end. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
@@ -104,7 +104,7 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (dw) {
             add_ragged_slabs(l, part, v->in, o->a, o->a_cols, o->a_stride, part_rows(i),
-                             t->r / SLAB);
+                             t->r / SLAB / t->cluster_c);
         } else {
             add_ragged(l, part, v->in, o->a, o->a_cols, o->a_stride, part_rows(i));
         }
@@ -134,7 +134,7 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
         const size_t part = at.part + (size_t)i * TENSOR_MAP_BYTES;
         if (v->mode == GEMM_DW) {
             add_ragged_slabs(l, part, v->in, o->b, o->b_cols, o->b_stride, part_rows(i),
-                             t->c / SLAB);
+                             t->c / SLAB / t->cluster_r);
         } else {
             add_weights(v, o, part, part_rows(i), l);
         }

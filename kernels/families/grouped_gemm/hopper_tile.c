@@ -130,6 +130,8 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
         .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
         .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),
+        .cluster_r = hopper_says(h, FIELD_cluster_shape_mn, "2x1") ? 2 : 1,
+        .cluster_c = hopper_says(h, FIELD_cluster_shape_mn, "1x2") ? 2 : 1,
         .ksplit = hopper_int(h, FIELD_NUM_KSPLIT, 1),
         .permute_copy = copy,
         .gather = !copy && (v->gather_x || v->gather_dy),

@@ -49,6 +49,7 @@ struct hopper_tile {
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
     bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
+    int cluster_r, cluster_c; /* dW: thread blocks that have adjacent tiles and share an operand */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
     bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
@@ -89,6 +90,14 @@ static inline int64_t hopper_expert_tiles(const struct grouped_gemm_problem *v,
                                           const struct hopper_tile *t)
 {
     return (v->n + t->r - 1) / t->r * ((v->k + t->c - 1) / t->c);
+}
+
+/* The same as thread blocks take them: those of a cluster at once. */
+static inline int64_t hopper_expert_turns(const struct grouped_gemm_problem *v,
+                                          const struct hopper_tile *t)
+{
+    const int64_t r = t->r * t->cluster_r, c = t->c * t->cluster_c;
+    return (v->n + r - 1) / r * ((v->k + c - 1) / c);
 }
 
 /* Dynamic shared memory, as t->smem. */

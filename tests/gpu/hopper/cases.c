@@ -91,6 +91,15 @@ const struct tile tiles[] = {
     {"128x256 c2 s4 nb2 skip w4", 128, 256, 12, false, 4, 2, 1, true, .loaders = 4},
     {"128x128 c2 s5 nb2 w4 a1", 128, 128, 12, false, 5, 2, 1, .ahead = 1, .loaders = 4},
     {"64x128 c1 s7 nb2 w4", 64, 128, 8, false, 7, 2, 1, .loaders = 4},
+    {"128x64 pp s6 nb2 1x2", 128, 64, 12, true, 6, 2, 1, .cluster = "1x2"},
+    {"128x64 pp s8 nb1 f0 1x2 w4", 128, 64, 12, true, 8, 1, 0, .loaders = 4, .cluster = "1x2"},
+    {"256x64 c2 s3 nb2 1x2", 256, 64, 12, false, 3, 2, 1, .cluster = "1x2"},
+    {"256x64 c2 s4 nb1 skip 1x2 w4", 256, 64, 12, false, 4, 1, 1, true, .loaders = 4, .cluster = "1x2"},
+    {"128x128 pp s4 nb2 1x2", 128, 128, 12, true, 4, 2, 1, .cluster = "1x2"},
+    {"128x128 pp s4 nb2 2x1", 128, 128, 12, true, 4, 2, 1, .cluster = "2x1"},
+    {"256x128 c2 s3 nb2 2x1", 256, 128, 12, false, 3, 2, 1, .cluster = "2x1"},
+    {"64x256 pp s4 nb2 2x1 a8", 64, 256, 12, true, 4, 2, 1, .ahead = 8, .cluster = "2x1"},
+    {"64x128 c1 s6 nb2 2x1", 64, 128, 8, false, 6, 2, 1, .cluster = "2x1"},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -214,6 +223,8 @@ const struct shape shapes[] = {
     {8, 520, 8, 1, ROWS(rows_all), .indices = INDICES_64, .weights_in = true, .nan = 5},
     {1, 136, 1096, 1, ROWS(rows_one), .strided = true},
     {8, 264, 136, 2, ROWS(rows_all), .strided = true, .nothing = true},
+    {16, 448, 320, 2, ROWS(rows_all), .strided = true, .nan = 4, .soak = true},
+    {7, 64, 192, 3, ROWS(rows_seven), .indices = INDICES_64},
 };
 const int n_shapes = sizeof(shapes) / sizeof(shapes[0]);
 
@@ -228,6 +239,11 @@ const struct shape soak_shapes[SOAK_SHAPES][3] = {
         [GEMM_DX] = {8, 1096, 264, 2, ROWS(rows_soak)},
         [GEMM_DW] = {4, 264, 200, 2, ROWS(rows_long)},
     },
+    {
+        [GEMM_FORWARD] = {32, 1152, 128, 2, ROWS(rows_soak)},
+        [GEMM_DX] = {32, 128, 1152, 2, ROWS(rows_soak)},
+        [GEMM_DW] = {32, 320, 448, 2, ROWS(rows_soak)},
+    },
 };
 
 const struct shape variant_shapes[VARIANT_SHAPES] = {
@@ -236,7 +252,7 @@ const struct shape variant_shapes[VARIANT_SHAPES] = {
     {4, 1160, 1096, 1, ROWS(rows_long), .nan = 2},
 };
 
-const struct shape sample_shape = {4, 200, 328, 2, ROWS(rows_sample)};
+const struct shape sample_shape = {4, 192, 320, 2, ROWS(rows_sample)};
 
 /* ---- cases */
 
@@ -313,6 +329,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {
         record_put_bool(config, "permute_copy", true);
+    }
+    if (tile->cluster) {
+        record_put_text(config, "cluster_shape_mn", tile->cluster);
     }
     if (tile->ksplit > 1) {
         record_put_int(config, "NUM_KSPLIT", tile->ksplit);

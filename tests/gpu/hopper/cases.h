@@ -16,6 +16,7 @@ struct tile {
     bool swap;    /* swap_ab: not of dW */
     int ahead;    /* l2_ahead: left out where x or dy is gathered, but for dW */
     int loaders;  /* load_warps; 0: left out */
+    const char *cluster; /* cluster_shape_mn; NULL: left out */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;
@@ -54,8 +55,8 @@ struct shape {
 extern const struct shape shapes[];
 extern const int n_shapes;
 /* Many tiles for each thread block, however large, yet short; and few with long sums, for what is
- * not legal there: [which][mode]. */
-enum { SOAK_SHAPES = 2 };
+ * not legal there; or of whole slabs, which clusters share: [which][mode]. */
+enum { SOAK_SHAPES = 3 };
 extern const struct shape soak_shapes[SOAK_SHAPES][3];
 /* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
  * one for what is not legal there. */

@@ -7,7 +7,7 @@
  * read outside is an error here.
  *
  * Kinds take turns in an order that has each way of loading and storing among the first ten; the
- * tile is drawn by --seed.
+ * tile is drawn by --seed. With --kind or --tile of these only.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static int draw_tile(int step, const struct kind *kind, const struct problem *p,
     struct rejection why;
     for (int i = 0; i < 2 * TRIES; i++) {
         const int t = (int)(random_next(&state) % (uint64_t)n_tiles);
-        if (may_be(&tiles[t], step, i >= TRIES) &&
+        if (may_be(&tiles[t], step, i >= TRIES) && options_tile(tiles[t].name) &&
             case_variant(kind, &tiles[t], p, info, config, v, &why)) {
             return t;
         }
@@ -75,9 +75,21 @@ static enum tally judge(struct lab *lab, struct data *d, const struct record *co
     return t;
 }
 
+/* The step's turn among those that are wanted; -1: none is. */
+static int kind_at(int step)
+{
+    int wanted[ORDER], n = 0;
+    for (int i = 0; i < ORDER; i++) {
+        if (options_kind(order[i])) {
+            wanted[n++] = kind_named(order[i]);
+        }
+    }
+    return n > 0 ? wanted[step % n] : -1;
+}
+
 static void sample_step(struct lab *lab, int step)
 {
-    const int k = kind_named(order[step % ORDER]);
+    const int k = kind_at(step);
     struct data d = {0};
     struct problem p;
     struct record config;

@@ -5,6 +5,7 @@
 #include "tests/unit/cuda/emulate_hopper.h"
 
 #include "kernels/families/grouped_gemm/hopper/scheduler.cu"
+#include "kernels/families/grouped_gemm/hopper/cluster.cu"
 #include "kernels/families/grouped_gemm/hopper/producer.cu"
 #include "kernels/families/grouped_gemm/hopper/gather.cu"
 #include "kernels/families/grouped_gemm/hopper/mainloop.cu"

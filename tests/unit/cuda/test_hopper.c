@@ -20,6 +20,7 @@ static const struct device_info h200 = {H200_FIELDS};
 #define DENSE         "M=64 N=1024 K=1024"
 #define SMALL         "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
 #define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
+#define PAIRED        TILE(64, 192, 128) " " PINGPONG
 #define SWAPPED       "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
@@ -49,7 +50,14 @@ static const struct refusal {
      TILE(256, 192, 64) " num_warps=12 schedule=cooperative num_stages=2 use_tma_store=false "
                         "NUM_KSPLIT=2",
      ERROR_RESOURCE, "shared_memory", "smaller tile"},
-    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "parameter_value", "1x1"},
+    {QWEN " mode=forward", GOOD " cluster_shape_mn=4x1", ERROR_INVALID, "parameter_value",
+     "takes 1x1, 2x1 or 1x2"},
+    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_mode", "for dW"},
+    {QWEN " mode=dW permute_x=true", PAIRED " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_gather",
+     "shares x, which is gathered"},
+    {QWEN " mode=dW", TILE(64, 128, 64) " num_warps=12 schedule=pingpong num_stages=4 "
+                      "cluster_shape_mn=2x1",
+     ERROR_INVALID, "cluster_halves", "128 or 256"},
     {QWEN " mode=forward", GOOD " raster=diagonal", ERROR_INVALID, "parameter_value", "columns"},
     {QWEN " mode=forward", GOOD " skip_rows=2", ERROR_INVALID, "flag_type", "skip_rows"},
     {QWEN " mode=forward", GOOD " use_tma_load_w=false", ERROR_INVALID, "tma_loads", "by TMA only"},
@@ -508,6 +516,35 @@ static void test_plan_split(void **state)
     check_split_grid(SPLIT(1), 6400, 0, 132);
 }
 
+static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
+{
+    struct problem p = problem_of(QWEN " mode=dW");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct hopper_params params;
+    struct error err = ERROR_NULL;
+    assert_int_equal(plan_of(QWEN " mode=dW", config, &args, &plan, &err), 0);
+    memcpy(&params, plan.steps[0].params, sizeof(params));
+    assert_int_equal(plan.steps[0].cluster[0], 2);
+    assert_int_equal(plan.steps[0].grid[0], blocks);
+    assert_int_equal(params.height, turns);
+}
+
+/* Blocks take pairs of tiles, the last of which may be one tile and nothing; each loads half of what they
+ * share. 1536 / 192 rows of tiles, 2048 / 128 columns. */
+static void test_plan_pairs(void **state)
+{
+    (void)state;
+    struct variant v;
+    struct error err = ERROR_NULL;
+    struct problem p = problem_of(QWEN " mode=dW");
+    struct record config = config_of(PAIRED " cluster_shape_mn=2x1");
+    check_pairs(PAIRED " cluster_shape_mn=2x1", 132, 4 * 16);
+    check_pairs(TILE(64, 128, 192) " " PINGPONG " cluster_shape_mn=1x2", 132, 12 * 6);
+    assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
+    assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
+}
+
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 static void test_variant_split(void **state)
 {
@@ -608,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_plan_copy),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_plan_split),
+        cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),

@@ -158,7 +158,7 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t,
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
-    int id = BLOCK, block = 0, index[COPIES];
+    int id = WALKER, block = 0, index[COPIES];
     if (id >= tiles)
         return;
     struct tile t = locate_tile(p, s, id), next = t;
@@ -176,7 +176,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             now[j] = index[j];
         if (++block == blocks_of(p, t.rows)) {
             block = 0;
-            id += BLOCKS;
+            id += WALKERS;
             if (id < tiles)
                 t = known ? next : locate_tile(p, s, id);
             known = 0;
@@ -193,8 +193,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         place_next(&at);
         if (block == 0 && id < tiles)
             ask_experts(p, s, this_one.expert, t.expert);
-        if (LOCATE_AHEAD && !known && id + BLOCKS < tiles) {
-            next = locate_tile(p, s, id + BLOCKS);
+        if (LOCATE_AHEAD && !known && id + WALKERS < tiles) {
+            next = locate_tile(p, s, id + WALKERS);
             known = 1;
         }
     }

@@ -21,7 +21,7 @@ INLINE void init_barriers(u32 shared)
     for (int i = 0; i < NUM_STAGES; i++) {
         /* TMA's own arrival, and one of every gathering thread; one of every multiplying warp */
         barrier_init(full_barrier(shared, i), 1 + (GATHER ? 128 : 0));
-        barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS));
+        barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
     for (int i = 0; DYNAMIC && i < TICKETS; i++) {
         barrier_init(ticket_full(shared, i), 1);
@@ -106,11 +106,16 @@ KERNEL_OF(THREADS) grouped_gemm_hopper(PARAMS(hopper_params) p)
     const int tiles = count_tiles(&p, &s);
     if (warpgroup == 0) {
         registers_give();
+        /* With KSPLIT others are waited for where it costs nothing: each block loads its own. */
+        if (CLUSTER > 1)
+            set_up_everywhere();
         produce(&p, &s, shared, tiles);
-        set_up_everywhere();
+        if (CLUSTER == 1)
+            set_up_everywhere();
     } else {
         registers_take();
         set_up_everywhere();
         consume(&p, &s, shared, tiles, warpgroup - 1);
     }
+    leave_together();
 }

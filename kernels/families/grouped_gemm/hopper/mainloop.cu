@@ -84,7 +84,7 @@ INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
 /* One arrival per warp: each knows only that its own part of the wgmmas is done. */
 INLINE void give_stage(u32 shared, u32 stage)
 {
-    barrier_arrive(empty_barrier(shared, stage), LANE == 0);
+    give_to_all(empty_barrier(shared, stage));
 }
 
 /* In ping-pong a consumer multiplies in its turn. This is also what keeps it from waiting for a stage
@@ -116,7 +116,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
                        int consumer, u32 from, int steps, struct walk *w)
 {
     struct place at = place_of(from);
-    const u32 operands = KSPLIT ? shared & DESCRIPTOR_ADDRESS : shared;
+    const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
     const u32 consumer_a = operands + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
     const int whole = steps / STEPS, rest = MODE == MODE_DW ? steps % STEPS : 0;
     u32 last = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
- * parts, which the build joins in this order: params, ptx, wgmma, scheduler, producer, gather,
+ * parts, which the build joins in this order: params, ptx, wgmma, scheduler, cluster, producer, gather,
  * mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
  * options (hopper_launch.c writes them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
  * that tests can run the same text on the CPU with the part "ptx" replaced.
@@ -45,7 +45,7 @@
  * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
- * Options: MODE, BLOCK_SIZE_M/N/K, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
+ * Options: MODE, BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
  * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
@@ -75,6 +75,11 @@
 #define GATHER (GATHER_X || GATHER_DY)
 #define GATHER_A (!SWAP_AB && (MODE == MODE_FORWARD ? GATHER_X : GATHER_DY))
 #define GATHER_B (SWAP_AB ? GATHER : MODE == MODE_DW && GATHER_X)
+
+#define CLUSTER (CLUSTER_R * CLUSTER_C) /* blocks of threads that share an operand (cluster.cu) */
+#define SHARE_A (CLUSTER_C > 1)
+#define SHARE_B (CLUSTER_R > 1)
+#define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this one among them */
 
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
@@ -150,6 +155,12 @@
 #endif
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"
+#endif
+#if CLUSTER > 2 || (CLUSTER > 1 && MODE != MODE_DW)
+#error "two blocks of threads share an operand, in dW"
+#endif
+#if (SHARE_A && (GATHER_A || TILE_R % 128)) || (SHARE_B && (GATHER_B || TILE_C % 128))
+#error "what is shared comes by TMA, half of its slabs from each of the two"
 #endif
 #if TMA_STORE && SCATTER
 #error "TMA cannot scatter rows"

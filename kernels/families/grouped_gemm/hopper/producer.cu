@@ -76,6 +76,10 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
         x.b = at_most(slabs_in(end_c - t->c0), TILE_C / 64);
     else
         x.b = at_most(end_c - t->c0, TILE_C);
+    if (CLUSTER > 1) { /* of what is shared, all; of the other, there may be nothing */
+        x.a = SHARE_A ? TILE_R / 64 : x.a < 0 ? 0 : x.a;
+        x.b = SHARE_B ? TILE_C / 64 : x.b < 0 ? 0 : x.b;
+    }
     x.bytes = 0;
     if (!GATHER_A)
         x.bytes += A_TRANSPOSED ? x.a * SLAB_BYTES : rows_bytes(x.a, TILE_R);
@@ -161,6 +165,18 @@ INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct
         load_slab(goal_at(g, slab * part_bytes(i)), one, t, wide, x + slab * 64, d);
 }
 
+#if CLUSTER > 1
+/* dW: this block's half of an operand that two share, to both; `most` slabs from column x on. */
+INLINE void load_half(struct goal g, const struct tensor_map *part, const struct tile *t, int most,
+                      int x, int d, int i)
+{
+    const int y = RAGGED - t->rows + d, z = t->first + t->rows, from = RANK * (most / CLUSTER);
+    load_5d_to_all(g.to + from * part_bytes(i), part + i, 0, y, z, RAGGED, x / 64 + from, g.bar);
+}
+#else
+#define load_half(g, part, t, most, x, d, i) ((void)0)
+#endif
+
 INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, int y,
                             const struct tile *t, u64 policy)
 {
@@ -194,7 +210,9 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
 INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, struct goal g, u64 policy)
 {
-    if (MODE == MODE_DW)
+    if (SHARE_A)
+        load_half(g, p->a_part, t, TILE_R / 64, t->r0, d, part);
+    else if (MODE == MODE_DW)
         load_slabs(g, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part);
     else if (SWAP_AB)
         load_weights(g, &p->a, p->a_part, t, d, t->r0, x->a, policy);
@@ -205,7 +223,9 @@ INLINE void load_a(const struct hopper_params *p, const struct tile *t, const st
 INLINE void load_b(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, struct goal g, u64 policy)
 {
-    if (MODE == MODE_DW)
+    if (SHARE_B)
+        load_half(g, p->b_part, t, TILE_C / 64, t->c0, d, part);
+    else if (MODE == MODE_DW)
         load_slabs(g, &p->b, p->b_part, t, WIDE_B(p), x->b, TILE_C / 64, t->c0, d, part);
     else if (SWAP_AB)
         load_box(g, &p->b, p->b_part, t, d, t->c0, x->b, TILE_C);

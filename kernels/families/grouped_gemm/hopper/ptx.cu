@@ -153,7 +153,7 @@ INLINE void barrier_wait(u32 bar, u32 parity)
 
 /* -- clusters -- */
 
-#if KSPLIT
+#if KSPLIT || CLUSTER > 1
 /* The number of this block of threads in its cluster, and how many there are. */
 INLINE u32 cluster_rank(void)
 {
@@ -271,6 +271,19 @@ INLINE void load_5d(u32 to, const struct tensor_map *map, int x, int y, int z, i
                  :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar)
                  : "memory");
 }
+
+#if CLUSTER > 1
+/* To the same place in the shared memory of all blocks of the cluster, counted by the barrier of each. */
+INLINE void load_5d_to_all(u32 to, const struct tensor_map *map, int x, int y, int z, int w, int v,
+                           u32 bar)
+{
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar),
+                    "h"((u16)((1 << CLUSTER) - 1))
+                 : "memory");
+}
+#endif
 
 /* The same boxes to L2 only: nobody waits for it. */
 INLINE void ask_3d(const struct tensor_map *map, int x, int y, int z)

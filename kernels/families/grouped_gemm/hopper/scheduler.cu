@@ -214,12 +214,12 @@ INLINE void order_experts(const struct hopper_params *p, const struct tables *s)
 
 INLINE int column_tiles(const struct hopper_params *p)
 {
-    return (p->tile_cols + TILE_COLS - 1) / TILE_COLS;
+    return (p->tile_cols + TILE_COLS * CLUSTER_C - 1) / (TILE_COLS * CLUSTER_C);
 }
 
 INLINE int dw_row_tiles(const struct hopper_params *p)
 {
-    return (p->tile_rows + TILE_ROWS - 1) / TILE_ROWS;
+    return (p->tile_rows + TILE_ROWS * CLUSTER_R - 1) / (TILE_ROWS * CLUSTER_R);
 }
 
 INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
@@ -320,8 +320,8 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
         place_swapped(&t, row_tile, col_tile);
         return t;
     }
-    t.r0 = row_tile * TILE_R;
-    t.c0 = col_tile * TILE_C;
+    t.r0 = (row_tile * CLUSTER_R + (CLUSTER_R > 1 ? RANK : 0)) * TILE_R;
+    t.c0 = (col_tile * CLUSTER_C + (CLUSTER_C > 1 ? RANK : 0)) * TILE_C;
     t.width = TILE_C;
     return t;
 }
@@ -427,8 +427,8 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
- * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; with KSPLIT a cluster of them does, as
- * one. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
+ * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; a cluster of them does, as
+ * one, where there are clusters. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
  * one before. Then tiles that are quickly done (the last rows of experts, with SKIP_ROWS) neither
  * leave SMs idle at the end, nor let SMs drift so far apart that those which share weights no
  * longer find them in L2.
@@ -458,6 +458,9 @@ INLINE u32 ticket_number(u32 shared, u32 n)
 #if KSPLIT
 #define WALKER ((int)divide_by_size((u32)BLOCK))
 #define WALKERS ((int)divide_by_size((u32)BLOCKS))
+#elif CLUSTER > 1
+#define WALKER (BLOCK / CLUSTER)
+#define WALKERS (BLOCKS / CLUSTER)
 #else
 #define WALKER BLOCK
 #define WALKERS BLOCKS

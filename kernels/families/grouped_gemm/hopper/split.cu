@@ -38,19 +38,6 @@ INLINE void split_init(u32 shared)
     barrier_init(sums_free(shared), 4 * CONSUMERS * cluster_size());
 }
 
-/* Barriers must be there before another block arrives at them: which those that write do much later
- * than the first loads are issued. So nobody waits for other blocks of threads before that. */
-INLINE void set_up_barrier(void)
-{
-    cluster_barrier_arrive();
-    block_barrier();
-}
-
-INLINE void set_up_everywhere(void)
-{
-    cluster_barrier_wait();
-}
-
 /* By whole warps, at the barrier of every block: their sums can be read, and those of others have
  * been. */
 INLINE void sums_written(u32 shared)
@@ -197,15 +184,6 @@ INLINE void writes_end(u32 shared, u32 done)
 INLINE void split_init(u32 shared)
 {
     (void)shared;
-}
-
-INLINE void set_up_barrier(void)
-{
-    block_barrier();
-}
-
-INLINE void set_up_everywhere(void)
-{
 }
 
 INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- clusters: blocks of threads that work together ---------------------------------------------- */
+/*
+ * KSPLIT     the blocks of a cluster have the same tile, and parts of its sums (split.cu)
+ * CLUSTER_R  in dW: two blocks have tiles of adjacent rows, and share B
+ * CLUSTER_C  in dW: two blocks have tiles of adjacent columns, and share A
+ *
+ * Each of two that share an operand loads half of its slabs, into the shared memory of both: so L2 is
+ * read once for two. What the tiles' numbers count are pairs, of whose two tiles the last may have nothing
+ * that exists. A stage is empty when the consumers of both have given it back, since both producers write to
+ * it, and full when both halves and the block's own operand have come. Bytes may come before the barrier
+ * expects them: its phase cannot end without its own producer's arrival.
+ */
+#if KSPLIT || CLUSTER > 1
+/* Barriers must be there before another block arrives at them. */
+INLINE void set_up_barrier(void)
+{
+    cluster_barrier_arrive();
+    block_barrier();
+}
+
+INLINE void set_up_everywhere(void)
+{
+    cluster_barrier_wait();
+}
+#else
+INLINE void set_up_barrier(void)
+{
+    block_barrier();
+}
+
+INLINE void set_up_everywhere(void)
+{
+}
+#endif
+
+#if CLUSTER > 1
+/* By whole warps, each once: this part of the stage has been read, for the producers of both blocks. */
+INLINE void give_to_all(u32 bar)
+{
+    if (LANE < CLUSTER)
+        cluster_arrive_read(cluster_address(bar, LANE));
+}
+
+/* Of all threads, at the end: nobody arrives any more at barriers of a block that has left. */
+INLINE void leave_together(void)
+{
+    cluster_barrier_arrive();
+    cluster_barrier_wait();
+}
+#else
+INLINE void give_to_all(u32 bar)
+{
+    barrier_arrive(bar, LANE == 0);
+}
+
+INLINE void leave_together(void)
+{
+}
+#endif
