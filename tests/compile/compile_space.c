@@ -6,13 +6,15 @@
  * compile, so anything else than "ok" is a fault of the legality rules.
  *
  *   compile_space [--target LABEL] [--arch ARCH] [--kind PATTERN] [--config PATTERN]
- *                 [--sample N] [--seed S] [--jobs N] [--seconds S] [--results FILE]
+ *                 [--with FIELDS] [--sample N] [--seed S] [--jobs N] [--seconds S] [--results FILE]
  *                 [--summary] [--list]
  *
  *   --target   hopper (default) or portable
  *   --arch     to compile for (default sm_90a)
  *   --kind     only kinds that match, such as 'dW*.bf16*'
  *   --config   only configs that match, such as '*schedule=pingpong*use_tma_store=false*'
+ *   --with     each config says this, too, where that is legal: what is not in the space, such as
+ *              'cluster_shape_mn=1x2'
  *   --sample   only so many, shared out evenly over the kinds
  *   --seed     which ones (default 1)
  *   --jobs     threads (default: all processors), each at the lowest priority
@@ -255,7 +257,8 @@ static const struct option option_table[] = {
     {"sample", required_argument, NULL, 'n'},  {"seed", required_argument, NULL, 's'},
     {"jobs", required_argument, NULL, 'j'},    {"seconds", required_argument, NULL, 'e'},
     {"results", required_argument, NULL, 'r'}, {"summary", no_argument, NULL, 'u'},
-    {"list", no_argument, NULL, 'l'},          {NULL, 0, NULL, 0},
+    {"list", no_argument, NULL, 'l'},          {"with", required_argument, NULL, 'w'},
+    {NULL, 0, NULL, 0},
 };
 
 /* Those that take a number; the others are texts. */
@@ -294,6 +297,9 @@ static bool set_option(struct options *o, int c)
     case 'c':
         o->kinds.config = optarg;
         return true;
+    case 'w':
+        o->kinds.with = optarg;
+        return true;
     case 'r':
         o->results = optarg;
         return true;
@@ -325,7 +331,7 @@ int main(int argc, char **argv)
     if (!read_options(argc, argv, &o)) {
         fprintf(stderr,
                 "usage: compile_space [--target LABEL] [--arch ARCH] [--kind PATTERN] "
-                "[--config PATTERN]\n"
+                "[--config PATTERN] [--with FIELDS]\n"
                 "           [--sample N] [--seed S] [--jobs N] [--seconds S] [--results FILE] "
                 "[--summary] [--list]\n");
         return 2;

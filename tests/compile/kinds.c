@@ -86,9 +86,29 @@ static int add_entry(struct kinds *k, const struct entry *e, struct error *err)
     return 0;
 }
 
-static int add_point(struct kinds *k, const struct problem *p, const struct record *config,
+/* False: not legal. */
+static bool add_fields(const struct kinds *k, const struct problem *p, struct record *config,
+                       int *status, struct error *err)
+{
+    struct record with;
+    struct rejection why;
+    if (!k->setup.with) {
+        return true;
+    }
+    *status = record_parse(&with, k->setup.with, err);
+    for (uint32_t i = 0; i < with.n && *status == 0; i++) {
+        *status = record_set(config, with.fields[i].name, record_at(&with, i), err);
+    }
+    return *status == 0 && k->target->check(p, config, &k->info, &why) == 0;
+}
+
+static int add_point(struct kinds *k, const struct problem *p, struct record *config,
                      uint32_t size, struct error *err)
 {
+    int status = 0;
+    if (!add_fields(k, p, config, &status, err)) {
+        return status;
+    }
     struct variant v;
     char text[1024];
     record_format(config, text, sizeof(text));

@@ -13,6 +13,7 @@ struct kinds_setup {
     const char *compiler; /* its version: part of the hashes */
     const char *kind;     /* pattern of kinds' names */
     const char *config;   /* pattern of configs, as text */
+    const char *with;     /* fields that each config has besides, where that is legal; NULL: none */
     uint64_t seed;        /* draws the samples */
 };
 

@@ -3,6 +3,7 @@
  * The target "hopper" inside: how a config maps onto the template in hopper/.
  *
  *   hopper.c         the tunables
+ *   hopper_values.c  what a config says
  *   hopper_tile.c    a config as the template sees it
  *   hopper_check.c   what is legal
  *   hopper_worth.c   what of that is in the space

@@ -363,7 +363,7 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
 {
     const bool dy = t->cluster_c > 1; /* A, which tiles of adjacent columns share; else B, x */
     const char *shape = dy ? "1x2" : "2x1", *operand = dy ? "dy" : "x";
-    if (t->cluster_r * t->cluster_c == 1) {
+    if (hopper_sharers(t) == 1) {
         return 0;
     }
     if (v->mode != GEMM_DW) {
@@ -398,11 +398,13 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
     if (t->tma_store) {
         return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
     }
-    return (t->gather && !dw) || (tall && (t->gather || dw || v->fuse_mul_post)) ||
+    return hopper_sharers(t) > 1 || (t->gather && !dw) ||
+           (tall && (t->gather || dw || v->fuse_mul_post)) ||
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
-/* What comes behind these in the space takes more of it, never less. */
+/* What does not fit is settled by the stages, or beside several buffers by these: what comes behind them in the
+ * space takes no less (dynamic tiles and split sums take more). */
 static int check_shared(const struct hopper_tile *t, const struct device_info *info,
                         struct rejection *why)
 {

@@ -174,7 +174,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
-    const int together = t->ksplit * t->cluster_r * t->cluster_c; /* blocks of a cluster */
+    const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height * t->cluster_r,
                                     hopper_tile_cols(t) * t->cluster_c);
     int64_t slots = info->sm_count / together;

@@ -74,6 +74,12 @@ void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record 
 void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                     struct hopper_tile *t);
 
+/* Thread blocks that share an operand; 1: none do. */
+static inline int hopper_sharers(const struct hopper_tile *t)
+{
+    return t->cluster_r * t->cluster_c;
+}
+
 static inline int hopper_tile_cols(const struct hopper_tile *t)
 {
     return t->swap_ab ? t->r : t->c;
