@@ -35,10 +35,6 @@ struct aside {
 
 #define ASIDE_NEVER INT64_MAX
 
-/* How long, in ms, to wait at most for the builds of the queue before asking again. 0: the search is
- * to be set aside now. ASIDE_NEVER: wait for them. */
-int64_t aside_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
-
 /* Keeps what is on its way until the search comes back. No memory: nothing is kept, and the search
  * asks for it again. */
 void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n);

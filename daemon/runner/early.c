@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 #include "daemon/runner/warm_inner.h"
 
 static bool is_for(const struct runner *r, const struct tune_order *o)
@@ -55,7 +55,7 @@ void early_begin(struct runner *r, const struct tune_order *o)
         return;
     }
     const struct warm_setup setup = {.device = r->opt.device,
-                                     .look = job_look(r),
+                                     .look = runner_look(r),
                                      .openings = true,
                                      .cache_dir = r->opt.cache_dir,
                                      .threads = r->threads};

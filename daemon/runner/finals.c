@@ -22,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 #include "daemon/runner/stats.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 #include "daemon/runner/stats.h"
 
 enum { ROUNDS_MAX = 16, REASON_SHOWN = 100 };

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 
 bool job_awaits_reference(const struct job *j)
 {

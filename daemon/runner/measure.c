@@ -27,7 +27,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 #include "daemon/runner/stats.h"
 
 enum {

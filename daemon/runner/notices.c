@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/job_inner.h"
 
 /* [2, method, {"job": n, the fields of object}] */
 static void notify_of_job(struct job *j, const char *method, const struct schema *s,
@@ -64,7 +64,7 @@ void notice_module(struct job *j, const struct module *m)
 
 void notice_progress(struct job *j, const char *phase, const struct record *config)
 {
-    double elapsed = job_clock_ms(j) - j->began_ms;
+    double elapsed = runner_now_ms(j->runner) - j->began_ms;
     uint32_t total = j->total > j->done ? j->total : j->done; /* failures are made up for */
     struct progress p = {
         .done = j->done,

@@ -71,8 +71,11 @@ struct runner_options {
     struct survey_order landscape; /* when it has a path */
 };
 
+enum { RUNNER_LOOK_MAX = 64 }; /* configs on their way at once */
+
 struct runner {
     struct runner_options opt;
+    void (*on_tune)(struct runner *r, const struct rpc_message *m); /* serve.c's */
     struct channel channel;
     struct device *device;     /* owned; NULL until the first tune */
     struct compiler *compiler; /* owned; NULL until the first tune */
@@ -96,15 +99,25 @@ int runner_main(int argc, char **argv); /* options.c */
 
 /* serve.c: speaks until the end. */
 int runner_serve(const struct runner_options *opt);
+
+/* inbox.c: handles what has come while a job runs: cancel, others_wait, forget, ping, a second tune.
+ * Ends the process when gemmd is gone. */
+void runner_pump(struct runner *r);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));
-/* Handles what has come while a job runs: cancel, others_wait, forget, ping, a second tune. Ends the
- * process when gemmd is gone. */
-void runner_pump(struct runner *r);
-/* Opens device, compiler and pool when they are not yet. */
+
+/* notices.c: no job any more; silence is no fault. */
+void notice_idle(struct runner *r);
+
+/* opening.c: device, compiler and pool, when they are not open yet. */
 int runner_open(struct runner *r, struct error *err);
 /* The latter two alone: they need no device. */
 int runner_open_builds(struct runner *r, struct error *err);
+/* How many configs may be on their way at once; compilers must be open. */
+uint32_t runner_look(const struct runner *r);
+
+/* clock.c: ms; of a recorded device, as if its host had compiled and waited. */
+double runner_now_ms(const struct runner *r);
 /* min(limit, --hang-limit-ms) */
 int64_t runner_limit(const struct runner *r, double limit_ms);
 

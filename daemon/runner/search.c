@@ -19,18 +19,18 @@
  * begun (the finals still run).
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/job.h"
+#include "daemon/runner/conditions.h"
+#include "daemon/runner/job_inner.h"
 
-enum { LOOK_AHEAD_MAX = 64 };
+enum { PREPARE_LIMIT_MS = 120000 };
 
 struct search {
     struct job *job; /* borrowed */
     uint32_t look, n;
-    struct candidate *queue[LOOK_AHEAD_MAX]; /* owned, in order */
+    struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
     bool batches;
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted;
@@ -272,7 +272,7 @@ static bool is_time_up(const struct job *j)
 {
     const struct query *q = &j->order->request.query;
     return (q->budget_ms > 0 && j->device_ms >= (double)q->budget_ms) ||
-           (q->wall_ms > 0 && job_clock_ms(j) - j->began_ms >= (double)q->wall_ms);
+           (q->wall_ms > 0 && runner_now_ms(j->runner) - j->began_ms >= (double)q->wall_ms);
 }
 
 /* Takes what is not worth waiting for out of the queue. False: there is nothing. */
@@ -304,7 +304,7 @@ static int step(struct search *s, struct error *err)
     }
     if (at == s->n) {
         bool waits = first_only(s) || s->batches;
-        int64_t most = waits ? ASIDE_NEVER : aside_patience(j, s->queue, s->n);
+        int64_t most = waits ? ASIDE_NEVER : job_patience(j, s->queue, s->n);
         if (most == 0) {
             aside_keep(j, s->queue, s->n);
             j->set_aside = true;
@@ -368,18 +368,12 @@ static int open_strategy(struct search *s, uint32_t budget, struct error *err)
     return r;
 }
 
-uint32_t job_look(const struct runner *r)
-{
-    uint32_t look = 2 * (r->replay ? LANES : r->threads);
-    return look < LOOK_AHEAD_MAX ? look : LOOK_AHEAD_MAX;
-}
-
 static void search_init(struct search *s, struct job *j)
 {
     const struct runner *r = j->runner;
     *s = (struct search){
         .job = j,
-        .look = job_look(r),
+        .look = runner_look(r),
         .batches = !r->replay && strcmp(r->device->info.kind, "cpu") == 0,
     };
 }
@@ -393,6 +387,26 @@ static void search_deinit(struct search *s)
     }
     free(s->hints);
     free(s->begun_ids);
+}
+
+/* The problem on the device: when compilers have begun, which takes as long. */
+static int prepare(struct job *j, struct error *err)
+{
+    struct device *d = j->runner->device;
+    const struct request *q = &j->order->request;
+    struct timeline *t = &j->runner->timeline;
+    enum phase before = timeline_enter(t, PHASE_PREPARE);
+    notice_attempt(j, "prepare", NULL, runner_limit(j->runner, PREPARE_LIMIT_MS));
+    conditions_before(d, j->doubt);
+    if (j->runner->unlocked[0]) {
+        memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
+    }
+    double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
+    int r = d->ops->prepare(d, j->family, &q->problem, (uint64_t)q->query.seed, &j->prepared, err);
+    waited = t->ms[PHASE_HELPERS] - waited;
+    j->device_ms += fmax(d->ops->clock_ms(d) - began - waited, 0);
+    timeline_enter(t, before);
+    return r;
 }
 
 int job_search(struct job *j, struct error *err)
@@ -412,7 +426,7 @@ int job_search(struct job *j, struct error *err)
     r = r ? r : fill(&s, err);
     early_end(j->runner);
     aside_drop(j->runner, j->order->job);
-    r = r ? r : job_prepare(j, err);
+    r = r ? r : prepare(j, err);
     while (r == 0 && !j->set_aside) {
         r = fill(&s, err);
         if (r || s.n == 0 || s.exhausted) {

@@ -7,7 +7,7 @@
 
 #include "daemon/runner/cache_dir.h"
 #include "daemon/runner/stats.h"
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 
 enum { PREPARE_S = 120, SPARE_CORES = 2, TURN = 8 };
 static const double GAP_LEAST_MS = 0.3, GAP_MOST_MS = 2, WARM_UP_MS = 500, AGREE = 0.005;

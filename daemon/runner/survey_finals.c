@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "daemon/runner/stats.h"
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 
 enum { ROUNDS = 5, EACH = 5, LOTS = 4, ROUND_S = 120 };
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 #include "proto/hash.h"
 
 /* Hash of the compile-time part of a config, or of its run-time settings. */

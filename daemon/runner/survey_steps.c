@@ -2,7 +2,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 
 enum { WAIT_MS = 200, COMPILE_LIMIT_MS = 120000, LOOKS = 3 };
 static const double LOOK_MS = 500;

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "daemon/runner/stats.h"
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 
 enum { STUCK_S = 60 };
 static const double FAR = 1.3, NEAR = 1.05; /* times the best */

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/runner/survey.h"
+#include "daemon/runner/survey_inner.h"
 #include "proto/build.h"
 #include "proto/wire.h"
 
