@@ -4,7 +4,7 @@
  * have been said before it is done. Reads never block: they happen between steps.
  *
  * When gemmd is gone the runner has nothing left to do, so every call may find `gone` set and does
- * nothing then; serve.c ends the process.
+ * nothing then; inbox.c ends the process.
  */
 #ifndef GEMMD_RUNNER_CHANNEL_H
 #define GEMMD_RUNNER_CHANNEL_H
