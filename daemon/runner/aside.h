@@ -6,7 +6,7 @@
  * with the trials so far when the others have had their turn. What is on its way stays so, and is
  * what the search goes on with.
  *
- * To begin again costs some 80 ms (operands, the reference once more). So it is done only when the
+ * To begin again costs something (operands, the reference once more). So it is done only when the
  * wait is longer than that, by what the search's other kernels took to compile; and only after some
  * trials, so that no two searches do little but give way to each other.
  */

@@ -4,9 +4,9 @@
  * C, then C B A, and so on), so that drift of clocks and temperature falls on all alike. Each round
  * gives every finalist a median; finalists are compared by the median over rounds of the ratios
  * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
- * first, then 0.7, then 0.5. Those within 0.3 % of the best are equal, and the tie goes to the one
- * that the model predicts faster, then to the first in text order, so that a repeated tuning gives
- * the same answer. There are four rounds, or two or three where the launches of this run scatter so
+ * first, then 0.7, then 0.5, but never one whom the noise of this run may have put there. Those
+ * within 0.3 % of the best are equal, and the tie goes to the one that the model predicts faster,
+ * then to the first in text order, so that a repeated tuning gives the same answer. There are four rounds, or two or three where the launches of this run scatter so
  * little that the ratios are known to a tie already.
  *
  * The best that the key had before takes part in all rounds, which then are four, however slow, and

@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 at random moments, any number of them: nothing that was acknowledged is lost, nothing that
 was acknowledged as removed comes back, and the database is sound each time.
