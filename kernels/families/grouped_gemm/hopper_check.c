@@ -87,6 +87,7 @@ static const struct int_rule int_rules[] = {
     {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
     {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
+    {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
     {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
@@ -263,6 +264,19 @@ static int check_staging(const struct hopper_tile *t, struct rejection *why)
                              t->staging, hopper_tile_cols(t));
     }
     return 0;
+}
+
+static int check_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                             struct rejection *why)
+{
+    if (t->store_slabs == 1 || hopper_can_pair(v, t)) {
+        return 0;
+    }
+    const int cols = hopper_slab_cols(v);
+    return rejection_set(why, ERROR_INVALID, "store_slabs",
+                         "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
+                         "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
+                         cols, 2 * cols);
 }
 
 static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -465,6 +479,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
     r = r ? r : check_staging(&t, why);
+    r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);

@@ -92,6 +92,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG * SHAPES, both(order, FLAG, shape, SHAPES));
     put(&x, FLAG * WALKS, both(order, FLAG, walk, WALKS));
     put(&x, SHAPES * WALKS, sums ? both(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
+    put(&x, FLAG * TEAMS, sums ? both(t->store_slabs > 1, FLAG, team, TEAMS) : FLAG * TEAMS);
     return x.n;
 }
 

@@ -72,6 +72,22 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
+/* dW's output, slabs of it by two: rows of both lie one after the other in shared memory. */
+static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
+                             const struct hopper_tile *t, void *base, int64_t stride, int64_t expert)
+{
+    const uint64_t cols = (uint64_t)hopper_slab_cols(v);
+    struct tensor_map *m = add_map(l, offset, v->out, base);
+    m->rank = 4;
+    memcpy(m->size, (uint64_t[]){cols, (uint64_t)v->k / cols, (uint64_t)v->n, (uint64_t)v->experts},
+           4 * sizeof(uint64_t));
+    memcpy(m->stride, (uint64_t[]){cols * dtype_size(v->out), (uint64_t)stride, (uint64_t)expert},
+           3 * sizeof(uint64_t));
+    memcpy(m->box,
+           (uint32_t[]){(uint32_t)cols, (uint32_t)t->store_slabs, (uint32_t)t->rows_each, 1},
+           4 * sizeof(uint32_t));
+}
+
 /* Where an operand's maps are among the parameters. */
 struct places {
     size_t whole, part;
@@ -152,7 +168,10 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     if (!t->tma_store) {
         return;
     }
-    if (v->mode == GEMM_DW) {
+    if (t->store_slabs > 1) {
+        add_expert_slabs(l, at_out, v, t, a->out, a->out_stride * size,
+                         a->out_stride_expert * size);
+    } else if (v->mode == GEMM_DW) {
         add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
                     t->rows_each);
     } else {

@@ -48,6 +48,7 @@
     X(write_narrow, 0, 0.05, 0.3, "more, with 128 columns instead of 256")                         \
     X(narrow_sums, -0.05, 0.01, 0.3, "the same in dW")                                             \
     X(write_direct, 1, 1.02, 1.3, "dW: times as long, written by threads instead of TMA")          \
+    X(write_wide, 0.8, 0.95, 1, "dW: times as long, written by two slabs")                         \
     X(starved, 0, 0.02, 0.1, "more from memory, for each free stage fewer than 4 (forward)")       \
     X(starved_dx, 0, 0.02, 0.1, "the same in dX")                                                  \
     X(starved_turns, 0, 0.01, 0.1, "and in both so much more in ping-pong")                        \

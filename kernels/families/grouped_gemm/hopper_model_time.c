@@ -67,7 +67,7 @@ static double store_us(const struct timing *x, double r, double c)
     if (!x->t->tma_store) {
         return us * x->c->direct_store;
     }
-    return us + (x->t->staging == 1 ? pieces(x->t, c) * x->c->piece_us : 0);
+    return us + (x->t->staging == x->t->store_slabs ? pieces(x->t, c) * x->c->piece_us : 0);
 }
 
 /* Split sums: all write theirs, wait for each other, and add up. */
@@ -325,7 +325,8 @@ static double traffic(const struct timing *x, const struct load *l)
     const double narrow = 256.0 / hopper_tile_cols(x->t) - 1;
     const double more = v->mode == GEMM_DW ? x->c->narrow_sums : x->c->write_narrow;
     const double direct = v->mode == GEMM_DW && !x->t->tma_store ? x->c->write_direct : 1;
-    double bytes = once(f, x->t, direct * x->c->hbm_write * (1 + more * narrow));
+    const double wide = x->t->store_slabs > 1 ? x->c->write_wide : 1;
+    double bytes = once(f, x->t, direct * wide * x->c->hbm_write * (1 + more * narrow));
     if (v->mode != GEMM_DW) {
         bytes += apart(x, l, cols, (double)(v->mode == GEMM_FORWARD ? v->k : v->n));
     }

@@ -91,6 +91,21 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
     return n;
 }
 
+bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    const int cols = hopper_slab_cols(v);
+    return v->mode == GEMM_DW && t->tma_store && t->staging % 2 == 0 && v->k % cols == 0 &&
+           t->c % (2 * cols) == 0;
+}
+
+/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are written 2 to 10 %
+ * faster; in ping-pong, whose consumers then have a buffer for each two they had, only up to 64 rows
+ * (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
+static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
+}
+
 /* dW's l2_ahead: where experts have few rows, most of a launch is writing, and what is read in between
  * had better come in bursts: 2 to 5 % on an H200 (tests/gpu/results/2026-11-22-h200-dw_ahead.txt). With
  * more rows bursts cost as much; but where about every tile of a thread block is of another expert, the next
@@ -148,6 +163,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
+    t->store_slabs = hopper_int(h, FIELD_store_slabs, usual_store_slabs(v, t));
     t->loaders = hopper_int(h, FIELD_load_warps, usual_loaders(v, t));
     t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);

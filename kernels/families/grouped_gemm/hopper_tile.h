@@ -43,7 +43,8 @@ struct hopper_tile {
     int r, c, d;
     int consumers; /* warpgroups that multiply; one more loads */
     bool pingpong;
-    int stages, staging; /* stages of operands; buffers of output per consumer */
+    int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
+    int store_slabs;     /* slabs that one store brings */
     int in_flight;
     bool tma_store;
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
@@ -87,6 +88,15 @@ static inline int hopper_tile_cols(const struct hopper_tile *t)
 
 /* l2_ahead where a config does not say: goes by the tile, its loaders and the order of experts. */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
+/* Columns of the output in a slab: 128 bytes of a row. */
+static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
+{
+    return 128 / (int)dtype_size(v->out);
+}
+
+/* Whether slabs of the output can be stored by two. */
+bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
 /* So many warps can take a block each in turn (hopper/producer.cu says why). */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders);

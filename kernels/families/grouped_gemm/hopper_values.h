@@ -28,6 +28,7 @@
     X(skip_rows)                                                                                   \
     X(staging_buffers)                                                                             \
     X(store_evict_first)                                                                           \
+    X(store_slabs)                                                                                 \
     X(swap_ab)                                                                                     \
     X(tile_rows)                                                                                   \
     X(tile_scheduler)                                                                              \

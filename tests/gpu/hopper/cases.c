@@ -100,6 +100,13 @@ const struct tile tiles[] = {
     {"256x128 c2 s3 nb2 2x1", 256, 128, 12, false, 3, 2, 1, .cluster = "2x1"},
     {"64x256 pp s4 nb2 2x1 a8", 64, 256, 12, true, 4, 2, 1, .ahead = 8, .cluster = "2x1"},
     {"64x128 c1 s6 nb2 2x1", 64, 128, 8, false, 6, 2, 1, .cluster = "2x1"},
+    {"128x128 c2 s4 nb4 x1", 128, 128, 12, false, 4, 4, 1, .slabs = 1},
+    {"128x128 c2 s4 nb4 x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2},
+    {"128x256 c2 s4 nb2 x2", 128, 256, 12, false, 4, 2, 1, .slabs = 2},
+    {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
+    {"256x128 c2 s3 nb2 skip x2", 256, 128, 12, false, 3, 2, 1, true, .slabs = 2},
+    {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
+    {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 
@@ -249,7 +256,7 @@ const struct shape soak_shapes[SOAK_SHAPES][3] = {
 const struct shape variant_shapes[VARIANT_SHAPES] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
-    {4, 1160, 1096, 1, ROWS(rows_long), .nan = 2},
+    {4, 1160, 1088, 1, ROWS(rows_long), .nan = 2}, /* of whole slabs: what needs them is tried here */
 };
 
 const struct shape sample_shape = {4, 192, 320, 2, ROWS(rows_sample)};
@@ -325,6 +332,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     }
     if (tile->loaders) {
         record_put_int(config, "load_warps", tile->loaders);
+    }
+    if (tile->slabs && kind->mode == GEMM_DW) {
+        record_put_int(config, "store_slabs", tile->slabs);
     }
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {

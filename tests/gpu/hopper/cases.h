@@ -17,6 +17,7 @@ struct tile {
     int ahead;    /* l2_ahead: left out where x or dy is gathered, but for dW */
     int loaders;  /* load_warps; 0: left out */
     const char *cluster; /* cluster_shape_mn; NULL: left out */
+    int slabs;           /* store_slabs, in dW; 0: left out */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

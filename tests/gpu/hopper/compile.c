@@ -39,7 +39,7 @@ static int compile_list(int n, bool (*variant)(int i, struct variant *v, char *n
 
 int compile_first_set(void)
 {
-    return compile_list(n_kinds * n_tiles, check_variant);
+    return compile_list(stage_check.steps(), check_variant);
 }
 
 static bool space_variant(int i, struct variant *v, char *name, size_t size)

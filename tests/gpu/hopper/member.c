@@ -30,6 +30,7 @@ int member_at(int i, struct member *m)
     grouped_gemm_view(&p, &v);
     hopper_tile_make(&v, &config, &tile);
     m->load_warps = tile.loaders;
+    m->store_slabs = tile.store_slabs;
     v.accumulate = v.mode == GEMM_DW && v.out == DTYPE_FP32 && m->random % 2;
     m->kind = kind_of_problem(&v);
     snprintf(m->name, sizeof(m->name), "%s, %s", e.kind, e.config);
@@ -62,6 +63,7 @@ bool member_config(const struct member *m, const struct problem *p, const struct
         return false;
     }
     record_put_int(&first, "load_warps", m->load_warps);
+    record_put_int(&first, "store_slabs", m->store_slabs);
     record_copy(config, &first);
     draw_run_time(m, p, info, config);
     if (hopper_check(p, config, info, why) == 0) {

@@ -13,7 +13,7 @@ struct member {
     uint64_t random;  /* its own */
     const char *hash; /* borrowed, static */
     const char *config;
-    int load_warps; /* what a config leaves out is chosen by sizes, and compiled in */
+    int load_warps, store_slabs; /* what a config leaves out is chosen by sizes, and compiled in */
     char name[600];
 };
 

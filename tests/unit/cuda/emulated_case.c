@@ -112,6 +112,9 @@ static void stray(struct test_case *c)
             record_put_text(&c->config, "expert_order", "index");
         }
         record_put_bool(&c->config, "store_evict_first", random_next(&c->random) % 2);
+        if (random_next(&c->random) % 2) {
+            record_put_int(&c->config, "store_slabs", PICK(c, 1, 2));
+        }
         if (random_next(&c->random) % 2 && !(c->v.gather_x || c->v.gather_dy)) {
             record_put_int(&c->config, "load_warps", PICK(c, 1, 2, 3));
         }

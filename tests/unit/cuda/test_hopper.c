@@ -72,6 +72,13 @@ static const struct refusal {
      "power of two"},
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " l2_ahead=4 expert_order=size",
      ERROR_INVALID, "l2_ahead", "expert_order=index"},
+    {QWEN " mode=forward", GOOD " store_slabs=2", ERROR_INVALID, "store_slabs", "is for dW"},
+    {QWEN " mode=dW", TILE(64, 128, 128) " " PINGPONG " store_slabs=3", ERROR_INVALID, "parameter_value",
+     "1 or 2"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " store_slabs=2", ERROR_INVALID,
+     "store_slabs", "BLOCK_SIZE_K of 128"},
+    {QWEN " mode=dW dtype_out=fp32", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=3 staging_buffers=1 store_slabs=2",
+     ERROR_INVALID, "store_slabs", "an even number of staging_buffers"},
     {QWEN " mode=forward", GOOD " load_warps=2", ERROR_INVALID, "load_warps", "is for dW"},
     {QWEN " mode=forward", GOOD " load_warps=5", ERROR_INVALID, "parameter_value", "1 to 4"},
     {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " load_warps=1", ERROR_INVALID,
@@ -436,6 +443,43 @@ static void test_loaders(void **state)
     }
 }
 
+/* dW of few rows stores by two slabs what it can. */
+static void test_store_slabs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem, *config, *option;
+    } variants[] = {
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " " PINGPONG,
+         "-DSTAGING_BUFFERS=1 -DSTORE_SLABS=2"},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW",
+         TILE(64, 128, 128) " " PINGPONG " store_slabs=1", "-DSTAGING_BUFFERS=2 -DSTORE_SLABS=1"},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 192) " " PINGPONG,
+         "-DSTORE_SLABS=1"},
+        {"M=4096 N=1536 K=2080 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " " PINGPONG,
+         "-DSTORE_SLABS=1"},
+        {"M=4096 N=1536 K=2080 experts=128 topk=8 mode=dW dtype_out=fp32",
+         TILE(64, 128, 128) " " PINGPONG, "-DSTORE_SLABS=2"},
+        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " " PINGPONG,
+         "-DSTORE_SLABS=1"},
+        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4",
+         "-DSTORE_SLABS=2"},
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4",
+         "-DSTORE_SLABS=1"},
+        {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=forward", TILE(128, 192, 64) " " PINGPONG,
+         "-DSTORE_SLABS=1"},
+    };
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        const struct problem p = problem_of(variants[i].problem);
+        struct record config = config_of(variants[i].config);
+        struct variant v;
+        struct error err = ERROR_NULL;
+        record_set(&config, "staging_buffers", VALUE_OF_INT(2), &err);
+        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
+        assert_non_null(strstr(v.options, variants[i].option));
+    }
+}
+
 /* In ping-pong they divide the stages: else one could overtake a stage that is not released. */
 static void test_loaders_divide(void **state)
 {
@@ -651,6 +695,7 @@ int main(void)
         cmocka_unit_test(test_shared_memory_swapped),
         cmocka_unit_test(test_plan_ahead),
         cmocka_unit_test(test_predict_strange),
+        cmocka_unit_test(test_store_slabs),
         cmocka_unit_test(test_loaders),
         cmocka_unit_test(test_loaders_divide),
         cmocka_unit_test(test_plan_swapped),

@@ -8,6 +8,9 @@
  *
  *   TMA_STORE 1  one thread stores the piece by TMA, which clips rows and columns that do not exist
  *   TMA_STORE 0  each warp writes its own 16 of 64 rows, wherever they belong, eight threads a row
+ *
+ * With STORE_SLABS 2 a piece has 256 bytes of every row, side by side: where a launch is mostly writing (dW of few
+ * rows), memory takes them up to a tenth faster than 128 and then 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt).
  */
 
 /* Of a row of the output, as a pair of itself; 0 where there is no row. */
@@ -65,11 +68,25 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
     }
 }
 
-/* A piece of 64 rows (16 of them this warp's) to shared memory. A thread has, of every 8 columns, two
- * of row lane / 4 and two of row lane / 4 + 8. */
-INLINE void stage_16(u32 to, const float *d, const u32 weight[2])
+/*
+ * A slab of 64 rows (16 of them this warp's) to shared memory. A thread has, of every 8 columns, two
+ * of row lane / 4 and two of row lane / 4 + 8. With STORE_SLABS 2 a row is two lines, and rows r and r + 4 have
+ * the same swizzle: so that they meet in no bank, the lanes of the one store a chunk's neighbour first.
+ */
+#define NEIGHBOUR_FIRST(row) (STORE_SLABS > 1 ? (row) >> 2 & 1 : 0)
+#define SWIZZLE_OF(row, slab) (STORE_SLABS > 1 ? (row) * STORE_SLABS + (slab) & 7 : (row) & 7)
+
+INLINE void swap_if(int yes, u32 *a, u32 *b)
 {
-    const u32 row = to + (LANE & 15) * ROW_BYTES, chunk = ((LANE >> 4) ^ (LANE & 7)) << 4;
+    const u32 was = *a;
+    *a = yes ? *b : was;
+    *b = yes ? was : *b;
+}
+
+INLINE void stage_16(u32 to, const float *d, int slab, const u32 weight[2])
+{
+    const u32 row = to + ((LANE & 15) * STORE_SLABS + slab) * ROW_BYTES;
+    const u32 chunk = ((LANE >> 4) ^ NEIGHBOUR_FIRST(LANE) ^ SWIZZLE_OF(LANE, slab)) << 4;
 #pragma unroll
     for (int q = 0; q < 4; q++) { /* 16 columns: two chunks */
         u32 v[4];
@@ -79,18 +96,20 @@ INLINE void stage_16(u32 to, const float *d, const u32 weight[2])
             if (FUSE_MUL_POST)
                 v[i] = multiply_pair(v[i], weight[i & 1]);
         }
+        swap_if(NEIGHBOUR_FIRST(LANE >> 2), &v[0], &v[2]);
+        swap_if(NEIGHBOUR_FIRST(LANE >> 2), &v[1], &v[3]);
         store_matrices(row + (chunk ^ q << 5), v[0], v[1], v[2], v[3]);
     }
 }
 
-INLINE void stage_32(u32 to, const float *d)
+INLINE void stage_32(u32 to, const float *d, int slab)
 {
-    const u32 row = to + (LANE >> 2) * ROW_BYTES, half = (LANE & 1) << 3;
+    const u32 row = to + ((LANE >> 2) * STORE_SLABS + slab) * ROW_BYTES, half = (LANE & 1) << 3;
 #pragma unroll
     for (int q = 0; q < 4; q++) { /* 8 columns: two chunks, of which this lane writes in one */
-        const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ (LANE >> 2)) << 4) + half;
+        const u32 at = row + (((q * 2 + (LANE >> 1 & 1)) ^ SWIZZLE_OF(LANE >> 2, slab)) << 4) + half;
         shared_store8(at, d[q * 4], d[q * 4 + 1]);
-        shared_store8(at + 8 * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);
+        shared_store8(at + 8 * STORE_SLABS * ROW_BYTES, d[q * 4 + 2], d[q * 4 + 3]);
     }
 }
 
@@ -100,12 +119,15 @@ INLINE void stage_piece(u32 buffer, float acc[MMAS][ACCUMULATORS], int piece,
     const int warp = (THREAD >> 5) & 3;
 #pragma unroll
     for (int i = 0; i < MMAS; i++) {
-        const u32 to = buffer + i * SLAB_BYTES + warp * 16 * ROW_BYTES;
-        const float *d = acc[i] + piece * (PIECE / 2);
-        if (OUT_FP32)
-            stage_32(to, d);
-        else
-            stage_16(to, d, rows->weight[i]);
+        const u32 to = buffer + i * STORE_SLABS * SLAB_BYTES + warp * 16 * STORE_SLABS * ROW_BYTES;
+#pragma unroll
+        for (int slab = 0; slab < STORE_SLABS; slab++) {
+            const float *d = acc[i] + piece * (PIECE / 2) + slab * (SLAB_COLS / 2);
+            if (OUT_FP32)
+                stage_32(to, d, slab);
+            else
+                stage_16(to, d, slab, rows->weight[i]);
+        }
     }
 }
 
@@ -115,15 +137,27 @@ INLINE u64 store_policy(const struct hopper_params *p)
     return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();
 }
 
-/* By one thread of the consumer. */
-INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
+/* Where slabs are stored by two, the map has them for a dimension. */
+INLINE void send_sums(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
-    if (MODE != MODE_DW)
-        store_4d(&p->out, buffer, c, RAGGED - t->rows + r, t->first + t->rows, RAGGED);
-    else if (p->flags & FLAG_ACCUMULATE)
+    const int slab = c / SLAB_COLS, add = (p->flags & FLAG_ACCUMULATE) != 0;
+    if (STORE_SLABS > 1 && add)
+        add_4d(&p->out, buffer, 0, slab, r, t->expert);
+    else if (STORE_SLABS > 1)
+        store_4d_hinted(&p->out, buffer, 0, slab, r, t->expert, store_policy(p));
+    else if (add)
         add_3d(&p->out, buffer, c, r, t->expert);
     else
         store_3d(&p->out, buffer, c, r, t->expert, store_policy(p));
+}
+
+/* By one thread of the consumer. */
+INLINE void send_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
+{
+    if (MODE == MODE_DW)
+        send_sums(p, t, buffer, c, r);
+    else
+        store_4d(&p->out, buffer, c, RAGGED - t->rows + r, t->first + t->rows, RAGGED);
     stores_commit();
 }
 

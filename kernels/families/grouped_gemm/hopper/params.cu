@@ -32,7 +32,7 @@
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
  *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
  *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
- *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of 128 bytes: pieces of the output.
+ *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, for the cluster to read
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
@@ -45,7 +45,7 @@
  * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
- * Options: MODE, BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, IN_FLIGHT,
+ * Options: MODE, BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
  * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  */
@@ -95,7 +95,8 @@
 #define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
-#define PIECE (ROW_BYTES / OUT_SIZE) /* columns of the output in a staging buffer */
+#define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
+#define SLAB_COLS (ROW_BYTES / OUT_SIZE)
 #define PIECES (TILE_C / PIECE)
 #define GRAIN 16 /* SWAP_AB: tiles are cut to a multiple of so many rows */
 #define EACH_WIDTH(X)                                                                              \
@@ -109,7 +110,7 @@
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_HALF ? (n) <= TILE_C : (n) == WIDTH_HALF || (n) == WIDTH_QUARTER)
 #define PIECE_ROWS (!SWAP_AB ? ROWS_EACH : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
-#define BUFFER_BYTES (PIECE_ROWS * ROW_BYTES)
+#define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
@@ -164,6 +165,9 @@
 #endif
 #if TMA_STORE && SCATTER
 #error "TMA cannot scatter rows"
+#endif
+#if STORE_SLABS < 1 || STORE_SLABS > 2 || (STORE_SLABS > 1 && (MODE != MODE_DW || !TMA_STORE || TILE_C % PIECE))
+#error "one store brings one or, by TMA in dW, two slabs of each row"
 #endif
 #if OUT_FP32 && (MODE != MODE_DW || FUSE_MUL_POST)
 #error "only dW has fp32 output"

@@ -319,6 +319,20 @@ INLINE void add_3d(const struct tensor_map *map, u32 from, int x, int y, int z)
                  :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
+INLINE void add_4d(const struct tensor_map *map, u32 from, int x, int y, int z, int w)
+{
+    asm volatile("cp.reduce.async.bulk.tensor.4d.global.shared::cta.add.tile.bulk_group "
+                 "[%0, {%2, %3, %4, %5}], [%1];"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+
+INLINE void store_4d_hinted(const struct tensor_map *map, u32 from, int x, int y, int z, int w, u64 policy)
+{
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group.L2::cache_hint "
+                 "[%0, {%2, %3, %4, %5}], [%1], %6;"
+                 :: "l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "l"(policy) : "memory");
+}
+
 INLINE void store_4d(const struct tensor_map *map, u32 from, int x, int y, int z, int w)
 {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group "

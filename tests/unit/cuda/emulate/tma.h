@@ -200,6 +200,18 @@ static void add_3d(const struct tensor_map *map, uint32_t from, int x, int y, in
     issue(OP_ADD, from, map, (int[5]){x, y, z}, 0);
 }
 
+static void add_4d(const struct tensor_map *map, uint32_t from, int x, int y, int z, int w)
+{
+    issue(OP_ADD, from, map, (int[5]){x, y, z, w}, 0);
+}
+
+static void store_4d_hinted(const struct tensor_map *map, uint32_t from, int x, int y, int z, int w,
+                            uint64_t policy)
+{
+    policy_check(policy);
+    issue(OP_STORE, from, map, (int[5]){x, y, z, w}, 0);
+}
+
 static void store_4d(const struct tensor_map *map, uint32_t from, int x, int y, int z, int w)
 {
     issue(OP_STORE, from, map, (int[5]){x, y, z, w}, 0);
