@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tests/gpu/hopper/watch.h"
 #include "tests/unit/cuda/h200.h"
 
 const struct device_info h200 = {H200_FIELDS};
@@ -109,6 +110,7 @@ const struct tile tiles[] = {
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
+_Static_assert(sizeof(tiles) / sizeof(tiles[0]) <= TILES_MAX, "tables of results have a place for each tile");
 
 int tile_named(const char *name)
 {
