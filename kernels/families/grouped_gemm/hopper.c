@@ -63,8 +63,8 @@ static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
 const char *const hopper_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
-/* Shared operands make dW of few rows faster, that of many slower (tests/gpu/clusters.py). They are for who
- * names them, until landscapes are recorded that the model can learn from. */
+/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are many
+ * (tests/gpu/clusters.py): they are for who names them. */
 static const char *const space_clusters[] = {"1x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
 const char *const hopper_orders[] = {"index", "size", NULL};

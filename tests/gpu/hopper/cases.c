@@ -103,11 +103,21 @@ const struct tile tiles[] = {
     {"64x128 c1 s6 nb2 2x1", 64, 128, 8, false, 6, 2, 1, .cluster = "2x1"},
     {"128x128 c2 s4 nb4 x1", 128, 128, 12, false, 4, 4, 1, .slabs = 1},
     {"128x128 c2 s4 nb4 x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2},
+    {"128x128 c2 s4 nb4 x2 1x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2, .cluster = "1x2"},
+    {"128x128 c2 s4 nb4 x2 2x1", 128, 128, 12, false, 4, 4, 1, .slabs = 2, .cluster = "2x1"},
+    {"128x256 c2 s3 nb4 x1", 128, 256, 12, false, 3, 4, 1, .slabs = 1},
+    {"128x256 c2 s3 nb4 x2", 128, 256, 12, false, 3, 4, 1, .slabs = 2},
+    {"128x256 c2 s4 nb2 x1", 128, 256, 12, false, 4, 2, 1, .slabs = 1},
     {"128x256 c2 s4 nb2 x2", 128, 256, 12, false, 4, 2, 1, .slabs = 2},
-    {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
+    {"256x128 c2 s3 nb2 x1", 256, 128, 12, false, 3, 2, 1, .slabs = 1},
+    {"256x128 c2 s3 nb2 x2", 256, 128, 12, false, 3, 2, 1, .slabs = 2},
     {"256x128 c2 s3 nb2 skip x2", 256, 128, 12, false, 3, 2, 1, true, .slabs = 2},
+    {"128x128 pp s5 nb2 x1", 128, 128, 12, true, 5, 2, 1, .slabs = 1},
+    {"128x128 pp s5 nb2 x2", 128, 128, 12, true, 5, 2, 1, .slabs = 2},
+    {"64x256 pp s4 nb2 x1", 64, 256, 12, true, 4, 2, 1, .slabs = 1},
+    {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
-    {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2},
+    {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 _Static_assert(sizeof(tiles) / sizeof(tiles[0]) <= TILES_MAX, "tables of results have a place for each tile");

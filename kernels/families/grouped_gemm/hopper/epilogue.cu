@@ -74,7 +74,7 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
  * the same swizzle: so that they meet in no bank, the lanes of the one store a chunk's neighbour first.
  */
 #define NEIGHBOUR_FIRST(row) (STORE_SLABS > 1 ? (row) >> 2 & 1 : 0)
-#define SWIZZLE_OF(row, slab) (STORE_SLABS > 1 ? (row) * STORE_SLABS + (slab) & 7 : (row) & 7)
+#define SWIZZLE_OF(row, slab) (((row) * STORE_SLABS + (slab)) & 7)
 
 INLINE void swap_if(int yes, u32 *a, u32 *b)
 {
