@@ -71,7 +71,7 @@ static void make_problem(struct test_case *c)
     record_put_text(&fields, "mode", modes[mode]);
     record_put_int(&fields, "M", total);
     record_put_int(&fields, "N", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
-    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 264, 328));
+    record_put_int(&fields, "K", PICK(c, 8, 24, 40, 64, 104, 136, 192, 264, 328));
     record_put_int(&fields, "experts", experts);
     record_put_int(&fields, "topk", topk);
     record_put_text(&fields, "dtype_in", random_next(&c->random) % 2 ? "bf16" : "fp16");

@@ -249,9 +249,33 @@ static void test_shared_dy(void **state)
     dlclose(reference);
 }
 
+#ifdef TARGET_HOPPER
+/* dW that stores slabs by two, of either type; of 192 columns the last two are one and nothing. */
+static void test_store_slabs(void **state)
+{
+    (void)state;
+    bool seen[2] = {0};
+    void *reference = compile("emulate_reference.c", "");
+    for (uint64_t seed = 1; !seen[0] || !seen[1]; seed++) {
+        struct test_case *c = case_new(seed);
+        bool *done = &seen[c->v.out == DTYPE_FP32];
+        if (record_int(&c->config, "store_slabs", 1) != 2 || c->v.k != 192 || c->v.m == 0 || *done) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        *done = true;
+    }
+    dlclose(reference);
+}
+#endif
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample),
+#ifdef TARGET_HOPPER
+                                       cmocka_unit_test(test_store_slabs),
+#endif
                                        cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {
         puts("SKIP: no C compiler (cc) to build the emulated kernels with");
