@@ -5,8 +5,9 @@
     refit.py [--build DIR] [--only NAMES] [--leave-out] [FILE...]
 
 FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
-Without any the committed measurements are fitted again; of dW with few rows an expert that file has none any more, since its stores have changed. Those are that file and, of the problems that they are
-of, tests/data/landscapes instead of it. Writes
+Without any the committed measurements are fitted again. Those are that file (which has none of dW with few
+rows an expert any more: its stores have changed) and, of the problems that they are of, tests/data/landscapes
+instead of it. Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
 Constants of hopper_model.h that are not in that file begin with their start values. What the model errs by
 after that is learnt from tests/data/landscapes and landscapes_fresh: hopper_lessons.h beside it (learn.h).

@@ -98,9 +98,9 @@ bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_t
            t->c % (2 * cols) == 0;
 }
 
-/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are written 2 to 10 %
- * faster; in ping-pong, whose consumers then have a buffer for each two they had, only up to 64 rows
- * (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
+/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are written up to a
+ * tenth faster; in ping-pong, whose consumers then have one buffer for two, hardly with 64 rows any more, and not with
+ * 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
 static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
