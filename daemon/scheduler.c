@@ -157,6 +157,13 @@ void scheduler_queue(struct scheduler *s, struct job *j)
     s->hooks->queued(s->ctx, j);
 }
 
+void scheduler_wanted(struct scheduler *s, struct job *j)
+{
+    if (j != s->running && j->state == JOB_QUEUED) {
+        s->hooks->queued(s->ctx, j);
+    }
+}
+
 void scheduler_unwanted(struct scheduler *s, struct job *j)
 {
     if (j->n_waiters || j->background || j->cancelled) {

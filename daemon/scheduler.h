@@ -27,7 +27,8 @@ enum {
 struct scheduler_hooks {
     void (*begin)(void *ctx, struct job *j);  /* it has the device: it goes on to scheduler_ended */
     void (*cancel)(void *ctx, struct job *j); /* nobody wants the running job any more */
-    void (*queued)(void *ctx, struct job *j); /* a job that cannot begin at once */
+    /* A job that cannot begin at once; again, when somebody begins to wait for it. */
+    void (*queued)(void *ctx, struct job *j);
     void (*idle)(void *ctx);                  /* there is nothing to do */
     bool (*device_is_free)(void *ctx);        /* no runner has it */
     /* A job that does not run, but may have begun, is given up: it is freed next. */
@@ -58,6 +59,8 @@ void scheduler_init(struct scheduler *s, struct daemon *d, const struct schedule
                     void *ctx);
 /* One more, wanted by somebody. */
 void scheduler_queue(struct scheduler *s, struct job *j);
+/* Somebody waits for a job that was there already. */
+void scheduler_wanted(struct scheduler *s, struct job *j);
 /* Somebody waits no more: the job is cancelled when nobody does, and it is for nobody else. */
 void scheduler_unwanted(struct scheduler *s, struct job *j);
 /* The next job, soon, unless one runs. */

@@ -86,8 +86,7 @@ static void remember(struct spread *s, const char *owner)
     }
 }
 
-/* ---- offers
- * -------------------------------------------------------------------------------------- */
+/* ---- offers -------------------------------------------------------------------------------------- */
 
 /* A search that makes the key's answer: its winner answers the one who waits here. Once: two idle
  * devices shall not get the same. */

@@ -146,6 +146,8 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
     j->background = j->background || w->background;
     if (fresh) {
         scheduler_queue(s, j);
+    } else if (w->session) {
+        scheduler_wanted(s, j);
     }
     if (query.progress) {
         job_tell(j);

@@ -50,6 +50,20 @@ def test_who_is_alone_waits(daemon):
         assert set_aside(c) == []
 
 
+def test_who_waits_for_what_was_queued_in_the_background_is_another(daemon):
+    d = daemon(**COLD)
+    with d.connect() as c:
+        first = ask(c, SIZES[0])
+        background = c.call("get", problem=gemm(m=SIZES[1], n=SIZES[1]), budget_ms=20000, wait="now")
+        assert background["tier"] != "exact"
+        eventually(lambda: c.call("status")["jobs"]["queued"] == 1)
+        second = ask(c, SIZES[1])
+        assert c.call("status")["jobs"]["queued"] == 1, "it is the same search"
+        keys = [c.wait(r)["key"] for r in (first, second)]
+        assert {e["text"][:32] for e in set_aside(c)} & set(keys), "the first one was told"
+        expect_tuned_once(c, keys)
+
+
 def test_a_shorter_search_of_the_key_does_not_end_the_whole_one(daemon):
     d = daemon(**COLD)
     with d.connect() as c:
