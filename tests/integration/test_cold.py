@@ -202,6 +202,21 @@ def test_queued_problems_are_compiled_ahead(stubbed):
         assert len(others) <= 2, "the analytic defaults of both, which are measured in any case"
 
 
+# What a recorded device says of its compilers is in test_set_aside.py; of these nothing is known before.
+def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
+    d = stubbed(cache=None, GEMMD_STUB_MS="400")
+    with d.connect() as c:
+        requests = [c.send("get", problem=gemm(M=m, N=64, K=64), budget=16, target="portable")
+                    for m in (64, 128)]
+        keys = [c.wait(r)["key"] for r in requests]
+        aside = [e["text"] for e in c.list("events", kind="set_aside")]
+        assert aside and {text[:32] for text in aside} <= set(keys)
+        assert all("wait for compilers" in text for text in aside)
+        for key in keys:
+            configs = [repr(t["config"]) for t in c.list("trials", key=key, stage="measure")]
+            assert len(configs) == len(set(configs)) > 8, "none is measured again"
+
+
 def test_nothing_is_compiled_ahead_when_it_is_switched_off(stubbed):
     d = stubbed(["--compile-ahead", "0", "--log-level", "info"], cache=None)
     with d.connect() as first:
