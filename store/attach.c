@@ -27,17 +27,20 @@ static const char settings[] = "PRAGMA synchronous=FULL;"
 
 static int attach_settings(struct store *s, struct error *err)
 {
-    int on = 1;
     bool writer = !(s->flags & STORE_READ_ONLY);
     if (writer && sqlite3_db_readonly(s->db.h, "main")) {
         return db_fail(&s->db, SQLITE_READONLY, err);
     }
+    return db_exec(&s->db, settings, err);
+}
+
+/* Written into the file: not before it is known to be ours. */
+static int attach_journal(struct store *s, struct error *err)
+{
+    int on = 1;
     int64_t ignored;
-    int r = db_exec(&s->db, settings, err);
-    if (r == 0 && writer) {
-        r = db_int(&s->db, "PRAGMA journal_mode=WAL", &ignored, err);
-    }
-    if (r == 0 && writer) {
+    int r = db_int(&s->db, "PRAGMA journal_mode=WAL", &ignored, err);
+    if (r == 0) {
         sqlite3_file_control(s->db.h, "main", SQLITE_FCNTL_PERSIST_WAL, &on);
     }
     return r;
@@ -47,10 +50,14 @@ static int attach_version(struct store *s, struct error *err)
 {
     int64_t version;
     int state = version_of(&s->db, &version, err);
+    bool writer = !(s->flags & STORE_READ_ONLY);
+    if (state >= 0 && writer && attach_journal(s, err) < 0) {
+        return err->code;
+    }
     if (state <= 0) {
         return state;
     }
-    if (s->flags & STORE_READ_ONLY) {
+    if (!writer) {
         return error_set(err, ERROR_STORE,
                          "database %s has schema %" PRId64 ", this gemmd reads %d: start gemmd on "
                          "it once, so that it is migrated",
