@@ -60,7 +60,8 @@ int db_fail(struct db *db, int rc, struct error *err)
     /* SQLite keeps the system's reason only of some faults; errno was 0 before the call. */
     int e = errno;
     e = db->h && sqlite3_system_errno(db->h) ? sqlite3_system_errno(db->h) : e;
-    const char *text = db->h ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
+    bool said = db->h && sqlite3_errcode(db->h) != SQLITE_OK; /* else it is our own finding */
+    const char *text = said ? sqlite3_errmsg(db->h) : sqlite3_errstr(rc);
     if (disk_is_full(rc, e)) {
         return error_set(
             err, ERROR_DISK_FULL,

@@ -63,14 +63,16 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
 {
     char dir[PATH_MAX];
     snprintf(dir, sizeof(dir), "%s", path);
-    if (access(path, F_OK) == 0) {
+    const char *folder = dirname(dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); /* SQLite takes an empty file */
+    if (fd < 0 && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
-    const char *folder = dirname(dir);
-    if (access(folder, W_OK | X_OK)) { /* SQLite would speak of the database */
+    if (fd < 0) { /* SQLite would speak of the database */
         return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
                          path, (int)geteuid(), strerror(errno));
     }
+    close(fd);
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
     if (r == 0 && (sync_path(path, O_RDWR) || sync_path(folder, O_RDONLY | O_DIRECTORY))) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_IO,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Backups, checks, reading only, and the log. */
+#include <stdio.h>
 #include <unistd.h>
 
 #include "store/inner.h"
@@ -19,6 +20,12 @@ static void backups(void **state)
     assert_says(err, "it exists");
     assert_int_equal(store_backup(s, "/no/such/folder/x.db", &err), ERROR_IO);
     assert_says(err, "backup to /no/such/folder/x.db");
+    char *longer = calloc(1, sizeof("/tmp/") + 300);
+    sprintf(longer, "/tmp/%0300d", 1);
+    assert_int_equal(store_backup(s, longer, &err), ERROR_IO);
+    assert_says(err, "cannot write there: File name too long");
+    assert_null(strstr(err.text, f->path));
+    free(longer);
     store_close(s);
     strcpy(f->path, path);
     s = fixture_open(f);
