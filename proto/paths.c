@@ -71,6 +71,12 @@ static int check_ours(const char *path, const struct stat *st, struct error *err
                          "%s belongs to user %u, not to us (%u); use another place", path,
                          (unsigned)st->st_uid, (unsigned)geteuid());
     }
+    bool shared = st->st_mode & S_ISVTX || st->st_uid != geteuid(); /* on purpose, as /tmp is */
+    if (st->st_mode & (S_IWGRP | S_IWOTH) && shared) {
+        return error_set(err, ERROR_DENIED,
+                         "%s may be written to by others (mode %04o); use a directory of your own",
+                         path, (unsigned)(st->st_mode & 07777));
+    }
     if (st->st_mode & (S_IWGRP | S_IWOTH)) {
         return error_set(err, ERROR_DENIED,
                          "%s may be written to by others (mode %04o); run: chmod go-w %s", path,

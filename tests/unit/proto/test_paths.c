@@ -156,6 +156,9 @@ static void test_dirs_refused(void **state)
     assert_error(err, ERROR_DENIED, "chmod go-w", paths_make_dir(in_base("/open"), 0700, &err));
     assert_int_equal(chmod(in_base("/open"), 0702), 0);
     assert_error(err, ERROR_DENIED, "mode 0702", paths_make_dir(in_base("/open/"), 0700, &err));
+    assert_int_equal(chmod(in_base("/open"), 01777), 0); /* as /tmp is, which must stay so */
+    assert_error(err, ERROR_DENIED, "(mode 1777); use a directory of your own",
+                 paths_make_dir(in_base("/open"), 0700, &err));
     int fd = open(in_base("/file"), O_CREAT | O_WRONLY, 0600);
     assert_true(fd >= 0);
     close(fd);
