@@ -45,8 +45,8 @@ static int fail(struct life *x, const struct error *err)
 
 static void fail_start(struct life *x, const struct error *err)
 {
-    fail(x, err);
     x->parts.stop(&x->parts, geteuid(), "it could not start");
+    fail(x, err); /* the last line of the log, which is shown to who started us */
 }
 
 /* ---- the beginning ----------------------------------------------------------------------------------- */

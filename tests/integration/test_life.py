@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
+from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Client, Daemon, RpcError, eventually, gemm
 
 
 def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
@@ -43,6 +43,25 @@ def test_idle_holds_no_runner_and_little_memory(daemon):
         with d.connect() as c:
             assert c.call("get", problem={"op": "custom:rss", "i": 7, "what": "ten thousand keys"})
             assert c.call("status")["rss_bytes"] <= 16 * 2**20
+
+
+def test_without_standard_files_nothing_is_printed_into_others(folder):
+    d = subprocess.Popen(["sh", "-c", f"exec {GEMMD} --device {SYNTHETIC} --socket {folder}/a.sock"
+                          f" --database {folder}/a.db --cache-dir {folder}/cache --runner {RUNNER}"
+                          " <&- >&- 2>&-"])
+    eventually((folder / "a.sock").exists)
+    with Client(folder / "a.sock") as c:
+        assert c.call("get", problem=gemm(), budget=4)["source"] == "tuned"
+    locks = [p.read_text() for p in folder.glob("*.lock")]
+    assert locks and not any("notice" in text or "info" in text for text in locks)
+    d.terminate()
+    assert d.wait(timeout=60) == 0
+
+
+def test_the_reason_is_the_last_that_is_said(folder):
+    (folder / "other.db").write_text("garbage")
+    code, said = start_fails(folder)
+    assert code == 1 and "is no database" in said.splitlines()[-1]
 
 
 def test_clean_stop_ends_work_in_order(daemon):
