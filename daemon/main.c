@@ -9,6 +9,7 @@
 #include "daemon/life.h"
 #include "daemon/log.h"
 #include "proto/build.h"
+#include "proto/std_files.h"
 
 enum { KEY_CONFIG = 1000, KEY_PRINT, KEY_FOREGROUND, KEY_FIRST };
 
@@ -94,6 +95,7 @@ int main(int argc, char **argv)
     static struct arguments a;
     struct error err = ERROR_NULL;
     enum log_level level = LEVEL_INFO;
+    std_files_open();
     parse(&a, argc, argv);
     int status = configure(&a, &err);
     status = status ? status : log_level_parse(a.config.log_level, &level, &err);

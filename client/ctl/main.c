@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/ctl/ctl.h"
+#include "proto/std_files.h"
 
 static const struct command {
     const char *name;
@@ -133,6 +134,7 @@ int main(int argc, char **argv)
 {
     static char help_option[] = "--help";
     static char name[64];
+    std_files_open();
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
     }

@@ -8,8 +8,10 @@
  * message.
  */
 #include "daemon/runner/runner.h"
+#include "proto/std_files.h"
 
 int main(int argc, char **argv)
 {
+    std_files_open();
     return runner_main(argc, argv);
 }

@@ -67,6 +67,14 @@ def test_a_full_disk_is_said(daemon_of_module, args):
     assert said.returncode == 1 and "No space left" in said.stderr
 
 
+def test_a_closed_output_is_said(daemon_of_module):
+    said = subprocess.run(["sh", "-c", f"exec {GEMMCTL} list --what events >&-"], text=True,
+                          stderr=subprocess.PIPE,
+                          env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
+    assert said.returncode == 1 and "cannot write the result" in said.stderr
+    assert "malformed" not in daemon_of_module.text(), "nothing came by the socket instead"
+
+
 OPTION = re.compile(r"^ {2,6}(?:-\S, )?--([a-z][a-z-]*)(?:=\S+, --([a-z-]+))?", re.M)
 
 
