@@ -14,8 +14,9 @@
  *
  * One finalist that was measured in this run often enough needs no final, unless the key had a
  * best: the final's trial says what became of that. One that was measured by an earlier run is
- * verified and measured here before it wins; when it fails, the next ones get their turn. A winner
- * that was soon alone is timed again, so that no answer rests on a few samples.
+ * verified and measured here before it wins; when it fails, the next ones get their turn, and so they
+ * do when it is slower than its ratio of that run said, and others were stopped early for its sake. A
+ * winner that was soon alone is timed again, so that no answer rests on a few samples.
  */
 #include <math.h>
 #include <stdio.h>
@@ -144,7 +145,7 @@ static int load(struct finals *s, struct finalist *f, struct error *err)
     }
     r = r ? r : measure_load(j, &f->c, &f->kernel, &f->trial, err);
     const struct outcome *o = &j->outcomes[f->c.id];
-    if (r == 0 && o->here) {
+    if (r == 0 && o->here && o->ok) { /* who was stopped early was not looked at */
         f->trial.max_error = o->max_error;
         f->trial.rel_norm = o->rel_norm;
     } else if (r == 0) {
@@ -444,6 +445,15 @@ static int run(struct job *j, const uint32_t ids[], uint32_t n, uint32_t *winner
     return r;
 }
 
+static bool all_here(const struct job *j, const uint32_t ids[], uint32_t n)
+{
+    bool here = true;
+    for (uint32_t i = 0; i < n; i++) {
+        here = here && j->outcomes[ids[i]].here;
+    }
+    return here;
+}
+
 int job_finals(struct job *j, uint32_t *winner, struct error *err)
 {
     *winner = PLAN_NONE;
@@ -459,9 +469,13 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err)
             return 0;
         }
         notice_progress(j, "final", NULL);
+        bool here = all_here(j, ids, n); /* before they are measured now */
         int r = run(j, ids, n, winner, err);
         if (r) {
             return r;
+        }
+        if (!here && *winner != PLAN_NONE && job_call_back(j, *winner)) {
+            *winner = PLAN_NONE;
         }
     }
     return 0;

@@ -121,6 +121,9 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here);
 void job_count_failure(struct job *j, const struct trial *t);
 /* Lower is better; comparable among outcomes of this run and earlier ones. */
 double job_score(const struct job *j, const struct outcome *o);
+/* Those that this run has seen faster than `winner` are in the race again, also those that were stopped
+ * early. False: there are none. */
+bool job_call_back(struct job *j, uint32_t winner);
 /* ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
 

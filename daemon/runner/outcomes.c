@@ -91,6 +91,20 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
     notice_progress(j, final ? "final" : "measure", &c->config);
 }
 
+bool job_call_back(struct job *j, uint32_t winner)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        struct outcome *o = &j->outcomes[i];
+        if (i != winner && o->here && o->measured && o->eligible &&
+            o->time_us < j->outcomes[winner].time_us) {
+            o->out_of_race = false;
+            any = true;
+        }
+    }
+    return any;
+}
+
 int job_nothing_works(const struct job *j, struct error *err)
 {
     const struct tally *most = NULL;

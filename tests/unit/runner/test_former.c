@@ -5,6 +5,7 @@
  */
 #include "harness.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,6 +135,34 @@ static void test_one_that_cannot_run_defends_nothing(void **state)
     must_be_replaced(&c, &illegal, "");
 }
 
+/* ---- what an earlier run said ---------------------------------------------------------------- */
+
+/* The runner died under a load that came after its reference had been measured, or went. */
+static void test_a_ratio_of_another_load_wins_nothing(void **state)
+{
+    (void)state;
+    struct trial best, done[2];
+    struct child c;
+    first_search(&best, &done[1]);
+    run(&c, order("ranked", 3));
+    done[0] = c.trials[0];
+    assert_true(done[0].reference);
+    child_end(&c);
+    snprintf(done[1].status, sizeof(done[1].status), "ok");
+    done[1].ratio = 0.01; /* far from true: it is the slowest */
+    struct tune_order *o = order("ranked", 3);
+    order_done(o, done, 2);
+    run(&c, o);
+    assert_true(count_trials(&c, "measure", "aborted") == count_trials(&c, "measure", NULL));
+    assert_non_null(find_trial(&c, &done[1].config, "final"));
+    assert_false(record_equal(&c.result.config, &done[1].config));
+    for (uint32_t i = 0; i < c.n_trials; i++) {
+        const struct trial *t = &c.trials[i];
+        assert_true(!isfinite(t->time_us) || c.result.time_us <= 1.03 * t->time_us);
+    }
+    child_end(&c);
+}
+
 /* ---- the yardstick --------------------------------------------------------------------------- */
 
 /* Ratios of finals are to the reference's turn in them, not to its first one. */
@@ -214,6 +243,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_it_is_measured_in_full_and_stays_within_the_margin),
         cmocka_unit_test(test_one_that_cannot_run_defends_nothing),
+        cmocka_unit_test(test_a_ratio_of_another_load_wins_nothing),
         cmocka_unit_test(test_a_final_compares_with_the_reference_of_its_rounds),
         cmocka_unit_test(test_the_same_seed_is_the_same_run),
         cmocka_unit_test(test_another_seed_is_another_run),
