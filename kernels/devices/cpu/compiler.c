@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/devices/cpu/scratch.h"
 #include "proto/hash.h"
 
 #define FLAGS "-O3 -march=native"
@@ -26,7 +27,12 @@
     "-std=gnu11 -ffp-contract=fast -fno-math-errno -fno-semantic-interposition "                   \
     "-fPIC -shared -s -w -Wl,--build-id=none"
 
-enum { COMPILE_LIMIT_MS = 120 * 1000, VERSION_LIMIT_MS = 10 * 1000, ARGV_MAX = 128 };
+enum {
+    COMPILE_LIMIT_MS = 120 * 1000,
+    VERSION_LIMIT_MS = 10 * 1000,
+    ABANDONED_S = 3600, /* far more than the first */
+    ARGV_MAX = 128
+};
 
 struct cpu_compiler {
     struct compiler base; /* first */
@@ -89,10 +95,10 @@ static int read_version(const char *cc, char *out, size_t size, struct error *er
     int status;
     /* gcc answers the first option with all three numbers; clang takes the second. */
     const char *argv[] = {cc, "-dumpfullversion", "-dumpversion", NULL};
-    int r = spawn_run(argv, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+    int r = spawn_run(argv, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
     if (r == 0 && status != 0) {
         const char *plain[] = {cc, "-dumpversion", NULL};
-        r = spawn_run(plain, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+        r = spawn_run(plain, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
     }
     if (r || status != 0 || !isdigit((unsigned char)log[0])) {
         return error_set(err, ERROR_NO_COMPILER,
@@ -120,6 +126,7 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
         free(c);
         return r;
     }
+    scratch_sweep(ABANDONED_S);
     c->base.ops = &cpu_compiler_ops;
     *out = &c->base;
     return 0;
@@ -148,6 +155,7 @@ void cpu_compiler_version(char *out, size_t size)
 
 struct job {
     char folder[PATH_MAX];
+    bool made; /* the folder */
     char source[PATH_MAX + 16], output[PATH_MAX + 16];
     char words[OPTIONS_MAX + 512]; /* options, cut into argv */
     const char *argv[ARGV_MAX];
@@ -170,13 +178,11 @@ static void add_words(struct job *j, int *argc, size_t *used, const char *text)
 static int begin(struct job *j, const struct cpu_compiler *c, const struct variant *v,
                  struct error *err)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(j->folder, sizeof(j->folder), "%s/gemmd-cc-XXXXXX", tmp && *tmp ? tmp : "/tmp");
-    if (!mkdtemp(j->folder)) {
-        return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO,
-                         "cannot make a temporary directory %s to compile in: %s", j->folder,
-                         strerror(errno));
+    int r = scratch_make(j->folder, err);
+    if (r) {
+        return r;
     }
+    j->made = true;
     snprintf(j->source, sizeof(j->source), "%s/kernel.c", j->folder);
     snprintf(j->output, sizeof(j->output), "%s/kernel.so", j->folder);
     FILE *f = fopen(j->source, "we");
@@ -200,9 +206,9 @@ static int begin(struct job *j, const struct cpu_compiler *c, const struct varia
 
 static void finish(struct job *j)
 {
-    unlink(j->source);
-    unlink(j->output);
-    rmdir(j->folder);
+    if (j->made) {
+        scratch_remove(j->folder);
+    }
 }
 
 /* The first lines that name an error, without the path of the private directory. */
@@ -263,7 +269,8 @@ static bool blames_source(const char *log)
 static int run_cc(const struct job *j, struct image *out, struct error *err)
 {
     int status;
-    int r = spawn_run(j->argv, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status, err);
+    int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log),
+                      &status, err);
     if (r) {
         return r == ERROR_HUNG ? error_set(err, ERROR_COMPILE,
                                            "the compiler did not end within "

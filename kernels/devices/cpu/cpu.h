@@ -56,11 +56,11 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- spawn.c --------------------------------------------------------------------------------- */
 
-/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated), killing it
- * and its children after limit_ms. *status is as from waitpid. ERROR_HUNG at the limit, ERROR_IO.
- */
-int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size, int *status,
-              struct error *err);
+/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as its
+ * TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid.
+ * ERROR_HUNG at the limit, ERROR_IO. */
+int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
+              int *status, struct error *err);
 
 /* ---- device.c, prepare.c, run.c -------------------------------------------------------------- */
 

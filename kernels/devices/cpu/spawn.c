@@ -5,9 +5,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -24,8 +27,34 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static int start(const char *const argv[], int out, pid_t *pid)
+/* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL: no
+ * memory. */
+static char **environment(const char *tmp, char *name, size_t size)
 {
+    size_t n = 0, kept = 0;
+    while (environ[n]) {
+        n++;
+    }
+    char **out = calloc(n + 2, sizeof(*out));
+    for (size_t i = 0; out && i < n; i++) {
+        if (!tmp || strncmp(environ[i], "TMPDIR=", 7) != 0) {
+            out[kept++] = environ[i];
+        }
+    }
+    if (out && tmp) {
+        snprintf(name, size, "TMPDIR=%s", tmp);
+        out[kept] = name;
+    }
+    return out;
+}
+
+static int start(const char *const argv[], const char *tmp, int out, pid_t *pid)
+{
+    char name[PATH_MAX + 8];
+    char **env = environment(tmp, name, sizeof(name));
+    if (!env) {
+        return ENOMEM;
+    }
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&files);
@@ -38,7 +67,8 @@ static int start(const char *const argv[], int out, pid_t *pid)
     sigemptyset(&none);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-    int r = posix_spawn(pid, argv[0], &files, &attr, (char *const *)argv, environ);
+    int r = posix_spawn(pid, argv[0], &files, &attr, (char *const *)argv, env);
+    free(env);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);
     return r;
@@ -89,8 +119,8 @@ static bool reap(pid_t pid, int64_t until, int *status)
     }
 }
 
-int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size, int *status,
-              struct error *err)
+int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
+              int *status, struct error *err)
 {
     log[0] = '\0';
     int ends[2];
@@ -99,7 +129,7 @@ int spawn_run(const char *const argv[], int limit_ms, char *log, size_t log_size
                          strerror(errno));
     }
     pid_t pid;
-    int r = start(argv, ends[1], &pid);
+    int r = start(argv, tmp, ends[1], &pid);
     close(ends[1]);
     if (r) {
         close(ends[0]);

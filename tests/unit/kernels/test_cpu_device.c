@@ -3,10 +3,15 @@
  * The cpu device and its compiler: specs, probing, memory limits, timing; compilers that are
  * missing, refuse, hang or lie; images that do not load.
  */
+#include <fcntl.h>
+#include <limits.h>
 #include <math.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/devices/cpu/scratch.h"
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 #include "tests/unit/kernels/common.h"
 
@@ -272,6 +277,49 @@ static void test_temporary_folder(void **state)
     c->ops->close(c);
 }
 
+static void make_folder(const char *path, int age_s)
+{
+    char file[PATH_MAX];
+    struct timespec then[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    snprintf(file, sizeof(file), "%s/cc1.s", path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    int fd = open(file, O_CREAT | O_WRONLY, 0600);
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
+}
+
+/* What a compiler leaves beside its output goes with it; what others left who were killed, after an hour;
+ * what is young, or somebody else's by its name, stays. */
+static void test_what_compilers_leave(void **state)
+{
+    (void)state;
+    char tmp[] = "/tmp/gemmd-scratch-XXXXXX", path[3][64];
+    struct compiler *c;
+    struct variant v = {.kind = "cpu", .entry = "f", .source = "int f;\n"};
+    struct image image;
+    static const char *const names[] = {"gemmd-cc-old", "gemmd-cc-new", "other-old"};
+    static const int ages[] = {4000, 100, 4000};
+    assert_non_null(mkdtemp(tmp));
+    for (int i = 0; i < 3; i++) {
+        snprintf(path[i], sizeof(path[i]), "%s/%s", tmp, names[i]);
+        make_folder(path[i], ages[i]);
+    }
+    setenv("TMPDIR", tmp, 1);
+    use_script(VERSION "echo x > $TMPDIR/left.o; exit 1");
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_int_equal(access(path[0], F_OK), -1);
+    assert_int_equal(access(path[1], F_OK), 0);
+    assert_int_equal(access(path[2], F_OK), 0);
+    scratch_remove(path[1]);
+    scratch_remove(path[2]);
+    assert_fails(c->ops->compile(c, &v, &image, err), ERROR_COMPILE, "");
+    c->ops->close(c);
+    drop_script(NULL);
+    unsetenv("TMPDIR");
+    assert_int_equal(rmdir(tmp), 0); /* it is empty */
+}
+
 /* The deadline reaches the children of what hangs. */
 static void test_spawn_limit(void **state)
 {
@@ -280,14 +328,14 @@ static void test_spawn_limit(void **state)
     int status;
     const char *const argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & wait", NULL};
     double began = cpu_clock_ms(NULL);
-    assert_fails(spawn_run(argv, 300, log, sizeof(log), &status, err), ERROR_HUNG, "was killed");
+    assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, err), ERROR_HUNG, "was killed");
     assert_true(cpu_clock_ms(NULL) - began < 20000);
     assert_string_equal(log, "begun\n");
     const char *const none[] = {"/no/such/program", NULL};
-    assert_fails(spawn_run(none, 300, log, sizeof(log), &status, err), ERROR_IO,
+    assert_fails(spawn_run(none, NULL, 300, log, sizeof(log), &status, err), ERROR_IO,
                  "/no/such/program");
     const char *const loud[] = {"/bin/sh", "-c", "seq 100000; echo end >&2; exit 3", NULL};
-    assert_ok(spawn_run(loud, 20000, log, sizeof(log), &status, err));
+    assert_ok(spawn_run(loud, NULL, 20000, log, sizeof(log), &status, err));
     assert_int_equal(strlen(log), sizeof(log) - 1); /* cut, and the rest read away */
     assert_int_equal(status, 3 << 8);
 }
@@ -312,6 +360,7 @@ int main(void)
         cmocka_unit_test_teardown(test_version, drop_script),
         cmocka_unit_test(test_real_errors),
         cmocka_unit_test(test_temporary_folder),
+        cmocka_unit_test_teardown(test_what_compilers_leave, drop_script),
         cmocka_unit_test(test_spawn_limit),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
