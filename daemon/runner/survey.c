@@ -145,9 +145,9 @@ static int survey_all(struct survey *s, struct error *err)
 {
     char part[PATHS_MAX];
     snprintf(part, sizeof(part), "%s.part", s->order->path);
-    int r = open_file(s, part, err);
-    r = r ? r : open_all(s, err);
+    int r = open_all(s, err);
     r = r ? r : survey_plan(s, err);
+    r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
     alarm(PREPARE_S);
     r = r ? r
           : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared, err);

@@ -39,6 +39,14 @@ def test_what_was_recorded_as_json(folder, shared_cache):
     assert 0 < said["best_us"] <= said["reference_us"] * 10 and said["seconds"] > 0
 
 
+@pytest.mark.parametrize("words", [["--device", "cuda:99"], ["--device", "bogus"], ["--m", 0],
+                                   ["--device", "cpu", "--target", "nope"]], ids=str)
+def test_what_cannot_be_recorded_leaves_nothing(folder, shared_cache, words):
+    landscape("--to", folder / "x.jsonl", "--cache-dir", shared_cache, "-q", *WORDS, *FEW, *words,
+              code=1)
+    assert not list(folder.glob("x.jsonl*"))
+
+
 def test_what_is_recorded_is_played(recorded, daemon):
     lines = [json.loads(line) for line in recorded.read_text().splitlines()]
     assert lines[0]["gemmd_landscape"] == 2 and lines[0]["note"] == "of a test"
