@@ -20,15 +20,31 @@ static int no_compiler(const struct daemon *d, struct error *err)
                      "in GEMMD_CC, then restart gemmd");
 }
 
+/* A value of another type is a mistake; one that this problem's space does not have need not be: a list may
+ * serve several problems. */
+static int check_values(const struct restriction *r, const struct param *p, struct error *err)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        char asked[48], one[48];
+        if (p->n && r->values[i].type != p->values[0].type) {
+            value_format(&r->values[i], asked, sizeof(asked));
+            value_format(&p->values[0], one, sizeof(one));
+            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s", r->name,
+                             one, asked);
+        }
+    }
+    return 0;
+}
+
 static int check_restrictions(const struct request *r, const struct param *params, uint32_t n,
                               struct error *err)
 {
     for (uint32_t i = 0; i < r->n_restrict; i++) {
         char known[400] = "";
         size_t at = 0;
-        bool found = false;
+        const struct param *found = NULL;
         for (uint32_t k = 0; k < n; k++) {
-            found = found || strcmp(r->restrict_[i].name, params[k].name) == 0;
+            found = strcmp(r->restrict_[i].name, params[k].name) == 0 ? &params[k] : found;
             if (at < sizeof(known)) {
                 at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", k ? ", " : "",
                                        params[k].name);
@@ -37,6 +53,9 @@ static int check_restrictions(const struct request *r, const struct param *param
         if (!found) {
             return error_set(err, ERROR_UNKNOWN_FIELD, "restrict: %s is no tunable here; these are: %s",
                              r->restrict_[i].name, known);
+        }
+        if (check_values(&r->restrict_[i], found, err) < 0) {
+            return err->code;
         }
     }
     return 0;
@@ -63,8 +82,8 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
     const struct family *f = family_of_problem(bucket);
     if (!f) {
         return error_set(err, ERROR_NO_CONFIG,
-                         "nothing is known of this problem of %s, and gemmd cannot tune that op: "
-                         "put a result first",
+                         "gemmd has no kernels for the op %s and cannot measure it: put a result, which is "
+                         "answered from then on",
                          bucket->op_name);
     }
     const struct family_target *t;
