@@ -72,6 +72,8 @@ static void add_experts(struct launch *l, size_t offset, enum dtype dtype, const
            3 * sizeof(uint32_t));
 }
 
+enum { PAIR = 2 };
+
 /* dW's output, slabs of it by two: rows of both lie one after the other in shared memory. */
 static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
                              const struct hopper_tile *t, void *base, int64_t stride, int64_t expert)
@@ -84,7 +86,7 @@ static void add_expert_slabs(struct launch *l, size_t offset, const struct group
     memcpy(m->stride, (uint64_t[]){cols * dtype_size(v->out), (uint64_t)stride, (uint64_t)expert},
            3 * sizeof(uint64_t));
     memcpy(m->box,
-           (uint32_t[]){(uint32_t)cols, (uint32_t)t->store_slabs, (uint32_t)t->rows_each, 1},
+           (uint32_t[]){(uint32_t)cols, PAIR, (uint32_t)t->rows_each, 1},
            4 * sizeof(uint32_t));
 }
 
@@ -168,10 +170,13 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     if (!t->tma_store) {
         return;
     }
-    if (t->store_slabs > 1) {
-        add_expert_slabs(l, at_out, v, t, a->out, a->out_stride * size,
-                         a->out_stride_expert * size);
-    } else if (v->mode == GEMM_DW) {
+    /* Which of the two the kernel takes was chosen by the rows that it was tuned for, which may be others
+     * than this problem's. */
+    if (hopper_can_pair(v, t)) {
+        add_expert_slabs(l, offsetof(struct hopper_params, out_wide), v, t, a->out,
+                         a->out_stride * size, a->out_stride_expert * size);
+    }
+    if (v->mode == GEMM_DW) {
         add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
                     t->rows_each);
     } else {

@@ -43,10 +43,12 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     const void *a_rows, *b_rows;
     uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
     uint32_t a_rows_bytes, b_rows_bytes;
+    _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
 };
-_Static_assert(sizeof(struct hopper_params) == 1600 &&
+_Static_assert(sizeof(struct hopper_params) == 1728 &&
                    offsetof(struct hopper_params, gathered) == 1408 &&
-                   offsetof(struct hopper_params, b_rows_bytes) == 1580,
+                   offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
+                   offsetof(struct hopper_params, out_wide) == 1600,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 

@@ -137,14 +137,13 @@ INLINE u64 store_policy(const struct hopper_params *p)
     return p->flags & FLAG_STORE_FIRST ? policy_evict_first() : policy_normal();
 }
 
-/* Where slabs are stored by two, the map has them for a dimension. */
 INLINE void send_sums(const struct hopper_params *p, const struct tile *t, u32 buffer, int c, int r)
 {
     const int slab = c / SLAB_COLS, add = (p->flags & FLAG_ACCUMULATE) != 0;
     if (STORE_SLABS > 1 && add)
-        add_4d(&p->out, buffer, 0, slab, r, t->expert);
+        add_4d(&p->out_wide, buffer, 0, slab, r, t->expert);
     else if (STORE_SLABS > 1)
-        store_4d_hinted(&p->out, buffer, 0, slab, r, t->expert, store_policy(p));
+        store_4d_hinted(&p->out_wide, buffer, 0, slab, r, t->expert, store_policy(p));
     else if (add)
         add_3d(&p->out, buffer, c, r, t->expert);
     else

@@ -13,7 +13,7 @@ INLINE void prefetch_maps(const struct hopper_params *p)
     for (int i = 0; i < PARTS && !GATHER_B && (SWAP_AB || !WEIGHTS_TRANSPOSED); i++)
         map_prefetch(&p->b_part[i]);
     if (TMA_STORE)
-        map_prefetch(&p->out);
+        map_prefetch(STORE_SLABS > 1 ? &p->out_wide : &p->out);
 }
 
 INLINE void init_barriers(u32 shared)

@@ -39,6 +39,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     const char *a_rows, *b_rows; /* dW, ahead: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
+    struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension */
 };
 
 struct tables { /* in shared memory */
