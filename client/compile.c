@@ -94,8 +94,8 @@ static int build(const struct recipe *r, struct modules_made *out, struct error 
     return status;
 }
 
-static int make(const char *device, const struct gemmd_problem *problem, const char *config,
-                struct gemmd_kernel **out, struct error *err)
+int kernel_compile(const char *device, const struct gemmd_problem *problem, const char *config,
+                   struct gemmd_kernel **out, struct error *err)
 {
     struct recipe r;
     struct modules_made made = {.found = false};
@@ -118,6 +118,6 @@ int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem
         *out = NULL;
     }
     r = r ? r : ask_problem(&a, problem, &e);
-    r = r ? r : make(device, &a.problem, config, out, &e);
+    r = r ? r : kernel_compile(device, &a.problem, config, out, &e);
     return handle_result(r, &e, err);
 }

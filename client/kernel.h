@@ -12,4 +12,8 @@
 int kernel_make(const struct problem *p, const struct record *config, const void *image,
                 size_t size, struct gemmd_kernel **out, struct error *err);
 
+/* What gemmd_kernel_compile does; no argument is NULL but the device. */
+int kernel_compile(const char *device, const struct gemmd_problem *problem, const char *config,
+                   struct gemmd_kernel **out, struct error *err);
+
 #endif

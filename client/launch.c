@@ -98,21 +98,49 @@ static int check_stamp(const struct problem *p, const char *stamp, struct error 
 
 enum { STAMPED_SIZE = offsetof(struct gemmd_answer, stamp) + STAMP_MAX };
 
-static int load(struct gemmd *g, const struct gemmd_problem *problem,
-                const struct gemmd_answer *answer, struct gemmd_kernel **out, struct error *err)
+static bool was_measured(const struct gemmd_answer *answer)
+{
+    return strcmp(answer->tier, "exact") == 0;
+}
+
+static int fetch(struct gemmd *g, const struct problem *p, const struct gemmd_answer *answer,
+                 struct gemmd_kernel **out, struct error *err)
 {
     void *image = NULL;
     size_t size = 0;
-    struct problem p;
     struct record config;
-    const char *stamp = answer->size >= STAMPED_SIZE ? answer->stamp : "";
-    int r = ask_to_problem(problem, &p, err);
-    r = r ? r : record_parse(&config, answer->config, err);
-    r = r ? r : check_stamp(&p, stamp, err);
+    int r = record_parse(&config, answer->config, err);
     r = r ? r : module_fetch(g, answer->module, &image, &size, err);
-    r = r ? r : kernel_make(&p, &config, image, size, out, err);
+    r = r ? r : kernel_make(p, &config, image, size, out, err);
     free(image);
     return r;
+}
+
+/* The cache directory may have been emptied, or have had no room, when the answer was found. What is
+ * compiled here is kept there too, so that whoever comes next is given it. */
+static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
+                      struct gemmd_kernel **out, struct error *err)
+{
+    struct error gone = *err;
+    int r = kernel_compile(NULL, problem, answer->config, out, err);
+    return r ? error_set(err, gone.code, "%.200s; nor can it be compiled here: %.240s", gone.text,
+                         err->text)
+             : 0;
+}
+
+static int load(struct gemmd *g, const struct gemmd_problem *problem,
+                const struct gemmd_answer *answer, struct gemmd_kernel **out, struct error *err)
+{
+    struct problem p;
+    const char *stamp = answer->size >= STAMPED_SIZE ? answer->stamp : "";
+    int r = ask_to_problem(problem, &p, err);
+    r = r ? r : check_stamp(&p, stamp, err);
+    if (r) {
+        return r;
+    }
+    r = answer->module[0] ? fetch(g, &p, answer, out, err)
+                          : error_set(err, ERROR_NOT_FOUND, "gemmd could not keep the kernel");
+    return r == ERROR_NOT_FOUND && was_measured(answer) ? make_again(problem, answer, out, err) : r;
 }
 
 static int check(struct gemmd *g, const struct gemmd_answer *answer, struct gemmd_kernel **out,
@@ -126,7 +154,7 @@ static int check(struct gemmd *g, const struct gemmd_answer *answer, struct gemm
     }
     *out = NULL;
     int r = answer_check_size(answer, err);
-    if (r == 0 && !answer->module[0]) {
+    if (r == 0 && !answer->module[0] && !was_measured(answer)) {
         return error_set(err, ERROR_NOT_FOUND,
                          "the answer (tier %s) has no compiled kernel: ask gemmd "
                          "for one that was tuned, or see gemmd_kernel_compile",

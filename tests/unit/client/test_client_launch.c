@@ -19,12 +19,17 @@
 enum { M = 32, N = 16, K = 64 };
 
 static struct image image;
+static atomic_bool gone; /* the image, from the fake daemon */
 static struct gemmd_answer answer = GEMMD_ANSWER_INIT;
 
 static void serve_module(struct fake *f, int fd, const struct rpc_message *m)
 {
     (void)f;
     int64_t offset = 0;
+    if (gone) {
+        fake_error(fd, m->id, ERROR_NOT_FOUND, "the cache was emptied");
+        return;
+    }
     wire_get_int(wire_find(m->params, "offset"), &offset);
     size_t n = image.size - (size_t)offset;
     n = n > MODULE_CHUNK_BYTES ? MODULE_CHUNK_BYTES : n;
@@ -292,6 +297,40 @@ static void test_kernel_outlives_the_handle(void **state)
     gemmd_kernel_free(k);
 }
 
+/* The cache directory was emptied, or could not be written when the answer was found. */
+static void test_a_kernel_that_is_gone_is_made_again(void **state)
+{
+    (void)state;
+    char cache[] = "/tmp/gemmd-test-XXXXXX", path[128];
+    assert_non_null(mkdtemp(cache));
+    setenv("GEMMD_SYSTEM", "0", 1);
+    setenv("XDG_CACHE_HOME", cache, 1);
+    struct gemmd_problem p = problem();
+    struct gemmd_kernel *k = NULL;
+    struct gemmd_error e;
+    struct gemmd_answer never = answer;
+    never.module[0] = '\0';
+    gone = true;
+    launch_and_check(k = load());
+    gemmd_kernel_free(k);
+    snprintf(path, sizeof(path), "%s/gemmd/modules/%.32s.so", cache, answer.module);
+    assert_int_equal(access(path, R_OK), 0); /* where gemmd has it for others */
+    assert_int_equal(gemmd_kernel_load(g, &p, &never, &k, &e), 0);
+    launch_and_check(k);
+    gemmd_kernel_free(k);
+    struct gemmd_answer bad = answer;
+    snprintf(bad.config, sizeof(bad.config), "BLOCK_SIZE_M=3");
+    assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
+    assert_non_null(strstr(e.text, "emptied"));
+    assert_non_null(strstr(e.text, "nor can it be compiled here"));
+    snprintf(bad.tier, sizeof(bad.tier), "default"); /* that was never measured: who asks, decides */
+    bad.module[0] = '\0';
+    assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
+    gone = false;
+    snprintf(path, sizeof(path), "rm -r %s", cache);
+    assert_int_equal(system(path), 0);
+}
+
 static void test_what_cannot_be_loaded(void **state)
 {
     (void)state;
@@ -300,6 +339,7 @@ static void test_what_cannot_be_loaded(void **state)
     struct gemmd_answer bad = answer;
     struct gemmd_error e;
     bad.module[0] = '\0'; /* as the analytic default has it */
+    snprintf(bad.tier, sizeof(bad.tier), "default");
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_null(k);
     bad = answer;
@@ -324,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_what_cannot_be_compiled),
         cmocka_unit_test(test_a_kernel_of_other_sources_is_refused),
         cmocka_unit_test(test_kernel_outlives_the_handle),
+        cmocka_unit_test(test_a_kernel_that_is_gone_is_made_again),
         cmocka_unit_test(test_what_cannot_be_loaded),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
