@@ -2,6 +2,7 @@
 /* How to search, and how to judge given configs: options into a gemmd_query. */
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -124,21 +125,19 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
     const char *at = arg + n;
     do {
         size_t length = strcspn(++at, ",");
-        json_t *one = NULL;
-        struct gemmd_error e;
-        char *text = malloc(length + 3);
-        if (text) {
-            memcpy(text, "v=", 2);
-            memcpy(text + 2, at, length);
-            text[length + 2] = '\0';
-            one = text_to_json(text, &e);
+        struct gemmd_error e = {.text = "no memory"};
+        char *text;
+        bool made = name && asprintf(&text, "%s=%.*s", name, (int)length, at) >= 0;
+        json_t *one = made ? text_to_json(text, &e) : NULL;
+        if (!one) {
+            argp_error(state, "--restrict: %s", e.text);
         }
-        json_array_append(values, json_object_get(one, "v"));
+        json_array_append(values, json_object_get(one, name));
         json_decref(one);
         free(text);
         at += length;
     } while (*at);
-    if (!name || json_object_set_new(s->restrict_, name, values)) {
+    if (json_object_set_new(s->restrict_, name, values)) {
         argp_error(state, "--restrict \"%s\" cannot be used", arg);
     }
     free(name);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The one-line text form, "BLOCK_SIZE_M=64 permute_x=true": what people type and what tables show.
- * The daemon reads it too; here it becomes JSON, for --json and for methods that want maps.
+ * The library and the daemon read it too (proto/record_text.c); here it becomes JSON, for --json
+ * and for methods that want maps. It has to be the same form to the letter, or a problem that a job
+ * stored would have another key here: test_gemmctl_texts.py asks for texts both ways. Names, and
+ * how many fields there may be, are left to whom the JSON goes to.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -27,89 +30,156 @@ static int refuse(struct gemmd_error *err, const char *format, ...)
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
+static const char separators[] = " \t\r\n,", digits[] = "0123456789";
+enum { REAL_DIGITS_MAX = 63 };
+
+/* -?digits, or a decimal number. Not what else strtod takes: +5, 0x10, nan. */
+static bool is_number(const char *word, bool *real)
+{
+    const char *at = word + (*word == '-');
+    size_t n = strspn(at, digits);
+    at += n;
+    *real = *at != '\0';
+    if (*at == '.') {
+        size_t part = strspn(++at, digits);
+        at += part;
+        n += part;
+    }
+    if (n > 0 && (*at == 'e' || *at == 'E')) {
+        at++;
+        at += *at == '+' || *at == '-';
+        n = strspn(at, digits);
+        at += n;
+    }
+    return n > 0 && !*at;
+}
+
+/* NULL: a number that is out of range. */
 static json_t *word_to_json(const char *word)
 {
-    char *end;
+    bool real;
     if (strcasecmp(word, "true") == 0 || strcasecmp(word, "false") == 0) {
         return json_boolean(tolower((unsigned char)*word) == 't');
     }
-    errno = 0;
-    long long i = strtoll(word, &end, 10);
-    if (*word && !*end && errno == 0) {
-        return json_integer(i);
+    if (!is_number(word, &real)) {
+        return json_string(word);
     }
-    double d = strtod(word, &end);
-    bool number = isdigit((unsigned char)word[strspn(word, "+-.")]) && !strpbrk(word, "xX");
-    return *word && !*end && number ? json_real(d) : json_string(word);
+    if (real) {
+        return strlen(word) <= REAL_DIGITS_MAX ? json_real(strtod(word, NULL)) : NULL;
+    }
+    errno = 0;
+    long long i = strtoll(word, NULL, 10);
+    return errno ? NULL : json_integer(i);
 }
 
-/* A value in double quotes, from behind the first one; *at is moved behind the last one. */
-static json_t *quoted_to_json(const char **at)
+/* What an escape at *in stands for, \" \\ or \xNN, and *in moved behind it. 0: it is none. */
+static char read_escape(const char **in)
 {
-    const char *in = *at;
-    char *text = malloc(strlen(in) + 1), *out = text;
-    for (; text && *in && *in != '"'; in++) {
-        in += *in == '\\' && (in[1] == '"' || in[1] == '\\');
-        *out++ = *in;
+    const char *s = *in + 1;
+    if (*s == 'x' && isxdigit((unsigned char)s[1]) && isxdigit((unsigned char)s[2])) {
+        const char hex[] = {s[1], s[2], '\0'};
+        *in = s + 3;
+        return (char)strtol(hex, NULL, 16);
     }
-    if (!text || *in != '"') {
+    if (*s == '"' || *s == '\\') {
+        *in = s + 1;
+        return *s;
+    }
+    return '\0';
+}
+
+/* A value in double quotes, from the first one on; *at is moved behind the last one. */
+static json_t *quoted_to_json(const char **at, struct gemmd_error *err)
+{
+    const char *in = *at + 1;
+    char *text = malloc(strlen(in) + 1), *out = text;
+    bool good = text != NULL;
+    while (good && *in && *in != '"') {
+        *out = *in == '\\' ? read_escape(&in) : *in++;
+        good = *out++ != '\0';
+    }
+    if (!good || *in != '"') {
+        refuse(err, good ? "it has no closing quote"
+                         : "it has a bad escape (there are \\\" \\\\ \\xNN)");
         free(text);
         return NULL;
     }
     *at = in + 1;
     json_t *j = json_stringn(text, (size_t)(out - text));
     free(text);
+    if (!j) {
+        refuse(err, "it is not UTF-8");
+    }
     return j;
 }
 
-static json_t *value_to_json(const char **at)
+static json_t *bare_to_json(const char **at, struct gemmd_error *err)
 {
-    if (**at == '"') {
-        (*at)++;
-        return quoted_to_json(at);
-    }
-    size_t n = strcspn(*at, " \t\n,");
+    size_t n = strcspn(*at, separators);
     char *word = strndup(*at, n);
-    json_t *j = word ? word_to_json(word) : NULL;
-    free(word);
+    json_t *j = NULL;
     *at += n;
+    if (!word || !*word) {
+        refuse(err, "the value is missing; write \"\" for empty text");
+    } else if (strpbrk(word, "=\"\\")) {
+        refuse(err, "put text that holds = \" or \\ in double quotes");
+    } else if (!(j = word_to_json(word))) {
+        refuse(err, "the number is out of range");
+    }
+    free(word);
     return j;
+}
+
+/* One NAME=VALUE; *at is moved behind it. */
+static int field_to_json(const char **at, json_t *object, struct gemmd_error *err)
+{
+    const char *from = *at;
+    size_t word = strcspn(from, separators), n = strcspn(from, "=");
+    struct gemmd_error why;
+    if (n == 0 || n >= word) {
+        return refuse(err, "expected NAME=VALUE, not \"%.80s\"", from);
+    }
+    char *name = strndup(from, n);
+    *at += n + 1;
+    json_t *value = **at == '"' ? quoted_to_json(at, &why) : bare_to_json(at, &why);
+    int code = 0;
+    if (!value) {
+        code = refuse(err, "\"%.*s\": %s", word < 80 ? (int)word : 80, from, why.text);
+    } else if (**at && !strchr(separators, **at)) {
+        code = refuse(err, "\"%.80s\": put a space after the closing quote", from);
+    } else if (json_object_get(object, name)) {
+        code = refuse(err, "\"%.80s\" is given twice", name);
+    } else if (json_object_set(object, name, value)) {
+        code = refuse(err, "no memory for \"%.80s\"", from);
+    }
+    json_decref(value);
+    free(name);
+    return code;
 }
 
 json_t *text_to_json(const char *text, struct gemmd_error *err)
 {
     json_t *object = json_object();
-    const char *at = text;
-    while (*(at += strspn(at, " \t\n,"))) {
-        size_t n = strcspn(at, "= \t\n,");
-        char *name = strndup(at, n);
-        json_t *value = NULL;
-        if (n > 0 && at[n] == '=') {
-            const char *from = at;
-            at += n + 1;
-            value = value_to_json(&at);
-            if (!value) {
-                refuse(err, "\"%.80s\" has no closing quote", from);
-            }
-        } else {
-            refuse(err, "expected NAME=VALUE, not \"%.80s\"", at);
-        }
-        if (!value || json_object_set_new(object, name, value)) {
-            free(name);
+    for (const char *at = text; *(at += strspn(at, separators));) {
+        if (field_to_json(&at, object, err)) {
             json_decref(object);
             return NULL;
         }
-        free(name);
     }
     return object;
 }
 
 json_t *text_to_problem(const char *text, struct gemmd_error *err)
 {
-    text += strspn(text, " \t\n");
-    size_t n = strcspn(text, " \t\n,");
+    text += strspn(text, separators);
+    size_t n = strcspn(text, separators);
     bool has_op = n > 0 && !memchr(text, '=', n);
     json_t *fields = text_to_json(has_op ? text + n : text, err);
+    if (json_object_get(fields, "op")) {
+        refuse(err, "op is no field: a problem's text begins with it, as in \"gemm M=16 ...\"");
+        json_decref(fields);
+        return NULL;
+    }
     if (fields) {
         json_object_set_new(fields, "op",
                             has_op ? json_stringn(text, n) : json_string("grouped_gemm"));
@@ -122,7 +192,7 @@ json_t *text_to_problem(const char *text, struct gemmd_error *err)
 /* Bare when it reads back as the same text. */
 static bool needs_quotes(const char *s)
 {
-    if (!*s || strpbrk(s, " \t\n\",=\\")) {
+    if (!*s || strpbrk(s, separators) || strpbrk(s, "\"=\\")) {
         return true;
     }
     json_t *j = word_to_json(s);
