@@ -4,8 +4,8 @@
  *
  *   main.c       the list of commands
  *   ctl.c        options of every command, connecting, exit codes
- *   problems.c   options that say which problems; shapes.c reads them from a table, moe.c makes a
- *                layer's, routing.c reads the rows of each expert
+ *   problems.c   which problems; problem_options.c has the options that say so, shapes.c reads them
+ *                from a table, moe.c makes a layer's, routing.c reads the rows of each expert
  *   search.c     options that say how to search
  *   subject.h    what a command is about (daemon, problems, search), and the frame of such commands
  *   text.c       the one-line text of problems and configs, to JSON and back
@@ -93,7 +93,7 @@ bool list_has(const char *list, const char *word);
 /* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none. */
 char *csv_field(const char *line, int i);
 
-/* ---- problems.c, shapes.c, moe.c ------------------------------------------------------------ */
+/* ---- problem_options.c, problems.c, shapes.c, moe.c ------------------------------------------ */
 
 enum { PROBLEM_LISTS = 9 };
 
