@@ -118,6 +118,8 @@ json_t *problems_key_or_one(struct problems *p, int *code);
 /* What --mode, --m, ... was given, or NULL; and gives it (borrowed). The option exists. */
 const char *problems_list(const struct problems *p, const char *option);
 void problems_set(struct problems *p, const char *option, char *list);
+/* Whether anything says which problem. */
+bool problems_given(const struct problems *p);
 /* The list of --mode ("": none is given). NULL: something else says which problem, too. */
 const char *problems_only_modes(const struct problems *p);
 void problems_deinit(struct problems *p);

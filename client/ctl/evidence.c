@@ -154,19 +154,9 @@ static json_t *only_failed(json_t *rows, int64_t limit)
     return failed;
 }
 
-static bool names_a_problem(const struct problems *p)
-{
-    for (size_t i = 0; i < PROBLEM_LISTS; i++) {
-        if (p->lists[i]) {
-            return true;
-        }
-    }
-    return p->words != NULL;
-}
-
 int listing_find_key(struct listing *l)
 {
-    if (!names_a_problem(&l->problems)) {
+    if (!problems_given(&l->problems)) {
         return ctl_connect(&l->ctl);
     }
     int code = DONE;

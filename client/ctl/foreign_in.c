@@ -270,7 +270,7 @@ static void complete(struct importing *x, struct problems *p, struct lists *list
 {
     const struct entries *e = &x->entries;
     problems_set(p, "mode", x->entries.mode);
-    if (!x->aiter || p->shapes) {
+    if (!x->aiter || p->shapes || p->moe) {
         return;
     }
     if (!problems_list(p, "m") && !problems_list(p, "tokens")) {

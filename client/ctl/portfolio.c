@@ -122,6 +122,11 @@ static int write_groups(struct listing *l, json_t *groups, const char *now, cons
 
 int portfolio_export(struct listing *l, const char *to)
 {
+    if (problems_given(&l->problems)) {
+        return ctl_usage(
+            "a portfolio is of all known shapes: --where mode=dW chooses some of them, "
+            "options that say which problem cannot");
+    }
     int code = ctl_connect(&l->ctl);
     json_t *hello =
         code ? NULL : ctl_call(&l->ctl, "hello", json_pack("{si}", "version", 1), &code);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The options that say which problem, and what was given of them. */
+/*
+ * The options that say which problem, and what was given of them. An option that a text, a key or a
+ * table has no use for is refused: without it another problem would be answered, or forgotten.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -170,13 +173,113 @@ void problems_set(struct problems *p, const char *option, char *list)
     *list_at(p, option) = list;
 }
 
+/* Places in a mask of options, behind those of the lists. */
+enum {
+    OP = PROBLEM_LISTS,
+    ROUTING,
+    ROWS,
+    PERMUTE_X,
+    PERMUTE_Y,
+    FUSE,
+    ACCUMULATE,
+    SHAPES,
+    MOE,
+    MODEL,
+    LAYER,
+    PERMUTES,
+    WORDS
+};
+#define BIT(place) (1u << (place))
+
+/* The first option that was given and is not in the mask; NULL: there is none. */
+static const char *given_but(const struct problems *p, unsigned mask)
+{
+    const struct {
+        const char *option;
+        bool given;
+    } others[] = {[OP] = {"op", p->op},
+                  [ROUTING] = {"routing", p->routing},
+                  [ROWS] = {"rows-per-expert", p->rows_per_expert},
+                  [PERMUTE_X] = {"permute-x", p->permute_x},
+                  [PERMUTE_Y] = {"permute-y", p->permute_y},
+                  [FUSE] = {"fuse-mul-post", p->fuse_mul_post},
+                  [ACCUMULATE] = {"accumulate", p->accumulate},
+                  [SHAPES] = {"shapes", p->shapes},
+                  [MOE] = {"moe", p->moe},
+                  [MODEL] = {"model", p->model},
+                  [LAYER] = {"layer", p->layer},
+                  [PERMUTES] = {"permutes", p->permutes},
+                  [WORDS] = {"problem", p->words}};
+    for (size_t i = 0; i < COUNT(others); i++) {
+        bool list = i < PROBLEM_LISTS;
+        bool given = list ? p->lists[i] != NULL : others[i].given;
+        if (given && !(mask & BIT(i))) {
+            return list ? problems_dimensions[i].option : others[i].option;
+        }
+    }
+    return NULL;
+}
+
+bool problems_given(const struct problems *p)
+{
+    return given_but(p, 0) != NULL;
+}
+
 const char *problems_only_modes(const struct problems *p)
 {
-    bool other = p->op || p->routing || p->rows_per_expert || p->shapes || p->moe || p->model ||
-                 p->layer || p->permutes || p->permute_x || p->permute_y || p->fuse_mul_post ||
-                 p->accumulate || p->words;
-    for (size_t i = 0; i < PROBLEM_LISTS; i++) {
-        other = other || (i != MODE && p->lists[i]);
+    return given_but(p, BIT(MODE)) ? NULL : p->lists[MODE] ? p->lists[MODE] : "";
+}
+
+/* ---- what stands beside what ---------------------------------------------------------------- */
+
+/* What each row of a table takes as a problem of options does, and what chooses among rows. */
+#define CHANGES                                                                                    \
+    (BIT(DTYPE) | BIT(OUT_DTYPE) | BIT(OP) | BIT(ROUTING) | BIT(ROWS) | BIT(PERMUTE_X) |           \
+     BIT(PERMUTE_Y) | BIT(FUSE) | BIT(ACCUMULATE))
+#define CHOICES (BIT(MODE) | BIT(TOKENS) | BIT(LAYER) | BIT(PERMUTES))
+
+int problems_check_words(const struct problems *p)
+{
+    const char *other = given_but(p, BIT(WORDS));
+    return other ? ctl_usage("\"%s\" says which problem, and --%s stands beside it: use one or the "
+                             "other",
+                             p->words, other)
+                 : DONE;
+}
+
+static int check_moe(const struct problems *p)
+{
+    const char *other = given_but(p, BIT(MOE) | CHANGES | CHOICES);
+    return other ? ctl_usage("--%s cannot stand beside --moe, which has the sizes: of those only "
+                             "--tokens can",
+                             other)
+                 : DONE;
+}
+
+static int check_shapes(const struct problems *p)
+{
+    const char *other = given_but(p, BIT(SHAPES) | BIT(MODEL) | CHANGES | CHOICES);
+    return other ? ctl_usage("--%s cannot stand beside --shapes, which has the sizes", other)
+                 : DONE;
+}
+
+static int check_sizes(const struct problems *p)
+{
+    if (p->model || p->layer || p->permutes) {
+        return ctl_usage(
+            "--model, --layer and --permutes are about --shapes or --moe: give one of these");
     }
-    return other ? NULL : p->lists[MODE] ? p->lists[MODE] : "";
+    if (p->lists[M] && p->lists[TOKENS]) {
+        return ctl_usage(
+            "--m and --tokens are both given: M is tokens * topk, so one of them says it");
+    }
+    return DONE;
+}
+
+int problems_check(const struct problems *p)
+{
+    return p->words    ? problems_check_words(p)
+           : p->moe    ? check_moe(p)
+           : p->shapes ? check_shapes(p)
+                       : check_sizes(p);
 }

@@ -125,10 +125,6 @@ static int add_combinations(struct problems *p)
 
 static int check_lists(struct problems *p)
 {
-    if (p->lists[M] && p->lists[TOKENS]) {
-        return ctl_usage(
-            "--m and --tokens are both given: M is tokens * topk, so one of them says it");
-    }
     bool custom = p->op && strncmp(p->op, "custom:", 7) == 0;
     if (!custom && ((!p->lists[M] && !p->lists[TOKENS]) || !p->lists[N] || !p->lists[K])) {
         return ctl_usage(
@@ -208,28 +204,10 @@ static int take_rows(struct problems *p)
 int problems_make(struct problems *p)
 {
     p->all = json_array();
-    int code = take_rows(p);
+    int code = problems_check(p);
+    code = code ? code : take_rows(p);
     if (code) {
         return code;
-    }
-    bool lists = p->rows_per_expert != NULL;
-    for (size_t i = 0; i < PROBLEM_LISTS; i++) {
-        lists = lists || p->lists[i];
-    }
-    if (p->words && (lists || p->shapes || p->moe)) {
-        return ctl_usage(
-            "\"%s\" stands beside options that say which problem: use one or the other", p->words);
-    }
-    if (p->shapes && (p->lists[M] || p->lists[N] || p->lists[K])) {
-        return ctl_usage("--shapes has the sizes: --m, --n and --k cannot stand beside it");
-    }
-    if (p->moe && (p->shapes || p->lists[M] || p->lists[N] || p->lists[K] || p->lists[EXPERTS] ||
-                   p->lists[TOPK])) {
-        return ctl_usage("--moe has the sizes: of those only --tokens can stand beside it");
-    }
-    if (!p->shapes && !p->moe && (p->model || p->layer || p->permutes)) {
-        return ctl_usage(
-            "--model, --layer and --permutes are about --shapes or --moe: give one of these");
     }
     if (p->words) {
         return add_text(p);
@@ -265,7 +243,8 @@ json_t *problems_key_or_one(struct problems *p, int *code)
 {
     const size_t digits = is_hex(p->words) ? strlen(p->words) : 0;
     if (digits >= KEY_LEAST && digits <= KEY_DIGITS) {
-        return json_pack("{ss}", "key", p->words);
+        *code = problems_check_words(p);
+        return *code ? NULL : json_pack("{ss}", "key", p->words);
     }
     if (digits) {
         *code = ctl_usage("\"%s\" is no key: %d to %d of its digits are wanted, as `gemmctl list` "

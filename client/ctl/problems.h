@@ -12,4 +12,9 @@ extern const struct dimension {
     bool number;
 } problems_dimensions[PROBLEM_LISTS];
 
+/* Whether what was given goes together; of words, that they stand alone. 0, or USAGE after the
+ * sentence. */
+int problems_check(const struct problems *p);
+int problems_check_words(const struct problems *p);
+
 #endif

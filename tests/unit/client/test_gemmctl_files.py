@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from fake_gemmd import BEST, GEMMCTL, ctl, ctl_json, environment, rows_of
+from fake_gemmd import ANSWER, BEST, GEMMCTL, ROOT, ctl, ctl_json, environment, rows_of
 
 
 def test_export_and_import_are_lossless(fake, folder):
@@ -49,3 +49,15 @@ def test_backup_sends_a_whole_path(fake, folder):
     subprocess.run([GEMMCTL, "backup", "copy.db"], cwd=folder, check=True, env=environment(fake),
                    capture_output=True)
     assert fake.params_of("backup") == [{"path": str(folder.resolve() / "copy.db")}]
+
+
+def test_a_layers_numbers_beside_a_file_of_aiters(fake):
+    """Its sizes are the layer's, not those of the file's name."""
+    path = ROOT / "tests" / "data" / "exchange" / "GEMM-A16W16-N=512-K=256.json"
+    fake.answers["get"] = {**ANSWER, "tier": "default", "stamp": "src=1 target=portable compiler=x"}
+    fake.answers["check"] = {"valid": True, "target": "portable"}
+    made = ctl_json(fake, "import", "--format", "aiter", path, "--dry-run", "--tokens", 8, "--moe",
+                    "experts=8,topk=2,hidden=256,inter=256")
+    hint, = made["hints"]
+    assert (hint["problem"]["M"], hint["problem"]["N"], hint["problem"]["K"]) == (16, 512, 256)
+    assert hint["problem"]["permute_x"] and "another N or K" in made["unusable"][0]["why"]

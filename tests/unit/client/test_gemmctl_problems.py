@@ -161,6 +161,48 @@ def test_wrong_usage_is_2(fake, args, sentence):
     assert not fake.asked or fake.asked == [("hello", fake.asked[0][1])]
 
 
+BESIDE = [["--permute-x"], ["--permute-y"], ["--fuse-mul-post"], ["--accumulate"], ["--op", "gemm"],
+          ["--routing", "zipf:1"], ["--rows-per-expert", "1,2"], ["--m", "3"], ["--dtype", "fp32"],
+          ["--shapes", "/nonexistent"], ["--moe", "x"], ["--layer", "down"], ["--permutes", "own"]]
+
+
+@pytest.mark.parametrize("option", BESIDE, ids=lambda o: o[0])
+@pytest.mark.parametrize("words", ["grouped_gemm mode=forward M=64 N=64 K=64", "0123456789"],
+                         ids=["text", "key"])
+def test_what_stands_beside_a_text_or_a_key_is_not_dropped(fake, words, option):
+    """Else the rows of the plain problem are evicted."""
+    for command in ("evict", "show", "why", "trials", *(["get"] if " " in words else [])):
+        said = ctl(fake, command, words, *option, code=2).stderr
+        assert f"{option[0]} stands beside it: use one or the other" in said
+    assert fake.asked == []
+
+
+def test_what_a_table_has_no_use_for_is_not_dropped(fake, folder):
+    (folder / "s.csv").write_text(SHAPES)
+    moe = "experts=8,topk=2,hidden=64,inter=24"
+    for option in (["--experts", "64"], ["--topk", "4"], ["--n", "8"]):
+        said = ctl(fake, "get", "--shapes", folder / "s.csv", *option, code=2).stderr
+        assert f"{option[0]} cannot stand beside --shapes" in said
+        said = ctl(fake, "get", "--moe", moe, "--tokens", "8", *option, code=2).stderr
+        assert f"{option[0]} cannot stand beside --moe" in said
+    said = ctl(fake, "get", "--moe", moe, "--tokens", "8", "--model", "a", code=2).stderr
+    assert "--model cannot stand beside --moe" in said
+    assert fake.asked == []
+    ctl(fake, "get", "--shapes", folder / "s.csv", "--model", "b", "--routing", "zipf:1",
+        "--fuse-mul-post")
+    problem, = fake.problems()
+    assert problem["routing"] == "zipf:1" and problem["fuse_mul_post"] and problem["permute_y"]
+
+
+@pytest.mark.parametrize("args, sentence", [
+    (["trials", "--permute-x"], "which problem?"), (["trials", "--layer", "down"], "--shapes"),
+    (["export", "--routing", "zipf:1"], "which problem?"),
+    (["export", "--format", "portfolio", "M=1 N=1 K=1"], "all known shapes")])
+def test_a_listing_of_all_is_not_the_answer_to_half_a_problem(fake, args, sentence):
+    assert sentence in ctl(fake, *args, code=2).stderr
+    assert fake.asked == []
+
+
 def test_search_options(fake, folder):
     (folder / "space.json").write_text('{"num_warps": [4, 8], "flatten": true}')
     ctl(fake, "tune", "--m", 1, "--n", 2, "--k", 3, "--budget", 5, "--budget-ms", 6, "--strategy",
