@@ -87,16 +87,23 @@ static int tokens_to_rows(json_t *problem)
     return DONE;
 }
 
+/* The field of a list, of which element `at` is meant, if the list was given. */
+static int set_field(const struct problems *p, size_t list, size_t at, json_t *problem)
+{
+    const struct dimension *d = &problems_dimensions[list];
+    if (!p->lists[list]) {
+        return DONE;
+    }
+    json_t *v = list_element(p->lists[list], at, d);
+    return v && json_object_set_new(problem, d->field, v) == 0 ? DONE : USAGE;
+}
+
 static int add_combination(struct problems *p, const size_t at[PROBLEM_LISTS])
 {
     json_t *problem = common_fields(p);
     int code = DONE;
     for (size_t i = 0; i < PROBLEM_LISTS && code == DONE; i++) {
-        if (p->lists[i]) {
-            json_t *v = list_element(p->lists[i], at[i], &problems_dimensions[i]);
-            code = v ? DONE : USAGE;
-            json_object_set_new(problem, problems_dimensions[i].field, v);
-        }
+        code = set_field(p, i, at[i], problem);
     }
     code = code ? code : tokens_to_rows(problem);
     json_array_append_new(p->all, json_pack("{so}", "problem", problem));
@@ -151,6 +158,22 @@ static int add_text(struct problems *p)
     return DONE;
 }
 
+/* A row of a table, once for each of the types, with what the options say of all rows. */
+static void add_row(struct problems *p, const json_t *row)
+{
+    for (size_t in = 0; in < list_length(p->lists[DTYPE]); in++) {
+        for (size_t out = 0; out < list_length(p->lists[OUT_DTYPE]); out++) {
+            json_t *one = json_deep_copy(row), *problem = json_object_get(one, "problem");
+            json_t *common = common_fields(p);
+            json_object_update(problem, common);
+            json_decref(common);
+            set_field(p, DTYPE, in, problem);
+            set_field(p, OUT_DTYPE, out, problem);
+            json_array_append_new(p->all, one);
+        }
+    }
+}
+
 static int add_table(struct problems *p)
 {
     const struct shapes_filter f = {.model = p->model,
@@ -163,21 +186,12 @@ static int add_table(struct problems *p)
     if (!rows) {
         return USAGE;
     }
-    json_decref(p->all);
-    p->all = rows;
     size_t i;
-    json_t *row;
-    json_array_foreach(rows, i, row) {
-        json_t *problem = json_object_get(row, "problem");
-        json_t *common = common_fields(p);
-        for (size_t d = DTYPE; d <= OUT_DTYPE; d++) {
-            if (p->lists[d]) {
-                json_object_set_new(common, problems_dimensions[d].field, json_string(p->lists[d]));
-            }
-        }
-        json_object_update(problem, common);
-        json_decref(common);
+    const json_t *row;
+    json_array_foreach (rows, i, row) {
+        add_row(p, row);
     }
+    json_decref(rows);
     return DONE;
 }
 

@@ -65,6 +65,20 @@ def test_shapes_file(fake, folder):
     assert all("permute_y" not in p and p["dtype_in"] == "fp16" for p in fake.problems())
 
 
+def test_every_type_of_a_list_beside_a_table(fake, folder):
+    (folder / "s.csv").write_text(SHAPES)
+    table = ["--shapes", folder / "s.csv", "--model", "a", "--mode", "dW"]
+    layer = ["--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "16", "--mode", "dW",
+             "--layer", "down"]
+    for rows in (table, layer):
+        ctl(fake, "get", *rows, "--dtype", "bf16,fp32")
+        ctl(fake, "get", *rows, "--dtype", "bf16,fp16", "--out-dtype", "same,fp32")
+        assert [(p["dtype_in"], p.get("dtype_out")) for p in fake.problems()] == [
+            ("bf16", None), ("fp32", None), ("bf16", "same"), ("bf16", "fp32"), ("fp16", "same"),
+            ("fp16", "fp32")]
+        fake.asked.clear()
+
+
 MODELS = ROOT / "python" / "gemmd" / "models.csv"
 
 
