@@ -1,56 +1,152 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows to the daemon, as many at a time as a request holds. */
+/*
+ * Rows to the daemon, as many at a time as a request holds. What counts is their size on the wire,
+ * which JSON does not tell: a number is longer there, or a control character shorter.
+ */
+#include <stdio.h>
+#include <string.h>
+
 #include "client/ctl/formats.h"
 
-enum { CHUNK_BYTES = 40 * 1024, CHUNK_ROWS = 256 };
+enum {
+    REQUEST_BYTES = 65536, /* docs/protocol.md */
+    HEAD_BYTES = 64,       /* of a request around its rows: less */
+    CHUNK_BYTES = 40 * 1024,
+    CHUNK_ROWS = 256
+};
 
-/* Sends a chunk of rows, of which the first is row `first` of the document, and adds up. */
-static int send_rows(struct ctl *c, json_t *rows, size_t first, json_t *total)
+/* ---- sizes ---------------------------------------------------------------------------------- */
+
+/* Of a length or a count: in the first byte, or in so many bytes behind it. */
+static size_t head_bytes(size_t n, size_t in_first)
+{
+    return n < in_first ? 1 : n <= UINT8_MAX && in_first == 32 ? 2 : n <= UINT16_MAX ? 3 : 5;
+}
+
+static size_t int_bytes(json_int_t v)
+{
+    return v >= -32 && v <= INT8_MAX                       ? 1
+           : v >= INT8_MIN && v <= UINT8_MAX               ? 2
+           : v >= INT16_MIN && v <= UINT16_MAX             ? 3
+           : v >= INT32_MIN && v <= (json_int_t)UINT32_MAX ? 5
+                                                           : 9;
+}
+
+/* As MessagePack. */
+static size_t packed_bytes(const json_t *j)
+{
+    size_t bytes = 0, i;
+    const char *name;
+    const json_t *v;
+    switch (json_typeof(j)) {
+    case JSON_OBJECT:
+        json_object_foreach ((json_t *)(uintptr_t)j, name, v) {
+            bytes += head_bytes(strlen(name), 32) + strlen(name) + packed_bytes(v);
+        }
+        return bytes + head_bytes(json_object_size(j), 16);
+    case JSON_ARRAY:
+        json_array_foreach ((json_t *)(uintptr_t)j, i, v) {
+            bytes += packed_bytes(v);
+        }
+        return bytes + head_bytes(json_array_size(j), 16);
+    case JSON_STRING:
+        return head_bytes(json_string_length(j), 32) + json_string_length(j);
+    case JSON_INTEGER:
+        return int_bytes(json_integer_value(j));
+    case JSON_REAL:
+        return 9;
+    default:
+        return 1;
+    }
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+struct sending {
+    struct ctl *ctl; /* borrowed */
+    json_t *total;   /* borrowed: {"imported": n, "skipped": [{"row", "message"}]} */
+    json_t *chunk;   /* owned: rows that go next */
+    size_t first;    /* of them: which row of the document */
+    size_t bytes;
+};
+
+/* Sends the chunk, if it has rows, and adds up. */
+static int send_chunk(struct sending *s)
 {
     int code = DONE;
-    json_t *result = ctl_call(c, "import", json_pack("{sO}", "rows", rows), &code);
+    if (json_array_size(s->chunk) == 0) {
+        return DONE;
+    }
+    json_t *result = ctl_call(s->ctl, "import", json_pack("{sO}", "rows", s->chunk), &code);
     if (!result) {
         return code;
     }
-    json_int_t imported = json_integer_value(json_object_get(total, "imported")) +
+    json_int_t imported = json_integer_value(json_object_get(s->total, "imported")) +
                           json_integer_value(json_object_get(result, "imported"));
-    json_object_set_new(total, "imported", json_integer(imported));
+    json_object_set_new(s->total, "imported", json_integer(imported));
     size_t i;
-    json_t *s;
-    json_array_foreach (json_object_get(result, "skipped"), i, s) {
-        json_int_t row = json_integer_value(json_object_get(s, "row")) + (json_int_t)first;
-        json_object_set_new(s, "row", json_integer(row));
-        json_array_append(json_object_get(total, "skipped"), s);
+    json_t *skipped;
+    json_array_foreach (json_object_get(result, "skipped"), i, skipped) {
+        json_int_t row = json_integer_value(json_object_get(skipped, "row"));
+        json_object_set_new(skipped, "row", json_integer(row + (json_int_t)s->first));
+        json_array_append(json_object_get(s->total, "skipped"), skipped);
     }
     json_decref(result);
+    s->first += json_array_size(s->chunk);
+    s->bytes = 0;
+    json_array_clear(s->chunk);
     return DONE;
 }
 
-static size_t json_bytes(const json_t *j)
+/* A row that no request holds: the others still go. */
+static void skip_row(struct sending *s, size_t bytes)
 {
-    return json_dumpb(j, NULL, 0, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_t *message = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
+                                   REQUEST_BYTES - HEAD_BYTES);
+    json_array_append_new(json_object_get(s->total, "skipped"),
+                          json_pack("{sI, so}", "row", (json_int_t)s->first, "message", message));
+    s->first++;
+}
+
+static int take_row(struct sending *s, json_t *row)
+{
+    size_t bytes = packed_bytes(row);
+    bool too_large = bytes > REQUEST_BYTES - HEAD_BYTES;
+    bool full = s->bytes + bytes > CHUNK_BYTES || json_array_size(s->chunk) == CHUNK_ROWS;
+    int code = too_large || full ? send_chunk(s) : DONE;
+    if (code) {
+        return code;
+    }
+    if (too_large) {
+        skip_row(s, bytes);
+    } else {
+        json_array_append(s->chunk, row);
+        s->bytes += bytes;
+    }
+    return DONE;
+}
+
+/* Behind the sentence of what failed. */
+static void say_how_far(const struct sending *s, size_t rows)
+{
+    fprintf(stderr,
+            "before that, the first %zu of %zu rows were done: %lld imported, %zu skipped; of the "
+            "next %zu it is not known\n",
+            s->first, rows, (long long)json_integer_value(json_object_get(s->total, "imported")),
+            json_array_size(json_object_get(s->total, "skipped")), json_array_size(s->chunk));
 }
 
 int import_rows(struct ctl *c, const json_t *rows, json_t *total)
 {
-    json_t *chunk = json_array();
-    size_t bytes = 0, i;
-    json_t *row;
+    struct sending s = {.ctl = c, .total = total, .chunk = json_array()};
     int code = DONE;
-    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
-        size_t n = json_bytes(row);
-        bool full = bytes + n > CHUNK_BYTES || json_array_size(chunk) == CHUNK_ROWS;
-        if (code == DONE && full && bytes > 0) {
-            code = send_rows(c, chunk, i - json_array_size(chunk), total);
-            json_array_clear(chunk);
-            bytes = 0;
-        }
-        json_array_append(chunk, row);
-        bytes += n;
+    for (size_t i = 0; i < json_array_size(rows) && code == DONE; i++) {
+        code = take_row(&s, json_array_get(rows, i));
     }
-    if (code == DONE && json_array_size(chunk) > 0) {
-        code = send_rows(c, chunk, json_array_size(rows) - json_array_size(chunk), total);
+    code = code ? code : send_chunk(&s);
+    if (code) {
+        say_how_far(&s, json_array_size(rows));
     }
-    json_decref(chunk);
+    json_decref(s.chunk);
     return code;
 }

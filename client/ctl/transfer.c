@@ -189,15 +189,8 @@ static json_t *read_export(const char *path, json_t **document)
     return rows;
 }
 
-static int print_import(const struct ctl *c, json_t *total)
+static void say_skipped(const json_t *skipped)
 {
-    if (c->json) {
-        return ctl_print_json(total);
-    }
-    const json_t *skipped = json_object_get(total, "skipped");
-    printf("%lld imported, %zu skipped\n",
-           (long long)json_integer_value(json_object_get(total, "imported")),
-           json_array_size(skipped));
     size_t i;
     json_t *s;
     json_array_foreach ((json_t *)(uintptr_t)skipped, i, s) {
@@ -206,8 +199,23 @@ static int print_import(const struct ctl *c, json_t *total)
                 (long long)json_integer_value(json_object_get(s, "row")), message ? message : "");
         free(message);
     }
+}
+
+/* Of an import that failed half-way, too, what was skipped until then. */
+static int print_import(const struct ctl *c, json_t *total, int code)
+{
+    const json_t *skipped = json_object_get(total, "skipped");
+    if (code == DONE && c->json) {
+        return ctl_print_json(total);
+    }
+    if (code == DONE) {
+        printf("%lld imported, %zu skipped\n",
+               (long long)json_integer_value(json_object_get(total, "imported")),
+               json_array_size(skipped));
+    }
+    say_skipped(skipped);
     json_decref(total);
-    return DONE;
+    return code;
 }
 
 static int import(struct transfer *t)
@@ -229,11 +237,7 @@ static int import(struct transfer *t)
     int code = ctl_connect(c);
     code = code ? code : import_rows(c, rows, total);
     json_decref(document);
-    if (code) {
-        json_decref(total);
-        return code;
-    }
-    return print_import(c, total);
+    return print_import(c, total, code);
 }
 
 int cmd_import(int argc, char **argv)

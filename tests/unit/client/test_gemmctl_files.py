@@ -3,9 +3,11 @@
 import json
 import subprocess
 
+import msgpack
 import pytest
 
-from fake_gemmd import ANSWER, BEST, GEMMCTL, ROOT, ctl, ctl_json, environment, rows_of
+from fake_gemmd import (ANSWER, BEST, GEMMCTL, ROOT, Refusal, ctl, ctl_json, environment,
+                        rows_of)
 
 
 def test_export_and_import_are_lossless(fake, folder):
@@ -34,6 +36,50 @@ def test_a_large_import_goes_in_chunks(fake, folder):
     first = [sum(len(c) for c in sent[:i]) for i in range(len(sent))]
     assert [s["row"] for s in result["skipped"]] == first
     assert result["imported"] == 500 - len(sent)
+
+
+def row_of_size(n, **more):
+    """A row that has n bytes on the wire."""
+    row = {**BEST[0], **more, "doubt": "x" * 1000}
+    row["doubt"] += "x" * (n - len(msgpack.packb(row)))
+    assert len(msgpack.packb(row)) == n
+    return row
+
+
+MOST = 65536 - 64  # of a request, but for what stands around its rows
+
+
+def test_a_row_too_large_for_a_request_is_skipped_alone(fake, folder):
+    """Numbers are longer on the wire than in the file, control characters shorter."""
+    large = {**BEST[0], "doubt": "x" * 70000}
+    numbers = {**BEST[0], "config": {"A": [1.0] * 8000}}
+    small = {**BEST[0], "doubt": "\x01" * 20000}
+    rows = [*BEST[:5], large, BEST[5], numbers, small, row_of_size(MOST), row_of_size(MOST + 1)]
+    (folder / "e.json").write_text(json.dumps({"gemmd_export": 1, "rows": rows}))
+    fake.answers["import"] = lambda params: {"imported": len(params["rows"]), "skipped": []}
+    result = ctl_json(fake, "import", folder / "e.json")
+    assert [s["row"] for s in result["skipped"]] == [5, 7, 10]
+    assert result["imported"] == 8
+    assert all("bytes, and gemmd takes" in s["message"] for s in result["skipped"])
+    sent = [r for p in fake.params_of("import") for r in p["rows"]]
+    assert sent == [r for r in rows[:-1] if r not in (large, numbers)]
+
+
+def test_an_import_that_fails_half_way_says_how_far_it_came(fake, folder):
+    rows = [row_of_size(20000, generation=i) for i in range(6)]
+    rows.insert(1, {**BEST[0], "doubt": "x" * 70000})
+    (folder / "e.json").write_text(json.dumps({"gemmd_export": 1, "rows": rows}))
+
+    def take(params):
+        if params["rows"][0]["generation"] > 2:
+            raise Refusal("disk_full", "the disk is full")
+        return {"imported": len(params["rows"]), "skipped": []}
+    fake.answers["import"] = take
+    said = ctl(fake, "import", folder / "e.json", code=1).stderr.splitlines()
+    assert said[0] == "gemmctl: the disk is full"
+    assert said[1] == ("before that, the first 4 of 7 rows were done: 3 imported, 1 skipped; of the "
+                       "next 2 it is not known")
+    assert said[2].startswith("row 1 skipped: ")
 
 
 @pytest.mark.parametrize("text, sentence", [("{", "line 1"), ("{}", "not an export"),
