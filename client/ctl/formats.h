@@ -97,9 +97,10 @@ int aiter_write(struct writing *w, const char *arch);
 
 /* What stands between a folder as it was given and a name in it. */
 const char *writing_slash(const char *folder);
-/* writing.c. Makes the folders, then the file, under its name only when it is whole. `text` may be to stdout.
- */
+/* writing.c. Makes the folders, then the file, under its name only when it is whole: what stood
+ * there outlives a failure. "-" is stdout. */
 int writing_save(const char *path, const char *text);
+int writing_save_json(const char *path, const json_t *document);
 /* Begins a row of `skipped` with the key and the problem. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 /* The shortest text that reads back as the same number. */

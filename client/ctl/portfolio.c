@@ -92,17 +92,6 @@ static void remark(const struct listing *l, const json_t *group, const char *now
     }
 }
 
-static int save(const json_t *document, const char *to)
-{
-    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    char *whole = NULL;
-    int code = text && asprintf(&whole, "%s\n", text) >= 0 ? writing_save(to ? to : "-", whole)
-                                                           : ctl_failed("no memory");
-    free(whole);
-    free(text);
-    return code;
-}
-
 static int write_groups(struct listing *l, json_t *groups, const char *now, const char *to)
 {
     size_t i;
@@ -115,7 +104,7 @@ static int write_groups(struct listing *l, json_t *groups, const char *now, cons
     }
     json_t *document =
         json_pack("{si, sO}", "gemmd_portfolio", PORTFOLIO_VERSION, "groups", groups);
-    int code = save(document, to);
+    int code = writing_save_json(to ? to : "-", document);
     json_decref(document);
     return code;
 }

@@ -4,7 +4,6 @@
  * database has them, every digit of every number: imported into an empty database and exported
  * again, it gives the same rows. With --format both go over to files of other tuners (formats.h).
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,18 +90,6 @@ static int transfer_end(struct transfer *t, int code)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
-static int write_document(const json_t *document, const char *path)
-{
-    FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
-    if (!f) {
-        return ctl_failed("cannot write %s: %s", path, strerror(errno));
-    }
-    int r = json_dumpf(document, f, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    r = fputc('\n', f) == EOF ? -1 : r;
-    int ended = f == stdout ? fflush(f) : fclose(f);
-    return r || ended ? ctl_failed("cannot write %s: %s", path, strerror(errno)) : DONE;
-}
-
 static int export(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
@@ -121,7 +108,7 @@ static int export(struct transfer *t)
                   "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
                   (json_int_t)time(NULL), "rows", rows);
     json_decref(status);
-    code = write_document(document, path);
+    code = writing_save_json(path, document);
     json_decref(document);
     if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
         fprintf(stderr, "%zu rows written to %s\n", n, path);

@@ -32,13 +32,29 @@ static int make_folders(char *path)
     return DONE;
 }
 
-static int save_whole(const char *path, const char *text)
+static int cannot_write(const char *path)
+{
+    return ctl_failed("cannot write %s: %s", path, strerror(errno));
+}
+
+/* Into stdout, a pipe or a device, which nothing can take the place of. */
+static int save_there(const char *path, const char *text)
+{
+    FILE *f = strcmp(path, "-") == 0 ? stdout : fopen(path, "we");
+    bool failed = !f || fputs(text, f) == EOF;
+    failed = (f && (f == stdout ? fflush(f) : fclose(f))) || failed;
+    return failed ? cannot_write(path) : DONE;
+}
+
+/* Beside the file, then in its place, with the rights that it had. */
+static int save_whole(const char *path, const char *text, const struct stat *before)
 {
     char *part = NULL;
     FILE *f = asprintf(&part, "%s.part%d", path, (int)getpid()) < 0 ? NULL : fopen(part, "we");
-    bool failed = !f || fputs(text, f) == EOF;
+    bool failed = !f || (before && fchmod(fileno(f), before->st_mode & 0777));
+    failed = failed || fputs(text, f) == EOF;
     failed = (f && fclose(f)) || failed || rename(part, path);
-    int code = failed ? ctl_failed("cannot write %s: %s", path, strerror(errno)) : DONE;
+    int code = failed ? cannot_write(path) : DONE;
     if (failed && f) {
         unlink(part);
     }
@@ -46,16 +62,38 @@ static int save_whole(const char *path, const char *text)
     return code;
 }
 
+static int save_file(const char *path, const char *text)
+{
+    struct stat before;
+    bool there = stat(path, &before) == 0;
+    if (there && (!S_ISREG(before.st_mode) || strncmp(path, "/dev/", 5) == 0)) {
+        return save_there(path, text);
+    }
+    char *real = realpath(path, NULL); /* what a link names is replaced, not the link */
+    int code = save_whole(real ? real : path, text, there ? &before : NULL);
+    free(real);
+    return code;
+}
+
 int writing_save(const char *path, const char *text)
 {
     if (strcmp(path, "-") == 0) {
-        return fputs(text, stdout) == EOF || fflush(stdout) ? ctl_failed("cannot write the result")
-                                                            : DONE;
+        return save_there(path, text);
     }
     char *copy = strdup(path);
     int code = copy ? make_folders(copy) : ctl_failed("no memory");
     free(copy);
-    return code ? code : save_whole(path, text);
+    return code ? code : save_file(path, text);
+}
+
+int writing_save_json(const char *path, const json_t *document)
+{
+    char *text = json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(17)), *whole = NULL;
+    int code = text && asprintf(&whole, "%s\n", text) >= 0 ? writing_save(path, whole)
+                                                           : ctl_failed("no memory for %s", path);
+    free(whole);
+    free(text);
+    return code;
 }
 
 /* ---- notices -------------------------------------------------------------------------------- */

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmctl: export, import and backup."""
 import json
+import os
+import resource
+import signal
 import subprocess
 
 import msgpack
@@ -20,6 +23,42 @@ def test_export_and_import_are_lossless(fake, folder):
     result = ctl(fake, "import", folder / "e.json")
     assert "7 imported, 0 skipped" in result.stdout
     assert [r for p in fake.params_of("import") for r in p["rows"]] == BEST
+
+
+def no_more_than(n):
+    """What the child's files may have: past it a write fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n, n))
+
+
+def test_an_export_that_fails_leaves_the_one_before(fake, folder):
+    fake.answers["list"] = rows_of(BEST * 20, page=256)
+    fake.answers["status"] = {"build": "b", "device": {"name": "d"}, "bucket_scheme": "sqrt2"}
+    path, link = folder / "out" / "e.json", folder / "link.json"
+    path.parent.mkdir()
+    ctl(fake, "export", "--to", path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    before = path.read_text()
+    result = subprocess.run([GEMMCTL, "export", "--to", path], capture_output=True, text=True,
+                            env=environment(fake), restore_signals=False,
+                            preexec_fn=lambda: no_more_than(4096))
+    assert result.returncode == 1 and f"cannot write {path}: File too large" in result.stderr
+    assert path.read_text() == before and list(path.parent.iterdir()) == [path]
+    fake.answers["list"] = rows_of(BEST)
+    ctl(fake, "export", "--to", link)
+    assert link.is_symlink() and json.loads(path.read_text())["rows"] == BEST
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_export_into_a_pipe_does_not_take_its_place(fake, folder):
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    os.mkfifo(folder / "pipe")
+    reader = subprocess.Popen(["cat", folder / "pipe"], stdout=subprocess.PIPE, text=True)
+    ctl(fake, "export", "--to", folder / "pipe")
+    assert json.loads(reader.communicate(timeout=30)[0])["rows"] == BEST
+    assert (folder / "pipe").is_fifo()
 
 
 def test_a_large_import_goes_in_chunks(fake, folder):
