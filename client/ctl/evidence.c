@@ -140,13 +140,32 @@ static bool has_failed(const json_t *row)
            strcmp(status, "baseline") != 0;
 }
 
-static json_t *only_failed(json_t *rows, int64_t limit)
+/* Which of the failed ones are wanted. */
+struct page {
+    int64_t offset, limit; /* limit -1: all */
+};
+
+/* There are two kinds of success, so the choice is made here, and what --offset and --top count are
+ * rows of that choice: both are taken out of the filter. */
+static struct page take_page(json_t *filter)
+{
+    const json_t *top = json_object_get(filter, "limit");
+    struct page page = {.offset = json_integer_value(json_object_get(filter, "offset")),
+                        .limit = top ? json_integer_value(top) : -1};
+    json_object_del(filter, "offset");
+    json_object_del(filter, "limit");
+    return page;
+}
+
+static json_t *only_failed(json_t *rows, struct page page)
 {
     json_t *failed = json_array();
+    int64_t seen = 0;
     size_t i;
     json_t *row;
     json_array_foreach (rows, i, row) {
-        if (has_failed(row) && (limit < 0 || (int64_t)json_array_size(failed) < limit)) {
+        bool full = page.limit >= 0 && (int64_t)json_array_size(failed) >= page.limit;
+        if (has_failed(row) && seen++ >= page.offset && !full) {
             json_array_append(failed, row);
         }
     }
@@ -177,11 +196,9 @@ static int run_trials(struct listing *l)
     if (code) {
         return code;
     }
-    int64_t limit = -1;
-    if (l->failed) { /* two kinds of success: the choice is made here, and then the limit too */
-        const json_t *top = json_object_get(l->filter, "limit");
-        limit = top ? json_integer_value(top) : -1;
-        json_object_del(l->filter, "limit");
+    struct page page = {.limit = -1};
+    if (l->failed) {
+        page = take_page(l->filter);
     } else if (!json_object_get(l->filter, "sort")) {
         listing_sort(l, "speedup");
     }
@@ -190,7 +207,7 @@ static int run_trials(struct listing *l)
         return code;
     }
     json_t *baselines = baselines_fetch(&l->ctl, json_object_get(l->filter, "key"), &code);
-    rows = l->failed ? only_failed(rows, limit) : rows;
+    rows = l->failed ? only_failed(rows, page) : rows;
     code = rows_show(&l->ctl, l->what, baselines, rows); /* without them there is a baseline, too */
     json_decref(baselines);
     return code;

@@ -70,7 +70,9 @@ def test_trials(fake):
     assert "shared_memory: 300 needed, the limit is 200" in out
     failed = ctl_json(fake, "trials", "--failed")
     assert [r["id"] for r in failed] == [2, 4]
-    assert [r["id"] for r in ctl_json(fake, "trials", "--failed", "--top", 1)] == [2]
+    for more, ids in ((["--top", 1], [2]), (["--offset", 1], [4]), (["--offset", 2], []),
+                      (["--offset", 1, "--top", 1], [4]), (["--top", 0], [])):
+        assert [r["id"] for r in ctl_json(fake, "trials", "--failed", *more)] == ids
 
 
 def test_show(fake):
