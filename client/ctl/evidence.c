@@ -178,6 +178,11 @@ int listing_find_key(struct listing *l)
     if (!problems_given(&l->problems)) {
         return ctl_connect(&l->ctl);
     }
+    if (json_object_get(l->filter, "key")) {
+        return ctl_usage(
+            "--where key=... stands beside a problem, which has its own key: use one or "
+            "the other");
+    }
     int code = DONE;
     json_t *shown = fetch_show(l, &code);
     if (!shown) {

@@ -15,7 +15,7 @@ static const struct argp_option filter_options[] = {
     {0, 0, 0, 0, "Which rows:", 1},
     {"where", KEY_WHERE, "COLUMN=VALUE", 0,
      "only these rows; ~TEXT matches a part, config.num_stages=3 looks into configs; may be "
-     "repeated",
+     "repeated, for other columns",
      0},
     {"sort", KEY_SORT, "COLUMN", 0,
      "speedup, tflops, gbps and floor_percent sort from the best down, others up; -COLUMN: down",
@@ -33,6 +33,9 @@ static void set_where(struct listing *l, const char *arg, struct argp_state *sta
     struct gemmd_error e;
     if (n == 0 || !arg[n] || asprintf(&text, "v=%s", arg + n + 1) < 0) {
         argp_error(state, "--where takes COLUMN=VALUE, not \"%s\"", arg);
+    }
+    if (json_object_get(l->filter, name)) {
+        argp_error(state, "--where says twice what %s is to be: a column has one value", name);
     }
     json_t *one = text_to_json(text, &e);
     json_t *value = json_object_get(one, "v");

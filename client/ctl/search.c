@@ -51,7 +51,7 @@ static const struct argp_option search_options[] = {
 static const struct argp_option space_options[] = {
     {0, 0, 0, 0, "Which configs:", 3},
     {"restrict", KEY_RESTRICT, "NAME=V,V", 0,
-     "only these values of a parameter, as in BLOCK_SIZE_M=64,128; may be repeated", 0},
+     "only these values of a parameter, as in BLOCK_SIZE_M=64,128; may be repeated, for others", 0},
     {"space", KEY_SPACE, "FILE", 0, "the same as JSON: {\"BLOCK_SIZE_M\": [64, 128]}", 0},
     {0},
 };
@@ -113,6 +113,19 @@ static enum gemmd_wait read_wait(const char *arg, struct argp_state *state)
     return GEMMD_WAIT_TUNED;
 }
 
+/* Takes over the values. Of two lists the last would win, where one may think that both count. */
+static void restrict_to(struct search *s, const char *name, json_t *values,
+                        struct argp_state *state)
+{
+    if (json_object_get(s->restrict_, name)) {
+        argp_error(state, "what %s may be is said twice: give its values at once, %s=64,128", name,
+                   name);
+    }
+    if (json_object_set_new(s->restrict_, name, values)) {
+        argp_error(state, "there is no memory for what %s may be", name);
+    }
+}
+
 /* "BLOCK_SIZE_M=64,128" to {"BLOCK_SIZE_M": [64, 128]} */
 static void add_restriction(struct search *s, const char *arg, struct argp_state *state)
 {
@@ -137,9 +150,7 @@ static void add_restriction(struct search *s, const char *arg, struct argp_state
         free(text);
         at += length;
     } while (*at);
-    if (json_object_set_new(s->restrict_, name, values)) {
-        argp_error(state, "--restrict \"%s\" cannot be used", arg);
-    }
+    restrict_to(s, name, values, state);
     free(name);
 }
 
@@ -150,8 +161,13 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     if (!j) {
         argp_error(state, "--space: %s", e.text);
     }
-    if (json_object_update(s->restrict_, j)) {
+    if (!json_is_object(j)) {
         argp_error(state, "--space: %s is not a JSON object of parameters and values", path);
+    }
+    const char *name;
+    json_t *values;
+    json_object_foreach (j, name, values) {
+        restrict_to(s, name, json_incref(values), state);
     }
     json_decref(j);
 }

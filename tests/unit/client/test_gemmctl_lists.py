@@ -38,6 +38,25 @@ def test_list_filters(fake):
                                                                          "speedup"]
 
 
+@pytest.mark.parametrize("args, sentence", [
+    (["list", "--where", "source=manual", "--where", "source=tuned"], "what source is to be"),
+    (["trials", "M=1 N=1 K=1", "--where", "key=0123"], "its own key"),
+    (["export", "0123456789", "--where", "key=~01"], "its own key"),
+    (["tune", "M=1 N=1 K=1", "--restrict", "A=1", "--restrict", "A=2"], "A=64,128")])
+def test_of_two_values_the_last_does_not_win(fake, args, sentence):
+    """A filter has one value for a column."""
+    assert sentence in ctl(fake, *args, code=2).stderr
+    assert fake.asked == []
+
+
+def test_a_parameter_is_not_restricted_by_a_file_and_an_option(fake, folder):
+    (folder / "s.json").write_text('{"A": [1, 2]}')
+    both = [["--space", folder / "s.json"], ["--restrict", "A=2"]]
+    for first, then in (both, both[::-1]):
+        said = ctl(fake, "tune", "M=1 N=1 K=1", *first, *then, code=2).stderr
+        assert "what A may be is said twice" in said
+
+
 TRIALS = [
     {"id": 1, "key": "k1", "config": {"A": 1}, "stage": "measure", "status": "ok", "time_us": 50.0,
      "ratio": 0.5, "reason": "", "resource": ""},
