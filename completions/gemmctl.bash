@@ -5,7 +5,7 @@ _gemmctl() {
     local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}
     local commands="get tune bench pin unpin promote list show why trials verify modules quarantine evict space warm
         landscape check export import backup status devices start stop version help"
-    local common="--socket --device --json --generation --quiet --help"
+    local common="--socket --device --json --quiet --help"
     local problem="--mode --m --n --k --tokens --experts --topk --permute-x --permute-y
         --fuse-mul-post --accumulate --dtype --out-dtype --routing --rows-per-expert --op --shapes --moe --model --layer
         --permutes"
@@ -41,10 +41,11 @@ _gemmctl() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    get|tune|bench) options="$problem $search $space $given $common" ;;
+    get) options="$problem $search $space $given --generation $common" ;;
+    tune|bench) options="$problem $search $space $given $common" ;;
     pin|check) options="$problem $given $common" ;;
     unpin|promote|evict|show) options="$problem $common" ;;
-    verify) options="--exact --bucket --samples $problem $search --atol --rtol --target $common" ;;
+    verify) options="--exact --bucket --samples $problem $search --atol --rtol --target --generation $common" ;;
     why) options="$problem --atol --rtol --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;

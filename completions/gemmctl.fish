@@ -15,7 +15,7 @@ complete -c gemmctl -n "__fish_seen_subcommand_from import backup" -F
 set -l d "not __fish_seen_subcommand_from warm"
 complete -c gemmctl -n $d -l socket -r -F -d "socket of the daemon"
 complete -c gemmctl -n $d -l device -x -a "cpu cuda:0" -d "whose daemon"
-complete -c gemmctl -n $d -l generation -x -a "now" -d "answers as of this generation"
+complete -c gemmctl -n "__fish_seen_subcommand_from get verify" -l generation -x -a "now" -d "answers as of this generation"
 complete -c gemmctl -l json -d "one JSON document instead of tables"
 complete -c gemmctl -s q -l quiet -d "no progress, no remarks"
 complete -c gemmctl -l help -d "options of the command"

@@ -15,14 +15,6 @@ struct asking {
     int code; /* of the first failure */
 };
 
-static const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                             {&search_argp, 0, NULL, 0},
-                                             {&space_argp, 0, NULL, 0},
-                                             {&given_argp, 0, NULL, 0},
-                                             {&target_argp, 0, NULL, 0},
-                                             {&ctl_argp, 0, NULL, 0},
-                                             {0}};
-
 /* ---- one ask -------------------------------------------------------------------------------- */
 
 static void make_label(const struct asking *a, const json_t *problem, char *out, size_t size)
@@ -208,6 +200,13 @@ static int run(void *command)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
+    const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                          {&search_argp, 0, NULL, 0},
+                                          {&space_argp, 0, NULL, 0},
+                                          {&given_argp, 0, NULL, 0},
+                                          {&target_argp, 0, NULL, 0},
+                                          {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
+                                          {0}};
     const struct argp argp = {
         .parser = subject_parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
     int code = subject_run(a, &argp, run, argc, argv);

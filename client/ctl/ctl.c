@@ -12,6 +12,14 @@
 
 enum { KEY_SOCKET = 0x1000, KEY_DEVICE, KEY_JSON, KEY_GENERATION };
 
+static const struct argp_option pin_options[] = {
+    {"generation", KEY_GENERATION, "N|now", 0,
+     "answers as they are in this generation of the database, as a job that is pinned to it gets "
+     "them (default: $GEMMD_GENERATION, else the newest)",
+     2},
+    {0},
+};
+
 static const struct argp_option options[] = {
     {0, 0, 0, 0, "For every command:", -1},
     {"socket", KEY_SOCKET, "PATH", 0,
@@ -21,10 +29,7 @@ static const struct argp_option options[] = {
      "only one that runs)",
      0},
     {"json", KEY_JSON, 0, 0, "one JSON document instead of tables", 0},
-    {"generation", KEY_GENERATION, "N|now", 0,
-     "answers as they are in this generation of the database, as a job that is pinned to it gets "
-     "them (default: $GEMMD_GENERATION, else the newest)",
-     0},
+    {"generation", KEY_GENERATION, "N|now", OPTION_HIDDEN, 0, 0}, /* unless pin_options has it */
     {"quiet", 'q', 0, 0, "no progress, no remarks", 0},
     {0},
 };
@@ -43,7 +48,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         c->device = arg;
         break;
     case KEY_GENERATION:
-        c->generation = arg;
+        argp_error(state,
+                   "--generation is about the answers of get and verify: this command is about "
+                   "what the database has now");
         break;
     case KEY_JSON:
         c->json = true;
@@ -58,6 +65,26 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 }
 
 const struct argp ctl_argp = {.options = options, .parser = parse};
+
+static error_t parse_pin(int key, char *arg, struct argp_state *state)
+{
+    struct ctl *c = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        c->pinned = true;
+        state->child_inputs[0] = c;
+        return 0;
+    case KEY_GENERATION:
+        c->generation = arg;
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_child pin_children[] = {{&ctl_argp, 0, NULL, 0}, {0}};
+const struct argp pinned_ctl_argp = {
+    .options = pin_options, .parser = parse_pin, .children = pin_children};
 
 /* ---- failing -------------------------------------------------------------------------------- */
 
@@ -107,11 +134,18 @@ int ctl_fail(const struct gemmd_error *e)
 
 /* ---- connecting and calling ----------------------------------------------------------------- */
 
-int ctl_try(struct ctl *c, struct gemmd_error *e)
+struct gemmd_options ctl_options(const struct ctl *c)
 {
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     o.socket = c->socket;
-    o.generation = c->generation;
+    o.device = c->device;
+    o.generation = c->pinned ? c->generation : ""; /* not even $GEMMD_GENERATION */
+    return o;
+}
+
+int ctl_try(struct ctl *c, struct gemmd_error *e)
+{
+    struct gemmd_options o = ctl_options(c);
     o.device = c->device ? c->device : "any";
     o.deadline_ms = c->patience_ms;
     return gemmd_connect(&c->g, &o, e);

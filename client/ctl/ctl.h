@@ -44,12 +44,18 @@ enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, UNREACHABLE = 3, BUSY = 75 };
 struct ctl {
     const char *socket, *device; /* borrowed from argv or the environment */
     const char *generation;      /* borrowed from argv; NULL: none given */
+    bool pinned;                 /* to it, or to the environment's; else to none */
     bool json, quiet;
     struct gemmd *g; /* owned */
     int patience_ms; /* with a daemon that does not answer; 0: the library's */
 };
-extern const struct argp ctl_argp; /* input: struct ctl */
+/* Input: struct ctl. Of a pinned connection only the answers to `get` are of its generation, so
+ * only commands that ask for those may be pinned. The others would show what is known now all the
+ * same, and those that see to the daemon would fail where it has no such generation. */
+extern const struct argp ctl_argp, pinned_ctl_argp;
 
+/* Whose daemon, and which generation. */
+struct gemmd_options ctl_options(const struct ctl *c);
 /* 0, or an exit code after the sentence. */
 int ctl_connect(struct ctl *c);
 /* gemmd_connect of it, for who has words of his own when nobody answers. */
@@ -90,7 +96,8 @@ json_t *text_read_json(const char *path, struct gemmd_error *err);
 
 /* Whether a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
-/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none. */
+/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none.
+ */
 char *csv_field(const char *line, int i);
 
 /* ---- problem_options.c, problems.c, shapes.c, moe.c ------------------------------------------ */
@@ -101,8 +108,8 @@ struct problems {
     char *lists[PROBLEM_LISTS]; /* borrowed from argv: "16,32,64" */
     const char *op, *routing, *shapes, *moe, *model, *layer, *permutes;
     const char *rows_per_expert;
-    char *profile;                  /* owned: "rows:..." of it */
-    char sum[24], experts[24];      /* what M and experts are by it */
+    char *profile;             /* owned: "rows:..." of it */
+    char sum[24], experts[24]; /* what M and experts are by it */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
     char *words; /* owned: the arguments that are no options */
     json_t *all; /* owned: [{"problem": {...}, "name": "..."}], by problems_make */
@@ -130,8 +137,8 @@ struct shapes_filter {
     bool own_permutes;
 };
 json_t *shapes_read(const char *path, const struct shapes_filter *f);
-/* The products of a layer, "experts=128,topk=8,hidden=2048,inter=768" or a known model's name, in the
- * same form. */
+/* The products of a layer, "experts=128,topk=8,hidden=2048,inter=768" or a known model's name, in
+ * the same form. */
 json_t *moe_problems(const char *spec, const struct shapes_filter *f);
 /* "rows:5,0,3" (malloc'ed) from a list of numbers or a file of them; how many, and their sum. 0, or
  * USAGE after the sentence. */
@@ -168,7 +175,7 @@ void table_print(const struct column *columns, size_t n, const json_t *rows);
 const json_t *table_value(const json_t *row, const char *path);
 /* Ways to show a value; all give "-" for null. */
 char *show_plain(const json_t *v);
-int show_decimals(double v);       /* how many make four digits: 5.332, 19238 */
+int show_decimals(double v);      /* how many make four digits: 5.332, 19238 */
 char *show_time(const json_t *v); /* microseconds, four digits */
 char *show_rate(const json_t *v);
 char *show_percent(const json_t *v);

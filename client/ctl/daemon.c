@@ -170,10 +170,8 @@ static int report_started(struct ctl *c, bool was_there)
 
 static int start(struct ctl *c)
 {
-    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd_options o = ctl_options(c);
     struct gemmd_error e;
-    o.socket = c->socket;
-    o.device = c->device;
     o.deadline_ms = START_DEADLINE_MS;
     int r = gemmd_connect(&c->g, &o, &e);
     bool was_there = r == 0;
@@ -202,8 +200,8 @@ int cmd_start(int argc, char **argv)
 
 static bool is_gone(const char *socket)
 {
-    struct gemmd_options o = GEMMD_OPTIONS_INIT;
-    o.socket = socket;
+    const struct ctl c = {.socket = socket};
+    const struct gemmd_options o = ctl_options(&c);
     struct gemmd *g = NULL;
     int r = gemmd_connect(&g, &o, NULL);
     gemmd_close(g);

@@ -6,7 +6,8 @@ void subject_children(struct argp_state *state)
     struct subject *s = state->input;
     for (size_t i = 0; s->children[i].argp; i++) {
         const struct argp *child = s->children[i].argp;
-        state->child_inputs[i] = child == &ctl_argp        ? (void *)&s->ctl
+        const bool ctl = child == &ctl_argp || child == &pinned_ctl_argp;
+        state->child_inputs[i] = ctl                       ? (void *)&s->ctl
                                  : child == &problems_argp ? (void *)&s->problems
                                                            : (void *)&s->search;
     }

@@ -427,8 +427,8 @@ int cmd_verify(int argc, char **argv)
          "instead of each problem N with fewer tokens, from half of its own up to them", 1},
         {0}};
     static const struct argp_child children[] = {
-        {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0}, {&tolerance_argp, 0, NULL, 0},
-        {&target_argp, 0, NULL, 0},   {&ctl_argp, 0, NULL, 0},    {0}};
+        {&problems_argp, 0, NULL, 0}, {&search_argp, 0, NULL, 0},     {&tolerance_argp, 0, NULL, 0},
+        {&target_argp, 0, NULL, 0},   {&pinned_ctl_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         .options = options,
         .parser = parse,

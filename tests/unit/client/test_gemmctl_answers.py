@@ -192,3 +192,37 @@ def test_remarks_come_behind_the_table_in_one_pipe(fake):
     both = subprocess.run([GEMMCTL, "trials"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, env=environment(fake)).stdout.splitlines()
     assert both[-1].startswith("baseline: ") and len(both) == 202
+
+
+PROBLEM = "M=1 N=1 K=1"
+SHOWN = [["show", PROBLEM], ["why", PROBLEM], ["trials", PROBLEM], ["list"], ["export"], ["status"],
+         ["version"], ["devices"], ["space", PROBLEM], ["evict", PROBLEM], ["tune", PROBLEM],
+         ["bench", PROBLEM, "--config", "A=1"], ["pin", PROBLEM, "--config", "A=1"]]
+
+
+@pytest.mark.parametrize("args", SHOWN, ids=lambda args: args[0])
+def test_only_answers_are_of_a_generation(fake, args):
+    """What else a pinned command said would be of today, or fail where the number is too large."""
+    fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
+    fake.answers["show"] = {"best": BEST[0], "answer": ANSWER, "problem": {}}
+    fake.answers["list"] = rows_of([])
+    for method in ("why", "space", "evict", "pin", "status"):
+        fake.answers[method] = {}
+    assert "--generation is about the answers of get and verify" in ctl(
+        fake, *args, "--generation", 22, code=2).stderr
+    assert fake.asked == []
+    subprocess.run([GEMMCTL, *args], env=environment(fake, GEMMD_GENERATION="22"), check=True,
+                   capture_output=True)
+    assert fake.params_of("hello") and all("generation" not in p for p in fake.params_of("hello"))
+
+
+@pytest.mark.parametrize("args", [["get", PROBLEM], ["verify", "--exact", PROBLEM]],
+                         ids=lambda args: args[0])
+def test_answers_of_a_generation(fake, args):
+    fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
+    fake.answers["show"] = {"best": BEST[0]}
+    fake.answers["status"] = {"bucket_scheme": "exact"}
+    fake.answers["list"] = rows_of([])
+    ctl(fake, *args, "--generation", 22)
+    ctl(fake, *args, GEMMD_GENERATION="22")
+    assert [p["generation"] for p in fake.params_of("hello")] == [22, 22]

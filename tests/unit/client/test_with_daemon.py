@@ -109,6 +109,13 @@ def test_a_pinned_rank_keeps_its_answers(new_home):
     assert home.json("get", problem)[0]["config"] == {"A": 1}
     assert home.json("get", problem, "--generation", "now")[0]["config"] == {"A": 2}
     assert "not there yet" in home.ctl("get", problem, "--generation", 99, code=1).stderr
+    home.env["GEMMD_GENERATION"] = "999"  # of another database, say
+    assert home.json("status")["generation"] > first and home.json("list")
+    assert home.json("show", problem)["best"]["config"] == {"A": 2}
+    assert home.json("evict", problem)["removed"] > 0
+    assert "runs already" in home.ctl("start", "--device", "cpu").stdout
+    home.ctl("stop")
+    home.ctl("start", "--device", "cpu")
     del home.env["GEMMD_GENERATION"]
 
 
