@@ -37,6 +37,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TO:
         r->path = arg;
+        if (!*arg) { /* its ".part" would be a file, to which nothing can be renamed in the end */
+            argp_error(state, "--to takes a file, not \"\"");
+        }
         return 0;
     case KEY_DEVICE:
         r->device = arg;

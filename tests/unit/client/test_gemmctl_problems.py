@@ -164,6 +164,7 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["list", "--top", "x"], "whole number"),
     (["list", "surplus"], "Too many arguments"),
     (["import"], "which file?"),
+    (["landscape", "M=1 N=1 K=1", "--to", ""], '--to takes a file, not ""'),
     (["frobnicate"], 'no command "frobnicate"'),
     (["get", "--frobnicate"], "unrecognized option"),
     ([], "no command"),
