@@ -190,7 +190,11 @@ static int pack_text(struct wire_buf *b, const char *text, struct error *err)
 {
     char op[OP_WORD_MAX];
     struct record fields;
+    struct value again;
     int r = split_text(text, op, &fields, err);
+    if (r == 0 && record_get(&fields, "op", &again)) {
+        r = error_set(err, ERROR_INVALID, "the op is the first word, %s: op= is given twice", op);
+    }
     if (r) {
         return r;
     }

@@ -14,7 +14,7 @@ MAY = {
     "kernels": {"kernels", "proto"},
     "daemon/runner": {"daemon/runner", "kernels", "proto"},
     "daemon": {"daemon", "store", "kernels", "proto"},
-    "client/ctl": {"client/ctl", "client/gemmd.h"},
+    "client/ctl": {"client/ctl", "client/gemmd.h", "proto/std_files.h"},
     "client": {"client", "kernels", "proto"},
 }
 # library header -> the only folder that may include it

@@ -14,7 +14,7 @@
 static int no_device(struct error *err)
 {
     return error_set(err, ERROR_NO_DEVICE,
-                     "gemmd was built without CUDA headers; " REBUILD ", or use --device cpu");
+                     "gemmd was built without CUDA headers; " REBUILD ", or ask for cpu instead");
 }
 
 static int device_none(const char *spec, struct device **out, struct error *err)

@@ -233,7 +233,7 @@ def test_a_read_only_database_and_a_full_disk(daemon, folder):
 
 def test_no_gpu(folder):
     _, text = start_fails(folder, device="cuda:0", env={"GEMMD_LIBCUDA": "/nonexistent/libcuda.so"})
-    assert "libcuda" in text and "--device cpu" in text
+    assert "libcuda" in text and "ask for cpu instead" in text
 
 
 def test_no_such_replay_file_and_no_such_device(folder):

@@ -34,7 +34,7 @@ static int load_symbols(void *library, struct cuda_driver *cu, struct error *err
         return error_set(
             err, ERROR_NO_DEVICE,
             "the NVIDIA driver has no %s, so it is too old: gemmd needs driver 525 (CUDA "
-            "12.0) or newer; update it, or use --device cpu",
+            "12.0) or newer; update it, or ask for cpu instead",
             missing);
     }
     return 0;
@@ -51,7 +51,7 @@ static int open_library(struct error *err)
         return error_set(
             err, ERROR_NO_DEVICE,
             "no NVIDIA driver: %s; install it (or, in a container, pass the GPU in), set "
-            "GEMMD_LIBCUDA, or use --device cpu",
+            "GEMMD_LIBCUDA, or ask for cpu instead",
             dlerror());
     }
     struct cuda_driver cu = {0};
@@ -62,7 +62,7 @@ static int open_library(struct error *err)
         r = error_set(
             err, ERROR_NO_DEVICE,
             "the NVIDIA driver supports CUDA %d.%d: gemmd needs 12.0 (driver 525) or newer; "
-            "update it, or use --device cpu",
+            "update it, or ask for cpu instead",
             cu.version / 1000, cu.version % 1000 / 10);
     }
     if (r) {
@@ -120,7 +120,7 @@ static const struct {
     {46, ERROR_BUSY,
      "another process has the GPU for itself (compute mode EXCLUSIVE_PROCESS): wait for "
      "it, or nvidia-smi -c DEFAULT"},
-    {100, ERROR_NO_DEVICE, "check nvidia-smi and CUDA_VISIBLE_DEVICES, or use --device cpu"},
+    {100, ERROR_NO_DEVICE, "check nvidia-smi and CUDA_VISIBLE_DEVICES, or ask for cpu instead"},
     {101, ERROR_NO_DEVICE, "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
     {102, ERROR_NO_DEVICE, NULL}, /* DEVICE_NOT_LICENSED */
     {200, ERROR_COMPILE, "the module is damaged or for another kind of GPU"},

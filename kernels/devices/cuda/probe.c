@@ -58,7 +58,7 @@ int cuda_find(const struct cuda_driver *cu, const char *spec, CUdevice *out, str
     if (n == 0) {
         return error_set(err, ERROR_NO_DEVICE,
                          "the driver sees no GPU: check nvidia-smi and "
-                         "CUDA_VISIBLE_DEVICES, or use --device cpu");
+                         "CUDA_VISIBLE_DEVICES, or ask for cpu instead");
     }
     if (strncmp(which, "GPU-", 4) == 0 || strncmp(which, "MIG-", 4) == 0) {
         return find_uuid(cu, which, n, out, err);

@@ -170,6 +170,9 @@ static void test_put(void **state)
     assert_string_equal(script.seen, "{\"problem\":{\"op\":\"custom:sort\",\"n\":1},"
                                      "\"config\":\"A=1 B=true\",\"time_us\":null}");
     assert_int_equal(gemmd_put(g, &p, NULL, 1, &e), GEMMD_INVALID);
+    p.text = "custom:sort n=1 op=gemm"; /* one map cannot have it twice */
+    assert_int_equal(gemmd_put(g, &p, "A=1", 1, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "op= is given twice"));
 }
 
 /* ---- sizes of structs ----------------------------------------------------------------------- */

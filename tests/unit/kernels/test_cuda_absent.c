@@ -15,7 +15,7 @@ static void test_sentences(void **state)
     assert_fails(cuda_device_ops.open("cuda:0", &d, err), ERROR_NO_DEVICE,
                  "built without CUDA headers; build it again");
     assert_null(d);
-    assert_fails(cuda_probe("cuda:0", &info, err), ERROR_NO_DEVICE, "or use --device cpu");
+    assert_fails(cuda_probe("cuda:0", &info, err), ERROR_NO_DEVICE, "or ask for cpu instead");
     assert_fails(cuda_compiler_ops.open("cuda:0", &c, err), ERROR_NO_COMPILER,
                  "built without CUDA headers");
     assert_null(c);
