@@ -372,7 +372,7 @@ struct gemmd_grouped_gemm_args {
     const void *x, *w, *dy;     /* NULL where the mode does not read it */
     void *out;                  /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
-    const void *m_sizes;        /* device, [experts]; NULL only when experts = 1 */
+    const void *m_sizes;        /* device, [experts]; their sum is rows; one expert: may be NULL */
     const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */

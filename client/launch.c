@@ -122,7 +122,9 @@ static int make_again(const struct gemmd_problem *problem, const struct gemmd_an
                       struct gemmd_kernel **out, struct error *err)
 {
     struct error gone = *err;
-    int r = kernel_compile(NULL, problem, answer->config, out, err);
+    const char *target = answer->size >= STAMPED_SIZE ? answer->target : "";
+    const char *device = !target[0] ? NULL : strcmp(target, "cpu") == 0 ? "cpu" : "cuda";
+    int r = kernel_compile(device, problem, answer->config, out, err);
     return r ? error_set(err, gone.code, "%.200s; nor can it be compiled here: %.240s", gone.text,
                          err->text)
              : 0;

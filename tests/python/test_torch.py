@@ -19,6 +19,7 @@ import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 from conftest import BUILD, LIB  # noqa: E402
 from gemmd.torch import launch, plans  # noqa: E402
+from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
 T = TOKENS * TOPK
@@ -231,7 +232,14 @@ def test_calls_that_cannot_be_meant():
             ({"w": w[0]}, r"w is \[experts, N, K\]"), ({"x": x.double()}, "float16"),
             ({"x": x.bfloat16()}, "for both"), ({"m_sizes": m_sizes[:2]}, "4 experts"),
             ({"permute_x": True, "permute_y": True}, "none both"),
-            ({"permute_y": True, "gather_indices": None}, "need gather_indices")):
+            ({"permute_y": True, "gather_indices": None}, "need gather_indices"),
+            ({"w": w.to("meta")}, "w is on meta and x on cpu"),
+            ({"m_sizes": m_sizes.to("meta")}, "m_sizes is on meta"),
+            ({"permute_y": True, "gather_indices": gather.to("meta")}, "gather_indices is on meta"),
+            ({"permute_y": True, "fuse_mul_post": True, "topk_weights": torch.rand(1)},
+             "topk_weights has 1 elements"),
+            ({"permute_y": True, "fuse_mul_post": True,
+              "topk_weights": torch.rand(x.shape[0], device="meta")}, "topk_weights is on meta")):
         call = {"x": x, "w": w, "m_sizes": m_sizes, "gather_indices": gather, "topk": TOPK}
         with pytest.raises(ValueError, match=sentence):
             gt.grouped_gemm(**{**call, **change})
@@ -415,6 +423,35 @@ def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
     said = steps()
     assert len(said) == 1 and "other sources" in said[0] and hows() == {"compiled here"}
     assert {p["source"] for p in gt.status()} == {"tuned"}  # the measured config all the same
+
+
+def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypatch):
+    real = gemmd.Client.get
+
+    def of_a_newer_one(self, *args, **query):
+        a = real(self, *args, **query)
+        return gemmd.Answer(**{**a.__dict__, "config_text": a.config_text + " newer=1"})
+
+    monkeypatch.setattr(gemmd.Client, "get", of_a_newer_one)
+    said = steps()
+    assert len(said) == 1 and "newer" in said[0] and hows() == {"compiled here"}
+    assert {p["config"] for p in gt.status()} == {""}
+
+
+def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
+    made = []
+    monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
+                        made.append(device))
+    call = Call("forward", torch.device("cuda", 1), torch.bfloat16, 8, 8, 8, 1, Flags(1, False, False),
+                False)
+    plans.Plans()._compile(call, None)
+    assert made == ["cuda:1"]  # also where no driver is found
+
+
+def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):
+    gt.configure(socket=tmp_path / "nobody.sock", retry_s=0)
+    steps()
+    assert plans.plans._quiet_until <= time.monotonic()
 
 
 def test_no_library(monkeypatch, tmp_path):

@@ -299,9 +299,12 @@ int hopper_plan(const struct problem *p, const struct record *config,
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     out->n = 0;
-    out->workspace_bytes = 0;
     int r = cuda_args_read(&v, args, HOPPER_ROW_BYTES, &a, err);
-    r = r ? r : check_accumulate(&v, &a, err);
+    if (r) {
+        return r; /* nothing of args is looked at any more: they may be shorter than ours */
+    }
+    out->workspace_bytes = 0;
+    r = check_accumulate(&v, &a, err);
     if (r) {
         return r;
     }

@@ -182,7 +182,8 @@ class Plans:
         except GemmdError as e:  # a daemon that does not know what this library does, say
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
-            self._quiet_until = time.monotonic() + (self.settings.retry_s or float("inf"))
+            retry_s = self.settings.retry_s
+            self._quiet_until = time.monotonic() + (float("inf") if retry_s is None else retry_s)
         if not _fits(answer, call.device):
             return None, f"the daemon that was asked serves another device ({answer.target})"
         return answer, answer.note
@@ -193,7 +194,12 @@ class Plans:
                 return Plan(call, self._load(call, answer), "gemmd", answer)
             except GemmdError as e:
                 reason = str(e)
-        kernel = self._compile(call, answer)
+        try:
+            kernel = self._compile(call, answer)
+        except GemmdError as e:
+            if answer is None:
+                raise
+            kernel, answer, reason = self._compile(call, None), None, str(e)
         return Plan(call, kernel, "compiled here", answer, reason or "no kernel was measured yet")
 
     # ---- clients and kernels
@@ -218,7 +224,7 @@ class Plans:
             call.device).kernel(call.problem(), answer))
 
     def _compile(self, call, answer):
-        device = "cpu" if call.device.type == "cpu" else None
+        device = _device_name(call.device)  # said: without a driver, libgemmd's default is the CPU
         config = answer.config_text if answer else ""  # "": its own default, which M decides
         key = config or call.m
         return self._shared(call, key, lambda: compile_kernel(call.problem(), config, device,

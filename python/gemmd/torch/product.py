@@ -83,6 +83,20 @@ def _check(x, w, m_sizes, gather, flags):
                          "permutes x, the second y, none both")
     if flags.permute_x or flags.permute_y:
         _check_gather(x, gather, flags)
+    _check_device("w", w, x)
+    _check_device("m_sizes", m_sizes, x)
+
+
+def _check_device(name, t, x):
+    if t.device != x.device:
+        raise ValueError(f"{name} is on {t.device} and x on {x.device}: move it there")
+
+
+def _check_weights(weights, x):
+    if weights.numel() != x.shape[0]:
+        raise ValueError(f"topk_weights has {weights.numel()} elements: one for each of the "
+                         f"{x.shape[0]} routed rows")
+    _check_device("topk_weights", weights, x)
 
 
 def _check_gather(x, gather, flags):
@@ -92,6 +106,7 @@ def _check_gather(x, gather, flags):
     if gather.dim() != 1 or gather.shape[0] != rows:
         raise ValueError(f"gather_indices is {tuple(gather.shape)}: one index for each of {rows} "
                          "routed rows")
+    _check_device("gather_indices", gather, x)
 
 
 def grouped_gemm(x=None, w=None, m_sizes=None, gather_indices=None, topk=1, permute_x=False,
@@ -143,6 +158,7 @@ def _multiplied(x, w, m_sizes, gather, flags, weights):
     if not flags.permute_y or weights is None:
         raise ValueError("fuse_mul_post needs permute_y and topk_weights: it multiplies the second "
                          "GEMM's rows, in token order")
+    _check_weights(weights, x)
     if torch.is_grad_enabled() and any(t.requires_grad for t in (x, w, weights)):
         y = _differentiable(_Product, ops.forward, x, w, m_sizes, gather, *flags)
         return plain.multiply(y, weights)
