@@ -10,11 +10,11 @@ import os
 import threading
 import weakref
 from collections.abc import Mapping
-from ctypes import byref, c_int, c_int64, c_size_t, c_void_p, sizeof
+from ctypes import byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
-from gemmd.errors import GemmdError, make_error
+from gemmd.errors import GemmdError, invalid, make_error
 from gemmd.kernel import Kernel
 from gemmd.results import Acquired, Answer, Problem, Progress, Rows, read_config, write_config
 
@@ -64,7 +64,8 @@ def make_problem(problem=None, **fields):
         if len(rows) != problem.experts:
             raise ValueError(f"rows_per_expert has {len(rows)} numbers, and experts is "
                              f"{problem.experts}")
-        out.rows_per_expert = (c_int64 * len(rows))(*map(int, rows))
+        out.rows_per_expert = (c_int64 * len(rows))(
+            *[ffi.convert("problem", "rows_per_expert", c_int64, n) for n in rows])
     return out
 
 
@@ -105,10 +106,9 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
                configs=None, progress=ffi.ON_PROGRESS(), **fields):
     """struct gemmd_query. `restrict` and `configs` as Python values or JSON text."""
     if wait not in _WAITS:
-        raise make_error("query", -2, "invalid",
-                         f'wait is "{wait}": use "tuned", "now" or "cached"')
-    flags = (ffi.FALLBACK * fallback | ffi.NO_TABLE * (not table) | ffi.AGAIN * again
-             | ffi.OFFLINE * offline)
+        raise invalid("query", f'wait is "{wait}": use "tuned", "now" or "cached"')
+    flags = (ffi.FALLBACK * bool(fallback) | ffi.NO_TABLE * (not table) | ffi.AGAIN * bool(again)
+             | ffi.OFFLINE * bool(offline))
     out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags, progress=progress,
                     restrict_json=to_json(restrict), configs_json=to_json(configs))
     for name, value in fields.items():
@@ -176,7 +176,7 @@ class Client:
     def _use(self):
         with self._lock:
             if self._closing or not self._handle:
-                raise make_error("client", -2, "invalid", "this Client is closed")
+                raise invalid("client", "this Client is closed")
             self._users += 1
         try:
             yield self._handle
@@ -284,7 +284,8 @@ class Client:
         """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
         that gemmd can measure itself."""
         problem, err = make_problem(problem), ffi.Error()
-        time_us = float("nan") if time_us is None else time_us
+        time_us = ffi.convert("put", "time_us", c_double,
+                              float("nan") if time_us is None else time_us)
         with self._use() as handle:
             code = self.library.dll.gemmd_put(handle, byref(problem),
                                               to_bytes(write_config(config)), time_us, byref(err))
@@ -302,8 +303,9 @@ class Client:
         lease_ms: without a record() the lease ends after that (60000).
         Raises GemmdError "no_config" when all configs are known to fail.
         """
-        options = ffi.Acquire(size=sizeof(ffi.Acquire), configs_json=to_json(configs),
-                              deadline_ms=deadline_ms, lease_ms=lease_ms, now=now)
+        options = ffi.Acquire(size=sizeof(ffi.Acquire), configs_json=to_json(configs))
+        for name, value in (("deadline_ms", deadline_ms), ("lease_ms", lease_ms), ("now", now)):
+            ffi.set_field(options, name, value)
         problem, answer = make_problem(problem), ffi.Answer(size=sizeof(ffi.Answer))
         outcome, known, err = c_int(), c_void_p(), ffi.Error()
         with self._use() as handle:
@@ -335,6 +337,7 @@ class Client:
     def call(self, method: str, params: Any = None, deadline_ms: int = 0) -> Any:
         """Any method of docs/protocol.md."""
         out, err = c_void_p(), ffi.Error()
+        deadline_ms = ffi.convert(method, "deadline_ms", c_int, deadline_ms)
         with self._use() as handle:
             code = self.library.dll.gemmd_call(handle, to_bytes(method), to_json(params),
                                                deadline_ms, byref(out), ffi.ON_PROGRESS(), None,

@@ -52,3 +52,11 @@ _CLASSES = {
 def make_error(what, code, name, text):
     """The exception of an error's stable name."""
     return _CLASSES.get(name, GemmdError)(what, code, name, text)
+
+
+INVALID = -2  # GEMMD_INVALID
+
+
+def invalid(what, text):
+    """A mistake that is seen before libgemmd is asked."""
+    return make_error(what, INVALID, "invalid", text)

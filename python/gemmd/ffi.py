@@ -13,7 +13,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
 
-from gemmd.errors import make_error
+from gemmd.errors import INVALID, invalid, make_error
 
 BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
 WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
@@ -24,7 +24,7 @@ CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_
              "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
              "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
              "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
-             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE,
+             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INVALID": INVALID,
              "GEMMD_HIT": HIT, "GEMMD_LEASE": LEASE, "GEMMD_HELD": HELD}
 
 
@@ -104,6 +104,8 @@ class Args(Structure):
 
 
 _WANTED = {c_char_p: "text", c_bool: "true or false", c_double: "a number"}
+INT_MAX = 2 ** 31 - 1
+_MOST = {c_int: INT_MAX, c_int64: 2 ** 63 - 1}  # ctypes itself takes the low bits of any number
 
 
 def _convert(kind, value):
@@ -112,18 +114,28 @@ def _convert(kind, value):
     return bool(value) if kind is c_bool else float(value) if kind is c_double else index(value)
 
 
-def set_field(struct, name, value):
-    """A Python value into a scalar or text of a struct: also a number of numpy's, or a path.
-    TypeError names what was wanted."""
-    kind = dict(struct._fields_)[name]
+def convert(what, name, kind, value):
+    """A Python value as ctypes takes it: also a number of numpy's, or a path. TypeError names what
+    was wanted, Invalid the range of a whole number; `what` is the call or struct it is for."""
     try:
-        setattr(struct, name, _convert(kind, value))
+        value = _convert(kind, value)
     except (TypeError, ValueError):
         raise TypeError(f"{name} is {value!r}: {_WANTED.get(kind, 'a whole number')} is wanted "
                         "here") from None
+    most = _MOST.get(kind)
+    if most is not None and not -most - 1 <= value <= most:
+        raise invalid(what.replace("gemmd_", ""),
+                      f"{name} is {value}: it must be from {-most - 1} to {most}")
+    return value
+
+
+def set_field(struct, name, value):
+    """A Python value into a scalar or text of a struct."""
+    setattr(struct, name, convert(struct.c_name, name, _KINDS[type(struct)][name], value))
 
 
 STRUCTS = [Error, Options, Problem, Progress, Query, Answer, Acquire, Args]
+_KINDS = {s: dict(s._fields_) for s in STRUCTS}
 
 
 def layout():

@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from gemmd.client import Client, OnProgress
 from gemmd.errors import GemmdError
+from gemmd.ffi import INT_MAX
 from gemmd.results import Problem, Rows
 
 NUMBERS = ("experts", "topk", "hidden", "inter")
@@ -85,7 +86,7 @@ def _is_alone(answer):
 
 
 def _tune_one(client, problem, until, query):
-    left_ms = 0 if until is None else max(1, int((until - time.monotonic()) * 1000))
+    left_ms = 0 if until is None else int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
     try:
         return client.get(problem, deadline_ms=left_ms, **query)
     except GemmdError as e:

@@ -227,6 +227,35 @@ def test_what_a_problem_is_not(cpu, tmp_path):
     assert repr(g).endswith(", closed>")
 
 
+def test_whole_numbers_that_do_not_fit_are_refused(cpu):
+    """ctypes takes the low bits of any number: 2**64 + 64 would be 64, 2**32 the default."""
+    problem, custom = dict(m=64, n=64, k=64, dtype_in="fp32"), "custom:mine n=1"
+    with gemmd.Client(cpu.socket) as g:
+        for name, call in (
+                ("m", lambda: g.get({**problem, "m": 2 ** 64 + 64}, wait="cached")),
+                ("k", lambda: g.get_many([{**problem, "k": -2 ** 63 - 1}])),
+                ("deadline_ms", lambda: g.get(problem, deadline_ms=2 ** 31)),
+                ("deadline_ms", lambda: g.get(problem, deadline_ms=2 ** 32)),
+                ("budget", lambda: g.tune(problem, budget=2 ** 64)),
+                ("rows_per_expert", lambda: g.get({**problem, "rows_per_expert": [2 ** 64 + 64]})),
+                ("deadline_ms", lambda: g.acquire(custom, deadline_ms=2 ** 32)),
+                ("lease_ms", lambda: g.acquire(custom, lease_ms=2 ** 40)),
+                ("deadline_ms", lambda: g.call("status", deadline_ms=2 ** 32)),
+                ("deadline_ms", lambda: gemmd.Client(cpu.socket, deadline_ms=2 ** 32))):
+            with pytest.raises(gemmd.Invalid, match=rf"{name} is -?\d+: it must be from -"):
+                call()
+        with pytest.raises(gemmd.Invalid, match="3600000"):
+            g.acquire(custom, lease_ms=3600001)
+        with pytest.raises(TypeError, match="lease_ms is 'long': a whole number"):
+            g.acquire(custom, lease_ms="long")
+        with pytest.raises(TypeError, match="rows_per_expert is 63.5: a whole number"):
+            g.get({**problem, "rows_per_expert": [63.5]})
+        with pytest.raises(TypeError, match="time_us is 'fast': a number"):
+            g.put(custom, "tile=8", "fast")
+        assert g.get(problem, fallback=2, deadline_ms=2 ** 31 - 1, wait="cached").tier == "default"
+        assert cpu.status()["jobs"]["done"] == 0 and g.acquire(custom, now=True).outcome == "lease"
+
+
 def test_numbers_of_numpy(cpu):
     numpy = pytest.importorskip("numpy", reason="numpy is not installed for this Python")
     sizes = {name: numpy.int64(64) for name in "mnk"}

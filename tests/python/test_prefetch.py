@@ -95,6 +95,14 @@ def test_the_deadline_is_of_all_keys_together(cpu):
     assert jobs["done"] + jobs["running"] + jobs["queued"] >= 6
 
 
+def test_a_deadline_of_months_is_no_mistake(cpu):
+    for tokens, deadline_s in ((16, 3e6), (32, float("inf"))):
+        with gemmd.Client(cpu.socket) as g:
+            answers = gemmd.prefetch(TINY, tokens, dtype="fp32", deadline_s=deadline_s, client=g,
+                                     budget=1)
+        assert all(getattr(a, "final", False) for a in answers), answers
+
+
 def test_gemmctl_and_python_mean_the_same(cpu):
     env = {"GEMMD_MODELS": str(ROOT / "python" / "gemmd" / "models.csv")}
     for name in ("qwen3-30b-a3b", "gpt-oss-20b"):

@@ -360,6 +360,11 @@ def test_a_daemon_that_hangs(cpu):
     assert len(waited) == 1 and hows() == {"compiled here"}
 
 
+def test_a_deadline_of_months_is_no_mistake(cpu):
+    gt.configure(socket=cpu.socket, deadline_ms=10 ** 12, budget=1)
+    assert steps() == [] and hows() == {"gemmd"}
+
+
 def test_a_daemon_that_dies_while_it_tunes(cpu):
     gt.configure(socket=cpu.socket, budget=40)
 

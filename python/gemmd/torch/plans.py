@@ -177,8 +177,8 @@ class Plans:
         if time.monotonic() < self._quiet_until:
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"
         try:
-            answer = client.get(problem, wait=wait, deadline_ms=max(1, deadline_ms),
-                                budget=self.settings.budget)
+            answer = client.get(problem, wait=wait, budget=self.settings.budget,
+                                deadline_ms=int(min(max(1, deadline_ms), ffi.INT_MAX)))
         except GemmdError as e:  # a daemon that does not know what this library does, say
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
