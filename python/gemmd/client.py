@@ -14,9 +14,10 @@ from ctypes import byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
+from gemmd.configs import plain, read_config, write_config
 from gemmd.errors import GemmdError, invalid, make_error
 from gemmd.kernel import Kernel
-from gemmd.results import Acquired, Answer, Problem, Progress, Rows, read_config, write_config
+from gemmd.results import Acquired, Answer, Problem, Progress, Rows
 
 ProblemLike = Union[Problem, Mapping, str]
 Config = Union[str, Dict[str, Any]]
@@ -35,7 +36,13 @@ def to_json(value):
     if value is None or isinstance(value, (str, bytes)):
         return to_bytes(value)
     import json  # takes a millisecond of a program's start
-    return json.dumps(value).encode()
+    return json.dumps(value, default=_for_json).encode()
+
+
+def _for_json(value):
+    if not hasattr(value, "item"):
+        raise TypeError(f"{value!r} is no number, text, list or mapping: JSON has no form for it")
+    return plain(value)
 
 
 def _from_json(data):
@@ -282,7 +289,8 @@ class Client:
     def put(self, problem: ProblemLike, config: Config,
             time_us: Optional[float] = None) -> None:
         """A result of the caller's own: an answer from now on for "custom:" ops, a hint for those
-        that gemmd can measure itself."""
+        that gemmd can measure itself. config: a dict, whose text stays text ("64" is not 64), or
+        the one-line form, 'tile=64 cache=""'."""
         problem, err = make_problem(problem), ffi.Error()
         time_us = ffi.convert("put", "time_us", c_double,
                               float("nan") if time_us is None else time_us)

@@ -54,7 +54,7 @@ def make_error(what, code, name, text):
     return _CLASSES.get(name, GemmdError)(what, code, name, text)
 
 
-INVALID = -2  # GEMMD_INVALID
+INTERNAL, INVALID = -1, -2  # GEMMD_INTERNAL, GEMMD_INVALID
 
 
 def invalid(what, text):

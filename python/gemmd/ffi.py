@@ -13,7 +13,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_d
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
 
-from gemmd.errors import INVALID, invalid, make_error
+from gemmd.errors import INTERNAL, INVALID, invalid, make_error
 
 BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
 WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
@@ -24,7 +24,8 @@ CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_
              "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
              "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
              "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
-             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INVALID": INVALID,
+             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INTERNAL": INTERNAL,
+             "GEMMD_INVALID": INVALID,
              "GEMMD_HIT": HIT, "GEMMD_LEASE": LEASE, "GEMMD_HELD": HELD}
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gemmd answers, typed. Times are in microseconds; what is not known is None."""
 from dataclasses import asdict, dataclass, field
-from typing import Dict, List, Optional, Sequence, Union
+from typing import Dict, List, Optional, Sequence
 
-Value = Union[bool, int, float, str]
+from gemmd.configs import Value, read_config
 
 
 @dataclass(frozen=True)
@@ -29,32 +29,6 @@ class Problem:
 
     def to_dict(self) -> Dict[str, object]:
         return asdict(self)
-
-
-def read_value(text: str) -> Value:
-    """A value of a config's one-line form."""
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            pass
-    return text
-
-
-def read_config(text: str) -> Dict[str, Value]:
-    """"BLOCK_SIZE_M=64 num_warps=8" as a dict."""
-    pairs = (word.partition("=") for word in text.split())
-    return {name: read_value(value) for name, _, value in pairs}
-
-
-def write_config(config: Union[str, Dict[str, Value]]) -> str:
-    """The one-line form of a config; text stays as it is."""
-    if isinstance(config, str):
-        return config
-    return " ".join(f"{name}={str(value).lower() if isinstance(value, bool) else value}"
-                    for name, value in sorted(config.items()))
 
 
 @dataclass(frozen=True)

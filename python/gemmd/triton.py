@@ -23,8 +23,8 @@ import warnings
 import triton
 
 from gemmd.client import Client
-from gemmd.errors import Deadline, GemmdError
-from gemmd.results import read_config, write_config
+from gemmd.configs import fits, plain, write_config
+from gemmd.errors import INTERNAL, Deadline, GemmdError, make_error
 
 REASON_BYTES = 300
 _lock = threading.RLock()  # threads of one process are one holder
@@ -58,13 +58,6 @@ def _warn(error):
 
 # ---- what makes a result valid -------------------------------------------------------------------
 
-def quoted(text):
-    """A value of a problem's text form."""
-    safe = "".join(c if c.isprintable() and c.isascii() and c not in '"\\' else
-                   "".join(f"\\x{b:02x}" for b in c.encode()) for c in str(text))
-    return f'"{safe}"'
-
-
 def source_hash(fn):
     """Of a kernel and the functions it calls; of an interpreted one its own text."""
     while fn is not None and not hasattr(fn, "cache_key") and not inspect.isfunction(fn):
@@ -91,18 +84,27 @@ def problem_of(tuner, key, kwargs):
     arguments = ",".join(f"{name}={v}" for name, v in zip(names, key))
     fields = {"kernel": tuner.base_fn.__name__, "source": source_hash(tuner.fn),
               "triton": triton.__version__, "backend": backend(), "arguments": arguments}
-    return "custom:triton " + " ".join(f"{name}={quoted(v)}" for name, v in fields.items())
+    return "custom:triton " + write_config(fields)
 
 
 def name_of(config):
-    """A config as gemmd keeps it: its keywords, warps, stages; what is no scalar as text."""
-    plain = {name: v if isinstance(v, (bool, int, float)) else "".join(str(v).split())
-             for name, v in config.all_kwargs().items()}
-    return read_config(write_config(plain))
+    """A config as gemmd keeps it: its keywords, warps, stages; what no config can hold, as text."""
+    values = {name: plain(v) for name, v in config.all_kwargs().items()}
+    return {name: v if fits(v) else str(v) for name, v in values.items()}
 
 
 def find(configs, name):
-    return next((c for c in configs if name_of(c) == name), None)
+    """By the line that is written of it: in Python 1, 1.0 and True are equal."""
+    line = write_config(name)
+    return next((c for c in configs if write_config(name_of(c)) == line), None)
+
+
+def find_answer(configs, answer):
+    config = find(configs, answer.config)
+    if config is None:
+        raise make_error("autotune", INTERNAL, "internal",
+                         f"the answer, {answer.config_text}, is none of the kernel's configs")
+    return config
 
 
 # ---- timing --------------------------------------------------------------------------------------
@@ -156,28 +158,26 @@ def failed(name, error):
 
 def measure(client, problem, configs, known, timer):
     """Times what is not known, and puts the fastest: a config, or None when all fail."""
-    times = {}
-    for row in known:
-        if row["status"] == "ok":
-            times[write_config(row["config"])] = row["time_us"]
-    seen = [row["config"] for row in known]
+    lines = [write_config(row["config"]) for row in known]
+    times = {line: row["time_us"] for line, row in zip(lines, known) if row["status"] == "ok"}
+    seen = set(lines)
     for config in configs:
-        name = name_of(config)
-        if name in seen:
+        line = write_config(name_of(config))
+        if line in seen:
             continue
-        seen.append(name)
+        seen.add(line)
         trial, error = timer.trial(config)
         client.record(problem, [trial])
         if error is not None:
             raise error
         if "time_us" in trial:
-            times[write_config(name)] = trial["time_us"]
+            times[line] = trial["time_us"]
     if not times:
         client.release(problem)
         return None
     best = min(times, key=times.get)
     client.put(problem, best, times[best])
-    return find(configs, read_config(best))
+    return find(configs, best)
 
 
 def decide(client, problem, configs, timer, deadline_ms):
@@ -189,9 +189,9 @@ def decide(client, problem, configs, timer, deadline_ms):
             raise  # gemmd hangs
         return configs[0]  # it was late to say "held"
     if asked.outcome == "hit":
-        return find(configs, asked.answer.config)
+        return find_answer(configs, asked.answer)
     if asked.outcome == "held":  # the deadline passed
-        return find(configs, asked.answer.config) if asked.answer else configs[0]
+        return find_answer(configs, asked.answer) if asked.answer else configs[0]
     try:
         config = measure(client, problem, configs, asked.known, timer)
     except BaseException:

@@ -13,7 +13,6 @@ import pytest
 
 import gemmd
 from conftest import environment
-from gemmd.results import read_config, write_config
 
 SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
 
@@ -114,12 +113,6 @@ def test_without_pandas_there_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_dicts"):
         gemmd.Rows().to_dataframe()
-
-
-def test_configs_read_and_written():
-    config = {"BLOCK_SIZE_M": 64, "flatten": False, "schedule": "pingpong", "x": 0.5}
-    assert read_config(write_config(config)) == config
-    assert write_config("as it is") == "as it is"
 
 
 def test_an_answer_as_a_dict(cpu):

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one-line form of a config, "BLOCK_SIZE_M=64 num_warps=8", as proto/record_text.c reads and
+writes it. A bare word is what it looks like; text that would be taken for something else, or could
+not stand bare, is written in quotes: so text stays text, and every config reads back equal."""
+import math
+import re
+from typing import Dict, Union
+
+from gemmd.errors import invalid
+
+Value = Union[bool, int, float, str]
+
+INT_DIGITS, REAL_DIGITS = 19, 63  # no number needs more
+_SEPARATORS = " ,\t\n\r"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]*")
+_WORD = re.compile(rf"""(?P<name>{_NAME.pattern})=
+                        (?:"(?P<quoted>(?:[^"\\]|\\["\\]|\\x(?!00)[0-9a-fA-F]{{2}})*)"
+                          |(?P<bare>[^{_SEPARATORS}"=\\]+))
+                        (?=[{_SEPARATORS}]|\Z)""", re.VERBOSE)
+_ESCAPE = re.compile(rb'\\(?:x(..)|(.))')
+_INT = re.compile(r"-?[0-9]+")
+_REAL = re.compile(r"-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NOT_BARE = re.compile(r'[\x00-\x20\x7f"\\=,]')
+_ESCAPED = re.compile(r'[\x00-\x1f\x7f"\\]')
+
+
+# ---- reading -------------------------------------------------------------------------------------
+
+def _integer(word):
+    digits = word.lstrip("-0") or "0"
+    if len(digits) > INT_DIGITS:
+        raise OverflowError
+    value = -int(digits) if word[0] == "-" else int(digits)
+    if not -2 ** 63 <= value < 2 ** 63:
+        raise OverflowError
+    return value
+
+
+def _real(word):
+    if len(word) > REAL_DIGITS or not math.isfinite(float(word)):
+        raise OverflowError
+    return float(word)
+
+
+def _bare_value(word):
+    """OverflowError: a number that fits neither type."""
+    if word.lower() in ("true", "false"):
+        return word.lower() == "true"
+    if _INT.fullmatch(word):
+        return _integer(word)
+    return _real(word) if _REAL.fullmatch(word) else word
+
+
+def _unquoted(text):
+    """\\xNN is a byte of UTF-8."""
+    return _ESCAPE.sub(lambda m: bytes.fromhex(m[1].decode()) if m[1] else m[2],
+                       text.encode()).decode()
+
+
+def _value(word):
+    try:
+        return _unquoted(word["quoted"]) if word["bare"] is None else _bare_value(word["bare"])
+    except OverflowError:
+        raise invalid("config", f"{word[0]}: the number is out of range") from None
+    except UnicodeError:
+        raise invalid("config", f"{word[0]}: the text is not UTF-8") from None
+
+
+def read_config(text: str) -> Dict[str, Value]:
+    """"BLOCK_SIZE_M=64 num_warps=8" as a dict. Invalid names what is no config."""
+    config, text = {}, text.strip(_SEPARATORS)
+    while text:
+        word = _WORD.match(text)
+        if word is None:
+            raise invalid("config", f"'{text[:60]}': expected name=value, such as BLOCK_SIZE_M=64; "
+                                    'text that holds a space, comma, quote, \\ or =, or nothing, '
+                                    'in double quotes (\\" \\\\ \\xNN)')
+        if word["name"] in config:
+            raise invalid("config", f"'{word['name']}' is given twice")
+        config[word["name"]] = _value(word)
+        text = text[word.end():].lstrip(_SEPARATORS)
+    return config
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+def plain(value):
+    """A number of numpy's as Python's own; anything else as it is."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def fits(value) -> bool:
+    """Whether a config holds such a value as it is."""
+    return (isinstance(value, (bool, str))
+            or isinstance(value, int) and -2 ** 63 <= value < 2 ** 63
+            or isinstance(value, float) and math.isfinite(value))
+
+
+def _is_bare(text):
+    if not text or _NOT_BARE.search(text):
+        return False
+    try:
+        return isinstance(_bare_value(text), str)
+    except OverflowError:
+        return False
+
+
+def _write_text(text):
+    if _is_bare(text):
+        return text
+    return '"' + _ESCAPED.sub(lambda m: "\\" + m[0] if m[0] in '"\\' else f"\\x{ord(m[0]):02x}",
+                              text) + '"'
+
+
+def _write_value(name, value):
+    value = plain(value)
+    if not fits(value):
+        raise invalid("config", f"{name} is {value!r}: a config holds true or false, whole numbers "
+                                "of 64 bits, finite numbers and text")
+    if isinstance(value, str):
+        return _write_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, int) else repr(float(value) + 0.0)  # never -0.0
+
+
+def write_config(config: Union[str, Dict[str, Value]]) -> str:
+    """The one-line form of a config; text stays as it is. None is left out, as null is in JSON.
+    Invalid names what no config can hold."""
+    if isinstance(config, str):
+        return config
+    wrong = [name for name in config if not _NAME.fullmatch(str(name))]
+    if wrong:
+        raise invalid("config", f"{wrong[0]!r} is no name: A-Z a-z 0-9 _ . : - are, after a letter "
+                                "or _")
+    return " ".join(f"{name}={_write_value(name, value)}"
+                    for name, value in sorted(config.items()) if value is not None)

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.triton on configs that are hard to write: each is timed once, and is the answer from then
+on. Without Triton: what it would do is stubbed."""
+import sys
+import types
+
+import pytest
+
+import gemmd
+
+PROBLEM = "custom:triton kernel=mine"
+
+
+class Config:
+    def __init__(self, ms, **kwargs):
+        self.ms, self.kwargs = ms, kwargs
+
+    def all_kwargs(self):
+        return {**self.kwargs, "num_warps": 4}
+
+
+class Tuner:
+    """As far as a Timer looks into Triton's own."""
+    nargs, do_bench = {}, None
+
+    def __init__(self):
+        self.timed = []
+
+    def _bench(self, *_, config, **__):
+        self.timed.append(config)
+        return [config.ms] * 3
+
+    def pre_hook(self, *_, **__):
+        pass
+
+
+@pytest.fixture
+def gt(monkeypatch):
+    """gemmd.triton over a module in place of Triton, and nothing left of both."""
+    monkeypatch.setitem(sys.modules, "triton", types.ModuleType("triton"))
+    monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
+    monkeypatch.delattr(gemmd, "triton", raising=False)
+    import gemmd.triton as module
+    yield module
+    monkeypatch.delitem(sys.modules, "gemmd.triton")
+    monkeypatch.delattr(gemmd, "triton")
+
+
+def decide(gt, g, problem, configs):
+    tuner = Tuner()
+    return gt.decide(g, problem, configs, gt.Timer(tuner, (), {}), 0), tuner.timed
+
+
+def hard_configs():
+    values = ["", "a,b", "a b", 'a"b', "64", 64, 64.0, True, 1, "True", float("inf"), -0.0,
+              (1, 2), "(1,2)", None, 2 ** 70, "\\x", "é\n"]
+    return [Config(float(100 + i), x=value) for i, value in enumerate(values)]
+
+
+def test_whichever_wins_is_the_answer_from_then_on(gt, cpu):
+    with gemmd.Client(cpu.socket) as g:
+        for n in range(len(hard_configs())):
+            configs = hard_configs()
+            best = configs[n]
+            best.ms = 1.0
+            config, timed = decide(gt, g, f"{PROBLEM} n={n}", configs)
+            assert timed == configs and config is best
+            config, timed = decide(gt, g, f"{PROBLEM} n={n}", configs)
+            assert timed == [] and config is best, best.kwargs
+
+
+def test_what_was_timed_before_is_not_timed_again(gt, cpu):
+    configs = hard_configs()
+    with gemmd.Client(cpu.socket) as g:
+        decide(gt, g, PROBLEM, configs[:-1])
+        config, timed = decide(gt, g, PROBLEM, configs)
+    assert timed == configs[-1:] and config is configs[0]
+
+
+def test_configs_that_gemmd_cannot_tell_apart_are_timed_once(gt, cpu):
+    twins = [Config(2.0, x=(1, 2)), Config(1.0, x="(1, 2)"), Config(3.0, x=0)]
+    with gemmd.Client(cpu.socket) as g:
+        config, timed = decide(gt, g, PROBLEM, twins)
+    assert config is twins[0] and timed == [twins[0], twins[2]]
+
+
+def test_an_answer_of_another_config_is_told(gt, cpu):
+    answer = types.SimpleNamespace(config={"x": 5}, config_text="x=5")
+    with pytest.raises(gemmd.GemmdError, match="x=5, is none of the kernel's configs"):
+        gt.find_answer(hard_configs(), answer)
+
+
+def test_a_problem_of_any_text(gt, cpu, monkeypatch):
+    """Of arguments and sources that look like numbers, or have quotes."""
+    monkeypatch.setattr(gt, "source_hash", lambda fn: "1e5")
+    gt.triton.__version__ = "3.1"
+    tuner = types.SimpleNamespace(nargs={}, arg_names=["s"], keys=["s"], fn=None,
+                                  base_fn=types.SimpleNamespace(__name__="mine"))
+    problem = gt.problem_of(tuner, ('a "b" \\ é\n',), {"s": 'a "b" \\ é\n'})
+    with gemmd.Client(cpu.socket) as g:
+        assert g.acquire(problem).outcome == "lease"
+        g.put(problem, {"x": 1}, 1.0)
+        row, = g.list("best")
+    assert row["problem"]["source"] == "1e5" and row["problem"]["triton"] == "3.1"
+    assert row["problem"]["arguments"] == 's=a "b" \\ é\n'
