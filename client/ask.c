@@ -365,7 +365,7 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
     const struct field fields[] = {
         {"wait", FIELD_TEXT, .text = wait_name(q->wait)},
         {"deadline_ms", FIELD_INT, .integer = deadline_ms},
-        {"progress", FIELD_FLAG, .integer = q->progress != NULL},
+        {"progress", FIELD_FLAG, .integer = q->progress || q->flags & GEMMD_PROGRESS},
         {"again", FIELD_FLAG, .integer = (q->flags & GEMMD_AGAIN) != 0},
         {"strategy", FIELD_TEXT, .text = q->strategy},
         {"budget", FIELD_INT, .integer = q->budget},

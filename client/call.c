@@ -33,18 +33,19 @@ static bool changes_something(const char *method)
     return true;
 }
 
-static int call_locked(struct gemmd *g, const struct session_request *q, char **json,
-                       struct error *err)
+static int end_call(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
 {
-    int r = handle_enter(g, q->deadline, err);
-    if (r) {
-        return r;
+    return r ? r : wire_to_json(result, g->steps.json, err);
+}
+
+static int pack_params(struct steps *s, const char *json, struct error *err)
+{
+    if (!json) {
+        s->request.params = NULL;
+        return 0;
     }
-    const struct wire_obj *result;
-    r = session_call(&g->session, q, &result, err);
-    r = r ? r : wire_to_json(result, json, err);
-    handle_leave(g);
-    return r;
+    s->request.params = &s->params;
+    return wire_from_json(&s->params, json, err) ? error_prefix(err, "params") : 0;
 }
 
 static int check_call(struct gemmd *g, const char *method, char **result_json, struct error *err)
@@ -64,20 +65,21 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
                void *ctx, struct gemmd_error *err)
 {
     struct error e;
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     int r = check_call(g, method, result_json, &e);
-    if (r == 0 && params_json && (r = wire_from_json(&params, params_json, &e)) != 0) {
-        error_prefix(&e, "params");
-    }
     if (r == 0) {
-        const struct session_request q = {.method = method,
-                                          .params = params_json ? &params : NULL,
-                                          .deadline =
-                                              handle_deadline(g, deadline_ms, takes_long(method)),
-                                          .repeatable = !changes_something(method),
-                                          .progress = progress,
-                                          .ctx = ctx};
-        r = call_locked(g, &q, result_json, &e);
+        int64_t deadline = handle_deadline(g, deadline_ms, takes_long(method));
+        r = steps_begin(g, deadline, &e);
+        if (r == 0) {
+            struct steps *s = &g->steps;
+            s->request = (struct session_request){.method = method,
+                                                  .deadline = deadline,
+                                                  .repeatable = !changes_something(method),
+                                                  .progress = progress,
+                                                  .ctx = ctx};
+            s->end = end_call;
+            s->json = result_json;
+            r = steps_run(g, pack_params(s, params_json, &e), &e);
+        }
     }
     return handle_result(r, &e, err);
 }

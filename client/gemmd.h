@@ -7,6 +7,7 @@
  * fork() the child reconnects by itself; the parent's connection is left alone.
  * Blocking: every call returns within its deadline, or the connection's default (options). Only a
  * tuning without a deadline waits as long as it takes, and even that notices a daemon that hangs.
+ * Who cannot wait for so long takes steps: gemmd_wait.
  * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when
  * no daemon answers in time.
  * Compatibility: structs begin with `size`, set by the GEMMD_*_INIT macros; fields are added at the
@@ -103,8 +104,10 @@ struct gemmd_options {
                                default. "now" differs from rank to rank: let one rank connect so,
                                and give the others the number of gemmd_generation. NULL:
                                $GEMMD_GENERATION, else not pinned */
+    int step_ms; /* 0: a call is back when it is over. Else one that may wait for long is back after so
+                    long at the latest, with GEMMD_WAITING: see gemmd_wait */
 };
-#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL}
+#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0}
 
 /* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
  * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (no room for one more connection, until the deadline).
@@ -160,7 +163,8 @@ enum gemmd_flags {
     GEMMD_FALLBACK = 1 << 0, /* no daemon, or not in time: the analytic default, tier "default" */
     GEMMD_NO_TABLE = 1 << 1, /* do not answer from the in-process table */
     GEMMD_AGAIN = 1 << 2,    /* tune even when known */
-    GEMMD_OFFLINE = 1 << 3   /* ask no daemon: the in-process table, or the analytic default */
+    GEMMD_OFFLINE = 1 << 3,  /* ask no daemon: the in-process table, or the analytic default */
+    GEMMD_PROGRESS = 1 << 4  /* with step_ms: progress comes by gemmd_wait, no function is called */
 };
 
 struct gemmd_progress {
@@ -236,6 +240,36 @@ GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *proble
 GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
                          const struct gemmd_query *query, struct gemmd_answer *out,
                          struct gemmd_error *err);
+
+/*
+ * A call in steps, for those who cannot be away for as long as a tuning takes: an interpreter,
+ * which has to see Ctrl-C, or a loop that has other work. With gemmd_options.step_ms, gemmd_get,
+ * gemmd_tune, gemmd_acquire and gemmd_call may return GEMMD_WAITING, which is no fault: gemmd_wait
+ * goes on, and returns what they would have, or GEMMD_WAITING again.
+ *
+ *   int r = gemmd_tune(g, &problem, &query, &answer, &err);
+ *   while (r == GEMMD_WAITING) {
+ *       if (stopped) {
+ *           gemmd_cancel(g);
+ *           return;
+ *       }
+ *       r = gemmd_wait(g, &progress, &err);
+ *   }
+ *
+ * Until then, whatever the call was given stays where it is, and the handle is its thread's: other
+ * threads wait, other calls of this one are GEMMD_BUSY.
+ */
+enum { GEMMD_WAITING = 1 };
+/* Back after step_ms, at the end, or with progress, when GEMMD_PROGRESS asked for it: *progress
+ * (may be NULL) is NULL when there is none, else valid until the next call. GEMMD_INVALID: no call
+ * of this thread waits. */
+GEMMD_API int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress,
+                         struct gemmd_error *err);
+/* Gives up a call that waits; without one, nothing. The daemon ends a tuning that nobody else waits
+ * for; other methods than get and tune end with the connection, and with it the handle's leases.
+ * The handle can be used as before. */
+GEMMD_API void gemmd_cancel(struct gemmd *g);
+
 /* What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"; or any
  * that gemmd_options names, NULL: the current one): the result of the protocol's `space` as JSON
  * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of `query`

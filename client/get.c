@@ -92,44 +92,63 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
     return left > 1 ? left : 1;
 }
 
+/* The model's answer instead of a fault, where it may be. */
+static int or_default(struct gemmd *g, const struct ask *a, int r, struct gemmd_answer *out,
+                      struct error *err)
+{
+    if (!get_is_reason(r) || !get_may_fall_back(g, &a->query)) {
+        return r;
+    }
+    struct error why = *err;
+    return get_fall_back(g, a, &why, out, err);
+}
+
+static int end_tune(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+{
+    struct steps *s = &g->steps;
+    struct gemmd_answer answer;
+    (void)result; /* it is packed */
+    r = r ? r : answer_read(&s->packed, g->session.doc, &answer, err);
+    if (r == 0) {
+        get_keep(g, &s->ask.query, &s->ask.problem, &answer);
+        answer_give(&answer, s->answer);
+    }
+    return r;
+}
+
+static int end_get(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+{
+    r = end_tune(g, r, result, err);
+    return or_default(g, &g->steps.ask, r, g->steps.answer, err);
+}
+
+/* The handle is entered. */
 static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, int64_t deadline,
                       struct gemmd_answer *out, struct error *err)
 {
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    int r = ask_pack(&params, a, get_told_ms(a->query.deadline_ms, deadline), err);
-    r = r ? r : get_may_ask(g, &a->query, err);
-    if (r) {
-        return r;
+    struct steps *s = &g->steps;
+    bool is_get = strcmp(method, "get") == 0;
+    s->ask = *a;
+    s->answer = out;
+    s->end = is_get ? end_get : end_tune;
+    s->request = (struct session_request){.method = method,
+                                          .params = &s->params,
+                                          .deadline = deadline,
+                                          .repeatable = is_get,
+                                          .packed = &s->packed,
+                                          .progress = a->query.progress,
+                                          .ctx = a->query.ctx};
+    if (a->query.flags & GEMMD_PROGRESS) {
+        steps_report(g);
     }
-    struct pull packed;
-    const struct session_request q = {.method = method,
-                                      .params = &params,
-                                      .deadline = deadline,
-                                      .repeatable = strcmp(method, "get") == 0,
-                                      .packed = &packed,
-                                      .progress = a->query.progress,
-                                      .ctx = a->query.ctx};
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    return r ? r : answer_read(&packed, g->session.doc, out, err);
+    int r = ask_pack(&s->params, a, get_told_ms(a->query.deadline_ms, deadline), err);
+    r = r ? r : get_may_ask(g, &a->query, err);
+    return steps_run(g, r, err);
 }
 
-static int ask_locked(struct gemmd *g, const char *method, const struct ask *a,
-                      struct gemmd_answer *out, struct error *err)
+static int64_t deadline_of(const struct gemmd *g, const struct gemmd_query *q)
 {
-    int64_t deadline = handle_deadline(g, a->query.deadline_ms, a->query.wait == GEMMD_WAIT_TUNED);
-    int r = handle_enter(g, deadline, err);
-    if (r) {
-        return r;
-    }
-    struct gemmd_answer answer;
-    r = ask_daemon(g, method, a, deadline, &answer, err);
-    handle_leave(g);
-    if (r == 0) {
-        get_keep(g, &a->query, &a->problem, &answer);
-        answer_give(&answer, out);
-    }
-    return r;
+    return handle_deadline(g, q->deadline_ms, q->wait == GEMMD_WAIT_TUNED);
 }
 
 static int read_ask(struct gemmd *g, struct ask *a, const struct gemmd_problem *problem,
@@ -166,16 +185,14 @@ __attribute__((noinline)) static int get(struct gemmd *g, const struct gemmd_pro
                                          struct gemmd_error *err)
 {
     struct ask a;
-    struct error e, why;
+    struct error e;
     int r = read_ask(g, &a, problem, query, out, &e);
     if (r || get_from_table(g, &a, out)) {
         return handle_result(r, &e, err);
     }
-    r = ask_locked(g, "get", &a, out, &e);
-    if (get_is_reason(r) && get_may_fall_back(g, &a.query)) {
-        why = e;
-        r = get_fall_back(g, &a, &why, out, &e);
-    }
+    int64_t deadline = deadline_of(g, &a.query);
+    r = steps_begin(g, deadline, &e);
+    r = r ? or_default(g, &a, r, out, &e) : ask_daemon(g, "get", &a, deadline, out, &e);
     return handle_result(r, &e, err);
 }
 
@@ -192,7 +209,11 @@ int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
     struct ask a;
     struct error e;
     int r = read_ask(g, &a, problem, query, out, &e);
-    r = r ? r : ask_locked(g, "tune", &a, out, &e);
+    if (r == 0) {
+        int64_t deadline = deadline_of(g, &a.query);
+        r = steps_begin(g, deadline, &e);
+        r = r ? r : ask_daemon(g, "tune", &a, deadline, out, &e);
+    }
     return handle_result(r, &e, err);
 }
 

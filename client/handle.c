@@ -47,12 +47,13 @@ static void after_fork(void)
 
 static void begin_anew(struct gemmd *g)
 {
+    g->steps.waiting = false;
     if (pthread_mutex_trylock(&g->lock) != 0) {
         /* A thread that the child lacks was in the middle of a call: its buffers may be half
          * changed. They are left where they are. */
         g->session.link.rx = NULL;
         g->session.link.rx_cap = 0;
-        g->session.tx = WIRE_BUF_NULL;
+        g->session.tx = g->steps.params = WIRE_BUF_NULL;
         g->session.doc = wire_doc_new();
     }
     link_close(&g->session.link);
@@ -116,6 +117,9 @@ static int read_options(struct gemmd_options *o, const struct gemmd_options *giv
         return error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (the default, 5000) or more",
                          o->deadline_ms);
     }
+    if (o->step_ms < 0) {
+        return error_set(err, ERROR_INVALID, "step_ms is %d: use 0 (no steps) or more", o->step_ms);
+    }
     return 0;
 }
 
@@ -137,6 +141,7 @@ static int handle_new(struct gemmd **out, const struct gemmd_options *options, s
     }
     lock_init(&g->lock);
     table_init(&g->table);
+    g->step_ms = o.step_ms;
     enlist(g);
     *out = g;
     return 0;
@@ -145,8 +150,10 @@ static int handle_new(struct gemmd **out, const struct gemmd_options *options, s
 struct gemmd *gemmd_close(struct gemmd *g)
 {
     if (g) {
+        gemmd_cancel(g);
         delist(g);
         session_deinit(&g->session);
+        wire_buf_deinit(&g->steps.params);
         table_deinit(&g->table);
         pthread_mutex_destroy(&g->lock);
         free(g);
@@ -212,7 +219,8 @@ int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
     int r = lock_until(&g->lock, deadline);
     if (r == EDEADLK) {
         return error_set(err, ERROR_BUSY,
-                         "a progress callback may not use the handle that calls it");
+                         "a progress callback may not use the handle that calls it, nor a thread "
+                         "one on which its call still waits (gemmd_wait, gemmd_cancel)");
     }
     return r ? error_set(err, ERROR_BUSY,
                          "another thread's call on this handle did not end in time; "
@@ -225,11 +233,20 @@ void handle_leave(struct gemmd *g)
     pthread_mutex_unlock(&g->lock);
 }
 
+bool handle_is_mine(struct gemmd *g)
+{
+    int r = lock_until(&g->lock, clock_ns());
+    if (r == 0) {
+        handle_leave(g);
+    }
+    return r == EDEADLK;
+}
+
 int handle_result(int r, const struct error *e, struct gemmd_error *err)
 {
     if (err) {
         err->code = r;
-        if (r) {
+        if (r < 0) {
             memcpy(err->text, e->text, sizeof(err->text));
         } else {
             err->text[0] = 0;

@@ -6,21 +6,24 @@
 #ifndef GEMMD_CLIENT_HANDLE_H
 #define GEMMD_CLIENT_HANDLE_H
 
-#include "client/session.h"
+#include "client/steps.h"
 #include "client/table.h"
 
 struct gemmd {
     pthread_mutex_t lock; /* of the session */
     struct session session;
+    struct steps steps; /* of the call that holds the lock, when it is one that may wait */
     struct table table;
+    int step_ms; /* 0: no steps */
     bool lazy;
     struct gemmd *next, *previous; /* all handles of the process, for fork */
 };
 
 /* Takes the session, at the latest when the deadline passes. ERROR_INVALID (g is NULL), ERROR_BUSY
- * (another call holds it, or this thread does: a progress callback). */
+ * (another call holds it, or this thread does: a progress callback, or between two steps). */
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
 void handle_leave(struct gemmd *g);
+bool handle_is_mine(struct gemmd *g); /* this thread has entered it */
 
 /* Ends a public call: hands the error to the caller, who may have passed NULL. */
 int handle_result(int r, const struct error *e, struct gemmd_error *err);

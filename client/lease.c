@@ -79,11 +79,17 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     return r;
 }
 
+static int end_acquire(struct gemmd *g, int r, const struct wire_obj *result, struct error *err)
+{
+    struct steps *s = &g->steps;
+    return r ? r : unpack_acquired(result, s->outcome, s->answer, s->json, err);
+}
+
 static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
                    const struct gemmd_acquire *options, enum gemmd_outcome *outcome,
                    struct gemmd_answer *answer, char **known_json, struct error *err)
 {
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    struct steps *s = &g->steps;
     struct ask a;
     struct gemmd_acquire o;
     int r = answer_check_size(answer, err);
@@ -93,19 +99,18 @@ static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
         return r;
     }
     int64_t deadline = handle_deadline(g, o.deadline_ms, !o.now);
-    r = pack_acquire(&params, &a, &o, deadline, err);
-    r = r ? r : handle_enter(g, deadline, err);
+    r = steps_begin(g, deadline, err);
     if (r) {
         return r;
     }
     /* Asked twice it is the same lease: a lost connection loses what the first one got. */
-    const struct session_request q = {
-        .method = "acquire", .params = &params, .deadline = deadline, .repeatable = true};
-    const struct wire_obj *result;
-    r = session_call(&g->session, &q, &result, err);
-    r = r ? r : unpack_acquired(result, outcome, answer, known_json, err);
-    handle_leave(g);
-    return r;
+    s->request = (struct session_request){
+        .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
+    s->end = end_acquire;
+    s->outcome = outcome;
+    s->answer = answer;
+    s->json = known_json;
+    return steps_run(g, pack_acquire(&s->params, &a, &o, deadline, err), err);
 }
 
 int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,

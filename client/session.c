@@ -214,47 +214,56 @@ static int take_message(struct session *s, const struct session_request *q, uint
     return r;
 }
 
-static int wait_answer(struct session *s, const struct session_request *q, uint32_t id,
+static int wait_answer(struct session *s, const struct session_request *q, struct session_sent *p,
                        struct session_other *other, const struct wire_obj **result,
                        struct error *err)
 {
-    int64_t began = clock_ns();
-    int64_t heard_at = began;
-    bool heard = false, probed = false;
+    if (p->began == 0) {
+        p->began = p->heard_at = clock_ns();
+        p->heard = p->probed = false;
+    }
     for (;;) {
         struct pull packed;
         bool ended = false;
-        int64_t until = clock_earlier(q->deadline, heard_at + s->default_ms * CLOCK_MS);
+        int64_t silent_at = p->heard_at + s->default_ms * CLOCK_MS;
+        int64_t until = clock_earlier(q->deadline, silent_at);
+        until = q->until ? clock_earlier(q->until, until) : until;
         int r = link_recv_packed(&s->link, &packed, until, err);
         if (r == 0) {
-            r = take_message(s, q, id, other, &packed, result, &ended, err);
+            r = take_message(s, q, p->id, other, &packed, result, &ended, err);
         }
         if (r < 0 || ended) {
+            p->began = 0; /* when it is the other's, this one is waited for anew */
             return r;
         }
-        if (clock_ns() >= q->deadline) {
-            return late(s, q, heard, began, err);
+        int64_t now = clock_ns();
+        if (now >= q->deadline) {
+            return late(s, q, p->heard, p->began, err);
         }
-        if (r == LINK_TIMEOUT) {
-            r = probe(s, &probed, err);
+        if (r == 0) {
+            p->heard = true;
+            p->probed = false;
+            p->heard_at = now;
+        } else if (now >= silent_at) {
+            r = probe(s, &p->probed, err);
             if (r) {
                 return r;
             }
-        } else {
-            heard = true;
-            probed = false;
+            p->heard_at = clock_ns();
         }
-        heard_at = clock_ns();
+        if (q->until && now >= q->until) {
+            return SESSION_WAITING;
+        }
     }
 }
 
 /* The request could not be sent, since gemmd has hung up: with a reason, perhaps. */
-static int last_words(struct session *s, const struct session_request *q, uint32_t id,
+static int last_words(struct session *s, const struct session_request *q, struct session_sent *p,
                       struct error *err)
 {
     const struct wire_obj *none;
     struct error said = ERROR_NULL;
-    int r = wait_answer(s, q, id, NULL, &none, &said);
+    int r = wait_answer(s, q, p, NULL, &none, &said);
     link_close(&s->link);
     if (r < 0 && r != ERROR_DISCONNECTED) {
         *err = said;
@@ -265,6 +274,7 @@ static int last_words(struct session *s, const struct session_request *q, uint32
 static void send_one(struct session *s, const struct session_request *q, struct session_sent *p)
 {
     p->connection = s->connections;
+    p->began = 0;
     p->id = s->next_id++;
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
     p->fault.code =
@@ -272,15 +282,15 @@ static void send_one(struct session *s, const struct session_request *q, struct 
                      clock_earlier(q->deadline, clock_after_ms(s->default_ms)), &p->sent, &p->fault);
 }
 
-static int receive_one(struct session *s, const struct session_request *q,
-                       const struct session_sent *p, struct session_other *other,
-                       const struct wire_obj **result, struct error *err)
+static int receive_one(struct session *s, const struct session_request *q, struct session_sent *p,
+                       struct session_other *other, const struct wire_obj **result,
+                       struct error *err)
 {
     if (p->fault.code == 0) {
-        return wait_answer(s, q, p->id, other, result, err);
+        return wait_answer(s, q, p, other, result, err);
     }
     *err = p->fault;
-    return err->code == ERROR_DISCONNECTED ? last_words(s, q, p->id, err) : err->code;
+    return err->code == ERROR_DISCONNECTED ? last_words(s, q, p, err) : err->code;
 }
 
 /* ---- connecting ----------------------------------------------------------------------------- */
@@ -415,9 +425,29 @@ int session_connect(struct session *s, int64_t deadline, struct error *err)
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p)
 {
     p->under_way = s->link.fd >= 0;
+    p->again = false;
     if (p->under_way) {
         send_one(s, q, p);
     }
+}
+
+void session_abandon(struct session *s, const struct session_request *q,
+                     const struct session_sent *p)
+{
+    if (s->link.fd < 0 || p->connection != s->connections) {
+        return;
+    }
+    if (strcmp(q->method, "get") != 0 && strcmp(q->method, "tune") != 0) {
+        link_close(&s->link);
+        return;
+    }
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    wire_put_map(&params, 1);
+    wire_put_kv_int(&params, "request", p->id);
+    const struct session_request cancel = {
+        .method = "cancel", .params = &params, .deadline = clock_after_ms(SILENCE_MS)};
+    struct session_sent ignored; /* its answer is dropped when it comes, as is the other's */
+    send_one(s, &cancel, &ignored);
 }
 
 bool session_has_room(const struct session *s)
@@ -442,7 +472,7 @@ int session_finish(struct session *s, const struct session_request *q, struct se
         int r = gone ? left_behind(err) : receive_one(s, q, p, other, result, err);
         /* A connection from before this call may be that of a daemon that is gone: once more, on a
          * new one, unless the lost daemon may have acted on the request. */
-        bool again = r == ERROR_DISCONNECTED && (!p->sent || q->repeatable);
+        bool again = r == ERROR_DISCONNECTED && !p->again && (!p->sent || q->repeatable);
         if (!again) {
             return r;
         }
@@ -451,7 +481,7 @@ int session_finish(struct session *s, const struct session_request *q, struct se
     if (r) {
         return r;
     }
-    p->under_way = true;
+    p->under_way = p->again = true;
     send_one(s, q, p);
     return receive_one(s, q, p, other, result, err);
 }

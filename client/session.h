@@ -52,6 +52,8 @@ struct session_request {
     int64_t deadline;              /* CLOCK_NEVER: as long as the daemon lives */
     bool repeatable;               /* asking twice does no harm */
     struct pull *packed; /* the result as it came, *result is then NULL; NULL: as a tree */
+    int64_t until; /* session_finish is back then, answer or no; 0: not before there is one. May be
+                      set by `progress` */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
 };
@@ -73,16 +75,25 @@ struct session_sent {
     uint32_t id;
     uint32_t connection; /* on which it went */
     bool under_way; /* false: there was no connection, session_finish makes one */
+    bool again;     /* it was sent a second time: there is no third */
     bool sent;      /* all of it left */
     struct error fault;
+    int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
+    bool heard, probed;
 };
 struct session_other {
     const struct session_sent *sent;
     bool overtaken;
 };
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
+/* SESSION_WAITING: `until` has passed; called again, it goes on. */
+enum { SESSION_WAITING = 1 };
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
                    struct session_other *other, const struct wire_obj **result, struct error *err);
+/* Its answer is not waited for any more. A `get` or `tune` is cancelled; of anything else that may
+ * still come of it (a lease), the daemon is freed by the end of the connection. */
+void session_abandon(struct session *s, const struct session_request *q,
+                     const struct session_sent *p);
 /* Whether another request, of any size, may be started without waiting for the daemon. */
 bool session_has_room(const struct session *s);
 

@@ -17,14 +17,16 @@ from gemmd.errors import INTERNAL, INVALID, invalid, make_error
 
 BF16, FP16, FP32, INT32, INT64 = 1, 2, 3, 4, 5
 WAIT_TUNED, WAIT_NOW, WAIT_CACHED = 0, 1, 2
-FALLBACK, NO_TABLE, AGAIN, OFFLINE = 1, 2, 4, 8
+FALLBACK, NO_TABLE, AGAIN, OFFLINE, PROGRESS = 1, 2, 4, 8, 16
+WAITING = 1
 ACCUMULATE = 1
 HIT, LEASE, HELD = 0, 1, 2
 CONSTANTS = {"GEMMD_BF16": BF16, "GEMMD_FP16": FP16, "GEMMD_FP32": FP32, "GEMMD_INT32": INT32,
              "GEMMD_INT64": INT64, "GEMMD_WAIT_TUNED": WAIT_TUNED, "GEMMD_WAIT_NOW": WAIT_NOW,
              "GEMMD_WAIT_CACHED": WAIT_CACHED, "GEMMD_FALLBACK": FALLBACK,
              "GEMMD_NO_TABLE": NO_TABLE, "GEMMD_AGAIN": AGAIN,
-             "GEMMD_OFFLINE": OFFLINE, "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INTERNAL": INTERNAL,
+             "GEMMD_OFFLINE": OFFLINE, "GEMMD_PROGRESS": PROGRESS, "GEMMD_WAITING": WAITING,
+             "GEMMD_ACCUMULATE": ACCUMULATE, "GEMMD_INTERNAL": INTERNAL,
              "GEMMD_INVALID": INVALID,
              "GEMMD_HIT": HIT, "GEMMD_LEASE": LEASE, "GEMMD_HELD": HELD}
 
@@ -38,7 +40,7 @@ class Options(Structure):
     c_name = "gemmd_options"
     _fields_ = [("size", c_size_t), ("socket", c_char_p), ("device", c_char_p),
                 ("deadline_ms", c_int), ("autostart", c_bool),
-                ("generation", c_char_p)]
+                ("generation", c_char_p), ("step_ms", c_int)]
 
 
 class Problem(Structure):
@@ -175,6 +177,8 @@ _FUNCTIONS = {
                                POINTER(Answer), POINTER(c_int), POINTER(Error)]),
     "gemmd_tune": (c_int, [c_void_p, POINTER(Problem), POINTER(Query), POINTER(Answer),
                            POINTER(Error)]),
+    "gemmd_wait": (c_int, [c_void_p, POINTER(POINTER(Progress)), POINTER(Error)]),
+    "gemmd_cancel": (None, [c_void_p]),
     "gemmd_put": (c_int, [c_void_p, POINTER(Problem), c_char_p, c_double, POINTER(Error)]),
     "gemmd_acquire": (c_int, [c_void_p, POINTER(Problem), POINTER(Acquire), POINTER(c_int),
                               POINTER(Answer), POINTER(c_void_p), POINTER(Error)]),

@@ -1,0 +1,403 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls in steps: their caller is back while the daemon works, goes on, or gives up. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/client/fixture.h"
+
+enum { STEP_MS = 20 };
+
+/* What the fake does, and what it saw. */
+struct plan {
+    int tells;           /* so many reports of progress come at once */
+    int losses;          /* so many connections are lost by the request */
+    atomic_bool answers; /* else the request is left unanswered, until `hello` or `cancel` */
+    atomic_uint asked;   /* id of the request */
+    atomic_int cancelled, wants_progress;
+};
+
+static void tell(int fd, uint32_t id, int64_t done)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_notify(&b, "progress");
+    wire_put_map(&b, 4);
+    wire_put_kv_int(&b, "request", id);
+    wire_put_kv_str(&b, "phase", "measure");
+    wire_put_kv_int(&b, "done", done);
+    wire_put_kv_str(&b, "config", "BLOCK_SIZE_M=64");
+    fake_send(fd, &b);
+}
+
+static void ask(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct plan *p = f->ctx;
+    bool progress = false;
+    wire_get_bool(wire_find(m->params, "progress"), &progress);
+    atomic_store(&p->wants_progress, progress);
+    p->asked = m->id;
+    if (p->losses > 0) {
+        p->losses--;
+        shutdown(fd, SHUT_RDWR);
+        return;
+    }
+    for (int i = 1; i <= p->tells; i++) {
+        tell(fd, m->id, i);
+        tell(fd, m->id + 1, 99); /* another request's */
+    }
+    if (p->answers) {
+        fake_answer(fd, m->id, &script.answer);
+    }
+}
+
+static void do_as_planned(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct plan *p = f->ctx;
+    int64_t id = 0;
+    if (strcmp(m->method, "cancel") == 0) {
+        wire_get_int(wire_find(m->params, "request"), &id);
+        atomic_store(&p->cancelled, (int)id);
+        fake_error(fd, (uint32_t)id, GEMMD_CANCELLED, "cancelled by request");
+        fake_result_int(fd, m->id, "cancelled", 1);
+    } else if (strcmp(m->method, "hello") == 0) { /* a probe, when the fake is mute */
+        atomic_fetch_add(&f->hellos, 1);
+        fake_welcome(fd, m->id, PROTOCOL_VERSION);
+        if (p->asked && atomic_load(&f->hellos) >= 3) {
+            fake_answer(fd, p->asked, &script.answer);
+        }
+    } else if (strcmp(m->method, "status") == 0) {
+        fake_result_int(fd, m->id, "seven", 7);
+    } else {
+        ask(f, fd, m);
+    }
+}
+
+static struct gemmd *open_steps(struct fake *f, struct plan *p, int deadline_ms, bool lazy)
+{
+    struct gemmd_options o = options_for(f, deadline_ms);
+    struct gemmd *g = NULL;
+    struct gemmd_error e;
+    f->ctx = p;
+    f->handler = do_as_planned;
+    fake_start(f);
+    o.step_ms = STEP_MS;
+    assert_int_equal(lazy ? gemmd_open_lazy(&g, &o, &e) : gemmd_connect(&g, &o, &e), 0);
+    return g;
+}
+
+static void close_steps(struct fake *f, struct gemmd *g)
+{
+    gemmd_close(g);
+    fake_stop(f);
+}
+
+/* On a busy machine even a prompt answer may take a step or two. */
+static int to_its_end(struct gemmd *g, int r, struct gemmd_error *e)
+{
+    while (r == GEMMD_WAITING) {
+        r = gemmd_wait(g, NULL, e);
+    }
+    return r;
+}
+
+static int status(struct gemmd *g, struct gemmd_error *e)
+{
+    char *json = NULL;
+    int r = to_its_end(g, gemmd_call(g, "status", NULL, 5000, &json, NULL, NULL, e), e);
+    gemmd_free(json);
+    return r;
+}
+
+static const struct gemmd_problem *problem(void)
+{
+    static const struct gemmd_problem p = {
+        .size = sizeof(p), .mode = "forward", .m = 64, .n = 128, .k = 256};
+    return &p;
+}
+
+/* ---- going on ------------------------------------------------------------------------------- */
+
+static void test_an_answer_in_many_steps(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    f->mute = true;
+    struct gemmd *g = open_steps(f, &p, 100, false);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e = {.code = 5};
+    double began = fake_ms(), longest = 0;
+    int steps = 0, r = gemmd_tune(g, problem(), NULL, &a, &e);
+    for (; r == GEMMD_WAITING; steps++) {
+        const struct gemmd_progress *progress;
+        double from = fake_ms();
+        assert_int_equal(e.code, GEMMD_WAITING);
+        assert_string_equal(e.text, "");
+        assert_string_equal(a.tier, "");
+        r = gemmd_wait(g, &progress, &e);
+        assert_null(progress);
+        longest = fake_ms() - from > longest ? fake_ms() - from : longest;
+    }
+    assert_int_equal(r, 0);
+    assert_string_equal(a.tier, "exact");
+    assert_true(fake_ms() - began >= 195); /* silence is probed as in one long call */
+    assert_int_equal(f->hellos, 3);
+    assert_true(steps >= 5 && longest < STEP_MS + SLACK_MS);
+    assert_int_equal(gemmd_get(g, problem(), NULL, &a, &e), 0); /* kept in the table */
+    assert_int_equal(f->hellos, 3);
+    close_steps(f, g);
+}
+
+static void test_nothing_waits_when_the_answer_is_there(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {.answers = true};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(to_its_end(g, gemmd_get(g, problem(), NULL, &a, &e), &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(gemmd_get(g, problem(), NULL, &a, &e), 0); /* now from the table */
+    assert_int_equal(f->requests, 1);
+    assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "gemmd_wait"));
+    gemmd_cancel(g);
+    gemmd_cancel(NULL);
+    assert_int_equal(gemmd_wait(NULL, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(p.cancelled, 0);
+    close_steps(f, g);
+}
+
+static void test_progress_comes_by_the_steps(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {.tells = 3, .answers = true};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.flags = GEMMD_PROGRESS;
+    int r = gemmd_tune(g, problem(), &q, &a, &e);
+    int done = 0;
+    while (r == GEMMD_WAITING) {
+        const struct gemmd_progress *progress;
+        r = gemmd_wait(g, &progress, &e);
+        if (progress) {
+            assert_int_equal(r, GEMMD_WAITING);
+            assert_int_equal(progress->done, ++done);
+            assert_string_equal(progress->phase, "measure");
+            assert_string_equal(progress->config, "BLOCK_SIZE_M=64");
+        }
+    }
+    assert_int_equal(r, 0);
+    assert_int_equal(done, 3);
+    assert_int_equal(p.wants_progress, 1);
+    assert_string_equal(a.tier, "exact");
+    r = to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e);
+    assert_int_equal(r, 0);
+    assert_int_equal(p.wants_progress, 0); /* nobody asked for any */
+    close_steps(f, g);
+}
+
+static void test_a_deadline_is_of_all_steps(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.deadline_ms = 150;
+    double began = fake_ms();
+    int r = to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e);
+    assert_int_equal(r, GEMMD_DEADLINE);
+    assert_non_null(strstr(e.text, "150 ms"));
+    double took = fake_ms() - began;
+    assert_true(took >= 149 && took < 150 + SLACK_MS);
+    close_steps(f, g);
+}
+
+/* Once more on a new connection, and no more than once, however many steps there are. */
+static void test_a_lost_connection(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    for (int losses = 1; losses <= 2; losses++) {
+        struct plan p = {.losses = losses, .answers = true};
+        struct gemmd *g = open_steps(f, &p, 0, false);
+        int r = to_its_end(g, gemmd_get(g, problem(), NULL, &a, &e), &e);
+        assert_int_equal(r, losses == 1 ? 0 : GEMMD_DISCONNECTED);
+        assert_int_equal(f->connections, 2);
+        close_steps(f, g);
+    }
+}
+
+static void test_the_default_after_steps(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 100, false);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    q.flags = GEMMD_FALLBACK;
+    assert_int_equal(gemmd_get(g, problem(), &q, &a, &e), GEMMD_WAITING);
+    fake_stop(f);
+    assert_int_equal(to_its_end(g, GEMMD_WAITING, &e), 0);
+    check_default(&a);
+    gemmd_close(g);
+}
+
+/* ---- giving up ------------------------------------------------------------------------------ */
+
+static void test_a_cancelled_call_leaves_nothing(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    assert_int_equal(call(g, "status", 0, &e), GEMMD_BUSY); /* and not a deadlock */
+    assert_non_null(strstr(e.text, "gemmd_cancel"));
+    gemmd_cancel(g);
+    assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_INVALID);
+    assert_int_equal(status(g, &e), 0); /* after the answers to both */
+    assert_int_equal(p.cancelled, p.asked);
+    p.answers = true;
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(f->connections, 1);
+    close_steps(f, g);
+}
+
+/* A lease may be on its way: only the end of the connection takes it back for sure. */
+static void test_what_else_waits_ends_with_its_connection(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_problem mine = GEMMD_PROBLEM_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    enum gemmd_outcome outcome;
+    char *json = NULL;
+    mine.text = "custom:mine n=1";
+    assert_int_equal(gemmd_acquire(g, &mine, NULL, &outcome, &a, NULL, &e), GEMMD_WAITING);
+    gemmd_cancel(g);
+    assert_int_equal(status(g, &e), 0);
+    assert_int_equal(f->connections, 2);
+    assert_int_equal(gemmd_call(g, "pin", NULL, 0, &json, NULL, NULL, &e), GEMMD_WAITING);
+    gemmd_cancel(g);
+    assert_int_equal(gemmd_call(g, "tune", "{\"again\":true}", 0, &json, NULL, NULL, &e),
+                     GEMMD_WAITING);
+    gemmd_cancel(g);
+    assert_int_equal(status(g, &e), 0);
+    assert_int_equal(f->connections, 3);
+    assert_int_equal(p.cancelled, p.asked);
+    close_steps(f, g);
+}
+
+static void test_a_handle_is_closed_while_it_waits(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 0, true);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd_options o = options_for(f, 0);
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    close_steps(f, g);
+    o.step_ms = -1;
+    assert_int_equal(gemmd_open_lazy(&g, &o, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "step_ms"));
+}
+
+/* ---- others --------------------------------------------------------------------------------- */
+
+struct other {
+    struct gemmd *g;
+    int waited, asked;
+};
+
+static void *ask_from_another_thread(void *arg)
+{
+    struct other *o = arg;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    o->waited = gemmd_wait(o->g, NULL, &e);
+    gemmd_cancel(o->g); /* not its own */
+    o->asked = to_its_end(o->g, gemmd_tune(o->g, problem(), NULL, &a, &e), &e);
+    return NULL;
+}
+
+static void test_another_thread_waits_for_the_end(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {0};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct other o = {.g = g, .asked = 1};
+    pthread_t t;
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    assert_int_equal(pthread_create(&t, NULL, ask_from_another_thread, &o), 0);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_WAITING);
+    }
+    p.answers = true; /* what comes from now on */
+    gemmd_cancel(g);
+    pthread_join(t, NULL);
+    assert_int_equal(o.waited, GEMMD_INVALID);
+    assert_int_equal(o.asked, 0);
+    close_steps(f, g);
+}
+
+static void test_a_child_of_fork_begins_anew(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {.tells = 1};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    int ended;
+    q.flags = GEMMD_PROGRESS;
+    assert_int_equal(gemmd_tune(g, problem(), &q, &a, &e), GEMMD_WAITING);
+    pid_t child = fork();
+    if (child == 0) {
+        gemmd_cancel(g); /* the parent's */
+        _exit(gemmd_wait(g, NULL, &e) == GEMMD_INVALID && status(g, &e) == 0 ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &ended, 0), child);
+    assert_int_equal(ended, 0);
+    assert_int_equal(gemmd_wait(g, NULL, &e), GEMMD_WAITING);
+    assert_int_equal(p.cancelled, 0);
+    close_steps(f, g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        FIXTURE_TEST(test_an_answer_in_many_steps),
+        FIXTURE_TEST(test_nothing_waits_when_the_answer_is_there),
+        FIXTURE_TEST(test_progress_comes_by_the_steps),
+        FIXTURE_TEST(test_a_deadline_is_of_all_steps),
+        FIXTURE_TEST(test_a_lost_connection),
+        FIXTURE_TEST(test_the_default_after_steps),
+        FIXTURE_TEST(test_a_cancelled_call_leaves_nothing),
+        FIXTURE_TEST(test_what_else_waits_ends_with_its_connection),
+        FIXTURE_TEST(test_a_handle_is_closed_while_it_waits),
+        FIXTURE_TEST(test_another_thread_waits_for_the_end),
+        FIXTURE_TEST(test_a_child_of_fork_begins_anew),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
