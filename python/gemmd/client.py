@@ -4,13 +4,17 @@
 Threads: one Client may be used from several; calls to the daemon are serialised in libgemmd, and
 the interpreter's lock is not held meanwhile. fork(): the child connects anew by itself. close()
 while another thread is in a call takes effect when that call ends.
+
+Ctrl-C: get(), tune(), acquire() and call() wait for the daemon in steps, between which the handlers
+of signals run. What one raises ends the call; the daemon ends a tuning that nobody else waits for.
+Other calls, and the wait for another thread's call on the same Client, end first.
 """
 import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Mapping
-from ctypes import byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
+from ctypes import POINTER, byref, c_double, c_int, c_int64, c_size_t, c_void_p, sizeof
 from typing import Any, Callable, Dict, Optional, Sequence, Union
 
 from gemmd import ffi
@@ -24,6 +28,7 @@ Config = Union[str, Dict[str, Any]]
 OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
+STEP_MS = 100  # so late is what a signal's handler raises
 _clients = weakref.WeakSet()
 
 
@@ -92,31 +97,24 @@ def _read_problem(problem, fields):
     return Problem(**fields)
 
 
-def _report(progress, errors):
-    """A C callback over a Python one; what that raises is kept for when the call is back."""
+def _read_progress(p):
+    """Progress from struct gemmd_progress."""
     def text(value):
         return value.decode(errors="replace") if value else ""
 
-    def on_progress(_, p):
-        p = p.contents
-        try:
-            progress(Progress(text(p.phase), p.done, p.total, p.failed, _known(p.best_us),
-                              _known(p.reference_us), _known(p.elapsed_ms), _known(p.eta_ms),
-                              read_config(text(p.config))))
-        except BaseException as e:  # also KeyboardInterrupt: C cannot be unwound
-            errors.append(e)
-
-    return ffi.ON_PROGRESS(on_progress)
+    return Progress(text(p.phase), p.done, p.total, p.failed, _known(p.best_us),
+                    _known(p.reference_us), _known(p.elapsed_ms), _known(p.eta_ms),
+                    read_config(text(p.config)))
 
 
 def make_query(wait="tuned", fallback=False, table=True, again=False, offline=False, restrict=None,
-               configs=None, progress=ffi.ON_PROGRESS(), **fields):
+               configs=None, **fields):
     """struct gemmd_query. `restrict` and `configs` as Python values or JSON text."""
     if wait not in _WAITS:
         raise invalid("query", f'wait is "{wait}": use "tuned", "now" or "cached"')
     flags = (ffi.FALLBACK * bool(fallback) | ffi.NO_TABLE * (not table) | ffi.AGAIN * bool(again)
              | ffi.OFFLINE * bool(offline))
-    out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags, progress=progress,
+    out = ffi.Query(size=sizeof(ffi.Query), wait=_WAITS[wait], flags=flags,
                     restrict_json=to_json(restrict), configs_json=to_json(configs))
     for name, value in fields.items():
         if name not in _QUERY_FIELDS:
@@ -171,7 +169,8 @@ class Client:
         self._closing = False
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart}
-        options, err = ffi.Options(size=sizeof(ffi.Options)), ffi.Error()
+        options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
+        err = ffi.Error()
         for field in ("socket", "device", "deadline_ms", "autostart"):
             ffi.set_field(options, field, self._options[field])
         name = "open_lazy" if lazy else "connect"
@@ -229,19 +228,36 @@ class Client:
         if getattr(self, "_handle", None):
             self.close()
 
+    # ---- waiting
+
+    def _run(self, function, arguments, err, progress=None):
+        """A call that may wait for long, in steps. Python runs between them: what a signal's
+        handler, or progress, raises ends the call."""
+        with self._use() as handle:
+            try:
+                code = function(handle, *arguments, byref(err))
+                while code == ffi.WAITING:
+                    code = self._step(handle, err, progress)
+                return code
+            except BaseException:
+                self.library.dll.gemmd_cancel(handle)  # nothing, when it is over
+                raise
+
+    def _step(self, handle, err, progress):
+        report = POINTER(ffi.Progress)()
+        code = self.library.dll.gemmd_wait(handle, byref(report), byref(err))
+        if report:
+            progress(_read_progress(report.contents))
+        return code
+
     # ---- asking
 
     def _ask(self, name, problem, progress, query):
-        errors = []
-        if progress:
-            query["progress"] = _report(progress, errors)
         problem, query = make_problem(problem), make_query(**query)
+        query.flags |= ffi.PROGRESS * bool(progress)
         answer, err = ffi.Answer(size=sizeof(ffi.Answer)), ffi.Error()
-        with self._use() as handle:
-            code = getattr(self.library.dll, f"gemmd_{name}")(
-                handle, byref(problem), byref(query), byref(answer), byref(err))
-        if errors:
-            raise errors[0]
+        code = self._run(getattr(self.library.dll, f"gemmd_{name}"),
+                         (byref(problem), byref(query), byref(answer)), err, progress)
         self.library.check(name, code, err)
         return read_answer(answer)
 
@@ -254,7 +270,8 @@ class Client:
         deadline_ms: when it passes, the best lower tier is the answer, and tuning goes on.
         fallback: without a daemon, or not in time, the analytic default, tier "default".
         offline: the daemon is not asked: what this Client knows, else the analytic default.
-        progress: called with a Progress, in this thread; it may not use this Client.
+        progress: called with a Progress, in this thread; it may not use this Client. What it raises
+            ends the call.
         Also: budget (configs), budget_ms, strategy, iters, warmup, atol, rtol, seed, restrict,
         configs, target, table, again.
         """
@@ -316,10 +333,9 @@ class Client:
             ffi.set_field(options, name, value)
         problem, answer = make_problem(problem), ffi.Answer(size=sizeof(ffi.Answer))
         outcome, known, err = c_int(), c_void_p(), ffi.Error()
-        with self._use() as handle:
-            code = self.library.dll.gemmd_acquire(handle, byref(problem), byref(options),
-                                                  byref(outcome), byref(answer), byref(known),
-                                                  byref(err))
+        code = self._run(self.library.dll.gemmd_acquire,
+                         (byref(problem), byref(options), byref(outcome), byref(answer),
+                          byref(known)), err)
         known = _from_json(self.library.take("acquire", code, known, err) or b"[]")
         return Acquired(_OUTCOMES[outcome.value], read_answer(answer) if answer.tier else None,
                         known)
@@ -346,10 +362,9 @@ class Client:
         """Any method of docs/protocol.md."""
         out, err = c_void_p(), ffi.Error()
         deadline_ms = ffi.convert(method, "deadline_ms", c_int, deadline_ms)
-        with self._use() as handle:
-            code = self.library.dll.gemmd_call(handle, to_bytes(method), to_json(params),
-                                               deadline_ms, byref(out), ffi.ON_PROGRESS(), None,
-                                               byref(err))
+        code = self._run(self.library.dll.gemmd_call,
+                         (to_bytes(method), to_json(params), deadline_ms, byref(out),
+                          ffi.ON_PROGRESS(), None), err)
         return _from_json(self.library.take(method, code, out, err))
 
     def list(self, what: str, filter: Optional[Mapping[str, Any]] = None, **columns: Any) -> Rows:

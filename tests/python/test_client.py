@@ -35,16 +35,6 @@ def test_tuning_with_progress_then_a_hit(cpu):
     assert any(p.config.get("BLOCK_SIZE_M") for p in seen) and seen[-1].done <= seen[-1].total
 
 
-def test_what_a_progress_callback_raises_comes_back(cpu):
-    def stop(_):
-        raise KeyboardInterrupt
-
-    with client(cpu) as g:
-        with pytest.raises(KeyboardInterrupt):
-            g.tune(SMALL, progress=stop, budget=2)
-        assert g.get(SMALL, wait="cached").tier == "exact"  # the connection lives on
-
-
 def test_many_at_once(cpu):
     with client(cpu) as g:
         known = g.tune(SMALL, budget=2)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ctrl-C, and what else a signal's handler or progress raises, while gemmd.Client waits: it comes
+at once, nobody goes on tuning for the caller, and the Client can be used as before."""
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import gemmd
+
+SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
+LONG = {"budget": 500}  # longer than these tests take
+CUSTOM = "custom:mine n=1"
+PROMPT_S = 0.7
+
+
+@pytest.fixture(autouse=True)
+def python_handles_ctrl_c():
+    """Also where the tests were started with SIGINT ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def until(condition, seconds=20):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class Signal(threading.Thread):
+    """Sends one to this process as soon as `condition` holds, and notes when."""
+
+    def __init__(self, condition, number=signal.SIGINT):
+        super().__init__()
+        self.condition, self.number, self.sent_at = condition, number, None
+        self.start()
+
+    def run(self):
+        until(self.condition)
+        time.sleep(0.2)  # into the wait
+        self.sent_at = time.monotonic()
+        os.kill(os.getpid(), self.number)
+
+    def late_s(self):
+        self.join()
+        return time.monotonic() - self.sent_at
+
+
+def is_tuning(cpu):
+    return lambda: cpu.status()["jobs"]["running"] == 1
+
+
+def is_idle(cpu):
+    return lambda: cpu.status()["jobs"]["running"] == cpu.status()["jobs"]["queued"] == 0
+
+
+@pytest.mark.parametrize("how", ["tune", "get", "progress", "call"])
+def test_ctrl_c_ends_a_tuning(cpu, how):
+    calls = {"tune": lambda g: g.tune(SMALL, **LONG), "get": lambda g: g.get(SMALL, **LONG),
+             "progress": lambda g: g.tune(SMALL, progress=lambda _: None, **LONG),
+             "call": lambda g: g.call("tune", {"problem": {"op": "grouped_gemm", "mode": "forward",
+                                                           "M": 24, "N": 16, "K": 32,
+                                                           "dtype_in": "fp32"}, **LONG})}
+    with gemmd.Client(cpu.socket) as g:
+        ctrl_c = Signal(is_tuning(cpu))
+        with pytest.raises(KeyboardInterrupt):
+            calls[how](g)
+        assert ctrl_c.late_s() < PROMPT_S
+        until(is_idle(cpu))
+        assert cpu.status()["jobs"]["cancelled"] == 1 and cpu.status()["jobs"]["done"] == 0
+        assert g.get(SMALL, wait="cached").tier == "default"
+        assert g.tune(SMALL, budget=1).tier == "exact"
+
+
+def test_ctrl_c_in_progress_itself(cpu):
+    """Wherever the signal falls: also at the callback's first instruction."""
+    seen = []
+
+    def progress(p):
+        seen.append(p)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with gemmd.Client(cpu.socket) as g:
+        for _ in range(5):
+            with pytest.raises(KeyboardInterrupt):
+                g.tune(SMALL, progress=progress, **LONG)
+            until(is_idle(cpu))
+        assert len(seen) == 5 and g.tune(SMALL, budget=1).tier == "exact"
+
+
+def test_what_progress_raises_ends_the_call(cpu):
+    def stop(_):
+        g_status.append(pytest.raises(gemmd.GemmdError, g.status).value.name)
+        raise LookupError("enough")
+
+    g_status = []
+    with gemmd.Client(cpu.socket) as g:
+        with pytest.raises(LookupError, match="enough"):
+            g.tune(SMALL, progress=stop, **LONG)
+        assert g_status == ["busy"] and g.status()["pid"] == cpu.process.pid
+    until(is_idle(cpu))
+
+
+class Other(threading.Thread):
+    """Tunes in a thread of its own, until `enough` is set."""
+
+    def __init__(self, g):
+        super().__init__()
+        self.g, self.enough, self.reports = g, threading.Event(), 0
+        self.ended = threading.Event()
+        self.start()
+
+    def run(self):
+        def progress(_):
+            self.reports += 1
+            if self.enough.is_set():
+                raise LookupError("enough")
+
+        with pytest.raises(LookupError):
+            self.g.get(SMALL, progress=progress, **LONG)
+        self.ended.set()
+
+    def check_it_goes_on(self):
+        before = self.reports
+        until(lambda: self.reports > before)
+        self.enough.set()
+        assert self.ended.wait(20)
+        self.join()
+
+
+def test_others_who_wait_for_the_same_are_not_disturbed(cpu):
+    with gemmd.Client(cpu.socket) as theirs, gemmd.Client(cpu.socket) as g:
+        other = Other(theirs)
+        Signal(is_tuning(cpu))
+        with pytest.raises(KeyboardInterrupt):
+            g.get(SMALL, **LONG)
+        other.check_it_goes_on()
+
+
+def test_a_call_in_another_thread_goes_on(cpu):
+    """KeyboardInterrupt is the main thread's."""
+    with gemmd.Client(cpu.socket) as g:
+        other = Other(g)
+        ctrl_c = Signal(is_tuning(cpu))
+        with pytest.raises(KeyboardInterrupt):
+            other.ended.wait()
+        assert ctrl_c.late_s() < PROMPT_S
+        other.check_it_goes_on()
+
+
+def test_a_handler_that_raises_nothing_disturbs_nothing(cpu):
+    handled = []
+    before = signal.signal(signal.SIGUSR1, lambda *_: handled.append(time.monotonic()))
+    try:
+        with gemmd.Client(cpu.socket) as g:
+            told = Signal(is_tuning(cpu), signal.SIGUSR1)
+            Signal(lambda: handled and is_tuning(cpu)())
+            with pytest.raises(KeyboardInterrupt):
+                g.tune(SMALL, **LONG)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert handled[0] - told.sent_at < PROMPT_S
+
+
+def test_ctrl_c_while_another_one_holds_the_key(cpu):
+    with gemmd.Client(cpu.socket) as holder, gemmd.Client(cpu.socket) as g:
+        assert holder.acquire(CUSTOM).outcome == "lease"
+        ctrl_c = Signal(lambda: True)
+        with pytest.raises(KeyboardInterrupt):
+            g.acquire(CUSTOM)
+        assert ctrl_c.late_s() < PROMPT_S
+        holder.release(CUSTOM)
+        with gemmd.Client(cpu.socket) as third:  # it did not go to whom nobody waits for
+            assert third.acquire(CUSTOM, now=True).outcome == "lease"
+        assert g.status()["pid"] == cpu.process.pid
