@@ -118,7 +118,9 @@ static bool is_repeated(const struct job *j, const struct trial *t, const struct
     if (over && record_equal(&t->config, &former->config)) {
         return true;
     }
-    return tuning_worked(t) && (over || j->request->n_configs > 0);
+    /* Stopped early for the sake of one that the restriction may exclude. */
+    bool cut = j->restricted && strcmp(t->status, "aborted") == 0;
+    return tuning_worked(t) && (over || cut || j->request->n_configs > 0);
 }
 
 static void on_history(void *ctx, int status, const struct trial *trials, uint32_t n,

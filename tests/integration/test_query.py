@@ -154,6 +154,20 @@ def test_a_restricted_winner_is_partial_and_no_answer_to_an_unrestricted_query(d
         assert full["source"] == "tuned"
 
 
+def test_what_was_stopped_early_may_win_under_a_restriction(daemon):
+    d = daemon()
+    with d.connect() as c:
+        whole = c.call("tune", problem=gemm(), strategy="exhaustive")
+        trials = c.list("trials", key=whole["key"], stage="measure")
+        slow = {t["config"]["BLOCK_SIZE_M"] for t in trials}
+        slow -= {t["config"]["BLOCK_SIZE_M"] for t in trials if t["status"] != "aborted"}
+        assert slow, "a block whose configs were all given up"
+        for block in slow:
+            partial = c.call("get", problem=gemm(), restrict={"BLOCK_SIZE_M": block}, budget=2)
+            assert partial["source"] == "partial" and partial["measured"] >= 2
+            assert partial["config"]["BLOCK_SIZE_M"] == block
+
+
 def test_one_given_config(daemon):
     d = daemon()
     with d.connect() as c:
