@@ -119,7 +119,7 @@ static bool is_repeated(const struct job *j, const struct trial *t, const struct
         return true;
     }
     /* Stopped early for the sake of one that the restriction may exclude. */
-    bool cut = j->restricted && strcmp(t->status, "aborted") == 0;
+    bool cut = j->request->n_restrict > 0 && strcmp(t->status, "aborted") == 0;
     return tuning_worked(t) && (over || cut || j->request->n_configs > 0);
 }
 
