@@ -358,7 +358,7 @@ GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params
 GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
- * "events"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched
+ * "events", "portfolio"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched
  * as needed. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);

@@ -244,9 +244,9 @@ int cmd_import(int argc, char **argv)
         .args_doc = "FILE...",
         .children = children,
         .doc =
-            "Reads what `gemmctl export` wrote (\"-\": stdin). Rows of another device class, or of "
-            "another kernel source, come in as hints. So do configs of other tuners: they are "
-            "tried first, and never trusted before they were measured here."};
+            "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
+            "configs of other tuners: they are tried first, and never trusted before they were "
+            "measured here."};
     struct transfer t = {.listing = {.filter = json_object()}, .takes_problems = true};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
     struct listing *l = &t.listing;

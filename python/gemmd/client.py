@@ -272,8 +272,8 @@ class Client:
         offline: the daemon is not asked: what this Client knows, else the analytic default.
         progress: called with a Progress, in this thread; it may not use this Client. What it raises
             ends the call.
-        Also: budget (configs), budget_ms, strategy, iters, warmup, atol, rtol, seed, restrict,
-        configs, target, table, again.
+        Also: budget (configs), budget_ms, wall_ms, strategy, iters, warmup, atol, rtol, seed,
+        restrict, configs, target, bucket, table, again.
         """
         return self._ask("get", problem, progress, query)
 
