@@ -48,6 +48,10 @@
  * Options: MODE, BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
  * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
+ *
+ * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
+ * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
+ * Rules: 1.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
