@@ -61,8 +61,9 @@ static inline double at(const struct matrix *m, int64_t row, int64_t col)
     return decode(m->dtype, m->data, row * m->stride + col);
 }
 
-/* Draws all of a case from its seed; owned by the caller. */
-struct test_case *case_new(uint64_t seed);
+/* Draws a case from its seed, but for its matrices; owned by the caller. */
+struct test_case *case_draw(uint64_t seed);
+void case_fill(struct test_case *c);
 void case_free(struct test_case *c);
 /* "GEMMD_TEST_SEED=1: grouped_gemm ... | BLOCK_SIZE_M=64 ...": for the sentence of a failure. */
 const char *case_text(const struct test_case *c);

@@ -157,14 +157,18 @@ static bool choose_config(struct test_case *c)
     return false;
 }
 
-static void fill_case(struct test_case *c)
+static void draw_kinds(struct test_case *c)
 {
-    const struct grouped_gemm_problem *v = &c->v;
     c->strided = random_next(&c->random) % 3 == 0;
     c->wide_gather = random_next(&c->random) % 2;
     c->wide_rows = random_next(&c->random) % 2;
     c->half_weights = random_next(&c->random) % 2;
-    c->shared_dy = v->gather_dy && v->topk > 1 && random_next(&c->random) % 2;
+    c->shared_dy = c->v.gather_dy && c->v.topk > 1 && random_next(&c->random) % 2;
+}
+
+void case_fill(struct test_case *c)
+{
+    const struct grouped_gemm_problem *v = &c->v;
     make_matrix(c, &c->x, v->x_rows, v->k, v->in, true);
     make_matrix(c, &c->w, v->experts * v->n, v->k, v->in, true);
     make_matrix(c, &c->dy, c->shared_dy ? v->tokens : v->m, v->n, v->in, true);
@@ -198,14 +202,14 @@ static void fill_case(struct test_case *c)
     }
 }
 
-struct test_case *case_new(uint64_t seed)
+struct test_case *case_draw(uint64_t seed)
 {
     struct test_case *c = calloc(1, sizeof(*c));
     c->seed = c->random = seed;
     do {
         make_problem(c);
     } while (!choose_config(c));
-    fill_case(c);
+    draw_kinds(c);
     return c;
 }
 
