@@ -54,8 +54,9 @@ static int check_restrictions(const struct request *r, const struct param *param
             return error_set(err, ERROR_UNKNOWN_FIELD, "restrict: %s is no tunable here; these are: %s",
                              r->restrict_[i].name, known);
         }
-        if (check_values(&r->restrict_[i], found, err) < 0) {
-            return err->code;
+        int status = check_values(&r->restrict_[i], found, err);
+        if (status < 0) {
+            return status;
         }
     }
     return 0;

@@ -51,11 +51,9 @@ static int attach_version(struct store *s, struct error *err)
     int64_t version;
     int state = version_of(&s->db, &version, err);
     bool writer = !(s->flags & STORE_READ_ONLY);
-    if (state >= 0 && writer && attach_journal(s, err) < 0) {
-        return err->code;
-    }
-    if (state <= 0) {
-        return state;
+    int r = state >= 0 && writer ? attach_journal(s, err) : 0;
+    if (r || state <= 0) {
+        return r ? r : state;
     }
     if (!writer) {
         return error_set(err, ERROR_STORE,
@@ -63,7 +61,7 @@ static int attach_version(struct store *s, struct error *err)
                          "it once, so that it is migrated",
                          s->path, version, STORE_SCHEMA_VERSION);
     }
-    int r = version_migrate(&s->db, version, state == VERSION_EMPTY, err);
+    r = version_migrate(&s->db, version, state == VERSION_EMPTY, err);
     if (r == 0 && state == VERSION_OLD) {
         store_notice(s, "migrated",
                      "database %s was migrated from schema %" PRId64 " to %d; the old one is kept "

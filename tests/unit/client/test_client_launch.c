@@ -217,13 +217,35 @@ static void test_launch_in_a_forked_child(void **state)
 
 /* ---- compiled here --------------------------------------------------------------------------- */
 
-static void test_compiled_without_a_daemon(void **state)
+#define CACHE_TEMPLATE "/tmp/gemmd-test-XXXXXX"
+
+/* A cache directory of the test's own. */
+static void use_cache(char *cache)
 {
-    (void)state;
-    char cache[] = "/tmp/gemmd-test-XXXXXX", path[128];
     assert_non_null(mkdtemp(cache));
     setenv("GEMMD_SYSTEM", "0", 1);
     setenv("XDG_CACHE_HOME", cache, 1);
+}
+
+static void check_kept(const char *cache)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/gemmd/modules/%.32s.so", cache, answer.module);
+    assert_int_equal(access(path, R_OK), 0);
+}
+
+static void drop_cache(const char *cache)
+{
+    char command[64];
+    snprintf(command, sizeof(command), "rm -r %s", cache);
+    assert_int_equal(system(command), 0);
+}
+
+static void test_compiled_without_a_daemon(void **state)
+{
+    (void)state;
+    char cache[] = CACHE_TEMPLATE;
+    use_cache(cache);
     struct gemmd_problem p = problem();
     struct gemmd_kernel *k = NULL;
     struct gemmd_error e;
@@ -235,10 +257,8 @@ static void test_compiled_without_a_daemon(void **state)
         launch_and_check(k);
         gemmd_kernel_free(k);
     }
-    snprintf(path, sizeof(path), "%s/gemmd/modules/%.32s.so", cache, answer.module);
-    assert_int_equal(access(path, R_OK), 0); /* where a daemon and the other ranks find it */
-    snprintf(path, sizeof(path), "rm -r %s", cache);
-    assert_int_equal(system(path), 0);
+    check_kept(cache); /* where a daemon and the other ranks find it */
+    drop_cache(cache);
 }
 
 static void test_what_cannot_be_compiled(void **state)
@@ -301,10 +321,8 @@ static void test_kernel_outlives_the_handle(void **state)
 static void test_a_kernel_that_is_gone_is_made_again(void **state)
 {
     (void)state;
-    char cache[] = "/tmp/gemmd-test-XXXXXX", path[128];
-    assert_non_null(mkdtemp(cache));
-    setenv("GEMMD_SYSTEM", "0", 1);
-    setenv("XDG_CACHE_HOME", cache, 1);
+    char cache[] = CACHE_TEMPLATE;
+    use_cache(cache);
     struct gemmd_problem p = problem();
     struct gemmd_kernel *k = NULL;
     struct gemmd_error e;
@@ -313,8 +331,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     gone = true;
     launch_and_check(k = load());
     gemmd_kernel_free(k);
-    snprintf(path, sizeof(path), "%s/gemmd/modules/%.32s.so", cache, answer.module);
-    assert_int_equal(access(path, R_OK), 0); /* where gemmd has it for others */
+    check_kept(cache);
     assert_int_equal(gemmd_kernel_load(g, &p, &never, &k, &e), 0);
     launch_and_check(k);
     gemmd_kernel_free(k);
@@ -327,8 +344,7 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     gone = false;
-    snprintf(path, sizeof(path), "rm -r %s", cache);
-    assert_int_equal(system(path), 0);
+    drop_cache(cache);
 }
 
 static void test_what_cannot_be_loaded(void **state)
