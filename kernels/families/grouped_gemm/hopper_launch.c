@@ -11,6 +11,12 @@
 /* ---- the variant
  * ------------------------------------------------------------------------------------ */
 
+/* What the template has a case of its own for. (Where threads gather, registers are few.) */
+static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather;
+}
+
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err)
 {
@@ -26,13 +32,13 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
-        "-DMODE=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCLUSTER_R=%d "
+        "-DMODE=%d -DEXPERTS=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCLUSTER_R=%d "
         "-DCLUSTER_C=%d -DCONSUMERS=%d "
         "-DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DSTORE_SLABS=%d -DIN_FLIGHT=%d -DSKIP_ROWS=%d "
         "-DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DLOADERS=%d -DTMA_STORE=%d "
         "-DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d -DOUT_FP32=%d "
         "-DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
-        (int)v.mode, (int)record_int(config, "BLOCK_SIZE_M", 0),
+        (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
         t.cluster_r, t.cluster_c, t.consumers, t.pingpong, t.stages, t.staging / t.store_slabs,
         t.store_slabs, t.in_flight, t.skip_rows, t.dynamic,
@@ -124,6 +130,13 @@ static int group_of(const struct grouped_gemm_problem *v, const struct hopper_ti
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
+/* Of one expert: those that are walked before the next group of rows (raster=columns: of columns). */
+static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
+{
+    const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;
+    return p->group * (t->raster_columns ? high : p->cols);
+}
+
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -167,7 +180,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
     };
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
     cuda_divide_by(p->height, &p->height_mul, &p->height_shift);
-    cuda_divide_by((v->out_cols + cols - 1) / cols, &p->cols_mul, &p->cols_shift);
+    p->cols = (int32_t)((v->out_cols + cols - 1) / cols);
+    cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul, &p->cols_shift);
     cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
 }
 
@@ -178,7 +192,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height * t->cluster_r,
                                     hopper_tile_cols(t) * t->cluster_c);
-    int64_t slots = info->sm_count / together;
+    int64_t slots = info->sm_count * t->resident / together;
     slots = slots > 0 ? slots : 1;
     if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
         return error_set(

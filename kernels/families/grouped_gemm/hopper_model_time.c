@@ -375,7 +375,7 @@ static double copy_us(const struct timing *x)
 static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double whole = t->ksplit > 2 ? 0.9 : 1;
-    return fmax(1, floor(f->sms * whole / t->ksplit));
+    return fmax(1, floor(f->sms * t->resident * whole / t->ksplit));
 }
 
 static bool gathers_a(const struct hopper_facts *f, const struct hopper_tile *t)

@@ -39,7 +39,7 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     int32_t ahead;
     uint32_t cols_mul, cols_shift, group_mul, group_shift;
     int32_t ahead_shift; /* dW: ahead is 1 << it */
-    uint32_t reserved;
+    int32_t cols;
     const void *a_rows, *b_rows;
     uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
     uint32_t a_rows_bytes, b_rows_bytes;

@@ -129,6 +129,15 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
            hopper_expert_tiles(v, t) <= TILES_MOST;
 }
 
+/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit on one.
+ * The template says which have registers for that (RESIDENT). */
+static int resident(const struct hopper_tile *t)
+{
+    enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
+    const bool few = t->ksplit > 1 && t->consumers == 1 && t->c == 64;
+    return few && 2 * (t->smem + SMEM_OF_SYSTEM) <= SMEM_OF_SM ? 2 : 1;
+}
+
 void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_values *h,
                     struct hopper_tile *t)
 {
@@ -173,6 +182,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->loaders = hopper_int(h, FIELD_load_warps, usual_loaders(v, t));
     t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
     t->smem = hopper_shared_bytes(v, t);
+    t->resident = resident(t);
 }
 
 void hopper_tile_make(const struct grouped_gemm_problem *v, const struct record *config,

@@ -44,6 +44,7 @@ struct hopper_tile {
     int consumers; /* warpgroups that multiply; one more loads */
     bool pingpong;
     int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
+    int resident;        /* blocks of threads of it on an SM */
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
     bool tma_store;

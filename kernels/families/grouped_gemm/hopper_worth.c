@@ -16,6 +16,7 @@ enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
     SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
     SPLIT_DEPARTURES = 1,
+    STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
     DEPARTURES_SCATTER = 4, /* all there are: without a choice of stores and buffers they are few */
@@ -32,6 +33,21 @@ static int stages_that_fit(const struct grouped_gemm_problem *v, const struct ho
         other.stages--;
     }
     return other.stages;
+}
+
+/* Of one expert, split among more thread blocks than there are SMs for: two with few stages fit on one. */
+static bool is_small(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts == 1 && t->ksplit > 1;
+}
+
+/* Stages that fit; for more than its blocks a part of a sum has no use. */
+static int stages_worth(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct device_info *info)
+{
+    const int fit = stages_that_fit(v, t, info, t->staging);
+    const int64_t part = (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
+    return is_small(v, t) && part < fit ? (int)part : fit;
 }
 
 /* If all experts have as many rows. */
@@ -138,8 +154,15 @@ static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_
 
 /* More stages hide more latency and cost nothing. Fewer by one, or half as many, are tried for what
  * this leaves out: less asked of L2 and memory at once. */
-static int check_stages(const struct hopper_tile *t, int fit, bool scatter, struct rejection *why)
+static int check_stages(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int fit,
+                        struct rejection *why)
 {
+    const bool scatter = v->scatter && t->ksplit == 1;
+    if (is_small(v, t) && t->stages > fit && t->stages > STAGES_LEAST) {
+        return rejection_set(why, ERROR_INVALID, "stages_idle",
+                             "num_stages=%d, and NUM_KSPLIT=%d leaves each part %d blocks of the sum",
+                             t->stages, t->ksplit, fit);
+    }
     if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
         return rejection_set(why, ERROR_INVALID, "stages_deep",
                              "num_stages=%d for a tile of %d x %d: so many are for 64 x 64",
@@ -168,7 +191,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
                         (!t->tma_store || !usual_staging(v, t, info, fit));
     int n = 0;
     n += t->stages < fit;
-    n += t->stages < fit - 1 && !v->scatter;
+    n += t->stages < fit - 1 && !v->scatter && !is_small(v, t);
     n += !t->in_flight;
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
@@ -186,13 +209,13 @@ int hopper_worth(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
-    const int fit = stages_that_fit(&v, &t, info, t.staging);
+    const int fit = stages_worth(&v, &t, info);
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
     int r = check_tile(&v, &t, why);
     r = r ? r : check_split(&v, &t, info, why);
-    r = r ? r : check_stages(&t, fit, v.scatter && t.ksplit == 1, why);
+    r = r ? r : check_stages(&v, &t, fit, why);
     if (r) {
         return r;
     }

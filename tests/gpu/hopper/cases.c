@@ -46,6 +46,15 @@ const struct tile tiles[] = {
     {"64x64 c1 s8 k2", 64, 64, 8, false, 8, 1, 1, .ksplit = 2},
     {"64x64 c1 s8 k4", 64, 64, 8, false, 8, 1, 1, .ksplit = 4},
     {"64x64 c1 s8 k8", 64, 64, 8, false, 8, 1, 1, .ksplit = 8},
+    {"64x64 c1 s5 k2", 64, 64, 8, false, 5, 1, 1, .ksplit = 2},
+    {"64x64 c1 s4 k4", 64, 64, 8, false, 4, 1, 1, .ksplit = 4},
+    {"64x64 c1 s4 k8", 64, 64, 8, false, 4, 1, 1, .ksplit = 8},
+    {"64x128 c1 s6 k2", 64, 128, 8, false, 6, 1, 1, .ksplit = 2},
+    {"64x128 c1 s3 k4", 64, 128, 8, false, 3, 1, 1, .ksplit = 4},
+    {"128x64 c2 s6 k2", 128, 64, 12, false, 6, 1, 1, .ksplit = 2},
+    {"128x64 c2 s4 k4", 128, 64, 12, false, 4, 1, 1, .ksplit = 4},
+    {"128x128 c2 s4 k4", 128, 128, 12, false, 4, 1, 1, .ksplit = 4},
+    {"128x64 c2 s8 nb1", 128, 64, 12, false, 8, 1, 1},
     {"64x128 c1 s6 k4", 64, 128, 8, false, 6, 1, 1, .ksplit = 4},
     {"128x128 c2 s4 k2", 128, 128, 12, false, 4, 1, 1, .ksplit = 2},
     {"160x256 c2 s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true},
@@ -105,6 +114,7 @@ const struct tile tiles[] = {
     {"128x128 c2 s4 nb4 x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2},
     {"128x128 c2 s4 nb4 x2 1x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2, .cluster = "1x2"},
     {"128x128 c2 s4 nb4 x2 2x1", 128, 128, 12, false, 4, 4, 1, .slabs = 2, .cluster = "2x1"},
+    {"128x128 c1 s5 nb4 x2", 128, 128, 8, false, 5, 4, 1, .slabs = 2},
     {"128x256 c2 s3 nb4 x1", 128, 256, 12, false, 3, 4, 1, .slabs = 1},
     {"128x256 c2 s3 nb4 x2", 128, 256, 12, false, 3, 4, 1, .slabs = 2},
     {"128x256 c2 s4 nb2 x1", 128, 256, 12, false, 4, 2, 1, .slabs = 1},
@@ -247,7 +257,7 @@ const struct shape shapes[] = {
 };
 const int n_shapes = sizeof(shapes) / sizeof(shapes[0]);
 
-const struct shape soak_shapes[SOAK_SHAPES][3] = {
+const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
     {
         [GEMM_FORWARD] = {32, 1160, 136, 2, ROWS(rows_soak)},
         [GEMM_DX] = {32, 136, 1160, 2, ROWS(rows_soak)},
@@ -263,12 +273,17 @@ const struct shape soak_shapes[SOAK_SHAPES][3] = {
         [GEMM_DX] = {32, 128, 1152, 2, ROWS(rows_soak)},
         [GEMM_DW] = {32, 320, 448, 2, ROWS(rows_soak)},
     },
+    {
+        [GEMM_FORWARD] = {1, 1160, 264, 1, ROWS(rows_thousand), .no_sizes = true},
+        [GEMM_DX] = {1, 264, 1160, 1, ROWS(rows_thousand), .no_sizes = true},
+    },
 };
 
-const struct shape variant_shapes[VARIANT_SHAPES] = {
+const struct shape variant_shapes[VARIANT_SHAPES + 1] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
     {4, 1160, 1088, 1, ROWS(rows_long), .nan = 2}, /* of whole slabs: what needs them is tried here */
+    {1, 1160, 1088, 1, ROWS(rows_thousand), .no_sizes = true},
 };
 
 const struct shape sample_shape = {4, 192, 320, 2, ROWS(rows_sample)};
@@ -359,6 +374,11 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
         record_put_int(config, "NUM_KSPLIT", tile->ksplit);
     }
     record_put_int(config, "GROUP_SIZE_M", v->mode == GEMM_DW ? 1 : 8);
+}
+
+bool case_of_one_expert(const struct variant *v)
+{
+    return strstr(v->options, "-DEXPERTS=1 ") != NULL;
 }
 
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,

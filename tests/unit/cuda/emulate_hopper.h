@@ -26,7 +26,7 @@
 
 #define HOPPER_EMULATED
 #define LANE               (THREAD & 31)
-#define KERNEL_OF(threads) static void
+#define KERNEL_OF(threads, blocks) static void
 #define CALLED             static
 #define PARAMS(type)       const struct type
 #define EMULATE_ALIGN(n)   __attribute__((aligned(n)))

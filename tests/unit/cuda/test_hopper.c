@@ -480,6 +480,57 @@ static void test_store_slabs(void **state)
     }
 }
 
+/* Only forward and dX of one expert whose rows are not gathered have kernels of their own. */
+static void test_one_expert(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem, *option;
+    } variants[] = {
+        {"M=4096 N=1536 K=2048 mode=forward", "-DEXPERTS=1 "},
+        {"M=4096 N=1536 K=2048 mode=dX", "-DEXPERTS=1 "},
+        {"M=4096 N=1536 K=2048 mode=dW", "-DEXPERTS=0 "},
+        {"M=4096 N=1536 K=2048 experts=2 mode=forward", "-DEXPERTS=0 "},
+        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", "-DEXPERTS=0 "},
+    };
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        const struct problem p = problem_of(variants[i].problem);
+        const struct record config = config_of(TILE(64, 64, 64) " " SMALL);
+        struct variant v;
+        struct error err = ERROR_NULL;
+        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
+        assert_non_null(strstr(v.options, variants[i].option));
+    }
+}
+
+/* Such a kernel divides by a group's tiles: GROUP_SIZE_M rows of them, or columns. */
+static void test_plan_one_expert(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        uint32_t by;
+    } plans[] = {
+        {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=rows", 4 * 8},
+        {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=columns", 4 * 32},
+        {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=16 raster=columns", 8 * 32},
+    };
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        static const char problem[] = "M=4096 N=1536 K=2048 mode=forward";
+        struct problem p = problem_of(problem);
+        struct grouped_gemm_args args = args_for(&p);
+        struct launch_plan plan;
+        struct hopper_params params;
+        struct error err = ERROR_NULL;
+        assert_int_equal(plan_of(problem, plans[i].config, &args, &plan, &err), 0);
+        memcpy(&params, plan.steps[0].params, sizeof(params));
+        assert_int_equal(params.cols, 8);
+        for (uint32_t id = 0; id < 300; id++) {
+            assert_int_equal((uint64_t)id * params.cols_mul >> params.cols_shift, id / plans[i].by);
+        }
+    }
+}
+
 /* In ping-pong they divide the stages: else one could overtake a stage that is not released. */
 static void test_loaders_divide(void **state)
 {
@@ -543,6 +594,19 @@ static void check_split_grid(const char *config, int64_t rows, uint32_t cluster,
     assert_int_equal(plan.workspace_bytes, 0);
     assert_int_equal(plan.steps[0].cluster[0], cluster);
     assert_int_equal(plan.steps[0].grid[0], blocks);
+}
+
+/* Of thread blocks with half of an SM's shared memory twice as many fit: clusters of eight need that. */
+static void test_plan_split_resident(void **state)
+{
+    (void)state;
+    static const char halves[] = TILE(64, 64, 64)
+        " num_warps=8 schedule=cooperative num_stages=4 use_tma_store=false NUM_KSPLIT=8";
+    static const char whole[] = TILE(64, 64, 64)
+        " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
+    check_split_grid(halves, 128, 8, 256);
+    check_split_grid(halves, 6400, 8, 264);
+    check_split_grid(whole, 128, 8, 128);
 }
 
 /* Whole clusters, one a tile as far as there are SMs for them. */
@@ -689,6 +753,9 @@ int main(void)
         cmocka_unit_test(test_plan_copy),
         cmocka_unit_test(test_plan_refuses),
         cmocka_unit_test(test_plan_split),
+        cmocka_unit_test(test_plan_split_resident),
+        cmocka_unit_test(test_one_expert),
+        cmocka_unit_test(test_plan_one_expert),
         cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),

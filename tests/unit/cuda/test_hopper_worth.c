@@ -219,10 +219,13 @@ static void test_split(void **state)
         int parts;
         const char *rule; /* NULL: in the space */
     } cases[] = {
-        {16, "64x64 c1 s8 nb1", 8, NULL},
-        {16, "64x64 c1 s8 nb1", 4, NULL},
-        {64, "64x128 c1 s8 nb1", 8, NULL},
-        {256, "64x64 c1 s8 nb1", 4, NULL},
+        {16, "64x64 c1 s3 nb1", 8, NULL},
+        {16, "64x64 c1 s8 nb1", 8, "stages_idle"},
+        {16, "64x64 c1 s4 nb1", 4, NULL},
+        {16, "64x64 c1 s8 nb1", 2, NULL},
+        {16, "64x64 c1 s4 nb1", 2, NULL},
+        {64, "64x128 c1 s3 nb1", 8, NULL},
+        {256, "64x64 c1 s4 nb1", 4, NULL},
         {256, "64x64 c1 s8 nb1", 8, "split_enough"},
         {512, "128x128 c2 s5 nb1", 2, NULL},
         {1024, "64x64 c1 s8 nb1", 2, "split_enough"},

@@ -13,10 +13,9 @@
  */
 #if KSPLIT || CLUSTER > 1
 /* Barriers must be there before another block arrives at them. */
-INLINE void set_up_barrier(void)
+INLINE void set_up_arrive(void)
 {
     cluster_barrier_arrive();
-    block_barrier();
 }
 
 INLINE void set_up_everywhere(void)
@@ -24,14 +23,42 @@ INLINE void set_up_everywhere(void)
     cluster_barrier_wait();
 }
 #else
-INLINE void set_up_barrier(void)
+INLINE void set_up_arrive(void)
 {
-    block_barrier();
 }
 
 INLINE void set_up_everywhere(void)
 {
 }
+#endif
+
+#if ONE_EXPERT
+/* There are no tables, and the warp that loads comes when it has found its first tile (produce): it and the
+ * consumers wait for the warp that makes the barriers, and nobody for it. */
+INLINE void set_up_barrier(void)
+{
+    const int warp = THREAD >> 5;
+    set_up_arrive();
+    if (warp == 1) {
+        group_arrive(BARRIER_LOADER, 64);
+        group_arrive(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    } else if (warp >= 4) {
+        group_barrier(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    }
+}
+
+INLINE void set_up_barrier_of_loader(void)
+{
+    set_up_arrive();
+    group_barrier(BARRIER_LOADER, 64);
+}
+#else
+INLINE void set_up_barrier(void)
+{
+    set_up_arrive();
+    block_barrier();
+}
+#define set_up_barrier_of_loader() ((void)0)
 #endif
 
 #if CLUSTER > 1

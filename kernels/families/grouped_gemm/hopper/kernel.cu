@@ -4,9 +4,9 @@
 /* By one thread. Those of the first loads come first. */
 INLINE void prefetch_maps(const struct hopper_params *p)
 {
-    if (!GATHER_A)
+    if (!GATHER_A && !(TILE_R == 64 && !A_TRANSPOSED)) /* else parts bring all (load_box) */
         map_prefetch(&p->a);
-    if (!GATHER_B)
+    if (!GATHER_B && !(TILE_C == 64 && !B_TRANSPOSED))
         map_prefetch(&p->b);
     for (int i = 0; i < PARTS && !GATHER_A && !(SWAP_AB && WEIGHTS_TRANSPOSED); i++)
         map_prefetch(&p->a_part[i]);
@@ -43,7 +43,8 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (warp == 0)
         make_tables(p, s);
     warp_barrier(); /* the barriers below are for warps as a whole */
-    set_up_barrier();
+    if (!ONE_EXPERT || warp > 0) /* else the first tile is found before (produce) */
+        set_up_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s);
         block_barrier();
@@ -53,6 +54,17 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
 /* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
  * dealt in turn, so that it is waited for only when this tile is written. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
+
+/* Where sums leave registers free, the tile is found before it is multiplied: the first while operands
+ * are on their way, and after the last nothing is left to find. */
+#define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
+
+INLINE struct tile tile_early(const struct hopper_params *p, const struct tables *s, int id, int tiles)
+{
+    struct tile none;
+    none.expert = none.r0 = none.c0 = none.first = none.rows = none.row_tiles = none.width = 0;
+    return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : none;
+}
 
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
                     int consumer)
@@ -65,6 +77,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         walk_next(shared, &w);
     }
     struct work work = work_at(p, s, w.id, tiles, consumer);
+    struct tile t = tile_early(p, s, w.id, tiles);
 #pragma unroll 1
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
@@ -72,7 +85,8 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
         /* While the last group runs: where this tile goes, and where the next one begins. */
-        const struct tile t = locate_tile(p, s, id);
+        if (!LOCATE_EARLY)
+            t = locate_tile(p, s, id);
         const int r0 = t.r0 + (PINGPONG ? 0 : consumer * ROWS_EACH);
         struct rows rows;
         find_rows(p, &t, r0, consumer, &rows);
@@ -83,18 +97,21 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
+        const struct tile next = tile_early(p, s, w.id, tiles);
 
         mainloop_end(acc, shared, last);
-        write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring);
+        write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
         if (NEXT_LATE) {
             walk_next(shared, &w);
             work = work_at(p, s, w.id, tiles, consumer);
         }
+        if (LOCATE_EARLY)
+            t = next;
     }
     writes_end(shared, ring);
 }
 
-KERNEL_OF(THREADS) grouped_gemm_hopper(PARAMS(hopper_params) p)
+KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
 {
     wgmma_declare();
     const u32 shared = shared_base();

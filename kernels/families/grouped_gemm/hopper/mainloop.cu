@@ -22,9 +22,6 @@ INLINE u64 descriptor(u32 low)
     return (u64)DESCRIPTOR_HIGH << 32 | low;
 }
 
-/* Named barriers; 0 is the whole block of threads. */
-#define BARRIER_WRITE 1 /* + consumer: its 128 threads */
-#define BARRIER_TURN 3  /* + consumer: it may multiply; the other arrives */
 
 /* Gathered operands were written by threads, which wgmma does not see by itself. */
 INLINE void wait_full(u32 shared, const struct place *at)
@@ -110,12 +107,16 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
     }
 }
 
+/* What the compiler knows to be the same in all lanes it keeps in registers that descriptors are taken from. It is
+ * told once a tile, which for tiles of one block costs more than it spares. */
+#define UNIFORM_RING (MODE != MODE_DW || CONSUMERS > 1)
+
 /* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
  * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
                        int consumer, u32 from, int steps, struct walk *w)
 {
-    struct place at = place_of(from);
+    struct place at = place_of(UNIFORM_RING ? (u32)uniform((int)from) : from);
     const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
     const u32 consumer_a = operands + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
     const int whole = steps / STEPS, rest = MODE == MODE_DW ? steps % STEPS : 0;
@@ -222,5 +223,6 @@ INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
         wgmma_settle(acc, i);
-    give_stage(shared, last);
+    if (!KSPLIT) /* sums are sent by way of it */
+        give_stage(shared, last);
 }

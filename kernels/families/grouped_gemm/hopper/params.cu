@@ -33,10 +33,10 @@
  *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
  *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
  *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of STORE_SLABS x 128 bytes: pieces of the output.
- *              KSPLIT: TILE_R x TILE_C sums in fp32, for the cluster to read
+ *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
- *   split      KSPLIT: two barriers, "all have written their sums" and "all have read them"
+ *   split      KSPLIT: two barriers, "all sums have come" and "all have read theirs"
  *   rows       SWAP_AB: per consumer where each row goes (SCATTER), and its weight (FUSE_MUL_POST)
  *   tables     start[experts + 1], then ends[experts] (dW: order[experts])
  *
@@ -45,7 +45,7 @@
  * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
- * Options: MODE, BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
+ * Options: MODE, EXPERTS (0: several), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
  * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
@@ -85,7 +85,13 @@
 #define SHARE_B (CLUSTER_R > 1)
 #define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this one among them */
 
+/* What tables would say of one expert is known without them. A small product, which it often is, takes hardly
+ * longer than what comes before its first load. */
+#define ONE_EXPERT (EXPERTS == 1 && MODE != MODE_DW && !GATHER)
+
 #define THREADS (128 * (1 + CONSUMERS))
+/* Blocks that registers leave room for on an SM: clusters of four or eight find more places so. */
+#define RESIDENT (KSPLIT && CONSUMERS == 1 && TILE_C == 64 ? 2 : 1)
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */

@@ -44,7 +44,7 @@ INLINE void permute_copy(const char *from, char *to, int chunks)
     }
 }
 
-KERNEL_OF(PERMUTE_THREADS) grouped_gemm_permute(PARAMS(permute_params) p)
+KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_permute(PARAMS(permute_params) p)
 {
     const int warps = PERMUTE_THREADS / 32 * BLOCKS;
     for (int i = BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5); i < p.rows; i += warps)

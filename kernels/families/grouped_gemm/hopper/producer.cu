@@ -129,12 +129,13 @@ INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct 
         load_4d(g.to, map, x, y, z, RAGGED, g.bar);
 }
 
-/* `rows` exist of a box of `whole` from r on. */
+/* `rows` exist of a box of `whole` from r on. Where that is 64, the largest part is as high: nothing but the map
+ * depends on how many exist. */
 INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                      const struct tile *t, int x, int r, int rows, int whole)
 {
-    if (rows >= whole) {
-        load_rows(g, map, t, x, r);
+    if (rows >= whole || whole == 64) {
+        load_rows(g, whole == 64 ? part + part_of(rows) : map, t, x, r);
         return;
     }
 #pragma unroll 1
@@ -198,8 +199,8 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
                 load_weight_box(goal_at(g, i * SLAB_BYTES), map, from + i * 64, d, t, policy);
         return;
     }
-    if (exist >= TILE_COLS) {
-        load_weight_box(g, map, d, from, t, policy);
+    if (exist >= TILE_COLS || TILE_COLS == 64) {
+        load_weight_box(g, TILE_COLS == 64 ? part + part_of(exist) : map, d, from, t, policy);
         return;
     }
 #pragma unroll 1
@@ -367,50 +368,97 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
+/* Whether whole tiles have a loop of their own: small ones of one expert, whose blocks are multiplied sooner than
+ * the other loop asks for the next. */
+#define FAST_WHOLE (ONE_EXPERT && TILE_R * TILE_C <= 128 * 64)
+
+INLINE struct extent whole_extent(void)
+{
+    struct extent x;
+    x.a = A_TRANSPOSED ? TILE_R / 64 : TILE_R;
+    x.b = B_TRANSPOSED ? TILE_C / 64 : TILE_C;
+    x.bytes = STAGE_BYTES;
+    return x;
+}
+
+INLINE int is_whole(const struct hopper_params *p, const struct extent *x)
+{
+    const struct extent whole = whole_extent();
+    return x->a == whole.a && x->b == whole.b && !p->ahead;
+}
+
+/* Blocks of a tile that this warp loads, from `block` on. `x` of a whole tile is constant: then little is left
+ * to work out for each block. */
+INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x, int ask,
+                        u32 shared, u32 from, int block, int blocks, struct place *at, int *number, u64 policy)
+{
+    const int first = FIRST_BLOCK(p);
+    int asked = NUM_STAGES;
+#pragma unroll 1
+    for (; block < blocks; block += LOADERS) {
+        if (LOADERS > 1)
+            *at = place_of(from + (u32)block);
+        draw_in_time(p, block, blocks, number);
+        barrier_wait(empty_barrier(shared, at->stage), at->phase ^ 1);
+        if (elected())
+            load_block(p, t, x, (first + block) * TILE_D, shared + at->stage * STAGE_BYTES,
+                       full_barrier(shared, at->stage), policy);
+        if (ask)
+            ask_blocks(p, t, x, first, blocks, block, &asked);
+        warp_barrier();
+        place_next(at);
+    }
+}
+
 /* By the producer warpgroup: blocks by those of its warps that load, in turn. One alone has less to
  * work out: a small product takes hardly longer than that. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct walk w = walk_begin(tiles);
     struct place at = place_of(0);
-    const int first = FIRST_BLOCK(p);
     int before = -1; /* expert of the tile before */
     u32 from = 0;    /* blocks before this tile */
     if (THREAD >= 32 * LOADERS)
         return;
+    struct tile t;
+    struct extent x;
+    if (ONE_EXPERT) { /* while another warp makes the barriers */
+        if (w.id < tiles) {
+            t = locate_tile(p, s, w.id);
+            x = extent_of(p, &t);
+        }
+        set_up_barrier_of_loader();
+    }
 #pragma unroll 1
     while (w.id < tiles) {
-        struct tile t;
-        int blocks, block = 0, number = 0, asked = NUM_STAGES;
+        int blocks, block = 0, number = 0;
         if (LOADERS > 1) {
             blocks = blocks_in(steps_at(p, s, w.id));
             block = loader_first(from);
         }
-        if (LOADERS == 1 || block < blocks)
+        if (!ONE_EXPERT && (LOADERS == 1 || block < blocks))
             t = locate_tile(p, s, w.id);
         if (LOADERS == 1)
             blocks = blocks_of(p, t.rows);
         if (LOADERS == 1 || block < blocks) {
-            const struct extent x = extent_of(p, &t);
+            if (!ONE_EXPERT)
+                x = extent_of(p, &t);
             const u64 policy = weight_policy(&t);
             ask_experts(p, s, before, t.expert);
             before = t.expert;
-#pragma unroll 1
-            for (; block < blocks; block += LOADERS) {
-                if (LOADERS > 1)
-                    at = place_of(from + (u32)block);
-                draw_in_time(p, block, blocks, &number);
-                barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
-                if (elected())
-                    load_block(p, &t, &x, (first + block) * TILE_D, shared + at.stage * STAGE_BYTES,
-                               full_barrier(shared, at.stage), policy);
-                ask_blocks(p, &t, &x, first, blocks, block, &asked);
-                warp_barrier();
-                place_next(&at);
+            if (FAST_WHOLE && uniform(is_whole(p, &x))) {
+                const struct extent whole = whole_extent();
+                load_blocks(p, &t, &whole, 0, shared, from, block, blocks, &at, &number, policy);
+            } else {
+                load_blocks(p, &t, &x, 1, shared, from, block, blocks, &at, &number, policy);
             }
         }
         from += (u32)blocks;
         walk_on(shared, &w, number);
+        if (ONE_EXPERT && w.id < tiles) {
+            t = locate_tile(p, s, w.id);
+            x = extent_of(p, &t);
+        }
     }
 }
 #endif

@@ -14,7 +14,7 @@
 #define LANE (THREAD & 31)
 #define INLINE static __device__ __forceinline__
 #define CALLED static __device__ __noinline__
-#define KERNEL_OF(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
+#define KERNEL_OF(threads, blocks) extern "C" __global__ void __launch_bounds__(threads, blocks)
 #define PARAMS(type) const __grid_constant__ struct type
 
 struct __align__(64) tensor_map {
@@ -195,22 +195,15 @@ INLINE u32 cluster_address(u32 at, u32 rank)
     return r;
 }
 
-INLINE void cluster_load16(float v[4], u32 at)
+/* 16 bytes to the shared memory of any block of the cluster, counted by a barrier there. */
+INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
 {
-    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3]) : "r"(at) : "memory");
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
+                 :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
-/* Of any block of the cluster: as barrier_arrive and barrier_wait, and what was written to shared
- * memory before the arrival is seen by all who waited for it. */
-INLINE void cluster_arrive(u32 bar)
-{
-    asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];"
-                 :: "r"(bar) : "memory");
-}
-
-/* For those who have only read: nothing to be seen. The other becomes MEMBAR.ALL.GPU, which waits until
- * the output has reached L2. */
+/* An arrival at the barrier of any block of the cluster by those who have only read: nothing to be seen. (With
+ * .release.cluster it becomes MEMBAR.ALL.GPU, which waits until the output has reached L2.) */
 INLINE void cluster_arrive_read(u32 bar)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory");

@@ -32,15 +32,21 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
     u32 height_mul, height_shift; /* to divide by it */
     int ahead;                   /* what L2 is asked for before it is loaded: blocks; dW: experts */
-    u32 cols_mul, cols_shift;    /* to divide by the column tiles */
+    u32 cols_mul, cols_shift;    /* to divide by the column tiles; ONE_EXPERT: by a group's tiles */
     u32 group_mul, group_shift;  /* ... by group */
     int ahead_shift;             /* dW: ahead is 1 << it */
-    u32 reserved;
+    int cols;                    /* column tiles: with clusters, of theirs */
     const char *a_rows, *b_rows; /* dW, ahead: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
     struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension */
 };
+
+/* Named barriers; 0 is the whole block of threads. */
+#define BARRIER_WRITE 1 /* + consumer: its 128 threads; KSPLIT: both */
+#define BARRIER_TURN 3 /* + consumer: it may multiply; the other arrives */
+#define BARRIER_LOADER 5 /* ONE_EXPERT: mbarriers are there, for the warp that loads, */
+#define BARRIER_CONSUMERS 6 /* ... and for those that multiply */
 
 struct tables { /* in shared memory */
     int *start; /* [experts + 1]: first row of each expert, then the end of the last */
@@ -172,20 +178,12 @@ CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
     }
 }
 
-/* One expert has all rows: what the tables would say is known without them. A small product, which
- * it often is, takes hardly longer than what comes before its first load. (Where threads gather,
- * registers are few.) */
-INLINE int one_expert(const struct hopper_params *p)
-{
-    return MODE != MODE_DW && !GATHER && p->experts == 1;
-}
-
 /* By one warp: all tables that are looked at. */
 INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 {
-    if (p->experts > 1) {
+    if (!ONE_EXPERT && p->experts > 1) {
         scan_experts(p, s->start, s->ends);
-    } else if (!one_expert(p) && LANE == 0) {
+    } else if (!ONE_EXPERT && LANE == 0) {
         s->start[0] = 0;
         s->start[1] = p->rows;
         if (MODE != MODE_DW)
@@ -215,7 +213,7 @@ INLINE void order_experts(const struct hopper_params *p, const struct tables *s)
 
 INLINE int column_tiles(const struct hopper_params *p)
 {
-    return (p->tile_cols + TILE_COLS * CLUSTER_C - 1) / (TILE_COLS * CLUSTER_C);
+    return p->cols;
 }
 
 INLINE int dw_row_tiles(const struct hopper_params *p)
@@ -227,7 +225,7 @@ INLINE int count_tiles(const struct hopper_params *p, const struct tables *s)
 {
     if (MODE == MODE_DW)
         return p->experts * dw_row_tiles(p) * column_tiles(p);
-    if (one_expert(p))
+    if (ONE_EXPERT)
         return row_tiles_of(p, (u32)p->rows) * column_tiles(p);
     return s->ends[p->experts - 1] * column_tiles(p);
 }
@@ -271,7 +269,7 @@ INLINE struct tile locate_expert(const struct hopper_params *p, const struct tab
 {
     const u32 cols = (u32)column_tiles(p);
     struct tile t;
-    if (one_expert(p)) {
+    if (ONE_EXPERT) {
         t.expert = t.first = 0;
         t.rows = p->rows;
         t.row_tiles = row_tiles_of(p, (u32)p->rows);
@@ -302,11 +300,15 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
     const int by_column = (p->flags & FLAG_RASTER_C) != 0;
     const u32 cols = (u32)column_tiles(p), row_tiles = (u32)t.row_tiles, group = (u32)p->group;
     const u32 fast = by_column ? cols : row_tiles, slow = by_column ? row_tiles : cols;
-    turn = divide(id, p->group_mul, p->group_shift);
-    if (!by_column)
-        turn = divide(turn, p->cols_mul, p->cols_shift);
-    else if (row_tiles > 1)
-        turn /= row_tiles;
+    if (ONE_EXPERT) {
+        turn = divide(id, p->cols_mul, p->cols_shift);
+    } else {
+        turn = divide(id, p->group_mul, p->group_shift);
+        if (!by_column)
+            turn = divide(turn, p->cols_mul, p->cols_shift);
+        else if (row_tiles > 1)
+            turn /= row_tiles;
+    }
     const u32 begin = turn * group; /* the first of the group's fast tiles */
     const u32 width = fast - begin < group ? fast - begin : group;
     id -= begin * slow;

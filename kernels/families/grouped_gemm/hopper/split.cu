@@ -2,23 +2,28 @@
 /* ---- split: one tile by several blocks of threads ----------------------------------------------- */
 /*
  * KSPLIT: the blocks of a cluster have the same tile, and each has summed over its own part of the
- * reduction. Now each writes all its sums to its own shared memory. When all have, each adds up,
- * for its rows, what all of them wrote, always in the order of their ranks, so that results do not
- * depend on who is first; rounds once, and stores. Rows are dealt in turn (rank, rank + size, ...):
- * a tile with few rows is shared out, too. Nothing goes through global memory.
+ * reduction. Rows are dealt in turn (rank, rank + size, ...): a tile with few rows is shared out, too. Each
+ * block sends its sums of a row to the shared memory of the one that has the row, which adds up what all have
+ * sent, always in the order of their ranks, so that results do not depend on who is first; rounds
+ * once, and stores. Nothing goes through global memory.
  *
- * Two barriers in each block, on which every consumer warp of the cluster arrives once a tile:
- * "full" (all have written) and "free" (all have read). Nobody writes again, or ends, before its
- * own "free": after this one nobody reads its sums or arrives at its barriers any more. Producers
- * take no part, and may be a tile ahead or gone.
+ * A warp lays its sums out in rows first, in the stage that was multiplied last: sent straight from the
+ * accumulators, 8 or 16 bytes a lane and rows between them, they took up to 0.6 microseconds longer
+ * (tests/gpu/results/2026-11-23-h200-dense_small.txt).
  *
- * Sums lie in rows of TILE_C, each four of them (16 bytes) at a place of their row that keeps banks
- * apart. Half a warp writes 32 bytes in each of 4 rows: the row goes into bits 1 and 2. Eight lanes
- * read every other 16 bytes of 256: bit 3 goes into bit 0.
+ * Two barriers in each block: "full" (all bytes of a tile have come) and "free" (all blocks have read theirs),
+ * on which every consumer warp of the cluster arrives, but after the last tile: nobody sends again,
+ * and a block that has all its bytes may end. Producers take no part, and may be a tile ahead or gone.
+ *
+ * A row of sums has TILE_C, each four of them (16 bytes) at a place that keeps banks apart. Half a warp
+ * writes 32 bytes in each of 4 rows: the row goes into bits 1 and 2. Eight lanes read every other 16 bytes
+ * of 256: bit 3 goes into bit 0.
  */
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
 #define SUMS_ROW (TILE_C * 4) /* bytes */
+#define SENT_COLS 32          /* that a warp lays out at a time */
+#define SENT_ROW (SENT_COLS * 4)
 #define CHUNKS (TILE_C / 8)   /* of output, 16 bytes of 8 sums, in a row of the tile */
 #define SPLIT_MOST 8          /* blocks in a cluster */
 
@@ -34,19 +39,11 @@ INLINE u32 sums_free(u32 shared)
 
 INLINE void split_init(u32 shared)
 {
-    barrier_init(sums_full(shared), 4 * CONSUMERS * cluster_size());
+    barrier_init(sums_full(shared), 1);
     barrier_init(sums_free(shared), 4 * CONSUMERS * cluster_size());
 }
 
-/* By whole warps, at the barrier of every block: their sums can be read, and those of others have
- * been. */
-INLINE void sums_written(u32 shared)
-{
-    warp_barrier();
-    if (LANE < (int)cluster_size())
-        cluster_arrive(cluster_address(sums_full(shared), LANE));
-}
-
+/* By whole warps: what was sent to this block has been read. */
 INLINE void sums_read(u32 shared)
 {
     warp_barrier();
@@ -54,29 +51,70 @@ INLINE void sums_read(u32 shared)
         cluster_arrive_read(cluster_address(sums_free(shared), LANE));
 }
 
-INLINE u32 sums_at(int row, int four)
+/* Rows that are sent: whole groups of 16, a warp's. */
+INLINE u32 sums_bytes(int rows)
 {
-    return STAGING_AT + row * SUMS_ROW + ((four ^ (four >> 3 & 1) ^ (row & 3) << 1) << 4);
+    return (u32)round_up(rows, 16) * SUMS_ROW;
 }
 
-/* Of rows that exist. A thread has, of every 8 columns, two of row lane / 4 and two of row
- * lane / 4 + 8. */
-INLINE void write_sums(u32 shared, int consumer, int rows, float acc[MMAS][ACCUMULATORS])
+INLINE u32 sums_at(u32 line, int four)
 {
+    return STAGING_AT + line * SUMS_ROW + ((four ^ (four >> 3 & 1) ^ (line & 3) << 1) << 4);
+}
+
+/* Where the block that has the row gets it from a rank: all rows of rank 0 come first. */
+INLINE u32 received_at(u32 rank, u32 row, int four)
+{
+    return sums_at(divide_by_size(rank * TILE_R + row), four);
+}
+
+/* Of a warp's 16 rows, SENT_COLS columns, as its lanes have them: of every 8, two of row lane / 4 and
+ * two of row lane / 4 + 8. */
+INLINE void lay_out(u32 to, const float *sums)
+{
+    const int row = LANE >> 2;
+#pragma unroll
+    for (int j = 0; j < SENT_COLS / 8; j++) {
+        const float *d = sums + j * 4;
+        const int four = (j * 2 + (LANE >> 1 & 1)) ^ (row & 3) << 1;
+        const u32 at = to + row * SENT_ROW + (four << 4) + ((LANE & 1) << 3);
+        shared_store8(at, d[0], d[1]);
+        shared_store8(at + 8 * SENT_ROW, d[2], d[3]);
+    }
+}
+
+/* The same, lanes side by side in a row; from row `first` and column `from` of the tile on. */
+INLINE void send(u32 shared, u32 laid_out, int first, int from)
+{
+    const u32 rank = cluster_rank(), last = cluster_size() - 1;
+    const int four = LANE & 7;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const int row = i * 4 + (LANE >> 3);
+        const u32 there = cluster_address(shared, (u32)(first + row) & last);
+        u32 v[4];
+        shared_load16(v, laid_out + row * SENT_ROW + ((four ^ (row & 3) << 1) << 4));
+        cluster_store16(there + received_at(rank, first + row, from / 4 + four), v, sums_full(there));
+    }
+}
+
+/* By way of `stage`, which all consumers have read and each of their warps has a part of. */
+INLINE void send_tile(u32 shared, u32 stage, int consumer, int rows, float acc[MMAS][ACCUMULATORS])
+{
+    const u32 mine = stage + (THREAD / 32 - 4) * 16 * SENT_ROW;
+    group_barrier(BARRIER_WRITE, SPLIT_THREADS);
 #pragma unroll
     for (int i = 0; i < MMAS; i++) {
         const int first = consumer * ROWS_EACH + i * 64 + (THREAD >> 5 & 3) * 16;
-        const int row = first + (LANE >> 2);
-        if (first < rows) {
 #pragma unroll
-            for (int j = 0; j < TILE_C / 8; j++) {
-                const float *d = acc[i] + j * 4;
-                const u32 at = shared + sums_at(row, j * 2 + (LANE >> 1 & 1)) + ((LANE & 1) << 3);
-                shared_store8(at, d[0], d[1]);
-                shared_store8(at + 8 * SUMS_ROW, d[2], d[3]);
-            }
+        for (int from = 0; from < TILE_C && first < rows; from += SENT_COLS) {
+            lay_out(mine, acc[i] + from / 2);
+            warp_barrier();
+            send(shared, mine, first, from);
+            warp_barrier();
         }
     }
+    async_fence(); /* TMA writes to the stage next */
 }
 
 /* 16 bytes of the output, and where they go. */
@@ -107,20 +145,18 @@ INLINE struct share share_at(const struct hopper_params *p, const struct tile *t
 /* `size` is a constant: all loads are under way before the first is waited for. */
 INLINE void add_up(float sum[8], u32 shared, const struct share *s, int size)
 {
-    const u32 low = sums_at(s->row, s->chunk * 2), high = sums_at(s->row, s->chunk * 2 + 1);
-    float v[SPLIT_MOST][8];
+    u32 v[SPLIT_MOST][8];
 #pragma unroll
     for (int r = 0; r < size; r++) {
-        const u32 there = cluster_address(shared, r);
-        cluster_load16(v[r], there + low);
-        cluster_load16(v[r] + 4, there + high);
+        shared_load16(v[r], shared + received_at(r, s->row, s->chunk * 2));
+        shared_load16(v[r] + 4, shared + received_at(r, s->row, s->chunk * 2 + 1));
     }
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        sum[i] = v[0][i];
+        sum[i] = bits_float(v[0][i]);
 #pragma unroll
         for (int r = 1; r < size; r++)
-            sum[i] += v[r][i];
+            sum[i] += bits_float(v[r][i]);
     }
 }
 
@@ -155,14 +191,16 @@ INLINE void store_shares(const struct hopper_params *p, const struct tile *t, u3
 /* `done` counts tiles. */
 INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *unused,
-                       u32 *done)
+                       u32 *done, u32 last, int more)
 {
     const int rows = at_most(t->rows - t->r0, TILE_R), size = (int)cluster_size();
     if (*done > 0)
         cluster_wait(sums_free(shared), (*done - 1) & 1);
-    write_sums(shared, consumer, rows, acc);
-    sums_written(shared);
-    const struct share first = share_at(p, t, rows, THREAD - 128); /* loads, while others write */
+    if (THREAD == 128)
+        barrier_expect(sums_full(shared), sums_bytes(rows));
+    send_tile(shared, shared + last * STAGE_BYTES, consumer, rows, acc);
+    give_stage(shared, last);
+    const struct share first = share_at(p, t, rows, THREAD - 128); /* loads, while others send */
     cluster_wait(sums_full(shared), *done & 1);
     if (size == 2)
         store_shares(p, t, shared, rows, first, 2);
@@ -170,14 +208,15 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
         store_shares(p, t, shared, rows, first, 4);
     else
         store_shares(p, t, shared, rows, first, 8);
-    sums_read(shared);
+    if (more)
+        sums_read(shared);
     ++*done;
 }
 
 INLINE void writes_end(u32 shared, u32 done)
 {
-    if (done > 0)
-        cluster_wait(sums_free(shared), (done - 1) & 1);
+    (void)shared;
+    (void)done;
 }
 
 #else
@@ -188,8 +227,9 @@ INLINE void split_init(u32 shared)
 
 INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
-                       u32 *ring)
+                       u32 *ring, u32 last, int more)
 {
+    (void)last, (void)more;
     store_tile(p, t, r0, consumer, shared, acc, rows, ring);
 }
 
