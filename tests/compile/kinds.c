@@ -34,6 +34,8 @@ static const char *const sizes[] = {
     "M=65536 N=2048 K=2048 experts=1024 topk=8",
     "M=64 N=2048 K=2048 experts=8 topk=2",
     "M=64 N=1024 K=1024 experts=2 topk=2",
+    "M=4096 N=2048 K=2048",
+    "M=64 N=1024 K=1024",
 };
 enum {
     N_MODES = sizeof(modes) / sizeof(modes[0]),

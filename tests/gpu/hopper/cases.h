@@ -58,11 +58,11 @@ extern const int n_shapes;
 /* Many tiles for each thread block, however large, yet short; and few with long sums, for what is
  * not legal there; or of whole slabs, which clusters share: [which][mode]. */
 enum { SOAK_SHAPES = 3 };
-extern const struct shape soak_shapes[SOAK_SHAPES][3];
+extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last: of one expert; none for dW */
 /* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
  * one for what is not legal there. */
 enum { VARIANT_SHAPES = 3 };
-extern const struct shape variant_shapes[VARIANT_SHAPES];
+extern const struct shape variant_shapes[VARIANT_SHAPES + 1]; /* likewise */
 /* Small enough for a sanitizer. */
 extern const struct shape sample_shape;
 
@@ -70,6 +70,8 @@ extern const struct shape sample_shape;
 int case_problem(const struct kind *kind, const struct shape *shape, struct problem *p);
 void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
                  const struct tile *tile, struct record *config);
+/* Whether it is a kernel for one expert (ONE_EXPERT in hopper/params.cu). */
+bool case_of_one_expert(const struct variant *v);
 /* Both, and the variant. False: not legal, and why. */
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
                   const struct device_info *info, struct record *config, struct variant *out,

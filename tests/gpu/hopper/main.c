@@ -32,6 +32,7 @@
  *   --samples N, --gap-ms G  time: samples of each, idle time before each
  *   --silence S              a child that finished nothing for so long hangs (10)
  *   --fork no                everything in one process, for debuggers and sanitizers
+ *   --splits no              sample: none that splits sums
  */
 #include "tests/gpu/hopper/cases.h"
 #include "tests/gpu/hopper/compile.h"

@@ -23,12 +23,14 @@ int member_at(int i, struct member *m)
     struct grouped_gemm_problem v;
     struct record config;
     struct hopper_tile tile;
+    struct variant variant;
     *m = (struct member){.random = random_of(e.hash), .hash = e.hash, .config = e.config};
     if (catalog_problem(i, &p) || record_parse(&config, e.config, NULL)) {
         return -1;
     }
     grouped_gemm_view(&p, &v);
     hopper_tile_make(&v, &config, &tile);
+    m->one_expert = catalog_variant(i, &variant) == 0 && case_of_one_expert(&variant);
     m->load_warps = tile.loaders;
     m->store_slabs = tile.store_slabs;
     v.accumulate = v.mode == GEMM_DW && v.out == DTYPE_FP32 && m->random % 2;

@@ -10,6 +10,7 @@
 
 struct member {
     int kind;         /* of kinds[] */
+    bool one_expert;  /* it has kernels of its own for that */
     uint64_t random;  /* its own */
     const char *hash; /* borrowed, static */
     const char *config;

@@ -20,6 +20,7 @@ struct options options = {
     .gap_ms = 8,
     .silence = 10,
     .fork = true,
+    .splits = true,
 };
 
 static const struct {
@@ -99,6 +100,8 @@ static void read_one(const char *name, const char *value)
         options.seed = strtoull(value, NULL, 0);
     } else if (strcmp(name, "--fork") == 0) {
         options.fork = strcmp(value, "no") != 0;
+    } else if (strcmp(name, "--splits") == 0) {
+        options.splits = strcmp(value, "no") != 0;
     } else if (strcmp(name, "--shard") == 0) {
         if (sscanf(value, "%d/%d", &options.shard, &options.shards) != 2 || options.shard < 0 ||
             options.shard >= options.shards) {

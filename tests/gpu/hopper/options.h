@@ -33,6 +33,7 @@ struct options {
     double seconds, limit, gap_ms;
     double silence; /* seconds after which a child hangs */
     bool fork;
+    bool splits; /* sample: whether one of four splits sums */
 };
 extern struct options options;
 

@@ -36,7 +36,7 @@ static int sample_steps(void)
  * where there are such tiles and they are legal; else (`any`) they are as most are. */
 static bool may_be(const struct tile *tile, int step, bool any)
 {
-    if (!any && step % 4 == 3) {
+    if (!any && step % 4 == 3 && options.splits) {
         return tile->ksplit > 1;
     }
     return tile->ksplit <= 1 && tile->pingpong == (step % 2 == 0) &&

@@ -5,7 +5,8 @@
 
 #include "tests/gpu/hopper/watch.h"
 
-enum { SHELF_SHAPES = VARIANT_SHAPES };
+enum { SHELF_SHAPES = VARIANT_SHAPES + 1 };
+_Static_assert((int)SOAK_SHAPES <= (int)VARIANT_SHAPES, "a place for each problem of either stage");
 
 struct data *shelf_get(struct lab *lab, int kind, int which, const struct shape *shape);
 void shelf_clear(void);

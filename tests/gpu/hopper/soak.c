@@ -34,7 +34,7 @@ static const double SAY_SECONDS = 10, LAUNCH_US = 25 /* to say how long it may t
 struct item {
     int kind, tile; /* tile -1: of the rest of the space */
     int member;
-    int which; /* of the problems */
+    int which; /* of the problems; SOAK_SHAPES: that of one expert, for kernels of its own */
     int launches;
     char hash[HASH_HEX];
 };
@@ -71,20 +71,29 @@ static bool make_case(const struct item *it, const struct problem *p,
            hopper_variant(p, config, "sm_90a", v, NULL) == 0;
 }
 
-/* On the first of the problems where it is legal: sets `which`, and the hash. */
-static bool fit(struct item *it)
+/* Whether it is legal for that one of the problems; then the hash is set. */
+static bool fits(struct item *it, int which)
 {
-    for (it->which = 0; it->which < SOAK_SHAPES; it->which++) {
-        struct problem p;
-        struct record config;
-        struct variant v;
-        if (case_problem(&kinds[it->kind], shape_of(it), &p) == 0 &&
-            make_case(it, &p, &h200, &config, &v)) {
-            cubin_hash(&v, it->hash);
-            return true;
-        }
+    struct problem p;
+    struct record config;
+    struct variant v;
+    it->which = which;
+    if (shape_of(it)->experts == 0 || case_problem(&kinds[it->kind], shape_of(it), &p) != 0 ||
+        !make_case(it, &p, &h200, &config, &v)) {
+        return false;
     }
-    return false;
+    cubin_hash(&v, it->hash);
+    return case_of_one_expert(&v) == (which == SOAK_SHAPES);
+}
+
+/* On the first of the problems where it is legal; `one`: the one with one expert. */
+static bool fit(struct item *it, bool one)
+{
+    bool done = one && fits(it, SOAK_SHAPES);
+    for (int which = 0; which < SOAK_SHAPES && !one && !done; which++) {
+        done = fits(it, which);
+    }
+    return done;
 }
 
 /* ---- what there is to do */
@@ -107,12 +116,12 @@ static void add_item(const struct item *it)
 /* Also those that are not wanted: the rest is what is not of the first set. */
 static char (*add_first_set(int *n))[HASH_HEX]
 {
-    char(*hashes)[HASH_HEX] = calloc((size_t)(n_kinds * n_tiles), sizeof(*hashes));
+    char(*hashes)[HASH_HEX] = calloc((size_t)(2 * n_kinds * n_tiles), sizeof(*hashes));
     *n = 0;
-    for (int i = 0; i < n_kinds * n_tiles; i++) {
-        const int k = i / n_tiles, t = i % n_tiles;
+    for (int i = 0; i < 2 * n_kinds * n_tiles; i++) {
+        const int k = i / 2 / n_tiles, t = i / 2 % n_tiles;
         struct item it = {.kind = k, .tile = t, .launches = options.soak};
-        if (!fit(&it)) {
+        if (!fit(&it, i % 2)) {
             continue;
         }
         memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
@@ -141,7 +150,7 @@ static int add_rest(const char (*first)[HASH_HEX], int n_first)
         if ((m.random >> 8) % TENTH == 0 &&
             !bsearch(m.hash, first, (size_t)n_first, sizeof(*first), by_text)) {
             struct item it = {.kind = m.kind, .tile = -1, .member = i, .launches = options.soak};
-            if (fit(&it)) {
+            if (fit(&it, m.one_expert)) {
                 add_item(&it);
             } else {
                 say("NOT SOAKED, not legal at these sizes: %s\n", m.name);

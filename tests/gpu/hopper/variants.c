@@ -57,7 +57,8 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
 static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
                               struct variant *v, char *finding, size_t size)
 {
-    const int tries[] = {(int)(m->random >> 1 & 1), VARIANT_SHAPES - 1};
+    const int first = m->one_expert ? VARIANT_SHAPES : (int)(m->random >> 1 & 1);
+    const int tries[] = {first, m->one_expert ? first : VARIANT_SHAPES - 1};
     struct rejection why = {0};
     for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
         struct data *d = shelf_get(lab, m->kind, tries[i], &variant_shapes[tries[i]]);
