@@ -233,13 +233,28 @@ void handle_leave(struct gemmd *g)
     pthread_mutex_unlock(&g->lock);
 }
 
-bool handle_is_mine(struct gemmd *g)
+/* This thread has entered it. */
+static bool is_mine(struct gemmd *g)
 {
     int r = lock_until(&g->lock, clock_ns());
     if (r == 0) {
         handle_leave(g);
     }
     return r == EDEADLK;
+}
+
+bool handle_waits(struct gemmd *g)
+{
+    return g && is_mine(g) && g->steps.waiting;
+}
+
+void gemmd_cancel(struct gemmd *g)
+{
+    if (handle_waits(g)) {
+        g->steps.waiting = false;
+        session_abandon(&g->session, &g->steps.request, &g->steps.sent);
+        handle_leave(g);
+    }
 }
 
 int handle_result(int r, const struct error *e, struct gemmd_error *err)

@@ -23,7 +23,8 @@ struct gemmd {
  * (another call holds it, or this thread does: a progress callback, or between two steps). */
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
 void handle_leave(struct gemmd *g);
-bool handle_is_mine(struct gemmd *g); /* this thread has entered it */
+/* This thread has a call of this handle under way, and is not in it (steps.h). False for NULL. */
+bool handle_waits(struct gemmd *g);
 
 /* Ends a public call: hands the error to the caller, who may have passed NULL. */
 int handle_result(int r, const struct error *e, struct gemmd_error *err);

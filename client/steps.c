@@ -64,12 +64,6 @@ int steps_run(struct gemmd *g, int r, struct error *err)
     return go_on(g, err);
 }
 
-/* This thread has a call of this handle under way, and is not in it. */
-static bool is_waiting(struct gemmd *g)
-{
-    return g && handle_is_mine(g) && g->steps.waiting;
-}
-
 int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct gemmd_error *err)
 {
     struct error e;
@@ -77,7 +71,7 @@ int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct g
     if (progress) {
         *progress = NULL;
     }
-    if (!is_waiting(g)) {
+    if (!handle_waits(g)) {
         r = error_set(&e, ERROR_INVALID,
                       "no call of this thread waits on this handle: gemmd_wait goes on with one "
                       "that returned GEMMD_WAITING");
@@ -91,13 +85,4 @@ int gemmd_wait(struct gemmd *g, const struct gemmd_progress **progress, struct g
         }
     }
     return handle_result(r, &e, err);
-}
-
-void gemmd_cancel(struct gemmd *g)
-{
-    if (is_waiting(g)) {
-        g->steps.waiting = false;
-        session_abandon(&g->session, &g->steps.request, &g->steps.sent);
-        handle_leave(g);
-    }
 }
