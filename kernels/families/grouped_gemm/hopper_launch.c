@@ -11,10 +11,12 @@
 /* ---- the variant
  * ------------------------------------------------------------------------------------ */
 
-/* What the template has a case of its own for. (Where threads gather, registers are few.) */
+/* What the template has a case of its own for. Where threads gather, or sums fill the registers, there are none left
+ * for it. */
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
-    return v->experts == 1 && v->mode != GEMM_DW && !t->gather;
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
+           t->accumulators <= HOPPER_ACCUMULATORS_MANY;
 }
 
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,

@@ -108,8 +108,9 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
 }
 
 /* What the compiler knows to be the same in all lanes it keeps in registers that descriptors are taken from. It is
- * told once a tile, which for tiles of one block costs more than it spares. */
-#define UNIFORM_RING (MODE != MODE_DW || CONSUMERS > 1)
+ * told once a tile: in dW with one consumer, whose tiles are short, this costs more than it spares, and where
+ * accumulators fill the registers of a thread there is none left for it. */
+#define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
 /* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
  * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
