@@ -134,7 +134,7 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 static int resident(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
-    const bool few = t->ksplit > 1 && t->consumers == 1 && t->c == 64;
+    const bool few = t->ksplit > 1 && t->consumers == 1 && t->r <= 128 && t->c == 64;
     return few && 2 * (t->smem + SMEM_OF_SYSTEM) <= SMEM_OF_SM ? 2 : 1;
 }
 

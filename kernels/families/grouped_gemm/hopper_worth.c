@@ -35,19 +35,23 @@ static int stages_that_fit(const struct grouped_gemm_problem *v, const struct ho
     return other.stages;
 }
 
-/* Of one expert, split among more thread blocks than there are SMs for: two with few stages fit on one. */
-static bool is_small(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+/* A dense product whose sums are split: with few stages, two of its thread blocks fit on an SM. */
+static bool is_dense_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && t->ksplit > 1;
 }
 
-/* Stages that fit; for more than its blocks a part of a sum has no use. */
+/* Blocks of a part of the sum: it has no use for more stages. */
+static int64_t part_blocks(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
+}
+
 static int stages_worth(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info)
 {
     const int fit = stages_that_fit(v, t, info, t->staging);
-    const int64_t part = (hopper_depth_blocks(v) + t->ksplit - 1) / t->ksplit;
-    return is_small(v, t) && part < fit ? (int)part : fit;
+    return is_dense_split(v, t) && part_blocks(v, t) < fit ? (int)part_blocks(v, t) : fit;
 }
 
 /* If all experts have as many rows. */
@@ -158,10 +162,10 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
                         struct rejection *why)
 {
     const bool scatter = v->scatter && t->ksplit == 1;
-    if (is_small(v, t) && t->stages > fit && t->stages > STAGES_LEAST) {
+    if (is_dense_split(v, t) && t->stages > part_blocks(v, t) && t->stages > STAGES_LEAST) {
         return rejection_set(why, ERROR_INVALID, "stages_idle",
-                             "num_stages=%d, and NUM_KSPLIT=%d leaves each part %d blocks of the sum",
-                             t->stages, t->ksplit, fit);
+                             "num_stages=%d, and NUM_KSPLIT=%d leaves each part %lld blocks of the sum",
+                             t->stages, t->ksplit, (long long)part_blocks(v, t));
     }
     if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
         return rejection_set(why, ERROR_INVALID, "stages_deep",
@@ -191,7 +195,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
                         (!t->tma_store || !usual_staging(v, t, info, fit));
     int n = 0;
     n += t->stages < fit;
-    n += t->stages < fit - 1 && !v->scatter && !is_small(v, t);
+    n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
     n += !t->in_flight;
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;

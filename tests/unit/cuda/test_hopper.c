@@ -494,6 +494,8 @@ static void test_one_expert(void **state)
         {"M=4096 N=1536 K=2048 mode=dW", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
         {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
         {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
+        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL " permute_copy=true",
+         "-DEXPERTS=1 "},
         {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DEXPERTS=1 "},
         {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 192, 64) " " PINGPONG, "-DEXPERTS=0 "},
     };
@@ -519,6 +521,7 @@ static void test_plan_one_expert(void **state)
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=rows", 4 * 6, 256},
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=columns", 4 * 32, 256},
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=16 raster=columns", 6 * 32, 256},
+        {TILE(64, 256, 64) " " SWAPPED " tile_rows=48 GROUP_SIZE_M=4 raster=columns", 4 * 86, 256}, /* 4096 / 48 */
         {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=columns", 8, 192}, /* as of several experts */
     };
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
@@ -610,9 +613,16 @@ static void test_plan_split_resident(void **state)
         " num_warps=8 schedule=cooperative num_stages=4 use_tma_store=false NUM_KSPLIT=8";
     static const char whole[] = TILE(64, 64, 64)
         " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
+    /* by memory two would fit, but not by the registers that the template leaves them (RESIDENT) */
+    static const char wide[] = TILE(64, 128, 64)
+        " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
+    static const char two[] = TILE(128, 64, 64)
+        " num_warps=12 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
     check_split_grid(halves, 128, 8, 256);
     check_split_grid(halves, 6400, 8, 264);
     check_split_grid(whole, 128, 8, 128);
+    check_split_grid(wide, 6400, 4, 132);
+    check_split_grid(two, 6400, 4, 132);
 }
 
 /* Whole clusters, one a tile as far as there are SMs for them. */

@@ -218,7 +218,11 @@ static void test_split(void **state)
         const char *tile;
         int parts;
         const char *rule; /* NULL: in the space */
+        int depth;        /* 0: 1024 */
     } cases[] = {
+        {16, "64x64 c1 s12 nb1", 8, NULL, 8192},
+        {16, "64x64 c1 s12 nb1", 8, "stages_idle", 4096},
+        {16, "64x64 c1 s4 nb1", 8, NULL, 8192},
         {16, "64x64 c1 s3 nb1", 8, NULL},
         {16, "64x64 c1 s8 nb1", 8, "stages_idle"},
         {16, "64x64 c1 s4 nb1", 4, NULL},
@@ -236,8 +240,8 @@ static void test_split(void **state)
         struct problem p;
         struct rejection why;
         struct error err = ERROR_NULL;
-        snprintf(text, sizeof(text), "grouped_gemm mode=forward M=%d N=1024 K=1024",
-                 cases[i].rows);
+        snprintf(text, sizeof(text), "grouped_gemm mode=forward M=%d N=1024 K=%d", cases[i].rows,
+                 cases[i].depth ? cases[i].depth : 1024);
         assert_int_equal(problem_parse(&p, text, &err), 0);
         struct record config = split_of(&p, cases[i].tile, cases[i].parts);
         if (hopper_check(&p, &config, &h200, &why)) {

@@ -33,8 +33,8 @@ INLINE void set_up_everywhere(void)
 #endif
 
 #if ONE_EXPERT
-/* There are no tables, and the warp that loads comes when it has found its first tile (produce): it and the
- * consumers wait for the warp that makes the barriers, and nobody for it. */
+/* There are no tables, and the warp that loads comes when it has found its first tile (produce). It and the
+ * consumers wait for the warp that makes the mbarriers; nobody waits for the one that loads. */
 INLINE void set_up_barrier(void)
 {
     const int warp = THREAD >> 5;

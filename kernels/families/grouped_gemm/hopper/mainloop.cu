@@ -22,7 +22,6 @@ INLINE u64 descriptor(u32 low)
     return (u64)DESCRIPTOR_HIGH << 32 | low;
 }
 
-
 /* Gathered operands were written by threads, which wgmma does not see by itself. */
 INLINE void wait_full(u32 shared, const struct place *at)
 {

@@ -45,7 +45,7 @@
  * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
- * Options: MODE, EXPERTS (0: several), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
+ * Options: MODE, EXPERTS (1: ONE_EXPERT may be), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
  * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
  * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
@@ -91,7 +91,7 @@
 
 #define THREADS (128 * (1 + CONSUMERS))
 /* Blocks that registers leave room for on an SM: clusters of four or eight find more places so. */
-#define RESIDENT (KSPLIT && CONSUMERS == 1 && TILE_C == 64 ? 2 : 1)
+#define RESIDENT (KSPLIT && CONSUMERS == 1 && TILE_R <= 128 && TILE_C == 64 ? 2 : 1)
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */

@@ -202,8 +202,9 @@ INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
                  :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
-/* An arrival at the barrier of any block of the cluster by those who have only read: nothing to be seen. (With
- * .release.cluster it becomes MEMBAR.ALL.GPU, which waits until the output has reached L2.) */
+/* An arrival at the barrier of any block of the cluster by those who have only read, and whose loads are done: what
+ * they had has been computed with. A release at the scope of the cluster would say so to PTX's memory model, too; it
+ * becomes MEMBAR.ALL.GPU, which waits until the output has reached L2. */
 INLINE void cluster_arrive_read(u32 bar)
 {
     asm volatile("mbarrier.arrive.release.cta.shared::cluster.b64 _, [%0];" :: "r"(bar) : "memory");

@@ -15,9 +15,8 @@
  * on which every consumer warp of the cluster arrives, but after the last tile: nobody sends again,
  * and a block that has all its bytes may end. Producers take no part, and may be a tile ahead or gone.
  *
- * A row of sums has TILE_C, each four of them (16 bytes) at a place that keeps banks apart. Half a warp
- * writes 32 bytes in each of 4 rows: the row goes into bits 1 and 2. Eight lanes read every other 16 bytes
- * of 256: bit 3 goes into bit 0.
+ * Each four sums (16 bytes) of a row lie where banks are kept apart: eight lanes read every other 16 bytes of
+ * 256, so bit 3 of the place goes into bit 0; lanes that write come by fours of a row, so the row goes into bits 1 and 2.
  */
 #if KSPLIT
 #define SPLIT_THREADS (128 * CONSUMERS)
@@ -69,7 +68,7 @@ INLINE u32 received_at(u32 rank, u32 row, int four)
 }
 
 /* Of a warp's 16 rows, SENT_COLS columns, as its lanes have them: of every 8, two of row lane / 4 and
- * two of row lane / 4 + 8. */
+ * two of row lane / 4 + 8: half a warp writes 32 bytes in each of 4 rows. */
 INLINE void lay_out(u32 to, const float *sums)
 {
     const int row = LANE >> 2;
@@ -86,12 +85,12 @@ INLINE void lay_out(u32 to, const float *sums)
 /* The same, lanes side by side in a row; from row `first` and column `from` of the tile on. */
 INLINE void send(u32 shared, u32 laid_out, int first, int from)
 {
-    const u32 rank = cluster_rank(), last = cluster_size() - 1;
+    const u32 rank = cluster_rank(), ranks = cluster_size() - 1;
     const int four = LANE & 7;
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int row = i * 4 + (LANE >> 3);
-        const u32 there = cluster_address(shared, (u32)(first + row) & last);
+        const u32 there = cluster_address(shared, (u32)(first + row) & ranks);
         u32 v[4];
         shared_load16(v, laid_out + row * SENT_ROW + ((four ^ (row & 3) << 1) << 4));
         cluster_store16(there + received_at(rank, first + row, from / 4 + four), v, sums_full(there));
