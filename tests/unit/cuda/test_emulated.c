@@ -288,6 +288,31 @@ static void test_store_slabs(void **state)
     dlclose(reference);
 }
 
+/* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
+static void test_split_sums(void **state)
+{
+    (void)state;
+    static const int tiles[][3] = {{64, 64, 1}, {64, 128, 1}, {128, 64, 2}, {128, 128, 2}}; /* r, c, consumers */
+    for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
+        char options[600];
+        const char *(*check)(void);
+        snprintf(options, sizeof(options),
+                 "-DMODE=0 -DEXPERTS=0 -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=64 -DCLUSTER_R=1 "
+                 "-DCLUSTER_C=1 -DCONSUMERS=%d -DPINGPONG=0 -DNUM_STAGES=3 -DSTAGING_BUFFERS=1 "
+                 "-DSTORE_SLABS=1 -DIN_FLIGHT=1 -DSKIP_ROWS=0 -DDYNAMIC=0 -DSWAP_AB=0 -DKSPLIT=1 -DLOADERS=1 "
+                 "-DTMA_STORE=0 -DGATHER_X=0 -DGATHER_DY=0 -DSCATTER=0 -DFUSE_MUL_POST=0 -DIN_BF16=1 "
+                 "-DOUT_FP32=0 -DPERMUTE_COPY=0 -DCONSUMER_REGISTERS=0 -DPRODUCER_REGISTERS=0",
+                 tiles[i][0], tiles[i][1], tiles[i][2]);
+        void *so = compile("emulate_split.c", options);
+        *(void **)&check = dlsym(so, "check_split");
+        const char *fault = check();
+        if (fault) {
+            fail_msg("%d x %d: %s", tiles[i][0], tiles[i][1], fault);
+        }
+        dlclose(so);
+    }
+}
+
 static const char *slabs_of(const struct problem *p, const struct test_case *c, struct variant *v)
 {
     struct error err = ERROR_NULL;
@@ -328,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample),
 #ifdef TARGET_HOPPER
                                        cmocka_unit_test(test_store_slabs),
+                                       cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
 #endif
                                        cmocka_unit_test(test_shared_dy)};
