@@ -57,10 +57,9 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
 static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
                               struct variant *v, char *finding, size_t size)
 {
-    const int first = m->one_expert ? VARIANT_SHAPES : (int)(m->random >> 1 & 1);
-    const int tries[] = {first, m->one_expert ? first : VARIANT_SHAPES - 1};
+    const int tries[] = {m->one_expert ? VARIANT_SHAPES : (int)(m->random >> 1 & 1), VARIANT_SHAPES - 1};
     struct rejection why = {0};
-    for (size_t i = 0; i < sizeof(tries) / sizeof(tries[0]); i++) {
+    for (int i = 0; i < (m->one_expert ? 1 : 2); i++) {
         struct data *d = shelf_get(lab, m->kind, tries[i], &variant_shapes[tries[i]]);
         progress_on(-1, -1, m->hash, m->name);
         if (member_config(m, &d->problem, &lab->info, config, &why) &&

@@ -292,22 +292,26 @@ static void test_store_slabs(void **state)
 static void test_split_sums(void **state)
 {
     (void)state;
-    static const int tiles[][3] = {{64, 64, 1}, {64, 128, 1}, {128, 64, 2}, {128, 128, 2}}; /* r, c, consumers */
+    static const char *const tiles[] = {
+        "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8", "BLOCK_SIZE_M=64 BLOCK_SIZE_N=128 num_warps=8",
+        "BLOCK_SIZE_M=128 BLOCK_SIZE_N=64 num_warps=12", "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12"};
+    struct problem p;
+    struct error err = ERROR_NULL;
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=forward M=64 N=1024 K=1024", &err), 0);
     for (size_t i = 0; i < sizeof(tiles) / sizeof(tiles[0]); i++) {
-        char options[600];
+        static struct variant v;
+        struct record config;
+        char text[256];
         const char *(*check)(void);
-        snprintf(options, sizeof(options),
-                 "-DMODE=0 -DEXPERTS=0 -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=64 -DCLUSTER_R=1 "
-                 "-DCLUSTER_C=1 -DCONSUMERS=%d -DPINGPONG=0 -DNUM_STAGES=3 -DSTAGING_BUFFERS=1 "
-                 "-DSTORE_SLABS=1 -DIN_FLIGHT=1 -DSKIP_ROWS=0 -DDYNAMIC=0 -DSWAP_AB=0 -DKSPLIT=1 -DLOADERS=1 "
-                 "-DTMA_STORE=0 -DGATHER_X=0 -DGATHER_DY=0 -DSCATTER=0 -DFUSE_MUL_POST=0 -DIN_BF16=1 "
-                 "-DOUT_FP32=0 -DPERMUTE_COPY=0 -DCONSUMER_REGISTERS=0 -DPRODUCER_REGISTERS=0",
-                 tiles[i][0], tiles[i][1], tiles[i][2]);
-        void *so = compile("emulate_split.c", options);
+        snprintf(text, sizeof(text),
+                 "%s BLOCK_SIZE_K=64 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=2", tiles[i]);
+        assert_int_equal(record_parse(&config, text, &err), 0);
+        assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
+        void *so = compile("emulate_split.c", v.options);
         *(void **)&check = dlsym(so, "check_split");
         const char *fault = check();
         if (fault) {
-            fail_msg("%d x %d: %s", tiles[i][0], tiles[i][1], fault);
+            fail_msg("%s: %s", tiles[i], fault);
         }
         dlclose(so);
     }
