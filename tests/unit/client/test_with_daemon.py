@@ -134,10 +134,12 @@ def test_a_persons_session(new_home):
     assert home.json("pin", *PROBLEM, "--config", config)["source"] == "manual"
     assert home.json("get", *PROBLEM)[0]["config"] == bench["config"]
     assert home.json("unpin", hit["key"])["config"] == tuned["config"]
+    sizes = next(p["values"] for p in home.json("space", *PROBLEM)["params"]
+                 if p["name"] == "BLOCK_SIZE_M")
     best = tuned["config"]["BLOCK_SIZE_M"]  # of a small space on the CPU: the noise of a run decides
     within, = home.json("get", *PROBLEM, "--restrict", f"BLOCK_SIZE_M={best}")
     assert within["source"] == "tuned" and within["config"] == tuned["config"]
-    other = 32 if best == 16 else 16
+    other = next(size for size in sizes if size != best)
     restricted, = home.json("get", *PROBLEM, "--restrict", f"BLOCK_SIZE_M={other}", "--budget", 2)
     assert restricted["source"] == "partial" and restricted["config"]["BLOCK_SIZE_M"] == other
     assert home.json("space", *PROBLEM)["legal"] > home.json(
