@@ -129,8 +129,8 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
            hopper_expert_tiles(v, t) <= TILES_MOST;
 }
 
-/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit on one.
- * The template says which have registers for that (RESIDENT). */
+/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit on one:
+ * those few whose sums leave registers for that are compiled so. */
 static int resident(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };

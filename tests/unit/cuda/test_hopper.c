@@ -417,6 +417,16 @@ static void test_plan_ahead(void **state)
     }
 }
 
+static void check_option(const char *problem, const char *config, const char *option)
+{
+    const struct problem p = problem_of(problem);
+    const struct record values = config_of(config);
+    struct variant v;
+    struct error err = ERROR_NULL;
+    assert_int_equal(hopper_variant(&p, &values, "sm_90a", &v, &err), 0);
+    assert_non_null(strstr(v.options, option));
+}
+
 /* Of dW's producer all warps load, where experts have more than two blocks of rows. */
 static void test_loaders(void **state)
 {
@@ -431,16 +441,11 @@ static void test_loaders(void **state)
         {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=forward", "", "-DLOADERS=1"},
     };
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        const struct problem p = problem_of(variants[i].problem);
         const bool dw = strstr(variants[i].problem, "mode=dW") != NULL;
         char text[512];
         snprintf(text, sizeof(text), "%s " PINGPONG "%s", dw ? TILE(64, 128, 192) : TILE(128, 192, 64),
                  variants[i].config);
-        const struct record config = config_of(text);
-        struct variant v;
-        struct error err = ERROR_NULL;
-        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
-        assert_non_null(strstr(v.options, variants[i].option));
+        check_option(variants[i].problem, text, variants[i].option);
     }
 }
 
@@ -463,21 +468,17 @@ static void test_store_slabs(void **state)
          TILE(64, 128, 128) " " PINGPONG, "-DSTORE_SLABS=2"},
         {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " " PINGPONG,
          "-DSTORE_SLABS=1"},
-        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4",
+        {"M=16384 N=1536 K=2048 experts=128 topk=8 mode=dW",
+         TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=2",
          "-DSTORE_SLABS=2"},
-        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4",
+        {"M=32768 N=1536 K=2048 experts=128 topk=8 mode=dW",
+         TILE(64, 128, 128) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=2",
          "-DSTORE_SLABS=1"},
         {"M=4096 N=1536 K=2048 experts=128 topk=8 mode=forward", TILE(128, 192, 64) " " PINGPONG,
          "-DSTORE_SLABS=1"},
     };
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        const struct problem p = problem_of(variants[i].problem);
-        struct record config = config_of(variants[i].config);
-        struct variant v;
-        struct error err = ERROR_NULL;
-        record_set(&config, "staging_buffers", VALUE_OF_INT(2), &err);
-        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
-        assert_non_null(strstr(v.options, variants[i].option));
+        check_option(variants[i].problem, variants[i].config, variants[i].option);
     }
 }
 
@@ -489,23 +490,18 @@ static void test_one_expert(void **state)
     static const struct {
         const char *problem, *config, *option;
     } variants[] = {
-        {"M=4096 N=1536 K=2048 mode=forward", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=1 "},
-        {"M=4096 N=1536 K=2048 mode=dX", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=1 "},
-        {"M=4096 N=1536 K=2048 mode=dW", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
-        {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
-        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL, "-DEXPERTS=0 "},
+        {"M=4096 N=1536 K=2048 mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=1 "},
+        {"M=4096 N=1536 K=2048 mode=dX", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=1 "},
+        {"M=4096 N=1536 K=2048 mode=dW", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
+        {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
+        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
         {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL " permute_copy=true",
-         "-DEXPERTS=1 "},
-        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DEXPERTS=1 "},
-        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 192, 64) " " PINGPONG, "-DEXPERTS=0 "},
+         "-DONE_EXPERT=1 "},
+        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DONE_EXPERT=1 "},
+        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 192, 64) " " PINGPONG, "-DONE_EXPERT=0 "},
     };
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
-        const struct problem p = problem_of(variants[i].problem);
-        const struct record config = config_of(variants[i].config);
-        struct variant v;
-        struct error err = ERROR_NULL;
-        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &v, &err), 0);
-        assert_non_null(strstr(v.options, variants[i].option));
+        check_option(variants[i].problem, variants[i].config, variants[i].option);
     }
 }
 
@@ -613,7 +609,7 @@ static void test_plan_split_resident(void **state)
         " num_warps=8 schedule=cooperative num_stages=4 use_tma_store=false NUM_KSPLIT=8";
     static const char whole[] = TILE(64, 64, 64)
         " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
-    /* by memory two would fit, but not by the registers that the template leaves them (RESIDENT) */
+    /* by memory two would fit, but not by the registers that the template leaves them */
     static const char wide[] = TILE(64, 128, 64)
         " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
     static const char two[] = TILE(128, 64, 64)
@@ -623,6 +619,10 @@ static void test_plan_split_resident(void **state)
     check_split_grid(whole, 128, 8, 128);
     check_split_grid(wide, 6400, 4, 132);
     check_split_grid(two, 6400, 4, 132);
+    check_option(DENSE " mode=forward", halves, "-DRESIDENT=2 ");
+    check_option(DENSE " mode=forward", whole, "-DRESIDENT=1 ");
+    check_option(DENSE " mode=forward", wide, "-DRESIDENT=1 ");
+    check_option(DENSE " mode=forward", two, "-DRESIDENT=1 ");
 }
 
 /* Whole clusters, one a tile as far as there are SMs for them. */

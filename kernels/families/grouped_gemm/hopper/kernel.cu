@@ -40,7 +40,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
         prefetch_maps(p);
     if (warp == 1 && LANE == 0)
         init_barriers(shared);
-    if (warp == 0)
+    if (warp == 0 && !ONE_EXPERT)
         make_tables(p, s);
     warp_barrier(); /* the barriers below are for warps as a whole */
     if (!ONE_EXPERT || warp > 0) /* else the first tile is found before (produce) */
@@ -108,7 +108,8 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         if (LOCATE_EARLY)
             t = next;
     }
-    writes_end(shared, ring);
+    if (!KSPLIT)
+        stores_end();
 }
 
 KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)

@@ -45,9 +45,10 @@
  * n, k multiples of 8, pointers and row strides multiples of 16 bytes, fewer than 2^30 tiles,
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
- * Options: MODE, EXPERTS (1: ONE_EXPERT may be), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS, PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT,
- * SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16,
- * OUT_FP32, PERMUTE_COPY, CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
+ * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
+ * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
+ * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
+ * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
@@ -85,13 +86,7 @@
 #define SHARE_B (CLUSTER_R > 1)
 #define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this one among them */
 
-/* What tables would say of one expert is known without them. A small product, which it often is, takes hardly
- * longer than what comes before its first load. */
-#define ONE_EXPERT (EXPERTS == 1 && MODE != MODE_DW && !GATHER)
-
 #define THREADS (128 * (1 + CONSUMERS))
-/* Blocks that registers leave room for on an SM: clusters of four or eight find more places so. */
-#define RESIDENT (KSPLIT && CONSUMERS == 1 && TILE_R <= 128 && TILE_C == 64 ? 2 : 1)
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */

@@ -181,9 +181,9 @@ CALLED void scan_experts(const struct hopper_params *p, int *start, int *ends)
 /* By one warp: all tables that are looked at. */
 INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 {
-    if (!ONE_EXPERT && p->experts > 1) {
+    if (p->experts > 1) {
         scan_experts(p, s->start, s->ends);
-    } else if (!ONE_EXPERT && LANE == 0) {
+    } else if (LANE == 0) {
         s->start[0] = 0;
         s->start[1] = p->rows;
         if (MODE != MODE_DW)

@@ -212,12 +212,6 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
     ++*done;
 }
 
-INLINE void writes_end(u32 shared, u32 done)
-{
-    (void)shared;
-    (void)done;
-}
-
 #else
 INLINE void split_init(u32 shared)
 {
@@ -230,12 +224,5 @@ INLINE void write_tile(const struct hopper_params *p, const struct tile *t, int 
 {
     (void)last, (void)more;
     store_tile(p, t, r0, consumer, shared, acc, rows, ring);
-}
-
-INLINE void writes_end(u32 shared, u32 ring)
-{
-    (void)shared;
-    (void)ring;
-    stores_end();
 }
 #endif
