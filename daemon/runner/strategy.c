@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/grid.h"
 #include "daemon/runner/proposals.h"
 #include "kernels/family.h"
 
@@ -78,6 +79,35 @@ static int given_open(const struct strategy_setup *s, struct strategy **out, str
     return walk_open(strategy_find("given"), s, s->n, (struct walk **)out, err);
 }
 
+/* In the order of the space, not of the plan: what a device was found to do moves ranks about, and the
+ * same seed means the same configs. */
+static int order_of_space(const struct strategy_setup *s, uint32_t order[], struct error *err)
+{
+    struct grid g;
+    for (uint32_t i = 0; i < s->n; i++) {
+        order[i] = i;
+    }
+    if (!s->space) {
+        return 0;
+    }
+    int r = grid_init(&g, s->space, s->point, s->n, err);
+    if (r) {
+        return r;
+    }
+    memcpy(order, g.sorted, s->n * sizeof(*order));
+    grid_deinit(&g);
+    return 0;
+}
+
+static void shuffle(uint32_t order[], uint32_t n, uint64_t seed)
+{
+    for (uint32_t i = n; i > 1; i--) { /* Fisher-Yates */
+        const uint32_t j = (uint32_t)(random_unit(&seed) * i), last = order[i - 1];
+        order[i - 1] = order[j];
+        order[j] = last;
+    }
+}
+
 static int random_open(const struct strategy_setup *s, struct strategy **out, struct error *err)
 {
     struct walk *w = NULL;
@@ -87,15 +117,14 @@ static int random_open(const struct strategy_setup *s, struct strategy **out, st
     }
     w->order = malloc((s->n ? s->n : 1) * sizeof(*w->order));
     if (!w->order) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", s->n);
+    }
+    r = r ? r : order_of_space(s, w->order, err);
+    if (r) {
         walk_close(&w->base);
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a search over %u configs", s->n);
+        return r;
     }
-    uint64_t seed = s->seed;
-    for (uint32_t i = 0; i < s->n; i++) { /* Fisher-Yates, inside out */
-        uint32_t j = (uint32_t)(random_unit(&seed) * (i + 1.0));
-        w->order[i] = w->order[j];
-        w->order[j] = i;
-    }
+    shuffle(w->order, s->n, s->seed);
     *out = &w->base;
     return 0;
 }

@@ -9,7 +9,7 @@
  *   ranked      the model's best variants, then what these teach to hope for (strategy_ranked.c)
  *   genetic     generations bred from the best so far (strategy_genetic.c)
  *   exhaustive  the order of the plan; budget 0 means all
- *   random      a seeded shuffle, up to the budget
+ *   random      a seeded shuffle of the space, whatever the plan made of it, up to the budget
  *   given       the order of the list, all of it
  *
  * Several proposals may be out at once (they are being compiled); observations come in any order.

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "daemon/runner/strategy.h"
+#include "kernels/space.h"
 
 enum { N = 40 };
 
@@ -100,6 +101,37 @@ static void test_random_is_its_seed(void **state)
     assert_memory_not_equal(a, c, N * sizeof(a[0]));
 }
 
+/* What a device was measured to do moves ranks about; the same seed still means the same configs. */
+static void test_random_is_of_the_space(void **state)
+{
+    (void)state;
+    static struct space_point points[N];
+    static struct space space = {.n_params = 1, .n = N, .points = points};
+    uint32_t found[2][N + 1];
+    for (uint32_t i = 0; i < N; i++) {
+        points[i].at[0] = (uint8_t)i;
+    }
+    for (uint32_t ranking = 0; ranking < 2; ranking++) {
+        uint32_t point[N];
+        double predicted[N];
+        for (uint32_t i = 0; i < N; i++) {
+            point[i] = ranking == 0 ? i : (i * 7 + 3) % N;
+            predicted[i] = 10 + i;
+        }
+        struct strategy_setup setup = {.n = N, .predicted_us = predicted, .budget = 9, .seed = 5,
+                                       .space = &space, .point = point};
+        struct strategy *s;
+        struct error err;
+        assert_int_equal(strategy_find("random")->open(&setup, &s, &err), 0);
+        assert_int_equal(walk(s, found[ranking], true), 9);
+        for (uint32_t i = 0; i < 9; i++) {
+            found[ranking][i] = point[found[ranking][i]];
+        }
+        s->ops->close(s);
+    }
+    assert_memory_equal(found[0], found[1], 9 * sizeof(found[0][0]));
+}
+
 /* Everything fails: each proposal of the budget is given back once, and then it ends. */
 static void test_failures_are_given_back_once(void **state)
 {
@@ -184,6 +216,7 @@ int main(void)
         cmocka_unit_test(test_never_twice_and_budget),
         cmocka_unit_test(test_ranked_is_in_order),
         cmocka_unit_test(test_random_is_its_seed),
+        cmocka_unit_test(test_random_is_of_the_space),
         cmocka_unit_test(test_failures_are_given_back_once),
         cmocka_unit_test(test_waits_while_a_proposal_may_fail),
         cmocka_unit_test(test_what_was_not_proposed_is_passed_over_for_free),
