@@ -378,7 +378,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
 
 bool case_of_one_expert(const struct variant *v)
 {
-    return strstr(v->options, "-DEXPERTS=1 ") != NULL;
+    return strstr(v->options, "-DONE_EXPERT=1 ") != NULL;
 }
 
 bool case_variant(const struct kind *kind, const struct tile *tile, const struct problem *p,
