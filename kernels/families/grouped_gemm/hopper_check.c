@@ -82,7 +82,7 @@ static const struct int_rule int_rules[] = {
     {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
     {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
     {FIELD_staging_buffers, 1, 8, 1, false, "1 to 8, as shared memory allows"},
-    {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
+    {FIELD_in_flight, 0, 2, 1, false, "0 or 1, or with schedule=staggered 1 or 2"},
     {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
     {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
@@ -211,7 +211,7 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
 /* Of a consumer's part of the output, that staging buffers take one by one. */
 static int pieces(const struct hopper_tile *t)
 {
-    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->c / 64;
+    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->rows_each / t->rows_written * (t->c / 64);
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -332,6 +332,42 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
     return 0;
 }
 
+/* Half of a consumer's rows is multiplied while the other half is written. */
+static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         const struct hopper_values *h, struct rejection *why)
+{
+    const int64_t blocks = hopper_depth_blocks(v);
+    const bool staggered = hopper_says(h, FIELD_schedule, "staggered");
+    if (staggered ? t->in_flight == 0 : t->in_flight > 1) {
+        return rejection_set(why, ERROR_INVALID, "in_flight",
+                             "in_flight=%d with schedule=%s: it takes %s", t->in_flight,
+                             t->pingpong ? "pingpong" : staggered ? "staggered" : "cooperative",
+                             staggered ? "1 or 2" : "0 or 1");
+    }
+    if (!staggered) {
+        return 0;
+    }
+    if (v->mode == GEMM_DW || t->swap_ab || t->ksplit > 1) {
+        return rejection_set(why, ERROR_INVALID, "stagger_mode",
+                             "schedule=staggered is for forward and dX with swap_ab=false and "
+                             "NUM_KSPLIT=1, whose sums all are as long and as wide; take cooperative");
+    }
+    if (t->rows_each != 128) {
+        return rejection_set(why, ERROR_INVALID, "stagger_rows",
+                             "schedule=staggered with %d rows of a tile for each multiplying warpgroup: "
+                             "it takes 128, two halves; take a tile of %d rows, or cooperative",
+                             t->rows_each, 128 * t->consumers);
+    }
+    if (t->stages < 2 * t->lead || blocks < 2 * t->lead) {
+        return rejection_set(why, ERROR_INVALID, "stagger_lead",
+                             "schedule=staggered with in_flight=%d takes %d stages and as many "
+                             "blocks of %d to sum over, there are %d and %lld; take in_flight=1, or "
+                             "cooperative",
+                             t->lead, 2 * t->lead, HOPPER_DEPTH, t->stages, (long long)blocks);
+    }
+    return 0;
+}
+
 /* One tile by the thread blocks of a cluster. */
 static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                        struct rejection *why)
@@ -410,7 +446,7 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
-        return t->gather && !dw && t->pingpong && t->skip_rows && !tall;
+        return t->gather && !dw && (t->pingpong || t->lead) && t->skip_rows && !tall;
     }
     return hopper_sharers(t) > 1 || (t->gather && !dw) ||
            (tall && (t->gather || dw || v->fuse_mul_post)) ||
@@ -481,6 +517,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_staging(&t, why);
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
+    r = r ? r : check_stagger(&v, &t, &h, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);

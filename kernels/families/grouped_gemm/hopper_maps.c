@@ -86,7 +86,7 @@ static void add_expert_slabs(struct launch *l, size_t offset, const struct group
     memcpy(m->stride, (uint64_t[]){cols * dtype_size(v->out), (uint64_t)stride, (uint64_t)expert},
            3 * sizeof(uint64_t));
     memcpy(m->box,
-           (uint32_t[]){(uint32_t)cols, PAIR, (uint32_t)t->rows_each, 1},
+           (uint32_t[]){(uint32_t)cols, PAIR, (uint32_t)t->rows_written, 1},
            4 * sizeof(uint32_t));
 }
 
@@ -178,9 +178,9 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     }
     if (v->mode == GEMM_DW) {
         add_experts(l, at_out, v->out, a->out, v, a->out_stride * size, a->out_stride_expert * size,
-                    t->rows_each);
+                    t->rows_written);
     } else {
         add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
-                   t->swap_ab ? HOPPER_GRAIN : t->rows_each);
+                   t->swap_ab ? HOPPER_GRAIN : t->rows_written);
     }
 }

@@ -45,7 +45,7 @@ int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct h
 {
     int64_t stages = (int64_t)t->stages * (t->r + t->c) * ROW;
     bool split = t->ksplit > 1;
-    int64_t buffer = (t->swap_ab ? piece_rows(t) : t->rows_each) * ROW;
+    int64_t buffer = (t->swap_ab ? piece_rows(t) : t->rows_written) * ROW;
     int64_t staging =
         split ? (int64_t)t->r * t->c * 4 : (int64_t)t->consumers * t->staging * buffer;
     int64_t barriers =
@@ -157,6 +157,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .stages = hopper_int(h, FIELD_num_stages, 0),
         .staging = hopper_int(h, FIELD_staging_buffers, 1),
         .in_flight = hopper_int(h, FIELD_in_flight, 1),
+        .lead = hopper_says(h, FIELD_schedule, "staggered") ? hopper_int(h, FIELD_in_flight, 1) : 0,
         .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
         .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
         .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),
@@ -176,6 +177,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->height = height != 0 ? height : swap ? t->c : t->r;
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
+    t->rows_written = t->lead ? 64 : t->rows_each;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
     t->store_slabs = hopper_int(h, FIELD_store_slabs, usual_store_slabs(v, t));

@@ -47,6 +47,8 @@ struct hopper_tile {
     int resident;        /* blocks of threads of it on an SM */
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
+    int lead; /* schedule=staggered: blocks that one half of a consumer's rows is ahead of the other at a
+                 tile's ends; 0: none is */
     bool tma_store;
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
@@ -58,6 +60,7 @@ struct hopper_tile {
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
     int rows_each;                              /* rows of the tile of one consumer */
+    int rows_written;                           /* of them, how many are written at once */
     int accumulators;                           /* registers of one thread's part of the output */
     int consumer_registers, producer_registers; /* 0: as launched */
     int64_t smem;                               /* dynamic, bytes */

@@ -128,6 +128,18 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
+    {"256x128 sg s4 nb2", 256, 128, 12, false, 4, 2, 1, .staggered = true},
+    {"256x128 sg s4 nb2 lead2", 256, 128, 12, false, 4, 2, 2, .staggered = true},
+    {"256x128 sg s3 nb4", 256, 128, 12, false, 3, 4, 1, .staggered = true},
+    {"256x128 sg s4 nb2 skip", 256, 128, 12, false, 4, 2, 1, true, .staggered = true},
+    {"256x128 sg s4 nb2 dyn", 256, 128, 12, false, 4, 2, 1, .dynamic = true, .staggered = true},
+    {"256x192 sg s3 nb2", 256, 192, 12, false, 3, 2, 1, .staggered = true},
+    {"256x192 sg s3 nb2 skip", 256, 192, 12, false, 3, 2, 1, true, .staggered = true},
+    {"256x192 sg s3 nb2 skip dyn", 256, 192, 12, false, 3, 2, 1, true, .dynamic = true, .staggered = true},
+    {"256x192 sg s3 nb3 skip dyn", 256, 192, 12, false, 3, 3, 1, true, .dynamic = true, .staggered = true},
+    {"256x64 sg s5 nb2 lead2", 256, 64, 12, false, 5, 2, 2, .staggered = true},
+    {"128x128 sg1 s6 nb2 lead2", 128, 128, 8, false, 6, 2, 2, .staggered = true},
+    {"128x192 sg1 s4 nb2", 128, 192, 8, false, 4, 2, 1, .staggered = true},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
 _Static_assert(sizeof(tiles) / sizeof(tiles[0]) <= TILES_MAX, "tables of results have a place for each tile");
@@ -343,7 +355,10 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_int(config, names[v->mode][1], tile->c);
     record_put_int(config, names[v->mode][2], HOPPER_DEPTH);
     record_put_int(config, "num_warps", tile->warps);
-    record_put_text(config, "schedule", tile->pingpong ? "pingpong" : "cooperative");
+    record_put_text(config, "schedule",
+                    tile->staggered  ? "staggered"
+                    : tile->pingpong ? "pingpong"
+                                     : "cooperative");
     record_put_int(config, "num_stages", tile->stages);
     record_put_int(config, "staging_buffers", tma_store ? tile->staging : 1);
     record_put_int(config, "in_flight", tile->in_flight);

@@ -12,6 +12,7 @@
 #include "kernels/families/grouped_gemm/hopper/epilogue.cu"
 #include "kernels/families/grouped_gemm/hopper/swapped.cu"
 #include "kernels/families/grouped_gemm/hopper/split.cu"
+#include "kernels/families/grouped_gemm/hopper/staggered.cu"
 #include "kernels/families/grouped_gemm/hopper/kernel.cu"
 #include "kernels/families/grouped_gemm/hopper/permute.cu"
 

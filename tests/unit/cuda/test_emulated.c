@@ -288,6 +288,57 @@ static void test_store_slabs(void **state)
     dlclose(reference);
 }
 
+/* Tiles of `rows` by `cols` whose second 64 rows exist. */
+static int64_t full_tiles(const struct test_case *c, int64_t rows, int64_t cols)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        n += c->rows[e] / rows + (c->rows[e] % rows > 64);
+    }
+    return n * ((c->v.out_cols + cols - 1) / cols);
+}
+
+/* The drawn case with another schedule. False: it is not legal, or thread blocks have no two whole
+ * tiles. */
+static bool stagger(struct test_case *c)
+{
+    struct rejection why;
+    const bool tall = c->seed % 3 != 0;
+    const int rows = tall ? 256 : 128;
+    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    record_put_text(&c->config, "schedule", "staggered");
+    record_put_int(&c->config, "in_flight", c->seed % 2 ? 1 : 2);
+    record_put_int(&c->config, "BLOCK_SIZE_M", rows);
+    record_put_int(&c->config, "num_warps", tall ? 12 : 8);
+    return c->v.mode != GEMM_DW &&
+           full_tiles(c, rows, record_int(&c->config, cols, 0)) > 2 * emulated_info.sm_count &&
+           TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+/* Half of the rows written while the other half is multiplied; with skip_rows and without, stored by TMA and
+ * by threads. */
+static void test_staggered(void **state)
+{
+    (void)state;
+    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
+    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 2;
+    uint64_t seen[2][2] = {0}, n = 0;
+    void *reference = compile("emulate_reference.c", "");
+    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; n < 4 * each; seed++) {
+        struct test_case *c = case_draw(seed);
+        uint64_t *like = &seen[record_bool(&c->config, "skip_rows", false)]
+                              [record_bool(&c->config, "use_tma_store", true)];
+        if (*like == each || !stagger(c)) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        ++*like;
+        n++;
+    }
+    dlclose(reference);
+}
+
 /* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
 static void test_split_sums(void **state)
 {
@@ -357,6 +408,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample),
 #ifdef TARGET_HOPPER
                                        cmocka_unit_test(test_store_slabs),
+                                       cmocka_unit_test(test_staggered),
                                        cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
 #endif

@@ -22,6 +22,7 @@ static const struct device_info h200 = {H200_FIELDS};
 #define PAIR_OF_CONSUMERS "num_warps=12 schedule=cooperative num_stages=4"
 #define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
 #define PAIRED        TILE(64, 192, 128) " " PINGPONG
+#define STAGGERED     "num_warps=12 schedule=staggered num_stages=4 staging_buffers=2"
 #define SWAPPED       "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
@@ -116,6 +117,24 @@ static const struct refusal {
     {QWEN " mode=forward",
      TILE(128, 64, 64) " num_warps=12 schedule=cooperative num_stages=4 staging_buffers=4",
      ERROR_INVALID, "staging_too_many", "two tiles"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " " STAGGERED, ERROR_INVALID, "stagger_mode",
+     "forward and dX"},
+    {QWEN " mode=forward", TILE(128, 256, 64) " " STAGGERED " swap_ab=true", ERROR_INVALID, "stagger_mode",
+     "swap_ab=false"},
+    {QWEN " mode=forward", TILE(128, 128, 64) " " STAGGERED, ERROR_INVALID, "stagger_rows",
+     "a tile of 256 rows"},
+    {QWEN " mode=forward", TILE(256, 128, 64) " " STAGGERED " in_flight=0", ERROR_INVALID, "in_flight",
+     "1 or 2"},
+    {QWEN " mode=forward", GOOD " in_flight=2", ERROR_INVALID, "in_flight", "0 or 1"},
+    {QWEN " mode=forward", GOOD " in_flight=3", ERROR_INVALID, "parameter_value", "0 or 1"},
+    {QWEN " mode=forward",
+     TILE(256, 128, 64) " num_warps=12 schedule=staggered num_stages=3 in_flight=2", ERROR_INVALID,
+     "stagger_lead", "takes 4 stages"},
+    {"M=4096 N=1536 K=192 mode=forward", TILE(256, 128, 64) " " STAGGERED " in_flight=2", ERROR_INVALID,
+     "stagger_lead", "there are 4 and 3"},
+    {QWEN " mode=forward permute_x=true",
+     TILE(256, 192, 64) " num_warps=12 schedule=staggered num_stages=3 skip_rows=true", ERROR_RESOURCE,
+     "registers", "skip_rows=false"},
     {QWEN " mode=forward", TILE(144, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "multiple of 32"},
     {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
@@ -505,6 +524,33 @@ static void test_one_expert(void **state)
     }
 }
 
+/* Half of a consumer's rows is staged and stored at once: its buffers and boxes are of 64. */
+static void test_staggered(void **state)
+{
+    (void)state;
+    static const char tile[] = TILE(256, 128, 64) " " STAGGERED;
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    struct grouped_gemm_problem v;
+    struct launch_plan plan;
+    struct hopper_tile t, plain;
+    struct error err = ERROR_NULL;
+    const struct record config = config_of(tile);
+    const struct record cooperative =
+        config_of(TILE(256, 128, 64) " " PAIR_OF_CONSUMERS " staging_buffers=2");
+    grouped_gemm_view(&p, &v);
+    hopper_tile_make(&v, &config, &t);
+    hopper_tile_make(&v, &cooperative, &plain);
+    assert_int_equal(plain.smem - t.smem, 2 * 2 * 64 * 128);
+    check_option(QWEN " mode=forward", tile, "-DLEAD=1 ");
+    check_option(QWEN " mode=forward", TILE(256, 128, 64) " " STAGGERED " in_flight=2", "-DLEAD=2 ");
+    check_option(QWEN " mode=forward", TILE(256, 128, 64) " " PAIR_OF_CONSUMERS, "-DLEAD=0 ");
+    assert_int_equal(plan_of(QWEN " mode=forward", tile, &args, &plan, &err), 0);
+    const struct launch *l = &plan.steps[0];
+    assert_ptr_equal(l->maps[l->n_maps - 1].base, args.out);
+    assert_int_equal(l->maps[l->n_maps - 1].box[1], 64);
+}
+
 /* Such a kernel divides by a group's tiles: GROUP_SIZE_M rows of them, or columns. */
 static void test_plan_one_expert(void **state)
 {
@@ -771,6 +817,7 @@ int main(void)
         cmocka_unit_test(test_plan_split),
         cmocka_unit_test(test_plan_split_resident),
         cmocka_unit_test(test_one_expert),
+        cmocka_unit_test(test_staggered),
         cmocka_unit_test(test_plan_one_expert),
         cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_variant_split),

@@ -42,8 +42,8 @@ INLINE void stores_end(void)
 #if !SWAP_AB /* else swapped.cu */
 /* The rows that this lane writes down or multiplies, of each 64: 16 of a warp, by lane % 16. */
 struct rows {
-    int to[MMAS];          /* row of the output, -1: none. TMA_STORE: unused */
-    u32 weight[MMAS][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
+    int to[WRITTEN];          /* row of the output, -1: none. TMA_STORE: unused */
+    u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
 };
 
 /* While the last wgmmas still run: r0 is the consumer's first row. */
@@ -54,7 +54,7 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
     if (TMA_STORE || KSPLIT)
         return;
 #pragma unroll
-    for (int i = 0; i < MMAS; i++) {
+    for (int i = 0; i < WRITTEN; i++) {
         const int r = r0 + i * 64 + warp * 16 + (LANE & 15);
         rows->to[i] = -1;
         if (r < output_rows(p, t))
@@ -113,12 +113,12 @@ INLINE void stage_32(u32 to, const float *d, int slab)
     }
 }
 
-INLINE void stage_piece(u32 buffer, float acc[MMAS][ACCUMULATORS], int piece,
+INLINE void stage_piece(u32 buffer, float acc[WRITTEN][ACCUMULATORS], int piece,
                         const struct rows *rows)
 {
     const int warp = (THREAD >> 5) & 3;
 #pragma unroll
-    for (int i = 0; i < MMAS; i++) {
+    for (int i = 0; i < WRITTEN; i++) {
         const u32 to = buffer + i * STORE_SLABS * SLAB_BYTES + warp * 16 * STORE_SLABS * ROW_BYTES;
 #pragma unroll
         for (int slab = 0; slab < STORE_SLABS; slab++) {
@@ -179,7 +179,7 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
     if (MODE == MODE_DW)
         out += t->expert * p->out_expert;
 #pragma unroll
-    for (int i = 0; i < MMAS; i++) {
+    for (int i = 0; i < WRITTEN; i++) {
 #pragma unroll
         for (int j = 0; j < 4; j++) {
             const int row = j * 4 + (LANE >> 3);
@@ -202,7 +202,7 @@ INLINE void write_piece(const struct hopper_params *p, const struct tile *t, u32
 
 /* `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
-                       u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
+                       u32 shared, float acc[WRITTEN][ACCUMULATORS], const struct rows *rows,
                        u32 *ring)
 {
     const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;

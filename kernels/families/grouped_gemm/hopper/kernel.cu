@@ -51,6 +51,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     }
 }
 
+#if !LEAD /* else staggered.cu */
 /* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
  * dealt in turn, so that it is waited for only when this tile is written. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
@@ -111,6 +112,8 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     if (!KSPLIT)
         stores_end();
 }
+
+#endif
 
 KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
 {

@@ -32,7 +32,7 @@
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
  *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
  *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
- *   staging    per consumer STAGING_BUFFERS x ROWS_EACH rows of STORE_SLABS x 128 bytes: pieces of the output.
+ *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
  *   tickets    DYNAMIC: full[TICKETS], empty[TICKETS], then the numbers
@@ -46,7 +46,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
- * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
+ * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, LEAD, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
  * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
@@ -89,6 +89,7 @@
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
+#define WRITTEN (LEAD ? 1 : MMAS)                          /* of them, how many are written at once */
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */
 #define STEPS (TILE_D / 16)                                /* wgmmas one after the other */
 
@@ -114,7 +115,7 @@
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_HALF ? (n) <= TILE_C : (n) == WIDTH_HALF || (n) == WIDTH_QUARTER)
-#define PIECE_ROWS (!SWAP_AB ? ROWS_EACH : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
+#define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
