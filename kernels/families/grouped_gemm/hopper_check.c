@@ -347,10 +347,10 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
     if (!staggered) {
         return 0;
     }
-    if (v->mode == GEMM_DW || t->swap_ab || t->ksplit > 1) {
-        return rejection_set(why, ERROR_INVALID, "stagger_mode",
-                             "schedule=staggered is for forward and dX with swap_ab=false and "
-                             "NUM_KSPLIT=1, whose sums all are as long and as wide; take cooperative");
+    if (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1) {
+        return rejection_set(why, ERROR_INVALID, "stagger_others",
+                             "schedule=staggered takes swap_ab=false, NUM_KSPLIT=1 and "
+                             "cluster_shape_mn=1x1; set them so, or take cooperative");
     }
     if (t->rows_each != 128) {
         return rejection_set(why, ERROR_INVALID, "stagger_rows",
@@ -358,7 +358,7 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
                              "it takes 128, two halves; take a tile of %d rows, or cooperative",
                              t->rows_each, 128 * t->consumers);
     }
-    if (t->stages < 2 * t->lead || blocks < 2 * t->lead) {
+    if (t->stages < 2 * t->lead || (v->mode != GEMM_DW && blocks < 2 * t->lead)) {
         return rejection_set(why, ERROR_INVALID, "stagger_lead",
                              "schedule=staggered with in_flight=%d takes %d stages and as many "
                              "blocks of %d to sum over, there are %d and %lld; take in_flight=1, or "
@@ -446,6 +446,9 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
+        if (t->lead && dw) {
+            return t->gather;
+        }
         return t->gather && !dw && (t->pingpong || t->lead) && t->skip_rows && !tall;
     }
     return hopper_sharers(t) > 1 || (t->gather && !dw) ||

@@ -133,6 +133,8 @@ const struct tile tiles[] = {
     {"256x128 sg s3 nb4", 256, 128, 12, false, 3, 4, 1, .staggered = true},
     {"256x128 sg s4 nb2 skip", 256, 128, 12, false, 4, 2, 1, true, .staggered = true},
     {"256x128 sg s4 nb2 dyn", 256, 128, 12, false, 4, 2, 1, .dynamic = true, .staggered = true},
+    {"256x128 sg s3 nb4 x2", 256, 128, 12, false, 3, 4, 1, .slabs = 2, .staggered = true},
+    {"256x192 sg s3 nb1", 256, 192, 12, false, 3, 1, 1, .staggered = true},
     {"256x192 sg s3 nb2", 256, 192, 12, false, 3, 2, 1, .staggered = true},
     {"256x192 sg s3 nb2 skip", 256, 192, 12, false, 3, 2, 1, true, .staggered = true},
     {"256x192 sg s3 nb2 skip dyn", 256, 192, 12, false, 3, 2, 1, true, .dynamic = true, .staggered = true},

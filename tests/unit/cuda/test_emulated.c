@@ -288,45 +288,53 @@ static void test_store_slabs(void **state)
     dlclose(reference);
 }
 
-/* Tiles of `rows` by `cols` whose second 64 rows exist. */
-static int64_t full_tiles(const struct test_case *c, int64_t rows, int64_t cols)
+static int64_t ceil_by(int64_t n, int64_t by)
+{
+    return (n + by - 1) / by;
+}
+
+/* Tiles of `rows` by `cols` of which a consumer has both halves, and in dW a sum of so many rows. */
+static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols, int64_t sum)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < c->v.experts; e++) {
-        n += c->rows[e] / rows + (c->rows[e] % rows > 64);
+        const bool dw = c->v.mode == GEMM_DW;
+        const int64_t r = dw ? c->v.n : c->rows[e];
+        n += dw && c->rows[e] < sum ? 0 : r / rows + (r % rows > 64);
     }
-    return n * ((c->v.out_cols + cols - 1) / cols);
+    return n * ceil_by(c->v.out_cols, cols);
 }
 
 /* The drawn case with another schedule. False: it is not legal, or thread blocks have no two whole
  * tiles. */
 static bool stagger(struct test_case *c)
 {
+    static const char *const side[][2] = {[GEMM_FORWARD] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N"},
+                                          [GEMM_DX] = {"BLOCK_SIZE_M", "BLOCK_SIZE_K"},
+                                          [GEMM_DW] = {"BLOCK_SIZE_N", "BLOCK_SIZE_K"}};
     struct rejection why;
-    const bool tall = c->seed % 3 != 0;
-    const int rows = tall ? 256 : 128;
-    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    const int lead = c->seed % 2 ? 1 : 2, consumers = c->seed % 3 ? 2 : 1;
     record_put_text(&c->config, "schedule", "staggered");
-    record_put_int(&c->config, "in_flight", c->seed % 2 ? 1 : 2);
-    record_put_int(&c->config, "BLOCK_SIZE_M", rows);
-    record_put_int(&c->config, "num_warps", tall ? 12 : 8);
-    return c->v.mode != GEMM_DW &&
-           full_tiles(c, rows, record_int(&c->config, cols, 0)) > 2 * emulated_info.sm_count &&
+    record_put_int(&c->config, "in_flight", lead);
+    record_put_int(&c->config, side[c->v.mode][0], 128 * consumers);
+    record_put_int(&c->config, "num_warps", 4 + 4 * consumers);
+    return whole_tiles(c, 128 * consumers, record_int(&c->config, side[c->v.mode][1], 0),
+                       2 * lead * 64) > 2 * emulated_info.sm_count &&
            TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* Half of the rows written while the other half is multiplied; with skip_rows and without, stored by TMA and
- * by threads. */
+/* Half of the rows written while the other half is multiplied: forward and dX, and dW; with skip_rows and
+ * without; stored by TMA and by threads. */
 static void test_staggered(void **state)
 {
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 2;
-    uint64_t seen[2][2] = {0}, n = 0;
+    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
+    uint64_t seen[2][2][2] = {0}, n = 0;
     void *reference = compile("emulate_reference.c", "");
-    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; n < 4 * each; seed++) {
+    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; n < 8 * each; seed++) {
         struct test_case *c = case_draw(seed);
-        uint64_t *like = &seen[record_bool(&c->config, "skip_rows", false)]
+        uint64_t *like = &seen[c->v.mode == GEMM_DW][record_bool(&c->config, "skip_rows", false)]
                               [record_bool(&c->config, "use_tma_store", true)];
         if (*like == each || !stagger(c)) {
             case_free(c);

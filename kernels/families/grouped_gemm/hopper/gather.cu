@@ -169,7 +169,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     while (id < tiles) {
         const struct tile this_one = t;
         const struct extent x = extent_of(p, &t);
-        const int d = block * TILE_D;
+        const int d = block_row(p, &this_one, block);
         int now[COPIES];
 #pragma unroll
         for (int j = 0; j < COPIES; j++)
@@ -182,7 +182,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             known = 0;
         }
         if (id < tiles)
-            fetch_rows(p, &t, block * TILE_D, index);
+            fetch_rows(p, &t, block_row(p, &t, block), index);
 
         const u32 stage = at.stage;
         barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);

@@ -401,8 +401,8 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
         draw_in_time(p, block, blocks, number);
         barrier_wait(empty_barrier(shared, at->stage), at->phase ^ 1);
         if (elected())
-            load_block(p, t, x, (first + block) * TILE_D, shared + at->stage * STAGE_BYTES,
-                       full_barrier(shared, at->stage), policy);
+            load_block(p, t, x, MODE == MODE_DW ? block_row(p, t, block) : (first + block) * TILE_D,
+                       shared + at->stage * STAGE_BYTES, full_barrier(shared, at->stage), policy);
         if (ask)
             ask_blocks(p, t, x, first, blocks, block, &asked);
         warp_barrier();

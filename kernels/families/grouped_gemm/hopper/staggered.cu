@@ -13,8 +13,8 @@
  *   second 0, 1
  *
  * LEAD stages of a tile's end are held while as many of the next one's beginning are needed: there must be
- * 2 * LEAD stages, and as many blocks in a sum. With SKIP_ROWS a consumer may have 64 rows of a tile, or
- * none: these it multiplies as elsewhere.
+ * 2 * LEAD stages. Shorter sums (dW) and tiles of which a consumer has 64 rows or none (SKIP_ROWS) are
+ * multiplied as elsewhere.
  *
  * The compiler must see which wgmmas are over where a half is read, or it runs all of them one after the
  * other: so all that was begun is waited for between the two halves, and what begins wgmmas is not under a
@@ -60,53 +60,69 @@ INLINE u32 stage_before(struct place at)
     return at.stage ? at.stage - 1 : NUM_STAGES - 1;
 }
 
-/* The stages of the LEAD blocks that end with `last`. */
-INLINE void give_ahead(u32 shared, u32 last)
+/* `n` stages, LEAD at most, that end with `last`. */
+INLINE void give_stages(u32 shared, u32 last, int n)
 {
-    if (LEAD > 1)
+    if (LEAD > 1 && n > 1)
         give_stage(shared, last ? last - 1 : NUM_STAGES - 1);
-    give_stage(shared, last);
+    if (n > 0)
+        give_stage(shared, last);
 }
 
 /* A tile of which both halves have been begun, up to `at`. Leaves the last blocks of the second running, and
- * returns where they end. */
+ * returns where they end. In dW the block with fewer rows comes next (block_row). */
 INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct operands *o,
-                                  struct place at, int blocks)
+                                  struct place at, int consumer, int steps)
 {
     u32 last = stage_before(at);
-    int held = LEAD;
+    int held = LEAD; /* stages that are given back when what was begun is over */
+    if (MODE == MODE_DW && steps % STEPS) {
+        wait_full(o->shared, &at);
+        multiply_rest(acc, MMAS, TILE_C, o->b - A_BYTES + at.stage * STAGE_BYTES, consumer, 0,
+                      steps % STEPS);
+        WGMMA_WAIT(0);
+        give_stages(o->shared, last, held);
+        give_stage(o->shared, at.stage);
+        held = 0;
+        place_next(&at);
+    }
 #pragma unroll 1
-    for (int block = 2 * LEAD; block < blocks; block++) {
+    for (int block = 2 * LEAD; block < steps / STEPS; block++) {
         wait_full(o->shared, &at);
         wgmma_fence();
         multiply_half(acc, 0, o, at.stage, 0);
         multiply_half(acc, 1, o, at.stage, 0);
         wgmma_commit();
         WGMMA_WAIT(1);
-        if (held > 1)
-            give_ahead(o->shared, last);
-        else
-            give_stage(o->shared, last);
+        give_stages(o->shared, last, held);
         held = 1;
         last = at.stage;
         place_next(&at);
     }
     multiply_ahead(acc, 0, o, at, 0);
     WGMMA_WAIT(1);
-    if (held > 1)
-        give_ahead(o->shared, last);
-    else
-        give_stage(o->shared, last);
+    give_stages(o->shared, last, held);
     return multiply_ahead(acc, 1, o, at, 0);
 }
 
-/* A consumer that has 64 rows of a tile, or none: nothing is ahead of anything. */
-INLINE u32 multiply_less(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
-                         const struct work *work, struct walk *w)
+/* Whether a tile is multiplied as elsewhere, nothing ahead of anything: the consumer has 64 rows of it, or none,
+ * or the sum is too short. In dW a sum that is not has its blocks in another order: then of 64 rows both
+ * halves are multiplied. */
+INLINE int is_plain(const struct work *work)
 {
-    if (work->mmas == 0)
+    if (MODE == MODE_DW)
+        return (SKIP_ROWS && work->mmas == 0) || !is_staggered(work->steps);
+    return SKIP_ROWS && work->mmas < MMAS;
+}
+
+INLINE u32 multiply_plain(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
+                          const struct work *work, struct walk *w)
+{
+    if (SKIP_ROWS && work->mmas == 0)
         return mainloop_idle(shared, from, blocks_in(work->steps));
-    return mainloop_of(acc, 1, TILE_C, shared, consumer, from, work->steps, w);
+    if (MODE != MODE_DW || (SKIP_ROWS && work->mmas == 1))
+        return mainloop_of(acc, 1, TILE_C, shared, consumer, from, work->steps, w);
+    return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, work->steps, w);
 }
 
 INLINE void write_half(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
@@ -128,9 +144,9 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     struct rows rows;
 #pragma unroll 1
     while (w.id < tiles) {
-        if (SKIP_ROWS && work.mmas < MMAS) {
+        if ((SKIP_ROWS || MODE == MODE_DW) && is_plain(&work)) {
             const int id = w.id;
-            const u32 last = multiply_less(acc, shared, consumer, from, &work, &w);
+            const u32 last = multiply_plain(acc, shared, consumer, from, &work, &w);
             const struct tile t = locate_tile(p, s, id);
             const int r0 = t.r0 + consumer * ROWS_EACH;
             find_rows(p, &t, r0, consumer, &rows);
@@ -140,6 +156,10 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
             WGMMA_WAIT(0);
             give_stage(shared, last);
             write_half(p, &t, r0, consumer, shared, acc, 0, &rows, &ring);
+            if (MODE == MODE_DW) { /* elsewhere there is no other half */
+                find_rows(p, &t, r0 + 64, consumer, &rows);
+                write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
+            }
             continue;
         }
         multiply_ahead(acc, 0, &o, place_of(from), 1);
@@ -147,7 +167,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
         for (;;) { /* tiles of which this consumer has both halves */
             const int id = w.id;
-            at = multiply_tile(acc, &o, at, blocks_in(work.steps));
+            at = multiply_tile(acc, &o, at, consumer, work.steps);
             const struct tile t = locate_tile(p, s, id);
             const int r0 = t.r0 + consumer * ROWS_EACH;
             find_rows(p, &t, r0, consumer, &rows);
@@ -159,8 +179,8 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 
             find_rows(p, &t, r0 + 64, consumer, &rows);
             WGMMA_WAIT(0);
-            give_ahead(shared, stage_before(at));
-            if (w.id >= tiles || (SKIP_ROWS && work.mmas < MMAS)) {
+            give_stages(shared, stage_before(at), LEAD);
+            if (w.id >= tiles || is_plain(&work)) {
                 write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
                 break;
             }
