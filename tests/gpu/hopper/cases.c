@@ -240,6 +240,11 @@ bool kind_gathers(const struct kind *kind)
                            (kind->permute_y && kind->mode != GEMM_FORWARD));
 }
 
+bool case_is_delicate(const struct kind *kind, const struct tile *tile)
+{
+    return tile->pingpong || tile->staggered || kind_gathers(kind);
+}
+
 /* ---- shapes */
 
 static const int rows_all[] = {0, 1, 15, 16, 63, 64, 65, 1000};
@@ -248,7 +253,7 @@ static const int rows_seven[] = {1, 0, 64, 15, 0, 130, 65};
 static const int rows_thousand[] = {1000};
 static const int rows_one[] = {1};
 static const int rows_soak[] = {130, 0, 63, 300, 1, 64, 0, 65};
-static const int rows_long[] = {1000, 0, 65, 600};
+static const int rows_long[] = {1000, 0, 256, 600};
 static const int rows_sample[] = {65, 0, 130, 17};
 
 #define ROWS(list) list, sizeof(list) / sizeof(list[0])

@@ -38,6 +38,8 @@ int kind_named(const char *name); /* -1: none */
 /* The kind of these fields that leaves all choices to the config; -1: none. */
 int kind_of_problem(const struct grouped_gemm_problem *v);
 bool kind_gathers(const struct kind *kind); /* by the producer's threads */
+/* Whether more than usual of a launch depends on who comes first: it is launched more often. */
+bool case_is_delicate(const struct kind *kind, const struct tile *tile);
 
 enum indices { INDICES_32, INDICES_64, INDICES_MIXED /* sizes of 64 bits, gather of 32 */ };
 

@@ -78,7 +78,7 @@ static int soak_launches(const struct place *at)
     if (!shapes[at->shape].soak || !kind->soak || options_stage("soak")) {
         return 0;
     }
-    return options.soak * (tiles[at->tile].pingpong || kind_gathers(kind) ? 4 : 1);
+    return options.soak * (case_is_delicate(kind, &tiles[at->tile]) ? 4 : 1);
 }
 
 static enum tally judge(struct ready *r, struct lab *lab, const struct place *at, const char *name)

@@ -125,7 +125,7 @@ static char (*add_first_set(int *n))[HASH_HEX]
             continue;
         }
         memcpy(hashes[(*n)++], it.hash, sizeof(it.hash));
-        it.launches *= tiles[t].pingpong || kind_gathers(&kinds[k]) ? LONGER : 1;
+        it.launches *= case_is_delicate(&kinds[k], &tiles[t]) ? LONGER : 1;
         if (options_kind(kinds[k].name) && options_tile(tiles[t].name)) {
             add_item(&it);
         }

@@ -57,7 +57,7 @@ static void make_problem(struct test_case *c)
     topk = topk > experts ? 1 : topk;
     for (int64_t e = 0; e < experts; e++) {
         c->rows[e] = experts > 8 ? PICK(c, 0, 0, 1, 2, 7, 17)
-                                 : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257);
+                                 : PICK(c, 0, 1, 15, 16, 17, 63, 64, 65, 130, 257, 256, 360);
         total += c->rows[e];
     }
     c->rows[experts - 1] += total == 0 ? topk : (topk - total % topk) % topk;

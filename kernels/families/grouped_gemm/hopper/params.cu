@@ -151,6 +151,12 @@
 #if SKIP_ROWS && TILE_R == 64
 #error "there is nothing to skip"
 #endif
+#if LEAD && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128 || NUM_STAGES < 2 * LEAD)
+#error "halves of 64 rows are staggered in plain cooperative tiles, with two stages for each block ahead"
+#endif
+#if LEAD < 0 || LEAD > 2 || (LEAD && !IN_FLIGHT)
+#error "one or two blocks ahead"
+#endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"
 #endif

@@ -39,20 +39,26 @@ INLINE void multiply_half(float acc[MMAS][ACCUMULATORS], int i, const struct ope
               descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !(step == 0 && first), TILE_C);
 }
 
-/* LEAD blocks of a half from `at` on; `first`: the tile's first. Returns where they end. */
+/* LEAD blocks of a half from `at` on; `first`: the tile's first. Returns where they end. One fence for all:
+ * the hardware's count of groups, which WGMMA_WAIT compares, goes up with each. */
 INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const struct operands *o,
                                    struct place at, int first)
 {
+    struct place end = at;
 #pragma unroll
     for (int block = 0; block < LEAD; block++) {
         if (i == 0)
-            wait_full(o->shared, &at);
-        wgmma_fence();
+            wait_full(o->shared, &end);
+        place_next(&end);
+    }
+    wgmma_fence();
+#pragma unroll
+    for (int block = 0; block < LEAD; block++) {
         multiply_half(acc, i, o, at.stage, first && block == 0);
         place_next(&at);
     }
     wgmma_commit();
-    return at;
+    return end;
 }
 
 INLINE u32 stage_before(struct place at)
