@@ -28,8 +28,8 @@ FAR = 1.25  # times the best: what is slower teaches nothing of a landscape
 WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
-                  r"(\d+x\d+ (?:pp|c\d) s\d+ nb\d+(?: f0)?(?: skip)?(?: dyn)?)"
-                  r" +(.*?) +([\d.]+) us \(least +([\d.]+)\)")
+                  r"(\d+x\d+ (?:pp|c\d|sg) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?)"
+                  r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")
 
 
 def read_shapes():
@@ -78,7 +78,7 @@ def config_of(mode, kind, tile, run_time):
     config = {"BLOCK_SIZE_" + BLOCKS[mode][0]: rows, "BLOCK_SIZE_" + BLOCKS[mode][1]: columns,
               "BLOCK_SIZE_" + BLOCKS[mode][2]: 64,
               "num_warps": 8 if words[1] == "c1" else 12,
-              "schedule": "pingpong" if words[1] == "pp" else "cooperative",
+              "schedule": {"pp": "pingpong", "sg": "staggered"}.get(words[1], "cooperative"),
               "num_stages": words[2][1:],
               "staging_buffers": words[3][2:] if tma_store else 1,
               "in_flight": 0 if "f0" in words else 1,
@@ -101,9 +101,17 @@ def config_of(mode, kind, tile, run_time):
     return text_of(config)
 
 
+def shape_of(model, layer, tokens, mode, shapes):
+    """A dense product's layer is its sizes."""
+    if model == "dense":
+        m, n, k = layer.split("x")
+        return {"M": m, "N": n, "K": k, "experts": 1, "topk": 1}
+    return shapes[model, layer, tokens, mode]
+
+
 def read_line(match, shapes):
     model, layer, tokens, mode, kind, tile, run_time, us, least = match.groups()
-    problem = problem_of(shapes[model, layer, int(tokens), mode], mode, kind)
+    problem = problem_of(shape_of(model, layer, int(tokens), mode, shapes), mode, kind)
     return ((model, layer, int(tokens), text_of(problem)), config_of(mode, kind, tile, run_time),
             float(us), float(least))
 

@@ -6,7 +6,8 @@
  * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
  * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach) and
  * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
- * A cooperative tile adds the writing of its output, part of which loading ahead hides; in
+ * A cooperative tile adds the writing of its output, part of which loading ahead hides, and of a
+ * staggered one the sums of its other half (in dW no more than loading ahead would, as measured); in
  * ping-pong the other tile's multiplication hides it. To that comes what the last round leaves idle
  * and what tiles of unlike length make others wait.
  *
@@ -117,7 +118,8 @@ static double tile_us(const struct timing *x, double blocks, double r, double c)
         return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
     const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
-    const double end = store + between, slack = us - blocks * multiply;
+    const double bare = x->t->lead > 0 && x->f->v.mode != GEMM_DW ? x->c->staggered : 1;
+    const double end = bare * (store + between), slack = us - blocks * multiply;
     return us + fmax(x->c->exposed * end, end - slack);
 }
 

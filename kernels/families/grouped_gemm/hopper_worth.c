@@ -16,6 +16,9 @@ enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
     SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
     SPLIT_DEPARTURES = 1,
+    STAGGERED_DEPARTURES = 1, /* what wins is large tiles as usual, and those of ragged rows */
+    STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
+    STAGGERED_COLS_LEAST = 128,
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
@@ -135,9 +138,29 @@ static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_
     return 0;
 }
 
+bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
+{
+    return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
+}
+
+/* One consumer has no other that multiplies meanwhile. */
+static int check_staggered(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->consumers == 1 || t->c < STAGGERED_COLS_LEAST) {
+        return rejection_set(why, ERROR_INVALID, "staggered_small",
+                             "schedule=staggered with a tile of %d x %d: larger ones load less, and "
+                             "writing them takes long enough to multiply behind it",
+                             t->r, t->c);
+    }
+    return 0;
+}
+
 static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                       struct rejection *why)
 {
+    if (t->lead > 0) {
+        return check_staggered(t, why);
+    }
     if (t->swap_ab) {
         return check_swapped(t, why);
     }
@@ -215,6 +238,7 @@ int hopper_worth(const struct problem *p, const struct record *config,
     hopper_tile_make(&v, config, &t);
     const int fit = stages_worth(&v, &t, info);
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
+                     : t.lead > 0 ? STAGGERED_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
     int r = check_tile(&v, &t, why);
