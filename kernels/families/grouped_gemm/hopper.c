@@ -167,7 +167,7 @@ double hopper_effort(const struct problem *p, const struct record *config)
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     if (!t.swap_ab) {
-        return (1 + sum * t.accumulators) * (t.lead > 0 ? staggered : 1);
+        return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
     }
     int columns = t.c / 2 + t.c / 4;
     for (int width = t.c; width > t.c / 2; width -= HOPPER_GRAIN) {

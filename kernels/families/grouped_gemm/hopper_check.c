@@ -82,7 +82,7 @@ static const struct int_rule int_rules[] = {
     {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
     {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
     {FIELD_staging_buffers, 1, 8, 1, false, "1 to 8, as shared memory allows"},
-    {FIELD_in_flight, 0, 2, 1, false, "0 or 1, or with schedule=staggered 1 or 2"},
+    {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
     {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
     {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
@@ -334,17 +334,11 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
 
 /* Half of a consumer's rows is multiplied while the other half is written. */
 static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                         const struct hopper_values *h, struct rejection *why)
+                         struct rejection *why)
 {
+    enum { BLOCKS_LEAST = 2 }; /* one of each end */
     const int64_t blocks = hopper_depth_blocks(v);
-    const bool staggered = hopper_says(h, FIELD_schedule, "staggered");
-    if (staggered ? t->in_flight == 0 : t->in_flight > 1) {
-        return rejection_set(why, ERROR_INVALID, "in_flight",
-                             "in_flight=%d with schedule=%s: it takes %s", t->in_flight,
-                             t->pingpong ? "pingpong" : staggered ? "staggered" : "cooperative",
-                             staggered ? "1 or 2" : "0 or 1");
-    }
-    if (!staggered) {
+    if (!t->staggered) {
         return 0;
     }
     if (t->swap_ab || t->ksplit > 1 || hopper_sharers(t) > 1) {
@@ -358,12 +352,11 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
                              "it takes 128, two halves; take a tile of %d rows, or cooperative",
                              t->rows_each, 128 * t->consumers);
     }
-    if (t->stages < 2 * t->lead || (v->mode != GEMM_DW && blocks < 2 * t->lead)) {
-        return rejection_set(why, ERROR_INVALID, "stagger_lead",
-                             "schedule=staggered with in_flight=%d takes %d stages and as many "
-                             "blocks of %d to sum over, there are %d and %lld; take in_flight=1, or "
+    if (v->mode != GEMM_DW && blocks < BLOCKS_LEAST) {
+        return rejection_set(why, ERROR_INVALID, "stagger_short",
+                             "schedule=staggered takes two blocks of %d to sum over, there is one; take "
                              "cooperative",
-                             t->lead, 2 * t->lead, HOPPER_DEPTH, t->stages, (long long)blocks);
+                             HOPPER_DEPTH);
     }
     return 0;
 }
@@ -446,10 +439,10 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
         return false;
     }
     if (t->tma_store) {
-        if (t->lead && dw) {
+        if (t->staggered && dw) {
             return t->gather;
         }
-        return t->gather && !dw && (t->pingpong || t->lead) && t->skip_rows && !tall;
+        return t->gather && !dw && (t->pingpong || t->staggered) && t->skip_rows && !tall;
     }
     return hopper_sharers(t) > 1 || (t->gather && !dw) ||
            (tall && (t->gather || dw || v->fuse_mul_post)) ||
@@ -520,7 +513,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_staging(&t, why);
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
-    r = r ? r : check_stagger(&v, &t, &h, why);
+    r = r ? r : check_stagger(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);

@@ -118,7 +118,7 @@ static double tile_us(const struct timing *x, double blocks, double r, double c)
         return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
     const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
-    const double bare = x->t->lead > 0 && x->f->v.mode != GEMM_DW ? x->c->staggered : 1;
+    const double bare = x->t->staggered && x->f->v.mode != GEMM_DW ? x->c->staggered : 1;
     const double end = bare * (store + between), slack = us - blocks * multiply;
     return us + fmax(x->c->exposed * end, end - slack);
 }
@@ -392,12 +392,12 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
 }
 
 /* As with experts in order: searches over recorded keys miss more when expert_order=size, which does without,
- * is charged for that. */
+ * is charged for that. Not where experts have a block of rows each: those keys were recorded before they had it. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     struct hopper_tile in_order = *t;
     in_order.sort_experts = false;
-    return hopper_usual_ahead(&f->v, &in_order) > 0;
+    return f->v.m != f->v.experts * HOPPER_DEPTH && hopper_usual_ahead(&f->v, &in_order) > 0;
 }
 
 /* Measured, and the same for SMs and memory. */

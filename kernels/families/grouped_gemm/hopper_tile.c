@@ -112,18 +112,32 @@ static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct 
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
-/* dW's l2_ahead: where experts have few rows, most of a launch is writing, and what is read in between
- * had better come in bursts: 2 to 5 % on an H200 (tests/gpu/results/2026-11-22-h200-dw_ahead.txt). With
- * more rows bursts cost as much; but where about every tile of a thread block is of another expert, the next
- * one's rows had better be in L2: 1 to 4 % with 256 rows, -3 % in larger problems (..dw_loaders.txt). */
+/* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost memory more than
+ * their bytes, and bursts that are too large are gone from L2 before they are needed: best were 2 MB to 3 MB, 4 % better
+ * than none and up to 3 % than twice as many (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
+static int burst(const struct grouped_gemm_problem *v)
+{
+    const int64_t most = 2900000;
+    const int64_t bytes = (v->m + v->experts - 1) / v->experts * (v->n + v->k) * dtype_size(v->in);
+    int experts = HOPPER_AHEAD_USUAL;
+    while (experts > 0 && experts * bytes > most) {
+        experts /= 2;
+    }
+    return experts;
+}
+
+/* dW's l2_ahead: where an expert's rows are a block at most, most of a launch is writing, and what is read in
+ * between had better come in bursts. With more rows bursts cost as much; but where about every tile of a thread block
+ * is of another expert, the next one's rows had better be in L2: 1 to 4 % with 256 rows, -3 % in larger problems
+ * (..dw_loaders.txt). */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
     if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
         return 0; /* the last two: of no config of this target, which others find out */
     }
-    if (few_rows(v, 1)) {
-        return HOPPER_AHEAD_USUAL;
+    if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {
+        return burst(v);
     }
     return !t->gather && t->loaders > 1 && few_rows(v, BLOCKS_MOST) &&
            hopper_expert_tiles(v, t) <= TILES_MOST;
@@ -157,7 +171,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .stages = hopper_int(h, FIELD_num_stages, 0),
         .staging = hopper_int(h, FIELD_staging_buffers, 1),
         .in_flight = hopper_int(h, FIELD_in_flight, 1),
-        .lead = hopper_says(h, FIELD_schedule, "staggered") ? hopper_int(h, FIELD_in_flight, 1) : 0,
+        .staggered = hopper_says(h, FIELD_schedule, "staggered"),
         .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
         .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
         .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),
@@ -177,7 +191,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->height = height != 0 ? height : swap ? t->c : t->r;
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
-    t->rows_written = t->lead ? 64 : t->rows_each;
+    t->rows_written = t->staggered ? 64 : t->rows_each;
     t->accumulators = t->rows_each / 64 * (t->c / 2);
     share_registers(v, t);
     t->store_slabs = hopper_int(h, FIELD_store_slabs, usual_store_slabs(v, t));

@@ -47,8 +47,7 @@ struct hopper_tile {
     int resident;        /* blocks of threads of it on an SM */
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
-    int lead; /* schedule=staggered: blocks that one half of a consumer's rows is ahead of the other at a
-                 tile's ends; 0: none is */
+    bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
     bool tma_store;
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */

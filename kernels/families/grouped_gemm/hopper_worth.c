@@ -158,7 +158,7 @@ static int check_staggered(const struct hopper_tile *t, struct rejection *why)
 static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                       struct rejection *why)
 {
-    if (t->lead > 0) {
+    if (t->staggered) {
         return check_staggered(t, why);
     }
     if (t->swap_ab) {
@@ -219,7 +219,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
-    n += !t->in_flight;
+    n += !t->in_flight && !t->staggered; /* staggered, either may be better */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
@@ -238,7 +238,7 @@ int hopper_worth(const struct problem *p, const struct record *config,
     hopper_tile_make(&v, config, &t);
     const int fit = stages_worth(&v, &t, info);
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
-                     : t.lead > 0 ? STAGGERED_DEPARTURES
+                     : t.staggered ? STAGGERED_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
     int r = check_tile(&v, &t, why);

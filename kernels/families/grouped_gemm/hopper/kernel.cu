@@ -51,7 +51,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     }
 }
 
-#if !LEAD /* else staggered.cu */
+#if !STAGGERED /* else staggered.cu */
 /* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
  * dealt in turn, so that it is waited for only when this tile is written. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
@@ -82,7 +82,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
-        const int id = w.id;
+        const int id = w.id, steps = work.steps;
         const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
         /* While the last group runs: where this tile goes, and where the next one begins. */
@@ -100,7 +100,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         }
         const struct tile next = tile_early(p, s, w.id, tiles);
 
-        mainloop_end(acc, shared, last);
+        mainloop_end(acc, shared, last, steps);
         write_tile(p, &t, r0, consumer, shared, acc, &rows, &ring, last, w.id < tiles);
         if (NEXT_LATE) {
             walk_next(shared, &w);

@@ -111,6 +111,10 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
  * accumulators fill the registers of a thread there is none left for it. */
 #define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
+/* One consumer with sums of few blocks (dW) finds its next tile while it multiplies, or nothing does: it is not
+ * waited for a block when that block's rest has been begun, and two stages are given back at the end. */
+#define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && IN_FLIGHT && !STAGGERED)
+
 /* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
  * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
@@ -143,13 +147,18 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
         wait_full(shared, &at);
         multiply_rest(acc, mmas, width, operands + at.stage * STAGE_BYTES, consumer, whole == 0, rest);
         pass_turn(consumer, shared, w);
-        if (IN_FLIGHT && whole > 0) {
+        if (IN_FLIGHT && whole > 0 && !REST_LATE) {
             WGMMA_WAIT(1);
             give_stage(shared, last);
         }
         last = at.stage;
     }
     return last;
+}
+
+INLINE u32 stage_before(u32 stage)
+{
+    return stage ? stage - 1 : NUM_STAGES - 1;
 }
 
 /* The same for a consumer that has no rows of the tile. */
@@ -217,12 +226,15 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, work->steps, w);
 }
 
-INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last)
+/* `steps` that were multiplied. */
+INLINE void mainloop_end(float acc[MMAS][ACCUMULATORS], u32 shared, u32 last, int steps)
 {
     WGMMA_WAIT(0);
 #pragma unroll
     for (int i = 0; i < MMAS; i++)
         wgmma_settle(acc, i);
+    if (REST_LATE && steps > STEPS && steps % STEPS)
+        give_stage(shared, stage_before(last));
     if (!KSPLIT) /* sums are sent by way of it */
         give_stage(shared, last);
 }

@@ -46,7 +46,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
- * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, LEAD, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
+ * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
  * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
@@ -89,7 +89,7 @@
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */
-#define WRITTEN (LEAD ? 1 : MMAS)                          /* of them, how many are written at once */
+#define WRITTEN (STAGGERED ? 1 : MMAS)                     /* of them, how many are written at once */
 #define ACCUMULATORS (TILE_C / 2)                          /* registers of one of them */
 #define STEPS (TILE_D / 16)                                /* wgmmas one after the other */
 
@@ -151,11 +151,8 @@
 #if SKIP_ROWS && TILE_R == 64
 #error "there is nothing to skip"
 #endif
-#if LEAD && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128 || NUM_STAGES < 2 * LEAD)
-#error "halves of 64 rows are staggered in plain cooperative tiles, with two stages for each block ahead"
-#endif
-#if LEAD < 0 || LEAD > 2 || (LEAD && !IN_FLIGHT)
-#error "one or two blocks ahead"
+#if STAGGERED && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128 || NUM_STAGES < 2)
+#error "halves of 64 rows are staggered in plain cooperative tiles of two stages and more"
 #endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"

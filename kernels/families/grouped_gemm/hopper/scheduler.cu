@@ -381,19 +381,19 @@ INLINE int blocks_of(const struct hopper_params *p, int rows)
     return blocks_in(steps_of(p, rows));
 }
 
-/* LEAD: whether a sum is long enough for it (staggered.cu). */
+/* Whether a sum is long enough for a block of each end to be staggered (staggered.cu). */
 INLINE int is_staggered(int steps)
 {
-    return steps >= 2 * LEAD * STEPS;
+    return steps >= 2 * STEPS;
 }
 
-/* dW: the row that a block begins with. With LEAD the block that has fewer steps than others comes not
- * last, but after the first ones. */
+/* dW: the row that a block begins with. Staggered, the block that has fewer steps than others comes not
+ * last, but second. */
 INLINE int block_row(const struct hopper_params *p, const struct tile *t, int block)
 {
-    const int steps = LEAD ? steps_of(p, t->rows) : 0;
-    if (LEAD && block >= LEAD && steps % STEPS && is_staggered(steps))
-        block = block == LEAD ? steps / STEPS : block - 1;
+    const int steps = STAGGERED ? steps_of(p, t->rows) : 0;
+    if (STAGGERED && block > 0 && steps % STEPS && is_staggered(steps))
+        block = block == 1 ? steps / STEPS : block - 1;
     return block * TILE_D;
 }
 

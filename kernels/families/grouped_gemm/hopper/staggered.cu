@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- staggered: half of a consumer's rows is written while the other half is multiplied ------------- */
 /*
- * LEAD: a consumer that has twice 64 rows of a tile begins with LEAD blocks of the first 64 and ends with LEAD
- * blocks of the second; in between it multiplies both side by side. wgmma runs on its own meanwhile, so that
- * the tensor cores need not wait for what is written. Of a tile with n blocks, LEAD 2:
+ * STAGGERED: a consumer that has twice 64 rows of a tile begins with a block of the first 64 and ends with a
+ * block of the second; in between it multiplies both side by side. wgmma runs on its own meanwhile, so that
+ * the tensor cores need not wait for what is written. Of a tile with n blocks:
  *
- *   multiplied             written
- *   both 2 ... n - 3
- *   first n - 2, n - 1
- *   second n - 2, n - 1    first 64 rows
- *   first 0, 1 of the next second 64 rows
- *   second 0, 1
+ *   multiplied           written
+ *   both 1 ... n - 2
+ *   first n - 1
+ *   second n - 1         first 64 rows
+ *   first 0 of the next  second 64 rows
+ *   second 0
  *
- * LEAD stages of a tile's end are held while as many of the next one's beginning are needed: there must be
- * 2 * LEAD stages. Shorter sums (dW) and tiles of which a consumer has 64 rows or none (SKIP_ROWS) are
- * multiplied as elsewhere.
+ * More blocks ahead would hide more, but the stages that they hold are missing elsewhere: with two of four
+ * this was slower than not staggered (H200, 23 November). The stage of a tile's end is held while the first of
+ * the next is needed: there must be two. Shorter sums (dW) and tiles of which a consumer has 64 rows or none
+ * (SKIP_ROWS) are multiplied as elsewhere.
  *
  * The compiler must see which wgmmas are over where a half is read, or it runs all of them one after the
  * other: so all that was begun is waited for between the two halves, and what begins wgmmas is not under a
  * condition.
  */
-#if LEAD
+#if STAGGERED
 
 /* A consumer's operands in the first stage. */
 struct operands {
@@ -39,75 +40,55 @@ INLINE void multiply_half(float acc[MMAS][ACCUMULATORS], int i, const struct ope
               descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !(step == 0 && first), TILE_C);
 }
 
-/* LEAD blocks of a half from `at` on; `first`: the tile's first. Returns where they end. One fence for all:
- * the hardware's count of groups, which WGMMA_WAIT compares, goes up with each. */
+/* A block of a half, `first`: the tile's. Returns the next one's place. */
 INLINE struct place multiply_ahead(float acc[MMAS][ACCUMULATORS], int i, const struct operands *o,
                                    struct place at, int first)
 {
-    struct place end = at;
-#pragma unroll
-    for (int block = 0; block < LEAD; block++) {
-        if (i == 0)
-            wait_full(o->shared, &end);
-        place_next(&end);
-    }
+    if (i == 0)
+        wait_full(o->shared, &at);
     wgmma_fence();
-#pragma unroll
-    for (int block = 0; block < LEAD; block++) {
-        multiply_half(acc, i, o, at.stage, first && block == 0);
-        place_next(&at);
-    }
+    multiply_half(acc, i, o, at.stage, first);
     wgmma_commit();
-    return end;
+    place_next(&at);
+    return at;
 }
 
-INLINE u32 stage_before(struct place at)
-{
-    return at.stage ? at.stage - 1 : NUM_STAGES - 1;
-}
-
-/* `n` stages, LEAD at most, that end with `last`. */
-INLINE void give_stages(u32 shared, u32 last, int n)
-{
-    if (LEAD > 1 && n > 1)
-        give_stage(shared, last ? last - 1 : NUM_STAGES - 1);
-    if (n > 0)
-        give_stage(shared, last);
-}
-
-/* A tile of which both halves have been begun, up to `at`. Leaves the last blocks of the second running, and
- * returns where they end. In dW the block with fewer rows comes next (block_row). */
+/* A tile whose first block has been begun, up to `at`. Leaves the last block of the second half running, and
+ * returns where it ends. In dW the block with fewer rows comes next (block_row). */
 INLINE struct place multiply_tile(float acc[MMAS][ACCUMULATORS], const struct operands *o,
                                   struct place at, int consumer, int steps)
 {
-    u32 last = stage_before(at);
-    int held = LEAD; /* stages that are given back when what was begun is over */
+    u32 last = stage_before(at.stage); /* IN_FLIGHT: given back when the next block has been begun */
+    if (!IN_FLIGHT) {
+        WGMMA_WAIT(0);
+        give_stage(o->shared, last);
+    }
     if (MODE == MODE_DW && steps % STEPS) {
         wait_full(o->shared, &at);
         multiply_rest(acc, MMAS, TILE_C, o->b - A_BYTES + at.stage * STAGE_BYTES, consumer, 0,
                       steps % STEPS);
         WGMMA_WAIT(0);
-        give_stages(o->shared, last, held);
-        give_stage(o->shared, at.stage);
-        held = 0;
+        give_stage(o->shared, IN_FLIGHT ? last : at.stage);
+        last = at.stage;
         place_next(&at);
     }
 #pragma unroll 1
-    for (int block = 2 * LEAD; block < steps / STEPS; block++) {
+    for (int block = 2; block < steps / STEPS; block++) {
         wait_full(o->shared, &at);
         wgmma_fence();
         multiply_half(acc, 0, o, at.stage, 0);
         multiply_half(acc, 1, o, at.stage, 0);
         wgmma_commit();
-        WGMMA_WAIT(1);
-        give_stages(o->shared, last, held);
-        held = 1;
+        WGMMA_WAIT(IN_FLIGHT);
+        give_stage(o->shared, IN_FLIGHT ? last : at.stage);
         last = at.stage;
         place_next(&at);
     }
     multiply_ahead(acc, 0, o, at, 0);
-    WGMMA_WAIT(1);
-    give_stages(o->shared, last, held);
+    if (IN_FLIGHT) {
+        WGMMA_WAIT(1);
+        give_stage(o->shared, last);
+    }
     return multiply_ahead(acc, 1, o, at, 0);
 }
 
@@ -185,7 +166,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 
             find_rows(p, &t, r0 + 64, consumer, &rows);
             WGMMA_WAIT(0);
-            give_stages(shared, stage_before(at), LEAD);
+            give_stage(shared, stage_before(at.stage));
             if (w.id >= tiles || is_plain(&work)) {
                 write_half(p, &t, r0, consumer, shared, acc, 1, &rows, &ring);
                 break;
