@@ -16,7 +16,6 @@ enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
     SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
     SPLIT_DEPARTURES = 1,
-    STAGGERED_DEPARTURES = 1, /* what wins is large tiles as usual, and those of ragged rows */
     STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
     STAGGERED_COLS_LEAST = 128,
     STAGES_LEAST = 3, /* that the space has */
@@ -138,28 +137,45 @@ static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_
     return 0;
 }
 
+static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          const struct device_info *info, int fit)
+{
+    return t->staging == STAGING_USUAL ||
+           (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
+}
+
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
 {
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* One consumer has no other that multiplies meanwhile. */
-static int check_staggered(const struct hopper_tile *t, struct rejection *why)
+/* One consumer has no other that multiplies meanwhile. Fewer stages, other buffers and skipped rows of tiles that are
+ * dealt in turn lost 1 to 15 % wherever they were measured (H200, 23 November). */
+static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                           const struct device_info *info, struct rejection *why)
 {
+    const int fit = stages_worth(v, t, info);
     if (t->consumers == 1 || t->c < STAGGERED_COLS_LEAST) {
         return rejection_set(why, ERROR_INVALID, "staggered_small",
                              "schedule=staggered with a tile of %d x %d: larger ones load less, and "
                              "writing them takes long enough to multiply behind it",
                              t->r, t->c);
     }
+    if (t->stages < fit || (!v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit))) ||
+        (t->skip_rows && !t->dynamic)) {
+        return rejection_set(why, ERROR_INVALID, "staggered_usual",
+                             "schedule=staggered: of %d x %d what won is %d stages, %d staging buffers, TMA stores, "
+                             "and skip_rows=true with tile_scheduler=dynamic only",
+                             t->r, t->c, fit, STAGING_USUAL);
+    }
     return 0;
 }
 
 static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                      struct rejection *why)
+                      const struct device_info *info, struct rejection *why)
 {
     if (t->staggered) {
-        return check_staggered(t, why);
+        return check_staggered(v, t, info, why);
     }
     if (t->swap_ab) {
         return check_swapped(t, why);
@@ -203,13 +219,6 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
                          fit, fit - 1, (fit + 1) / 2);
 }
 
-static bool usual_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                          const struct device_info *info, int fit)
-{
-    return t->staging == STAGING_USUAL ||
-           (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
-}
-
 /* A new choice adds a line; what can help only alone counts as two. */
 static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
@@ -219,7 +228,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
-    n += !t->in_flight && !t->staggered; /* staggered, either may be better */
+    n += !t->in_flight && !t->staggered; /* staggered, either wins somewhere */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
@@ -238,10 +247,9 @@ int hopper_worth(const struct problem *p, const struct record *config,
     hopper_tile_make(&v, config, &t);
     const int fit = stages_worth(&v, &t, info);
     const int most = t.ksplit > 1 ? SPLIT_DEPARTURES
-                     : t.staggered ? STAGGERED_DEPARTURES
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
-    int r = check_tile(&v, &t, why);
+    int r = check_tile(&v, &t, info, why);
     r = r ? r : check_split(&v, &t, info, why);
     r = r ? r : check_stages(&v, &t, fit, why);
     if (r) {

@@ -144,7 +144,7 @@ const struct tile tiles[] = {
     {"256x192 sg s3 nb1 f0", 256, 192, 12, false, 3, 1, 0, .staggered = true},
     {"256x192 sg s3 nb2 skip dyn", 256, 192, 12, false, 3, 2, 1, true, .dynamic = true, .staggered = true},
     {"256x192 sg s3 nb2 f0 skip dyn", 256, 192, 12, false, 3, 2, 0, true, .dynamic = true, .staggered = true},
-    {"256x64 sg s5 nb2 f0", 256, 64, 12, false, 5, 2, 0, .staggered = true},
+    {"256x64 sg s4 nb2 f0", 256, 64, 12, false, 4, 2, 0, .staggered = true},
     {"128x128 sg1 s6 nb2 f0", 128, 128, 8, false, 6, 2, 0, .staggered = true},
     {"128x192 sg1 s4 nb2", 128, 192, 8, false, 4, 2, 1, .staggered = true},
 };

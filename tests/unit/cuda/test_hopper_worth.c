@@ -33,7 +33,6 @@ static struct record variant_of(const struct problem *p, const char *text)
     assert_int_equal(
         sscanf(text, "%dx%d %7s s%d nb%d%n", &rows, &cols, schedule, &stages, &buffers, &used), 5);
     const char *rest = text + used;
-    bool pingpong = strcmp(schedule, "pp") == 0;
     record_init(&r);
     record_put_int(&r, v.mode == GEMM_DW ? "BLOCK_SIZE_N" : "BLOCK_SIZE_M", rows);
     record_put_int(&r, v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K", cols);
@@ -42,8 +41,11 @@ static struct record variant_of(const struct problem *p, const char *text)
                    : v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
                                           : "BLOCK_SIZE_M",
                    HOPPER_DEPTH);
-    record_put_int(&r, "num_warps", strcmp(schedule, "c1") == 0 ? 8 : 12);
-    record_put_text(&r, "schedule", pingpong ? "pingpong" : "cooperative");
+    record_put_int(&r, "num_warps", strcmp(schedule, "c1") == 0 || strstr(rest, "w8") ? 8 : 12);
+    record_put_text(&r, "schedule",
+                    strcmp(schedule, "pp") == 0   ? "pingpong"
+                    : strcmp(schedule, "sg") == 0 ? "staggered"
+                                                  : "cooperative");
     record_put_int(&r, "num_stages", stages);
     record_put_int(&r, "staging_buffers", buffers);
     record_put_int(&r, "in_flight", strstr(rest, "f0") ? 0 : 1);
@@ -115,6 +117,12 @@ static void test_winners(void **state)
         {"mode=dW permute_x=true", "256x128 c2 s4 nb1 skip copy"},
         {"mode=dW permute_x=true", "128x192 pp s4 nb1 skip"},
         {"mode=dW permute_y=true", "64x256 pp s4 nb2"},
+        {"mode=forward", "256x128 sg s4 nb2 f0"},
+        {"mode=forward", "256x192 sg s3 nb2"},
+        {"mode=forward", "256x192 sg s3 nb2 f0 skip dyn"},
+        {"mode=dX", "256x192 sg s3 nb2 skip dyn"},
+        {"mode=dW", "256x192 sg s3 nb2 f0"},
+        {"mode=dX permute_x=true", "256x128 sg s4 nb1"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(winners) / sizeof(winners[0]); i++) {
@@ -186,6 +194,12 @@ static void test_unworthy(void **state)
         {"mode=forward", "128x192 pp s4 nb1 f0 skip", "departures"},
         {"mode=forward", "128x128 c2 s6 nb1 direct f0 skip", "departures"},
         {"mode=forward permute_x=true", "128x256 c2 s3 nb2 f0 copy", "departures"},
+        {"mode=forward", "256x64 sg s4 nb2", "staggered_small"},
+        {"mode=dW", "128x192 sg s4 nb1 w8", "staggered_small"},
+        {"mode=forward", "256x128 sg s3 nb4", "staggered_usual"},
+        {"mode=forward", "256x128 sg s4 nb1 direct", "staggered_usual"},
+        {"mode=dX", "256x192 sg s3 nb2 skip", "staggered_usual"},
+        {"mode=dW", "256x192 sg s3 nb2 skip", "staggered_usual"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -197,6 +211,39 @@ static void test_unworthy(void **state)
     }
     /* the same depth where nothing else can be chosen */
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
+}
+
+static bool is_staggered(const void *ctx, const struct record *config)
+{
+    return first_settings(ctx, config) && strcmp(record_text(config, "schedule", ""), "staggered") == 0;
+}
+
+/* Tiles of 256 rows are for experts that fill several. */
+static void test_staggered(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem;
+        uint32_t n; /* variants */
+    } cases[] = {
+        {"M=131072 experts=128 topk=8 mode=forward", 12},
+        {"M=131072 experts=128 topk=8 mode=dX", 12},
+        {"M=131072 experts=128 topk=8 mode=dW", 4},
+        {"M=1024 mode=forward", 12},
+        {"M=131064 experts=128 topk=8 mode=forward", 0},
+        {"M=131064 experts=128 topk=8 mode=dW", 0},
+        {"M=1016 mode=forward", 0},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[256];
+        struct space s;
+        struct error err = ERROR_NULL;
+        snprintf(text, sizeof(text), "N=1536 K=2048 %s", cases[i].problem);
+        struct problem p = problem_of(text);
+        assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, is_staggered, NULL, &err), 0);
+        assert_int_equal(s.n, cases[i].n);
+        space_deinit(&s);
+    }
 }
 
 /* ---- split sums ----------------------------------------------------------------------------- */
@@ -368,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_winners),
         cmocka_unit_test(test_enough),
         cmocka_unit_test(test_unworthy),
+        cmocka_unit_test(test_staggered),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_not),
         cmocka_unit_test(test_restricted),
