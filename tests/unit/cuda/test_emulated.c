@@ -315,7 +315,8 @@ static bool stagger(struct test_case *c)
     struct rejection why;
     const int consumers = c->seed % 3 ? 2 : 1;
     record_put_text(&c->config, "schedule", "staggered");
-    record_put_int(&c->config, "in_flight", c->seed % 2);
+    record_put_int(&c->config, "in_flight",
+                   record_bool(&c->config, "skip_rows", false) != record_bool(&c->config, "use_tma_store", true));
     record_put_int(&c->config, side[c->v.mode][0], 128 * consumers);
     record_put_int(&c->config, "num_warps", 4 + 4 * consumers);
     return whole_tiles(c, 128 * consumers, record_int(&c->config, side[c->v.mode][1], 0),
@@ -343,6 +344,44 @@ static void test_staggered(void **state)
         one_case(c, reference);
         ++*like;
         n++;
+    }
+    dlclose(reference);
+}
+
+/* The drawn case of dW with one consumer. False: it is not legal, or thread blocks have no two tiles whose sum is
+ * longer than a block and no whole number of them. */
+static bool make_single(struct test_case *c)
+{
+    struct rejection why;
+    int64_t n = 0;
+    record_put_text(&c->config, "schedule", "cooperative");
+    record_put_int(&c->config, "num_warps", 8);
+    record_put_int(&c->config, "BLOCK_SIZE_N", c->seed % 2 ? 64 : 128);
+    record_put_int(&c->config, "in_flight", 1);
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        n += c->rows[e] > 64 && c->rows[e] % 64 > 0 && c->rows[e] % 64 <= 48;
+    }
+    n *= ceil_by(c->v.n, 128) * ceil_by(c->v.out_cols, record_int(&c->config, "BLOCK_SIZE_K", 0));
+    return n > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+/* Two stages are given back at the end of such a tile, and in others one. */
+static void test_single_consumer(void **state)
+{
+    (void)state;
+    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
+    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
+    uint64_t seen[2] = {0};
+    void *reference = compile("emulate_reference.c", "");
+    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; seen[0] + seen[1] < 2 * each; seed++) {
+        struct test_case *c = case_draw(seed);
+        uint64_t *like = &seen[c->v.gather_x || c->v.gather_dy];
+        if (c->v.mode != GEMM_DW || *like == each || !make_single(c)) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        ++*like;
     }
     dlclose(reference);
 }
@@ -417,6 +456,7 @@ int main(void)
 #ifdef TARGET_HOPPER
                                        cmocka_unit_test(test_store_slabs),
                                        cmocka_unit_test(test_staggered),
+                                       cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
 #endif
