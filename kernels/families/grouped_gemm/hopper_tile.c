@@ -113,8 +113,8 @@ static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct 
 }
 
 /* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost memory more than
- * their bytes, and bursts that are too large are gone from L2 before they are needed: best were 2 MB to 3 MB, 4 % better
- * than none and up to 3 % than twice as many (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
+ * their bytes, and of bursts that are too large the first is gone from L2 before it is needed: best were 2 MB to
+ * 3 MB, 4 % better than none and up to 3 % than twice as many (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
 static int burst(const struct grouped_gemm_problem *v)
 {
     const int64_t most = 2900000;

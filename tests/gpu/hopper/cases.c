@@ -113,6 +113,7 @@ const struct tile tiles[] = {
     {"128x128 pp s4 nb2 2x1", 128, 128, 12, true, 4, 2, 1, .cluster = "2x1"},
     {"256x128 c2 s3 nb2 2x1", 256, 128, 12, false, 3, 2, 1, .cluster = "2x1"},
     {"64x256 pp s4 nb2 2x1 a8", 64, 256, 12, true, 4, 2, 1, .ahead = 8, .cluster = "2x1"},
+    {"128x128 c1 s5 nb2 skip 2x1", 128, 128, 8, false, 5, 2, 1, true, .cluster = "2x1"},
     {"64x128 c1 s6 nb2 2x1", 64, 128, 8, false, 6, 2, 1, .cluster = "2x1"},
     {"128x128 c2 s4 nb4 x1", 128, 128, 12, false, 4, 4, 1, .slabs = 1},
     {"128x128 c2 s4 nb4 x2", 128, 128, 12, false, 4, 4, 1, .slabs = 2},

@@ -74,7 +74,7 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- what is in it -------------------------------------------------------------------------- */
 
-/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or within 2 %. */
+/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2 %. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -118,11 +118,9 @@ static void test_winners(void **state)
         {"mode=dW permute_x=true", "128x192 pp s4 nb1 skip"},
         {"mode=dW permute_y=true", "64x256 pp s4 nb2"},
         {"mode=forward", "256x128 sg s4 nb2 f0"},
-        {"mode=forward", "256x192 sg s3 nb2"},
         {"mode=forward", "256x192 sg s3 nb2 f0 skip dyn"},
         {"mode=dX", "256x192 sg s3 nb2 skip dyn"},
         {"mode=dW", "256x192 sg s3 nb2 f0"},
-        {"mode=dX permute_x=true", "256x128 sg s4 nb1"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(winners) / sizeof(winners[0]); i++) {

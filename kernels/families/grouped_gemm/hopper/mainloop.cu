@@ -111,12 +111,13 @@ INLINE void pass_turn(int consumer, u32 shared, struct walk *w)
  * accumulators fill the registers of a thread there is none left for it. */
 #define UNIFORM_RING (MMAS * ACCUMULATORS <= 64 && (MODE != MODE_DW || CONSUMERS > 1))
 
-/* One consumer with sums of few blocks (dW) finds its next tile while it multiplies, or nothing does: it is not
- * waited for a block when that block's rest has been begun, and two stages are given back at the end. */
-#define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && IN_FLIGHT && !STAGGERED)
+/* With one consumer nothing is multiplied while it finds its next tile, but what it has begun itself. In dW that is
+ * little: so it goes on when the rest of a tile has been begun, without waiting for the block before that, and gives
+ * two stages back at the end. Tiles of 64 rows lose by it; and in a cluster a tile may have no rows, nor stages held. */
+#define REST_LATE (MODE == MODE_DW && CONSUMERS == 1 && CLUSTER == 1 && MMAS > 1 && IN_FLIGHT && !STAGGERED)
 
-/* Leaves the last group running: mainloop_end waits for it. Returns the last block's stage. In dW the
- * last block is multiplied as far as there are rows; elsewhere a rest is rare. */
+/* Leaves the last group running (REST_LATE: and the one before): mainloop_end waits for it. Returns the last
+ * block's stage. In dW the last block is multiplied as far as there are rows; elsewhere a rest is rare. */
 INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 shared,
                        int consumer, u32 from, int steps, struct walk *w)
 {

@@ -52,7 +52,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 1.
+ * Rules: 2.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -151,8 +151,8 @@
 #if SKIP_ROWS && TILE_R == 64
 #error "there is nothing to skip"
 #endif
-#if STAGGERED && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128 || NUM_STAGES < 2)
-#error "halves of 64 rows are staggered in plain cooperative tiles of two stages and more"
+#if STAGGERED && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128)
+#error "halves of 64 rows are staggered in plain cooperative tiles"
 #endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"

@@ -13,8 +13,7 @@
  *   second 0
  *
  * More blocks ahead would hide more, but the stages that they hold are missing elsewhere: with two of four
- * this was slower than not staggered (H200, 23 November). The stage of a tile's end is held while the first of
- * the next is needed: there must be two. Shorter sums (dW) and tiles of which a consumer has 64 rows or none
+ * this was slower than not staggered (H200, 23 November). Shorter sums (dW) and tiles of which a consumer has 64 rows or none
  * (SKIP_ROWS) are multiplied as elsewhere.
  *
  * The compiler must see which wgmmas are over where a half is read, or it runs all of them one after the
