@@ -336,8 +336,6 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
 static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          struct rejection *why)
 {
-    enum { BLOCKS_LEAST = 2 }; /* one of each end */
-    const int64_t blocks = hopper_depth_blocks(v);
     if (!t->staggered) {
         return 0;
     }
@@ -352,7 +350,7 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
                              "it takes 128, two halves; take a tile of %d rows, or cooperative",
                              t->rows_each, 128 * t->consumers);
     }
-    if (v->mode != GEMM_DW && blocks < BLOCKS_LEAST) {
+    if (v->mode != GEMM_DW && hopper_depth_blocks(v) < 2) { /* one of each end */
         return rejection_set(why, ERROR_INVALID, "stagger_short",
                              "schedule=staggered takes two blocks of %d to sum over, there is one; take "
                              "cooperative",

@@ -22,13 +22,15 @@ static struct layer layers[LAYERS_MAX];
 static int n_layers;
 static void *flush;
 
+enum { NOT_AHEAD = -1 };
+
 /* Other values of the run-time parameters, tried on the best tile. */
 static const struct {
     const char *name;
     int group;
     const char *raster, *order;
     int tile_rows;    /* 0: all */
-    int ahead;        /* l2_ahead; 0: as the tile's */
+    int ahead;        /* l2_ahead, or NOT_AHEAD; 0: as the tile's */
     bool store_later; /* without the store_evict_first that is on by default */
 } run_times[] = {
     {"gm1", 1, "rows", "index"},
@@ -43,7 +45,9 @@ static const struct {
     {"h144", 8, "rows", "index", 144},
     {"h176", 8, "rows", "index", 176},
     {"cols h176", 8, "columns", "index", 176},
+    {"gm1 a0", 1, "rows", "index", 0, NOT_AHEAD},
     {"gm1 a1", 1, "rows", "index", 0, 1},
+    {"gm1 a2", 1, "rows", "index", 0, 2},
     {"gm1 a4", 1, "rows", "index", 0, 4},
     {"gm8 a8", 8, "rows", "index", 0, 8},
     {"gm8 a16", 8, "rows", "index", 0, 16},
@@ -165,7 +169,8 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
             record_put_int(config, "tile_rows", run_times[run_time].tile_rows);
         }
         if (run_times[run_time].ahead) {
-            record_put_int(config, "l2_ahead", run_times[run_time].ahead);
+            const int ahead = run_times[run_time].ahead;
+            record_put_int(config, "l2_ahead", ahead == NOT_AHEAD ? 0 : ahead);
         }
         if (run_times[run_time].store_later && !store_first_off(&d->problem, config)) {
             return false;

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Builds hopper_bench with something left out of the Hopper kernels, to see what it costs.
+
+    ablate.py NAME DIR [MESON_OPTION...]   the committed tree with that edit, in DIR/source; built in DIR/build
+    ablate.py --check                      every edit still applies; at once, in CI
+
+Then, on a GPU, for the figures of dW in docs/performance.md:
+
+    DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
+        --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
+
+Results are wrong but for evict_last, store_ends and rest_waits; times are what they are for.
+"""
+import pathlib
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+KERNELS = "kernels/families/grouped_gemm/hopper/"
+LOADS = """        load_a(p, t, x, d, part, goal_stage(stage, bar), policy);
+    if (!GATHER_B)
+"""
+POLICY = """INLINE u64 policy_evict_last(void)
+{
+    u64 r;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(r));
+    return r;
+}
+
+"""
+LOAD_5D = """5d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7];"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar)
+"""
+LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+                 " [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(bar), "l"(policy_evict_last())
+"""
+# What each is: (file, lines, lines instead).
+EDITS = {
+    "no_loads": [  # barriers are met, TMA brings nothing
+        ("producer.cu", "barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
+         + LOADS, "barrier_expect(bar, 0);\n    if (d < 0)\n" + LOADS.replace("!GATHER_B", "d < 0"))],
+    "no_stores": [  # all but dW's store itself
+        ("epilogue.cu", "    if (MODE == MODE_DW)\n        send_sums(p, t, buffer, c, r);\n    else\n",
+         "    if (MODE == MODE_DW && r < 0)\n        send_sums(p, t, buffer, c, r);\n    if (MODE != MODE_DW)\n")],
+    "one_place": [  # dW loads the first rows for all experts: they stay in L2
+        ("producer.cu", "z = t->first + t->rows, slab =", "z = t->rows, slab =")],
+    "evict_last": [  # what dW reads should stay in L2
+        ("ptx.cu", "INLINE u64 policy_evict_first(void)\n", POLICY + "INLINE u64 policy_evict_first(void)\n"),
+        ("ptx.cu", LOAD_5D, LOAD_5D_LAST),
+        ("ptx.cu", 'prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) :',
+         'prefetch.L2.global.L2::cache_hint [%0], %1, %2;"\n'
+         '                 :: "l"(from), "r"(bytes), "l"(policy_evict_last()) :')],
+    "store_ends": [  # staging buffers are waited for until they have been written, not only read
+        ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
+    "rest_waits": [  # REST_LATE: one consumer waits for a block before it goes on
+        ("mainloop.cu", "#define REST_LATE (", "#define REST_LATE (0 && ")],
+}
+
+
+def texts(name, tree):
+    """{path: text with the edit}. ValueError: it does not apply."""
+    out = {}
+    for file, old, new in EDITS[name]:
+        path = tree / KERNELS / file
+        text = out.get(path) or path.read_text(encoding="ascii")
+        if text.count(old) != 1:
+            raise ValueError(f"{name}: {file} has these lines {text.count(old)} times, not once; change the "
+                             f"edit as the kernel has changed:\n{old}")
+        out[path] = text.replace(old, new)
+    return out
+
+
+def build(name, folder, options):
+    source = folder / "source"
+    source.mkdir(parents=True)
+    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True)
+    subprocess.run(["tar", "-x", "-C", source], input=archive.stdout, check=True)
+    for path, text in texts(name, source).items():
+        path.write_text(text, encoding="ascii")
+    subprocess.run(["meson", "setup", folder / "build", source, "--buildtype=release", *options], check=True)
+    subprocess.run(["ninja", "-C", folder / "build", "tests/gpu/hopper_bench"], check=True)
+    print(folder / "build/tests/gpu/hopper_bench")
+
+
+def main():
+    words = sys.argv[1:]
+    if words == ["--check"]:
+        for name in EDITS:
+            texts(name, ROOT)
+        print(f"{len(EDITS)} edits apply")
+    elif len(words) >= 2 and words[0] in EDITS:
+        build(words[0], pathlib.Path(words[1]).resolve(), words[2:])
+    else:
+        sys.exit(f"{__doc__}\nNAME: {', '.join(EDITS)}")
+
+
+if __name__ == "__main__":
+    main()
