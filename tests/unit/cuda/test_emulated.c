@@ -8,7 +8,8 @@
  * not multiples of tiles; strides, int64 indices and accumulation take their turns, and so do rows
  * of dy that are given several times.
  *
- * GEMMD_TEST_CASES says how many cases (default 32), GEMMD_TEST_SEED where they begin.
+ * GEMMD_TEST_CASES says how many cases (default 32; of what is drawn for a purpose 1 of each kind), GEMMD_TEST_SEED
+ * where they begin, GEMMD_TEST_ONLY which of the tests below are run (a pattern).
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -470,6 +471,7 @@ int main(void)
         return 1;
     }
     families_register();
+    cmocka_set_test_filter(getenv("GEMMD_TEST_ONLY"));
     int r = cmocka_run_group_tests(tests, NULL, NULL);
     rmdir(folder);
     return r;

@@ -46,7 +46,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
     if (!ONE_EXPERT || warp > 0) /* else the first tile is found before (produce) */
         set_up_barrier();
     if (MODE == MODE_DW) {
-        order_experts(p, s);
+        order_experts(p, s->start, s->ends);
         block_barrier();
     }
 }

@@ -210,11 +210,21 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     return w;
 }
 
+/* Where a warp's lanes are known to be together, the compiler works out descriptors once for all of them, in the
+ * registers that wgmma takes them from; elsewhere it fills these anew from a lane's own for every wgmma, and a kernel takes
+ * 1 to 6 % longer (tests/gpu/results/2026-11-24-h200-together.txt). Barriers say so; but not
+ * behind a loop over lanes' own numbers, unless it is in a function that is called (order_experts). In ping-pong there
+ * is one, and small tiles of one expert need none. dW with one consumer loses 1 % by it. */
+#define SAY_TOGETHER                                                                               \
+    (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 64) && (MODE != MODE_DW || CONSUMERS > 1))
+
 /* In ping-pong `w` is at the other consumer's tile afterwards. */
 INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                     const struct work *work, struct walk *w)
 {
     wait_turn(consumer);
+    if (SAY_TOGETHER)
+        warp_barrier();
 #define OF(n)                                                                                      \
     if (SWAP_AB && HAS_WIDTH(n) && n < TILE_C && work->width == n)                                 \
         return mainloop_of(acc, MMAS, n, shared, consumer, from, work->steps, w);

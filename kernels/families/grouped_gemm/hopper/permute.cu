@@ -3,7 +3,8 @@
 /*
  * A kernel of its own, run before the main one: copies the rows that would be gathered into the
  * workspace, in expert order, so that TMA can load them. It reads and writes everything once, but
- * the main kernel's tiles, which read it N / TILE_C times, are faster for it. A warp copies a row.
+ * the main kernel's tiles, which read it N / TILE_C times, are faster for it. A warp copies a row, the last
+ * rows first: those that the first tiles want are then in L2 still.
  */
 #if PERMUTE_COPY
 #define PERMUTE_THREADS 256
@@ -47,7 +48,7 @@ INLINE void permute_copy(const char *from, char *to, int chunks)
 KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_permute(PARAMS(permute_params) p)
 {
     const int warps = PERMUTE_THREADS / 32 * BLOCKS;
-    for (int i = BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5); i < p.rows; i += warps)
+    for (int i = p.rows - 1 - BLOCK * (PERMUTE_THREADS / 32) - (THREAD >> 5); i >= 0; i -= warps)
         permute_copy(p.from + permute_row(&p, i) * p.from_stride, p.to + (i64)i * p.chunks * 16,
                      p.chunks);
 }

@@ -28,11 +28,6 @@ struct extent {
     u32 bytes; /* that TMA brings of a whole block */
 };
 
-INLINE int at_most(int v, int most)
-{
-    return v < most ? v : most;
-}
-
 INLINE int slabs_in(int width)
 {
     return (width + 63) / 64;

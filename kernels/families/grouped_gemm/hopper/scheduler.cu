@@ -62,6 +62,11 @@ struct tile {
     int width;     /* SWAP_AB: rows of the tile, from c0 on */
 };
 
+INLINE int at_most(int v, int most)
+{
+    return v < most ? v : most;
+}
+
 INLINE struct tables tables_at(char *shared, const struct hopper_params *p)
 {
     struct tables s;
@@ -192,22 +197,24 @@ INLINE void make_tables(const struct hopper_params *p, const struct tables *s)
 }
 
 /* dW, by all threads after the scan: where each expert comes. Its tiles are as many as everybody
- * else's but last as long as its rows; long ones first leave short ones to fill the end. */
-INLINE void order_experts(const struct hopper_params *p, const struct tables *s)
+ * else's but last as long as its rows; long ones first leave short ones to fill the end. A function that is
+ * called: see mainloop(). */
+CALLED void order_experts(const struct hopper_params *p, const int *start, int *order)
 {
+#pragma unroll 1
     for (int e = THREAD; e < p->experts; e += THREADS) {
         int at = e;
         if (p->flags & FLAG_SORT) {
-            const int rows = s->start[e + 1] - s->start[e];
-            int from = s->start[0];
+            const int rows = start[e + 1] - start[e];
+            int from = start[0];
             at = 0;
             for (int j = 0; j < p->experts; j++) {
-                const int to = s->start[j + 1];
+                const int to = start[j + 1];
                 at += to - from > rows || (to - from == rows && j < e);
                 from = to;
             }
         }
-        s->ends[at] = e;
+        order[at] = e;
     }
 }
 
@@ -252,15 +259,18 @@ INLINE int round_up(int v, int to)
     return (v + to - 1) / to * to;
 }
 
-/* An expert's rows are shared out among as many tiles as they need, in grains of 16: the first tiles
- * have one more than the last, and none but the expert's last grain has rows that do not exist. */
+/* An expert's rows are shared out among as many tiles as they need, in grains of 16: some tiles have
+ * one more than others, and none but the expert's last grain has rows that do not exist. The first have it,
+ * of every other expert the last: a block of threads that is dealt every 132nd tile may get the same one of each. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
     const u32 grains = ((u32)t->rows + GRAIN - 1) / GRAIN, each = grains / (u32)t->row_tiles;
-    const int more = (int)(grains - each * (u32)t->row_tiles);
-    const int width = ((int)each + (row_tile < more)) * GRAIN;
+    const int more = (int)(grains - each * (u32)t->row_tiles); /* tiles, */
+    const int begin = t->expert & 1 ? t->row_tiles - more : 0; /* from here on */
+    const int before = row_tile < begin ? 0 : at_most(row_tile - begin, more);
+    const int width = ((int)each + (row_tile >= begin && row_tile < begin + more)) * GRAIN;
     t->r0 = col_tile * TILE_COLS;
-    t->c0 = (row_tile * (int)each + (row_tile < more ? row_tile : more)) * GRAIN;
+    t->c0 = (row_tile * (int)each + before) * GRAIN;
     t->width = t->rows - t->c0 < width ? t->rows - t->c0 : width;
 }
 
