@@ -10,7 +10,8 @@ Then, on a GPU, for the figures of dW in docs/performance.md:
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
 
-Results are wrong but for evict_last, store_ends and rest_waits; times are what they are for.
+Results are right with evict_last, store_ends, rest_waits, apart, first_more and first_rows_first only; times are what
+they are for.
 """
 import pathlib
 import subprocess
@@ -57,6 +58,14 @@ EDITS = {
         ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
     "rest_waits": [  # REST_LATE: one consumer waits for a block before it goes on
         ("mainloop.cu", "#define REST_LATE (", "#define REST_LATE (0 && ")],
+    "apart": [  # the compiler does not see that lanes are together where they multiply
+        ("mainloop.cu", "    if (SAY_TOGETHER)\n", "    if (0)\n"),
+        ("scheduler.cu", "CALLED void order_experts(", "INLINE void order_experts(")],
+    "first_more": [  # of each expert's swapped tiles the first have a grain more
+        ("scheduler.cu", "t->expert & 1 ? t->row_tiles - more : 0", "0")],
+    "first_rows_first": [  # permute_copy copies them in their order
+        ("permute.cu", "int i = p.rows - 1 - BLOCK * (PERMUTE_THREADS / 32) - (THREAD >> 5); i >= 0; i -= warps",
+         "int i = BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5); i < p.rows; i += warps")],
 }
 
 

@@ -212,11 +212,11 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
 
 /* Where a warp's lanes are known to be together, the compiler works out descriptors once for all of them, in the
  * registers that wgmma takes them from; elsewhere it fills these anew from a lane's own for every wgmma, and a kernel takes
- * 1 to 6 % longer (tests/gpu/results/2026-11-24-h200-together.txt). Barriers say so; but not
- * behind a loop over lanes' own numbers, unless it is in a function that is called (order_experts). In ping-pong there
- * is one, and small tiles of one expert need none. dW with one consumer loses 1 % by it. */
+ * 1 to 5 % longer (tests/gpu/results/2026-11-24-h200-together.txt; tests/gpu/descriptors.py says which kernels do). Barriers
+ * say so; but not behind a loop over lanes' own numbers, unless it is in a function that is called (order_experts). In
+ * ping-pong there is one, and 64 x 64 tiles of one expert need none. dW with one consumer loses 1 % by it. */
 #define SAY_TOGETHER                                                                               \
-    (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 64) && (MODE != MODE_DW || CONSUMERS > 1))
+    (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 32) && (MODE != MODE_DW || CONSUMERS > 1))
 
 /* In ping-pong `w` is at the other consumer's tile afterwards. */
 INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
@@ -225,16 +225,17 @@ INLINE u32 mainloop(float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32
     wait_turn(consumer);
     if (SAY_TOGETHER)
         warp_barrier();
+    const int steps = SAY_TOGETHER && ONE_EXPERT ? uniform(work->steps) : work->steps;
 #define OF(n)                                                                                      \
     if (SWAP_AB && HAS_WIDTH(n) && n < TILE_C && work->width == n)                                 \
-        return mainloop_of(acc, MMAS, n, shared, consumer, from, work->steps, w);
+        return mainloop_of(acc, MMAS, n, shared, consumer, from, steps, w);
     EACH_WIDTH(OF)
 #undef OF
     if (SKIP_ROWS && !PINGPONG && work->mmas == 0)
-        return mainloop_idle(shared, from, blocks_in(work->steps));
+        return mainloop_idle(shared, from, blocks_in(steps));
     if (SKIP_ROWS && MMAS > 1 && work->mmas == 1)
-        return mainloop_of(acc, 1, TILE_C, shared, consumer, from, work->steps, w);
-    return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, work->steps, w);
+        return mainloop_of(acc, 1, TILE_C, shared, consumer, from, steps, w);
+    return mainloop_of(acc, MMAS, TILE_C, shared, consumer, from, steps, w);
 }
 
 /* `steps` that were multiplied. */
