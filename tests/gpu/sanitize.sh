@@ -43,9 +43,9 @@ tail -n 2 "$out/sanitize-plain.log"
 
 failed=0
 for tool in $tools; do
-    n=16 more=
+    n=16 more='' splits=yes
     case $tool in
-    racecheck) n=10 more="--splits no" ;; # the slowest
+    racecheck) n=10 splits=no ;; # the slowest
     memcheck) more="--padding 256" ;;
     esac
     began=$(date +%s)
@@ -54,7 +54,7 @@ for tool in $tools; do
     timeout -k 5 240 compute-sanitizer --tool "$tool" --error-exitcode 86 $more \
         ${GEMMD_SANITIZE_OPTIONS:-} \
         "$bench" --cubins "$cubins" --stages sample --sample $n --seed "$seed" --fork no \
-        > "$out/sanitize-$tool.log" 2>&1
+        --splits $splits > "$out/sanitize-$tool.log" 2>&1
     code=$?
     took=$(($(date +%s) - began))
     done=$(grep -c '^SAMPLED ' "$out/sanitize-$tool.log")
