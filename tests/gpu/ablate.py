@@ -10,8 +10,8 @@ Then, on a GPU, for the figures of dW in docs/performance.md:
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
 
-Results are right with evict_last, store_ends, rest_waits, apart, first_more and first_rows_first only; times are what
-they are for.
+Results are right with evict_last, store_ends, rest_waits, apart, first_more and first_rows_first only (with by_sm where
+each SM has one thread block); times are what they are for.
 """
 import pathlib
 import subprocess
@@ -63,6 +63,10 @@ EDITS = {
         ("scheduler.cu", "CALLED void order_experts(", "INLINE void order_experts(")],
     "first_more": [  # of each expert's swapped tiles the first have a grain more
         ("scheduler.cu", "t->expert & 1 ? t->row_tiles - more : 0", "0")],
+    "by_sm": [  # tiles are dealt by an SM's number; the hardware gives adjacent thread blocks to the SMs of a GPC
+        ("scheduler.cu", "#define WALKER BLOCK\n",
+         'INLINE int sm_id(void)\n{\n    int r;\n    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));\n    return r;\n}\n'
+         "#define WALKER sm_id()\n")],
     "first_rows_first": [  # permute_copy copies them in their order
         ("permute.cu", "int i = p.rows - 1 - BLOCK * (PERMUTE_THREADS / 32) - (THREAD >> 5); i >= 0; i -= warps",
          "int i = BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5); i < p.rows; i += warps")],

@@ -3,7 +3,7 @@
 """Which compiled Hopper kernels fill the registers of wgmma's descriptors anew for each wgmma.
 
     build/tests/gpu/hopper_bench --compile DIR [--tile ...] [--kind ...]
-    descriptors.py DIR        a line for each kernel with a wgmma, those that do first; exit status 1: there are some
+    descriptors.py DIR        a line for each kernel with a wgmma, those that do first
     descriptors.py --check    what it looks for is found in a few lines of SASS; in CI
 
 It is the compiler that decides, by whether it sees that a warp's lanes are together (mainloop() in hopper/mainloop.cu
@@ -62,7 +62,7 @@ def main(folder):
         print(f"{near:5} {wgmmas:6}  {name}")
     some = sum(near > 0 for near, _, _ in rows)
     print(f"{some} of {len(rows)} kernels fill descriptors anew for each wgmma")
-    return 1 if some else 0
+    return 0
 
 
 if __name__ == "__main__":

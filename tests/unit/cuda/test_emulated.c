@@ -24,7 +24,7 @@
 #ifdef TARGET_HOPPER
 #define EMULATED "emulate_hopper.c"
 #define OPTIMISE "-O2"       /* it multiplies much larger tiles */
-enum { WAYS_TO_GATHER = 2 }; /* also permute_copy */
+enum { WAYS_TO_GATHER = 2 /* also permute_copy */, KINDS_MAX = 8 };
 #else
 #define EMULATED "emulate_portable.c"
 #define OPTIMISE "-O1"
@@ -325,28 +325,41 @@ static bool stagger(struct test_case *c)
            TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
+/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of one (-1: of none), and
+ * `make` can make of them. */
+static void each_kind(int kinds, int (*kind_of)(const struct test_case *c), bool (*make)(struct test_case *c))
+{
+    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
+    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
+    uint64_t seen[KINDS_MAX] = {0}, n = 0;
+    void *reference = compile("emulate_reference.c", "");
+    assert_true(kinds <= KINDS_MAX);
+    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; n < (uint64_t)kinds * each; seed++) {
+        struct test_case *c = case_draw(seed);
+        const int kind = kind_of(c);
+        if (kind < 0 || seen[kind] == each || !make(c)) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        seen[kind]++;
+        n++;
+    }
+    dlclose(reference);
+}
+
+static int kind_staggered(const struct test_case *c)
+{
+    return (c->v.mode == GEMM_DW) * 4 + record_bool(&c->config, "skip_rows", false) * 2 +
+           record_bool(&c->config, "use_tma_store", true);
+}
+
 /* Half of the rows written while the other half is multiplied: forward and dX, and dW; with skip_rows and
  * without; stored by TMA and by threads. */
 static void test_staggered(void **state)
 {
     (void)state;
-    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
-    uint64_t seen[2][2][2] = {0}, n = 0;
-    void *reference = compile("emulate_reference.c", "");
-    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; n < 8 * each; seed++) {
-        struct test_case *c = case_draw(seed);
-        uint64_t *like = &seen[c->v.mode == GEMM_DW][record_bool(&c->config, "skip_rows", false)]
-                              [record_bool(&c->config, "use_tma_store", true)];
-        if (*like == each || !stagger(c)) {
-            case_free(c);
-            continue;
-        }
-        one_case(c, reference);
-        ++*like;
-        n++;
-    }
-    dlclose(reference);
+    each_kind(8, kind_staggered, stagger);
 }
 
 /* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have no two tiles whose sum is
@@ -366,25 +379,16 @@ static bool make_single(struct test_case *c)
     return n > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
+static int kind_single(const struct test_case *c)
+{
+    return c->v.mode == GEMM_DW ? c->v.gather_x || c->v.gather_dy : -1;
+}
+
 /* Two stages are given back at the end of such a tile, and in others one. */
 static void test_single_consumer(void **state)
 {
     (void)state;
-    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
-    uint64_t seen[2] = {0};
-    void *reference = compile("emulate_reference.c", "");
-    for (uint64_t seed = from ? strtoull(from, NULL, 10) : 1; seen[0] + seen[1] < 2 * each; seed++) {
-        struct test_case *c = case_draw(seed);
-        uint64_t *like = &seen[c->v.gather_x || c->v.gather_dy];
-        if (c->v.mode != GEMM_DW || *like == each || !make_single(c)) {
-            case_free(c);
-            continue;
-        }
-        one_case(c, reference);
-        ++*like;
-    }
-    dlclose(reference);
+    each_kind(2, kind_single, make_single);
 }
 
 /* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */

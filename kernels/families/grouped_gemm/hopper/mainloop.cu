@@ -214,7 +214,8 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
  * registers that wgmma takes them from; elsewhere it fills these anew from a lane's own for every wgmma, and a kernel takes
  * 1 to 3 % longer, in ping-pong 6 (tests/gpu/results/2026-11-24-h200-together.txt; tests/gpu/descriptors.py says which kernels do). Barriers
  * say so; but not behind a loop over lanes' own numbers, unless it is in a function that is called (order_experts). In
- * ping-pong there is one, and 64 x 64 tiles of one expert need none. dW with one consumer loses 1 % by it. */
+ * ping-pong there is one, and 64 x 64 tiles of one expert need none; larger ones want to be told of the steps, too.
+ * dW with one consumer loses 1 % by it. */
 #define SAY_TOGETHER                                                                               \
     (!PINGPONG && !(ONE_EXPERT && MMAS * ACCUMULATORS <= 32) && (MODE != MODE_DW || CONSUMERS > 1))
 
