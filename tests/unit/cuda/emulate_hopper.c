@@ -6,6 +6,7 @@
 
 #include "kernels/families/grouped_gemm/hopper/scheduler.cu"
 #include "kernels/families/grouped_gemm/hopper/cluster.cu"
+#include "kernels/families/grouped_gemm/hopper/one_expert.cu"
 #include "kernels/families/grouped_gemm/hopper/producer.cu"
 #include "kernels/families/grouped_gemm/hopper/gather.cu"
 #include "kernels/families/grouped_gemm/hopper/mainloop.cu"

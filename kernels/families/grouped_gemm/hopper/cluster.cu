@@ -32,35 +32,6 @@ INLINE void set_up_everywhere(void)
 }
 #endif
 
-#if ONE_EXPERT
-/* There are no tables, and the warp that loads comes when it has found its first tile (produce). It and the
- * consumers wait for the warp that makes the mbarriers; nobody waits for the one that loads. */
-INLINE void set_up_barrier(void)
-{
-    const int warp = THREAD >> 5;
-    set_up_arrive();
-    if (warp == 1) {
-        group_arrive(BARRIER_LOADER, 64);
-        group_arrive(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
-    } else if (warp >= 4) {
-        group_barrier(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
-    }
-}
-
-INLINE void set_up_barrier_of_loader(void)
-{
-    set_up_arrive();
-    group_barrier(BARRIER_LOADER, 64);
-}
-#else
-INLINE void set_up_barrier(void)
-{
-    set_up_arrive();
-    block_barrier();
-}
-#define set_up_barrier_of_loader() ((void)0)
-#endif
-
 #if CLUSTER > 1
 /* By whole warps, each once: this part of the stage has been read, for the producers of both blocks. */
 INLINE void give_to_all(u32 bar)

@@ -31,8 +31,28 @@ INLINE void init_barriers(u32 shared)
     barrier_init_fence();
 }
 
-/* What must be done before the first load, each by a warp of its own: a small product takes hardly
- * longer than this. */
+#if ONE_EXPERT
+/* By those warps of the producer that do not load. */
+INLINE void set_up_for_others(const struct hopper_params *p, u32 shared)
+{
+    const int warp = THREAD >> 5;
+    if (warp == 2 && LANE == 0)
+        prefetch_maps(p);
+    if (warp == 1) {
+        if (LANE == 0)
+            init_barriers(shared);
+        warp_barrier(); /* the barriers are for warps as a whole */
+        set_up_done();
+    } else {
+        set_up_arrive();
+    }
+}
+
+#define set_up(p, s, shared) ((void)0)
+#else
+#define set_up_for_others(p, shared) ((void)0)
+
+/* What must be done before the first load, each by a warp of its own. */
 INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 shared)
 {
     const int warp = THREAD >> 5;
@@ -40,31 +60,28 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
         prefetch_maps(p);
     if (warp == 1 && LANE == 0)
         init_barriers(shared);
-    if (warp == 0 && !ONE_EXPERT)
+    if (warp == 0)
         make_tables(p, s);
     warp_barrier(); /* the barriers below are for warps as a whole */
-    if (!ONE_EXPERT || warp > 0) /* else the first tile is found before (produce) */
-        set_up_barrier();
+    set_up_arrive();
+    block_barrier();
     if (MODE == MODE_DW) {
         order_experts(p, s->start, s->ends);
         block_barrier();
     }
 }
+#endif
 
 #if !STAGGERED /* else staggered.cu */
 /* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
  * dealt in turn, so that it is waited for only when this tile is written. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)
 
-/* Where sums leave registers free, the tile is found before it is multiplied: the first while operands
- * are on their way, and after the last nothing is left to find. */
-#define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
-
+/* LOCATE_EARLY: the first tile is found while operands are on their way, and after the last nothing is left to
+ * find. */
 INLINE struct tile tile_early(const struct hopper_params *p, const struct tables *s, int id, int tiles)
 {
-    struct tile none;
-    none.expert = none.r0 = none.c0 = none.first = none.rows = none.row_tiles = none.width = 0;
-    return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : none;
+    return LOCATE_EARLY && id < tiles ? locate_tile(p, s, id) : no_tile();
 }
 
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
@@ -72,13 +89,14 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct walk w = walk_begin(tiles);
     u32 from = 0, ring = 0; /* blocks and pieces (KSPLIT: tiles) before this tile */
+    struct tile t = tile_early(p, s, w.id, tiles);
+    set_up_for_consumers(p, &t, shared, consumer);
     if (PINGPONG && consumer == 1) {
         give_turn(consumer, w.id < tiles);
         from = w.id < tiles ? blocks_in(steps_at(p, s, w.id)) : 0;
         walk_next(shared, &w);
     }
     struct work work = work_at(p, s, w.id, tiles, consumer);
-    struct tile t = tile_early(p, s, w.id, tiles);
 #pragma unroll 1
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
@@ -130,12 +148,14 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         /* With KSPLIT others are waited for where it costs nothing: each block loads its own. */
         if (CLUSTER > 1)
             set_up_everywhere();
-        produce(&p, &s, shared, tiles);
+        if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)
+            produce(&p, &s, shared, tiles);
+        else
+            set_up_for_others(&p, shared);
         if (CLUSTER == 1)
             set_up_everywhere();
     } else {
         registers_take();
-        set_up_everywhere();
         consume(&p, &s, shared, tiles, warpgroup - 1);
     }
     leave_together();

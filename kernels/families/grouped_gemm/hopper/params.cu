@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
- * parts, which the build joins in this order: params, ptx, wgmma, scheduler, cluster, producer, gather,
- * mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
+ * parts, which the build joins in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer,
+ * gather, mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
  * options (hopper_launch.c writes them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
  * that tests can run the same text on the CPU with the part "ptx" replaced.
  *

@@ -36,7 +36,8 @@ INLINE int slabs_in(int width)
 /* The part that brings `rows` rows, 64 at most: one box, for each costs, too. */
 INLINE int part_of(int rows)
 {
-    return rows > 48 ? 0 : rows > 32 ? 1 : rows > 16 ? 2 : 3;
+    const int last = rows > 1 ? at_most(rows, 64) - 1 : 0;
+    return 3 - (last >> 4);
 }
 
 INLINE int part_rows(int part)
@@ -53,6 +54,8 @@ INLINE u32 part_bytes(int part)
 INLINE u32 rows_bytes(int rows, int whole)
 {
     const int rest = rows & 63;
+    if (whole <= 64)
+        return part_bytes(part_of(rows));
     if (rows >= whole)
         return whole * ROW_BYTES;
     return (u32)(rows - rest + (rest ? part_rows(part_of(rest)) : 0)) * ROW_BYTES;
@@ -129,8 +132,8 @@ INLINE void load_rows(struct goal g, const struct tensor_map *map, const struct 
 INLINE void load_box(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                      const struct tile *t, int x, int r, int rows, int whole)
 {
-    if (rows >= whole || whole == 64) {
-        load_rows(g, whole == 64 ? part + part_of(rows) : map, t, x, r);
+    if (rows >= whole || whole <= 64) {
+        load_rows(g, whole <= 64 ? part + part_of(rows) : map, t, x, r);
         return;
     }
 #pragma unroll 1
@@ -363,26 +366,27 @@ INLINE void ask_blocks(const struct hopper_params *p, const struct tile *t, cons
 }
 #endif
 
-/* Whether whole tiles have a loop of their own: small ones of one expert, whose blocks are multiplied sooner than
- * the other loop asks for the next. */
-#define FAST_WHOLE (ONE_EXPERT && TILE_R * TILE_C <= 128 * 64)
+/* Whether tiles have a loop of their own where each operand of a block is a box that is known beforehand (the whole one, or of
+ * 64 rows at most the part that exists): small ones of one expert, whose blocks are multiplied sooner than the other
+ * loop asks for the next. */
+#define FAST_SIMPLE (ONE_EXPERT && TILE_R * TILE_C <= 128 * 64)
 
-INLINE struct extent whole_extent(void)
+INLINE struct extent simple_extent(const struct extent *x)
 {
-    struct extent x;
-    x.a = A_TRANSPOSED ? TILE_R / 64 : TILE_R;
-    x.b = B_TRANSPOSED ? TILE_C / 64 : TILE_C;
-    x.bytes = STAGE_BYTES;
-    return x;
+    struct extent s;
+    s.a = A_TRANSPOSED ? TILE_R / 64 : TILE_R > 64 ? TILE_R : x->a;
+    s.b = B_TRANSPOSED ? TILE_C / 64 : TILE_C > 64 ? TILE_C : x->b;
+    s.bytes = x->bytes;
+    return s;
 }
 
-INLINE int is_whole(const struct hopper_params *p, const struct extent *x)
+INLINE int is_simple(const struct hopper_params *p, const struct extent *x)
 {
-    const struct extent whole = whole_extent();
-    return x->a == whole.a && x->b == whole.b && !p->ahead;
+    const struct extent simple = simple_extent(x);
+    return x->a == simple.a && x->b == simple.b && !p->ahead;
 }
 
-/* Blocks of a tile that this warp loads, from `block` on. `x` of a whole tile is constant: then little is left
+/* Blocks of a tile that this warp loads, from `block` on. That of a simple tile is constant: then little is left
  * to work out for each block. */
 INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x, int ask,
                         u32 shared, u32 from, int block, int blocks, struct place *at, int *number, u64 policy)
@@ -422,7 +426,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             t = locate_tile(p, s, w.id);
             x = extent_of(p, &t);
         }
-        set_up_barrier_of_loader();
+        set_up_for_loader();
     }
 #pragma unroll 1
     while (w.id < tiles) {
@@ -441,9 +445,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             const u64 policy = weight_policy(&t);
             ask_experts(p, s, before, t.expert);
             before = t.expert;
-            if (FAST_WHOLE && uniform(is_whole(p, &x))) {
-                const struct extent whole = whole_extent();
-                load_blocks(p, &t, &whole, 0, shared, from, block, blocks, &at, &number, policy);
+            if (FAST_SIMPLE && uniform(is_simple(p, &x))) {
+                const struct extent simple = simple_extent(&x);
+                load_blocks(p, &t, &simple, 0, shared, from, block, blocks, &at, &number, policy);
             } else {
                 load_blocks(p, &t, &x, 1, shared, from, block, blocks, &at, &number, policy);
             }

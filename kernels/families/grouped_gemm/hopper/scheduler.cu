@@ -36,7 +36,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 group_mul, group_shift;  /* ... by group */
     int ahead_shift;             /* dW: ahead is 1 << it */
     int cols;                    /* column tiles: with clusters, of theirs */
-    const char *a_rows, *b_rows; /* dW, ahead: the operands, */
+    const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
     struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension */
@@ -61,6 +61,13 @@ struct tile {
     int row_tiles; /* of the expert */
     int width;     /* SWAP_AB: rows of the tile, from c0 on */
 };
+
+INLINE struct tile no_tile(void)
+{
+    struct tile t;
+    t.expert = t.r0 = t.c0 = t.first = t.rows = t.row_tiles = t.width = 0;
+    return t;
+}
 
 INLINE int at_most(int v, int most)
 {

@@ -128,6 +128,8 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     u32 from = 0, ring = 0; /* blocks and pieces before this tile */
     float acc[MMAS][ACCUMULATORS];
     struct rows rows;
+    const struct tile none = no_tile();
+    set_up_for_consumers(p, &none, shared, consumer);
 #pragma unroll 1
     while (w.id < tiles) {
         if ((SKIP_ROWS || MODE == MODE_DW) && is_plain(&work)) {

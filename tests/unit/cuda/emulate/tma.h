@@ -178,6 +178,11 @@ static void ask_4d(const struct tensor_map *map, int x, int y, int z, int w)
     ask(map, (int[5]){x, y, z, w});
 }
 
+static void ask_line(const char *of)
+{
+    emulate_allowed(of, 1, "prefetch");
+}
+
 static void ask_bytes(const char *from, uint32_t bytes)
 {
     if (bytes % 16) {

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- one expert: before the first load --------------------------------------------------------------- */
+/*
+ * A product of one expert is often small, and takes hardly longer than what comes before its first load, the time in
+ * which that arrives, and its end. There are no tables to make, and each warp does what only it must: one loads, one
+ * makes the mbarriers, one fetches tensor maps. Consumers, which have nothing to do yet, ask L2 for what their first tile
+ * begins with: TMA waits for its maps, which memory brings as slowly as operands.
+ *
+ * Both together took off 3 % of 12 products of 16 to 512 rows whose operands L2 did not have
+ * (tests/gpu/results/2026-11-24-h200-first_load.txt). Not so where tiles are large, nor in dX, whose weights come
+ * by other lines.
+ */
+
+/* Tiles whose sums leave registers free are found before they are multiplied. */
+#define LOCATE_EARLY (ONE_EXPERT && !PINGPONG && MMAS * ACCUMULATORS <= 64)
+#define ASKS_FIRST (LOCATE_EARLY && !WEIGHTS_TRANSPOSED)
+
+#if ONE_EXPERT
+#define ASKED_COLS 128 /* of a row: two blocks of the reduction, 256 bytes */
+
+/* 16 bytes that this thread's warp alone writes to, and not before it writes its output. */
+INLINE u32 touched_at(u32 shared, int consumer)
+{
+    const int warp = THREAD >> 5 & 3;
+    return shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES + warp * (SWAP_AB ? 32 * 16 : 16 * ROW_BYTES) +
+           LANE * 16;
+}
+
+/* The n-th of a tile's rows, then of its weights' rows. With KSPLIT other blocks of threads send sums to where touches would
+ * go, and do not wait for them. */
+INLINE void ask_nth(const struct hopper_params *p, const struct tile *t, int n, u32 to)
+{
+    const int of_weights = n >= TILE_ROWS, first = FIRST_BLOCK(p) * TILE_D;
+    const int row = of_weights ? (SWAP_AB ? t->r0 : t->c0) + n - TILE_ROWS : (SWAP_AB ? t->c0 : t->r0) + n;
+    const u64 stride = of_weights ? p->b_rows_stride : p->a_rows_stride;
+    const char *from = (of_weights ? p->b_rows : p->a_rows) + (u64)row * stride * 16 + first * 2;
+    if (n >= TILE_ROWS + TILE_COLS || row >= (of_weights ? p->tile_cols : p->rows))
+        return;
+    if (!KSPLIT)
+        touch(to, from);
+    if (KSPLIT)
+        ask_line(from);
+    if (KSPLIT && first + ASKED_COLS / 2 < p->depth)
+        ask_line(from + ASKED_COLS);
+}
+
+/* Touches are waited for: until operands come there is nothing else to do. */
+INLINE void ask_first(const struct hopper_params *p, const struct tile *t, u32 to)
+{
+#pragma unroll
+    for (int n = 0; n < TILE_ROWS + TILE_COLS; n += 128 * CONSUMERS)
+        ask_nth(p, t, n + THREAD - 128, to);
+    if (!KSPLIT)
+        copies_wait();
+}
+
+INLINE void set_up_for_loader(void)
+{
+    set_up_arrive();
+    group_barrier(BARRIER_LOADER, 64);
+}
+
+/* By the warp that makes the mbarriers; those who wait for it have found their first tile meanwhile. */
+INLINE void set_up_done(void)
+{
+    group_arrive(BARRIER_LOADER, 64);
+    group_arrive(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    set_up_arrive();
+}
+
+/* `first`: the consumer's first tile, or none. */
+INLINE void set_up_for_consumers(const struct hopper_params *p, const struct tile *first, u32 shared, int consumer)
+{
+    if (ASKS_FIRST && first->rows > 0)
+        ask_first(p, first, touched_at(shared, consumer));
+    set_up_arrive();
+    group_barrier(BARRIER_CONSUMERS, 32 + 128 * CONSUMERS);
+    set_up_everywhere();
+}
+#else
+#define set_up_for_loader() ((void)0)
+
+INLINE void set_up_for_consumers(const struct hopper_params *p, const struct tile *first, u32 shared, int consumer)
+{
+    (void)p, (void)first, (void)shared, (void)consumer;
+    set_up_everywhere();
+}
+#endif
