@@ -164,13 +164,21 @@ def load_all(service, all_wanted):
                 wanted.reason = str(e)
 
 
+def said(value):
+    """As a record says it, which others read: of a path what is below this tree, else its name."""
+    path = pathlib.Path(str(value))
+    if not path.is_absolute():
+        return str(value)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
+
+
 def new_record(program, options):
-    return {"program": program, "options": {k: str(v) for k, v in vars(options).items()}}
+    return {"program": program, "options": {k: said(v) for k, v in vars(options).items()}}
 
 
 def _tune(service, wanted, options, record):
     """The store is written whatever happens: what is tuned is tuned."""
-    record["gemmd"] = {"hello": service.hello(), "library": str(service.library.path)}
+    record["gemmd"] = {"hello": service.hello(), "library": said(service.library.path)}
     try:
         record["asked_s"] = round(ask_all(service, wanted, options), 1)
     finally:

@@ -329,6 +329,12 @@ def test_tables_and_the_list_of_what_is_missing():
     assert report.exit_status([rows[2]]) == 0
 
 
+def test_a_record_does_not_say_where_it_was_made(tmp_path):
+    assert ours.said(ours.ROOT / "tests" / "data") == "tests/data"
+    assert ours.said(tmp_path / "peers.json") == "peers.json"
+    assert [ours.said(v) for v in ("build", None, 0.5)] == ["build", "None", "0.5"]
+
+
 def test_the_record_is_json(tmp_path):
     path = tmp_path / "a" / "r.json"
     ours.write_json(path, {"samples": [1.5, 2.5, 3.0], "norm": math.inf, "path": path, "none": None,

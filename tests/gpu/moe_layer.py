@@ -458,7 +458,7 @@ def main():
     torch = measure.torch_or_skip(options.device)
     lib = options.lib or options.build / "client" / "libgemmd.so"
     library = gemmd_ffi.Library(lib)
-    record = {"options": {k: str(v) for k, v in vars(options).items()},
+    record = {"options": {k: ours.said(v) for k, v in vars(options).items()},
               "torch": torch.__version__, "failures": [], "left_out": []}
     options.until = time.monotonic() + options.seconds
     if options.device != "cpu":
