@@ -391,6 +391,35 @@ static void test_single_consumer(void **state)
     each_kind(2, kind_single, make_single);
 }
 
+/* The drawn case of one expert with a small tile, which its rows do not fill. False: it is not legal, or its kernel is for many. */
+static bool make_small(struct test_case *c)
+{
+    static struct variant v;
+    struct rejection why;
+    struct error err = ERROR_NULL;
+    record_put_text(&c->config, "schedule", "cooperative");
+    record_put_int(&c->config, "num_warps", 8);
+    record_put_int(&c->config, "BLOCK_SIZE_M", 64);
+    record_put_int(&c->config, "BLOCK_SIZE_N", 64);
+    record_put_int(&c->config, "BLOCK_SIZE_K", 64);
+    return c->v.m % 64 > 0 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0 &&
+           TARGET.variant(&c->problem, &c->config, "sm_90a", &v, &err) == 0 && strstr(v.options, "-DONE_EXPERT=1 ");
+}
+
+static int kind_small(const struct test_case *c)
+{
+    return c->v.mode == GEMM_DW || c->v.experts > 1
+               ? -1
+               : (c->v.mode == GEMM_DX) * 2 + record_bool(&c->config, "swap_ab", false);
+}
+
+/* Consumers ask for rows of the first tile themselves, where TMA would leave out those that do not exist. */
+static void test_small_product(void **state)
+{
+    (void)state;
+    each_kind(4, kind_small, make_small);
+}
+
 /* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
 static void test_split_sums(void **state)
 {
@@ -462,6 +491,7 @@ int main(void)
                                        cmocka_unit_test(test_store_slabs),
                                        cmocka_unit_test(test_staggered),
                                        cmocka_unit_test(test_single_consumer),
+                                       cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
 #endif
