@@ -16,8 +16,8 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 };
 
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
- * together would wait for ever). Chosen so that nothing spills, or next to nothing: a producer that
- * gathers rows of A keeps an offset for each. */
+ * together would wait for ever). Chosen so that nothing spills, or next to nothing: in forward and dX a producer that
+ * gathers keeps an offset for each row. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
@@ -27,8 +27,9 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
     } else if (t->gather && !full) {
-        t->consumer_registers = many ? 224 : 216;
-        t->producer_registers = many ? 56 : 72;
+        const bool offsets = v->mode != GEMM_DW && !many;
+        t->consumer_registers = offsets ? 216 : 224;
+        t->producer_registers = offsets ? 72 : 56;
     } else {
         t->consumer_registers = 232;
         t->producer_registers = 40;

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- gather: operands by threads -------------------------------------------------------------------- */
 /*
- * Hopper's TMA cannot gather. So all 128 threads of the producer copy the gathered operand, 16 bytes
- * ("chunk") at a time, with cp.async; its completion is 128 of the arrivals that a full barrier waits
- * for. The other operand still comes by TMA. Chunk c of a row in shared memory lies at
- * c xor (row mod 8), which is what TMA's 128-byte swizzle does.
- *
- * Thread t copies chunk t % 8 of rows t / 8 + 16 j: eight threads read 128 contiguous bytes. Where a
- * row begins is kept as a 32-bit offset in units of 16 bytes: pointers would not fit the registers.
+ * Hopper's TMA cannot gather. So the producer's threads copy the gathered operand, 16 bytes ("chunk") at a time, with
+ * cp.async; its completion is as many of the arrivals that a full barrier waits for. The other operand still comes
+ * by TMA. Chunk c of a row in shared memory lies at c xor (row mod 8), which is what TMA's 128-byte swizzle does. Where a row
+ * begins is kept as a 32-bit offset in units of 16 bytes: pointers would not fit the registers.
  */
 #if GATHER
 
 #define CHUNK (THREAD & 7)
-#define ROW (THREAD >> 3) /* the first of this thread's rows */
-#define PASS 16           /* to the next */
 
 INLINE u32 row_offset(const struct hopper_params *p, int g)
 {
@@ -24,6 +19,13 @@ INLINE const char *row_at(const char *base, u32 offset)
 {
     return base + (u64)offset * 16;
 }
+
+#if MODE != MODE_DW
+/*
+ * All 128 threads copy a block: thread t chunk t % 8 of rows t / 8 + 16 j, so that eight threads read 128 contiguous bytes.
+ */
+#define ROW (THREAD >> 3) /* the first of this thread's rows */
+#define PASS 16           /* to the next */
 
 INLINE u32 swizzled_start(void)
 {
@@ -38,7 +40,6 @@ INLINE void load_other(const struct hopper_params *p, const struct tile *t, cons
         load_block(p, t, x, d, shared + stage * STAGE_BYTES, full_barrier(shared, stage), policy);
 }
 
-#if MODE != MODE_DW
 /* The operand's rows are the tile's, the same for all blocks. Rows past its end are not copied: what
  * they give is not written. */
 #define COPIES (TILE_ROWS / PASS)
@@ -121,82 +122,108 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     copies_wait();
 }
 
-#else /* dW: rows are the reduction, others in every block; those past the end must be zeros */
-#define COPIES (TILE_D / PASS)
+#else
+/*
+ * dW: rows are the reduction, others in every block, and tiles are short. To find a tile, read a block's indices and ask for its
+ * rows takes a warp longer than the block is multiplied, however few of the rows are its own: so each warp has a block to
+ * itself, and four are under way. Each has stages of its own: so it cannot come to one a round of the ring too early,
+ * whose parity it would take for its own.
+ *
+ * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row ask it.
+ */
+#define ROW (LANE >> 3) /* of those that are copied at a time */
+#define PASS 4
+#define OFFSETS (TILE_D / 32)
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
+#define NOWHERE ~0u /* a row that does not exist: zeros */
 
-INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int d,
-                       int index[COPIES])
+INLINE void find_rows_of_block(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
 #pragma unroll
-    for (int j = 0; j < COPIES; j++) {
-        const int r = d + ROW + j * PASS;
-        index[j] = r < t->rows ? gather_index(p, t->first + r) : -1;
+    for (int i = 0; i < OFFSETS; i++) {
+        const int r = d + i * 32 + LANE;
+        offset[i] = r < t->rows ? row_offset(p, gather_index(p, t->first + r)) : NOWHERE;
     }
 }
 
-INLINE void copy_block(const struct hopper_params *p, const struct tile *t,
-                       const int index[COPIES], u32 to)
+/* Of the lane's row in a pass: where it begins, and where its chunk goes (every other pass has the other half of the swizzle). */
+INLINE u32 offset_in(const u32 offset[OFFSETS], int pass)
 {
-    const int column = (GATHER_A ? t->r0 : t->c0) + CHUNK * 8;
-    const int columns = GATHER_A ? p->tile_rows : p->tile_cols;
+    return (u32)shuffle_from((int)offset[pass * PASS / 32], pass * PASS % 32 + ROW);
+}
+
+INLINE u32 chunk_at(u32 start, int pass)
+{
+    return (start ^ (pass & 1) << 6) + pass * PASS * ROW_BYTES;
+}
+
+/* `to`: where the operand begins in its stage. A warp has little more time for a block than its copies take: so where all
+ * rows and columns exist, nothing is asked of each. */
+INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[OFFSETS], u32 to)
+{
+    const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
+    const int column = first + CHUNK * 8;
     const char *base = p->gathered + (i64)column * 2;
+    const u32 start = to + ROW * ROW_BYTES + ((CHUNK ^ ROW) << 4);
+    if (uniform(t->rows - d >= TILE_D && first + SLABS * 64 <= columns)) {
 #pragma unroll
-    for (int j = 0; j < COPIES; j++) {
-        const char *from = row_at(base, row_offset(p, index[j] < 0 ? 0 : index[j]));
+        for (int pass = 0; pass < TILE_D / PASS; pass++) {
+            const char *at = row_at(base, offset_in(offset, pass));
+#pragma unroll
+            for (int i = 0; i < SLABS; i++)
+                copy16_whole(chunk_at(start, pass) + i * SLAB_BYTES, at + i * 128);
+        }
+        return;
+    }
+#pragma unroll
+    for (int pass = 0; pass < TILE_D / PASS; pass++) {
+        const u32 from = offset_in(offset, pass);
+        const char *at = row_at(base, from == NOWHERE ? 0 : from);
 #pragma unroll
         for (int i = 0; i < SLABS; i++)
-            copy16(to + i * SLAB_BYTES + j * PASS * ROW_BYTES, from + i * 128,
-                   index[j] >= 0 && column + i * 64 < columns ? 16 : 0);
+            copy16(chunk_at(start, pass) + i * SLAB_BYTES, at + i * 128,
+                   from != NOWHERE && column + i * 64 < columns ? 16 : 0);
     }
 }
 
-/* The next tile is found before the stage that it is loaded to comes free, where registers allow. */
-#define LOCATE_AHEAD (PRODUCER_REGISTERS != 40)
+INLINE int is_own(u32 stage)
+{
+    return stage % LOADERS == (u32)THREAD / 32;
+}
 
-/* Indices are fetched one block ahead, also across tiles. */
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
-    int id = WALKER, block = 0, index[COPIES];
-    if (id >= tiles)
-        return;
-    struct tile t = locate_tile(p, s, id), next = t;
-    int known = 0; /* next is the tile after t */
-    ask_experts(p, s, -1, t.expert);
-    fetch_rows(p, &t, 0, index);
+    struct walk w = walk_begin(tiles);
+    int before = -1; /* expert of the tile before */
+    struct tile t = no_tile();
+    struct extent x = extent_of(p, &t);
+    u32 offset[OFFSETS];
 #pragma unroll 1
-    while (id < tiles) {
-        const struct tile this_one = t;
-        const struct extent x = extent_of(p, &t);
-        const int d = block_row(p, &this_one, block);
-        int now[COPIES];
-#pragma unroll
-        for (int j = 0; j < COPIES; j++)
-            now[j] = index[j];
-        if (++block == blocks_of(p, t.rows)) {
-            block = 0;
-            id += WALKERS;
-            if (id < tiles)
-                t = known ? next : locate_tile(p, s, id);
-            known = 0;
+    while (w.id < tiles) {
+        const int blocks = blocks_in(steps_at(p, s, w.id));
+        int found = 0;
+#pragma unroll 1
+        for (int block = 0; block < blocks; block++, place_next(&at)) {
+            if (!is_own(at.stage))
+                continue;
+            if (!found) {
+                t = locate_tile(p, s, w.id);
+                x = extent_of(p, &t);
+                ask_experts(p, s, before, t.expert);
+                before = t.expert;
+                found = 1;
+            }
+            const int d = block_row(p, &t, block);
+            const u32 stage = shared + at.stage * STAGE_BYTES, full = full_barrier(shared, at.stage);
+            find_rows_of_block(p, &t, d, offset);
+            barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+            if (elected()) /* first: it takes longest */
+                load_block(p, &t, &x, d, stage, full, policy_normal());
+            copy_block(p, &t, d, offset, stage + (GATHER_A ? 0 : A_BYTES));
+            copies_arrive(full);
         }
-        if (id < tiles)
-            fetch_rows(p, &t, block_row(p, &t, block), index);
-
-        const u32 stage = at.stage;
-        barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
-        load_other(p, &this_one, &x, d, shared, stage, policy_normal());
-        copy_block(p, &this_one, now,
-                   shared + stage * STAGE_BYTES + (GATHER_A ? 0 : A_BYTES) + swizzled_start());
-        copies_arrive(full_barrier(shared, stage));
-        place_next(&at);
-        if (block == 0 && id < tiles)
-            ask_experts(p, s, this_one.expert, t.expert);
-        if (LOCATE_AHEAD && !known && id + WALKERS < tiles) {
-            next = locate_tile(p, s, id + WALKERS);
-            known = 1;
-        }
+        walk_next(shared, &w);
     }
     copies_wait();
 }

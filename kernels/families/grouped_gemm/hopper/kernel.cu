@@ -19,8 +19,8 @@ INLINE void prefetch_maps(const struct hopper_params *p)
 INLINE void init_barriers(u32 shared)
 {
     for (int i = 0; i < NUM_STAGES; i++) {
-        /* TMA's own arrival, and one of every gathering thread; one of every multiplying warp */
-        barrier_init(full_barrier(shared, i), 1 + (GATHER ? 128 : 0));
+        /* TMA's own arrival, and one of every thread that gathers it; one of every multiplying warp */
+        barrier_init(full_barrier(shared, i), 1 + GATHERERS);
         barrier_init(empty_barrier(shared, i), 4 * (PINGPONG ? 1 : CONSUMERS) * CLUSTER);
     }
     for (int i = 0; DYNAMIC && i < TICKETS; i++) {

@@ -52,7 +52,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 2.
+ * Rules: 3.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -86,6 +86,7 @@
 #define SHARE_B (CLUSTER_R > 1)
 #define RANK (CLUSTER > 1 ? BLOCK % CLUSTER : 0) /* of this one among them */
 
+#define GATHERERS (!GATHER ? 0 : MODE == MODE_DW ? 32 : 128) /* threads that copy a block */
 #define THREADS (128 * (1 + CONSUMERS))
 #define ROWS_EACH (PINGPONG ? TILE_R : TILE_R / CONSUMERS) /* rows of the tile of one consumer */
 #define MMAS (ROWS_EACH / 64)                              /* wgmmas of 64 rows side by side */

@@ -333,16 +333,16 @@ INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, i
         ask_rows(p, s->start[from], s->start[until]);
 }
 #define ask_blocks(p, t, x, first, blocks, block, asked) ((void)(asked))
-#endif
-
-#if !GATHER
-#if MODE != MODE_DW
+#else
 INLINE void ask_experts(const struct hopper_params *p, const struct tables *s, int before,
                         int expert)
 {
     (void)p, (void)s, (void)before, (void)expert;
 }
+#endif
 
+#if !GATHER
+#if MODE != MODE_DW
 /*
  * p->ahead: when the ring is full, L2 is asked for as many blocks of the same tile beyond it. A ring
  * holds only so many bytes, and each filling of it waits for memory anew: 64 x 64 tiles with 8 stages
