@@ -28,7 +28,7 @@ FAR = 1.25  # times the best: what is slower teaches nothing of a landscape
 WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
-                  r"(\d+x\d+ (?:pp|c\d|sg) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?)"
+                  r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?)"
                   r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")
 
 
@@ -78,7 +78,7 @@ def config_of(mode, kind, tile, run_time):
     config = {"BLOCK_SIZE_" + BLOCKS[mode][0]: rows, "BLOCK_SIZE_" + BLOCKS[mode][1]: columns,
               "BLOCK_SIZE_" + BLOCKS[mode][2]: 64,
               "num_warps": 8 if words[1] == "c1" else 12,
-              "schedule": {"pp": "pingpong", "sg": "staggered"}.get(words[1], "cooperative"),
+              "schedule": {"pp": "pingpong", "sg": "staggered", "df": "deferred"}.get(words[1], "cooperative"),
               "num_stages": words[2][1:],
               "staging_buffers": words[3][2:] if tma_store else 1,
               "in_flight": 0 if "f0" in words else 1,
@@ -101,6 +101,19 @@ def config_of(mode, kind, tile, run_time):
     return text_of(config)
 
 
+def named(model, layer, tokens, mode, shapes):
+    """What a shape of the command line is called in moe.csv."""
+    sizes = layer.split("x")
+    if not model.startswith("experts-") or len(sizes) != 3:
+        return model, layer
+    want = [*model.split("-")[1:], *sizes]
+    for (name, its_layer, its_tokens, its_mode), r in shapes.items():
+        if (its_tokens, its_mode) == (tokens, mode) and \
+                [r[n] for n in ("experts", "topk", "M", "N", "K")] == want:
+            return name, its_layer
+    raise SystemExit(f"{model} {layer}, {tokens} tokens: no row of {SHAPES.name}")
+
+
 def shape_of(model, layer, tokens, mode, shapes):
     """A dense product's layer is its sizes."""
     if model == "dense":
@@ -111,6 +124,7 @@ def shape_of(model, layer, tokens, mode, shapes):
 
 def read_line(match, shapes):
     model, layer, tokens, mode, kind, tile, run_time, us, least = match.groups()
+    model, layer = named(model, layer, int(tokens), mode, shapes)
     problem = problem_of(shape_of(model, layer, int(tokens), mode, shapes), mode, kind)
     return ((model, layer, int(tokens), text_of(problem)), config_of(mode, kind, tile, run_time),
             float(us), float(least))

@@ -7,7 +7,8 @@
 FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
 Without any the committed measurements are fitted again. Those are that file (which has none of dW with few
 rows an expert any more: its stores have changed) and, of the problems that they are of, tests/data/landscapes
-instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others.
+instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others, and
+h200_deferred.json, 4096 tokens, with schedule=deferred.
 Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
 Constants of hopper_model.h that are not in that file begin with their start values. What the model errs by
@@ -28,6 +29,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
 STAGGERED = HERE / "h200_staggered.json"
+DEFERRED = HERE / "h200_deferred.json"
 LANDSCAPES = ROOT / "tests/data/landscapes"
 TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
@@ -67,7 +69,7 @@ def main():
     times = args.build / "tests/model/times.json"
     run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(LANDSCAPES.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
-        STAGGERED)
+        STAGGERED, DEFERRED)
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
     run(args.build / "tests/model/teach", LESSONS, *TEACHERS)
     run(*make)
@@ -77,7 +79,7 @@ def main():
         old = args.build / "tests/model/left_out.txt"
         shutil.copy(LEFT_OUT, old)
         only = ["--only", args.only, "--from", old] if args.only else []
-        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, STAGGERED)
+        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, STAGGERED, DEFERRED)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ static void add_bool(struct param out[], uint32_t *n, const char *name, bool no,
 
 static const int rows_values[] = {64, 128, 192, 256, -1};
 static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160: with swap_ab */
+static const int deferred_rows_values[] = {64, 128, 144, 160, 192, 256, -1}; /* 144: with schedule=deferred, too */
 static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
@@ -61,8 +62,10 @@ static const int routed_stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, HO
 static const int staging_values[] = {1, 2, 4, -1};
 static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
-const char *const hopper_schedules[] = {"cooperative", "pingpong", "staggered", NULL};
-static const char *const few_rows_schedules[] = {"cooperative", "pingpong", NULL};
+const char *const hopper_schedules[] = {"cooperative", "pingpong", "staggered", "deferred", NULL};
+static const char *const many_rows_schedules[] = {"cooperative", "pingpong", "staggered", NULL};
+static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "deferred", NULL};
+static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
 /* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are many
  * (tests/gpu/clusters.py): they are for who names them. */
@@ -70,6 +73,11 @@ static const char *const space_clusters[] = {"1x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
 const char *const hopper_orders[] = {"index", "size", NULL};
 const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
+
+static const char *const *schedules_of(const struct grouped_gemm_problem *v)
+{
+    return hopper_stagger_pays(v) ? many_rows_schedules : hopper_defer_pays(v) ? some_rows_schedules : other_schedules;
+}
 
 static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, depth_values};
 static const char *const block_help[HOPPER_ROLES] = {"tile of the routed rows", "tile of N",
@@ -115,17 +123,19 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
         add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
-                 routed ? routed_rows_values : role_values[role], block_help[i]);
+                 !routed                  ? role_values[role]
+                 : hopper_defer_pays(&v) ? deferred_rows_values
+                                         : routed_rows_values,
+                 block_help[i]);
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,
                  "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
     }
     add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
-    add_texts(out, &n, "schedule", false,
-              hopper_stagger_pays(&v) ? hopper_schedules : few_rows_schedules,
-              "multiplying warpgroups share a tile, have one each and take turns, or share one and "
-              "write half of it while they multiply the other");
+    add_texts(out, &n, "schedule", false, schedules_of(&v),
+              "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
+              "half of it while they multiply the other, or all of it while they multiply the next");
     add_ints(out, &n, "num_stages", false,
              v.mode == GEMM_DW ? stages_values : routed_stages_values, "blocks of operands in shared memory");
     add_ints(out, &n, "staging_buffers", false, staging_values,
@@ -162,18 +172,19 @@ double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
     const double staggered = 1.7; /* times as long: loops of a half, and of both */
+    const double deferred = 1.15; /* ... which write, too */
     struct grouped_gemm_problem v;
     struct hopper_tile t;
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     if (!t.swap_ab) {
-        return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
+        return (1 + sum * t.accumulators) * (t.staggered ? staggered : t.deferred ? deferred : 1);
     }
     int columns = t.c / 2 + t.c / 4;
     for (int width = t.c; width > t.c / 2; width -= HOPPER_GRAIN) {
         columns += width;
     }
-    return 1 + swapped_sum * (columns / 2) * (t.rows_each / 64);
+    return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);
 }
 
 const struct family_target grouped_gemm_hopper = {

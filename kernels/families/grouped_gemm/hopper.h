@@ -24,8 +24,10 @@ extern const char *const hopper_schedules[], *const hopper_clusters[], *const ho
  * without work. */
 bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device_info *info, int r,
                        int c, int ksplit);
-/* Whether experts have rows enough for schedule=staggered. */
+/* Whether experts have rows enough for schedule=staggered, */
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v);
+/* ... and for schedule=deferred, and not too many. */
+bool hopper_defer_pays(const struct grouped_gemm_problem *v);
 
 bool hopper_supports(const struct device_info *info);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,

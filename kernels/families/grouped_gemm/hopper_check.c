@@ -77,7 +77,7 @@ static const struct int_rule role_rules[HOPPER_ROLES] = {
 };
 /* Of routed rows, with swap_ab. */
 static const struct int_rule swapped_rows = {
-    FIELDS, 32, 256, 32, true, "with swap_ab=true a multiple of 32 up to 256"};
+    FIELDS, 32, 256, HOPPER_GRAIN, true, "with swap_ab=true a multiple of 16 from 32 to 256"};
 static const struct int_rule int_rules[] = {
     {FIELD_num_warps, 8, 12, 4, true, "8 or 12: 4 that load and 4 or 8 that multiply"},
     {FIELD_num_stages, 2, 16, 1, true, "2 to 16, as shared memory allows"},
@@ -359,6 +359,27 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
     return 0;
 }
 
+/* A tile is written while the next one is multiplied. */
+static int check_deferred(const struct hopper_tile *t, struct rejection *why)
+{
+    if (!t->deferred) {
+        return 0;
+    }
+    if (!t->swap_ab) { /* dW and what else swap_ab refuses, it has refused */
+        return rejection_set(why, ERROR_INVALID, "deferred_swap",
+                             "schedule=deferred takes swap_ab=true: other tiles were measured not to gain by it; set that, "
+                             "or take cooperative or staggered");
+    }
+    if (hopper_kept(t) < 1) {
+        const int most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
+        return rejection_resource(why, "registers", t->accumulators + HOPPER_PAIRS, most,
+                                  "schedule=deferred with %d sums in a thread leaves no registers for a piece of "
+                                  "64 x 64 that waits: take a smaller tile, or cooperative",
+                                  t->accumulators);
+    }
+    return 0;
+}
+
 /* One tile by the thread blocks of a cluster. */
 static int check_split(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                        struct rejection *why)
@@ -433,6 +454,9 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
+    if (t->deferred && t->c % 64 == 16 && t->dynamic && t->tma_store && !t->gather) {
+        return true; /* pieces of 16 rows come besides, and tickets */
+    }
     if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
         return false;
     }
@@ -512,6 +536,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
+    r = r ? r : check_deferred(&t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);

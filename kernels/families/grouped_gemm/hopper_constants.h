@@ -19,6 +19,7 @@ const struct hopper_constants hopper_h200 = {
     .tile_sums = 0.14188,          /* the same in dW */
     .exposed = 0.81795,            /* of the end of a cooperative tile: never hidden by loads */
     .staggered = 0.64424,          /* of that end, staggered: the other half's sums do not hide it */
+    .deferred = 0.48947,           /* of that end, deferred: what the next tile's sums do not hide of kept pieces */
     .turn_us = 0.2873,             /* between two tiles of a ping-pong kernel */
     .direct_store = 1.5083,        /* times as long: threads store, not TMA */
     .alone = 0.62444,              /* times as long: output of the one warpgroup that a tile has */

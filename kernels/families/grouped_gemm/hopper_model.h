@@ -34,6 +34,7 @@
     X(tile_sums, 0, 0.2, 2, "the same in dW")                                                      \
     X(exposed, 0, 0.3, 1, "of the end of a cooperative tile: never hidden by loads")               \
     X(staggered, 0, 0.5, 1, "of that end, staggered: the other half's sums do not hide it")        \
+    X(deferred, 0, 0.5, 1, "of that end, deferred: what the next tile's sums do not hide of kept pieces") \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
     X(alone, 0.2, 0.6, 1, "times as long: output of the one warpgroup that a tile has")             \

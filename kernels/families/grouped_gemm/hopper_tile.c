@@ -57,6 +57,13 @@ int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct h
     return stages + staging + barriers + rows + tables;
 }
 
+int hopper_kept(const struct hopper_tile *t)
+{
+    const int room = (t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST) - t->accumulators;
+    const int whole = t->rows_each / 64 * (t->c / 64); /* others are not 64 rows high */
+    return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
+}
+
 int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
 {
     int64_t depth = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
@@ -173,6 +180,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .staging = hopper_int(h, FIELD_staging_buffers, 1),
         .in_flight = hopper_int(h, FIELD_in_flight, 1),
         .staggered = hopper_says(h, FIELD_schedule, "staggered"),
+        .deferred = hopper_says(h, FIELD_schedule, "deferred"),
         .tma_store = hopper_bool(h, FIELD_use_tma_store, !v->scatter),
         .skip_rows = hopper_bool(h, FIELD_skip_rows, false),
         .dynamic = hopper_says(h, FIELD_tile_scheduler, "dynamic"),

@@ -32,6 +32,9 @@ enum {
     HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
+    HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
+    HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
+    HOPPER_PAIRS = 16, /* PIECE_PAIRS in hopper/: of a piece that waits */
 };
 
 /* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
@@ -48,6 +51,7 @@ struct hopper_tile {
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
     bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
+    bool deferred;  /* a tile waits, rounded, in registers and is written while the next is multiplied */
     bool tma_store;
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
@@ -97,6 +101,9 @@ static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 {
     return 128 / (int)dtype_size(v->out);
 }
+
+/* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
+int hopper_kept(const struct hopper_tile *t);
 
 /* Whether slabs of the output can be stored by two. */
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);

@@ -18,6 +18,7 @@ enum {
     SPLIT_DEPARTURES = 1,
     STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
     STAGGERED_COLS_LEAST = 128,
+    DEFERRED_ROWS_LEAST = 128, /* of an expert; with more than these larger tiles win (H200, 24 November) */
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
@@ -105,7 +106,7 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
     const bool enough = t->consumers == 1 ? t->r == 128 && t->c == 64
                         : t->pingpong     ? t->r == 128 && t->accumulators >= SWAPPED_SUMS_LEAST
                                           : t->r == 256 || t->c == 256;
-    if (!enough) {
+    if (!enough || t->c % 32) {
         return rejection_set(why, ERROR_INVALID, "swapped_tile",
                              "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
                              "rows that exist, so larger ones load less and lose nothing",
@@ -171,11 +172,41 @@ static int check_staggered(const struct grouped_gemm_problem *v, const struct ho
     return 0;
 }
 
+bool hopper_defer_pays(const struct grouped_gemm_problem *v)
+{
+    const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
+    return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST && rows < STAGGERED_ROWS_LEAST;
+}
+
+/* What won is a tile of 256 columns that leaves registers for a part of it; of 128 rows every other expert needs a third
+ * (H200, 24 November). */
+static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          const struct device_info *info, struct rejection *why)
+{
+    const int fit = stages_that_fit(v, t, info, 1);
+    if (t->r != 256 || (t->c != 144 && t->c != 160)) {
+        return rejection_set(why, ERROR_INVALID, "deferred_tile",
+                             "schedule=deferred with a tile of %d rows and %d columns: what won is 144 or 160 rows and 256 "
+                             "columns",
+                             t->c, t->r);
+    }
+    if (t->stages < fit || (!v->scatter && !t->tma_store) || (t->c == 144 && t->dynamic)) {
+        return rejection_set(why, ERROR_INVALID, "deferred_usual",
+                             "schedule=deferred: what won is %d stages with one staging buffer, TMA stores, and "
+                             "tile_scheduler=dynamic with 160 rows only",
+                             fit);
+    }
+    return 0;
+}
+
 static int check_tile(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                       const struct device_info *info, struct rejection *why)
 {
     if (t->staggered) {
         return check_staggered(v, t, info, why);
+    }
+    if (t->deferred) {
+        return check_deferred(v, t, info, why);
     }
     if (t->swap_ab) {
         return check_swapped(t, why);
@@ -228,7 +259,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
-    n += !t->in_flight && !t->staggered; /* staggered, either wins somewhere */
+    n += !t->in_flight && !t->staggered && !t->deferred; /* of these either wins somewhere */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;

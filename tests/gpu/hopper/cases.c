@@ -136,6 +136,15 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
+    {"160x256 df s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
+    {"160x256 df s4 nb1 f0 swap", 160, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
+    {"160x256 df s4 nb1 swap dyn", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true, .deferred = true},
+    {"144x256 df s4 nb1 swap", 144, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
+    {"144x256 df s4 nb1 f0 swap", 144, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
+    {"128x256 df s4 nb2 swap", 128, 256, 12, false, 4, 2, 1, .swap = true, .deferred = true},
+    {"128x256 df s4 nb1 f0 swap", 128, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
+    {"64x128 df1 s8 nb2 swap", 64, 128, 8, false, 8, 2, 1, .swap = true, .deferred = true},
+    {"256x128 df s4 nb2 swap", 256, 128, 12, false, 4, 2, 1, .swap = true, .deferred = true},
     {"256x128 sg s4 nb2", 256, 128, 12, false, 4, 2, 1, .staggered = true},
     {"256x128 sg s4 nb2 f0", 256, 128, 12, false, 4, 2, 0, .staggered = true},
     {"256x128 sg s4 nb2 skip", 256, 128, 12, false, 4, 2, 1, true, .staggered = true},
@@ -373,6 +382,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     record_put_int(config, "num_warps", tile->warps);
     record_put_text(config, "schedule",
                     tile->staggered  ? "staggered"
+                    : tile->deferred ? "deferred"
                     : tile->pingpong ? "pingpong"
                                      : "cooperative");
     record_put_int(config, "num_stages", tile->stages);

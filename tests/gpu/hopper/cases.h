@@ -18,7 +18,7 @@ struct tile {
     int loaders;  /* load_warps; 0: left out */
     const char *cluster; /* cluster_shape_mn; NULL: left out */
     int slabs;           /* store_slabs, in dW; 0: left out */
-    bool staggered;      /* schedule */
+    bool staggered, deferred; /* schedule */
 };
 extern const struct tile tiles[];
 extern const int n_tiles;

@@ -14,6 +14,7 @@
 #include "kernels/families/grouped_gemm/hopper/swapped.cu"
 #include "kernels/families/grouped_gemm/hopper/split.cu"
 #include "kernels/families/grouped_gemm/hopper/staggered.cu"
+#include "kernels/families/grouped_gemm/hopper/deferred.cu"
 #include "kernels/families/grouped_gemm/hopper/kernel.cu"
 #include "kernels/families/grouped_gemm/hopper/permute.cu"
 

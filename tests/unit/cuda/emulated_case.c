@@ -121,7 +121,7 @@ static void stray(struct test_case *c)
     }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
         record_put_bool(&c->config, "swap_ab", true);
-        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 160, 192, 224, 256));
+        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 144, 160, 192, 224, 256));
         record_put_int(&c->config, "tile_rows", PICK(c, 0, 0, 16, 48, 80, 144));
     }
 #else

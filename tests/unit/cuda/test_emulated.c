@@ -362,6 +362,35 @@ static void test_staggered(void **state)
     each_kind(8, kind_staggered, stagger);
 }
 
+/* The drawn case with another schedule. False: it is not legal, or thread blocks have no three tiles. */
+static bool defer(struct test_case *c)
+{
+    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    struct rejection why;
+    int64_t n = 0;
+    record_put_text(&c->config, "schedule", "deferred");
+    record_put_bool(&c->config, "skip_rows", false);
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        n += ceil_by(c->rows[e], record_int(&c->config, "BLOCK_SIZE_M", 0)) *
+             ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
+    }
+    return n > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+static int kind_deferred(const struct test_case *c)
+{
+    return record_bool(&c->config, "swap_ab", false)
+               ? (c->v.mode == GEMM_DX) * 2 + record_bool(&c->config, "use_tma_store", true)
+               : -1;
+}
+
+/* A tile written while the next one is multiplied; stored by TMA and by threads. */
+static void test_deferred(void **state)
+{
+    (void)state;
+    each_kind(4, kind_deferred, defer);
+}
+
 /* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have no two tiles whose sum is
  * longer than a block and no whole number of them. */
 static bool make_single(struct test_case *c)
@@ -490,6 +519,7 @@ int main(void)
 #ifdef TARGET_HOPPER
                                        cmocka_unit_test(test_store_slabs),
                                        cmocka_unit_test(test_staggered),
+                                       cmocka_unit_test(test_deferred),
                                        cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),

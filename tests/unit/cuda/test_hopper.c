@@ -23,6 +23,7 @@ static const struct device_info h200 = {H200_FIELDS};
 #define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
 #define PAIRED        TILE(64, 192, 128) " " PINGPONG
 #define STAGGERED     "num_warps=12 schedule=staggered num_stages=4 staging_buffers=2"
+#define DEFERRED      "num_warps=12 schedule=deferred num_stages=4"
 #define SWAPPED       "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
@@ -129,8 +130,16 @@ static const struct refusal {
     {QWEN " mode=forward permute_x=true",
      TILE(256, 192, 64) " num_warps=12 schedule=staggered num_stages=3 skip_rows=true", ERROR_RESOURCE,
      "registers", "skip_rows=false"},
-    {QWEN " mode=forward", TILE(144, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
-     "multiple of 32"},
+    {QWEN " mode=forward", TILE(136, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
+     "multiple of 16"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " " DEFERRED, ERROR_INVALID, "deferred_swap", "swap_ab=true"},
+    {QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED, ERROR_INVALID, "deferred_swap", "swap_ab=true"},
+    {QWEN " mode=forward", TILE(192, 256, 64) " num_warps=12 schedule=deferred num_stages=3 swap_ab=true",
+     ERROR_RESOURCE, "registers", "192 sums"},
+    {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " num_warps=8 schedule=deferred num_stages=3 swap_ab=true",
+     ERROR_RESOURCE, "registers", "192 sums"},
+    {QWEN " mode=dX", "BLOCK_SIZE_M=144 BLOCK_SIZE_K=256 BLOCK_SIZE_N=64 " DEFERRED " swap_ab=true tile_scheduler=dynamic",
+     ERROR_RESOURCE, "registers", "use_tma_store"},
     {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "BLOCK_SIZE_N=96"},
     {QWEN " mode=forward", TILE(160, 64, 64) " " SWAPPED, ERROR_INVALID, "rows_per_warpgroup",
@@ -549,6 +558,38 @@ static void test_staggered(void **state)
     assert_int_equal(l->maps[l->n_maps - 1].box[1], 64);
 }
 
+/* As many pieces wait as find registers beside the sums: fewer where the producer gathers. */
+static void test_deferred(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *problem, *config;
+        int kept;
+    } cases[] = {
+        {"", TILE(128, 256, 64) " " DEFERRED " swap_ab=true", 4},
+        {"", TILE(144, 256, 64) " " DEFERRED " swap_ab=true", 3},
+        {"", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 2},
+        {"", TILE(192, 256, 64) " " DEFERRED " swap_ab=true", 0},
+        {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
+        {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
+        {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all there are */
+        {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* none is 64 rows high */
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        char text[256];
+        struct grouped_gemm_problem v;
+        struct hopper_tile t;
+        snprintf(text, sizeof(text), QWEN " mode=forward %s", cases[i].problem);
+        struct problem p = problem_of(text);
+        const struct record config = config_of(cases[i].config);
+        grouped_gemm_view(&p, &v);
+        hopper_tile_make(&v, &config, &t);
+        assert_int_equal(hopper_kept(&t), cases[i].kept);
+    }
+    check_option(QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED " swap_ab=true", "-DSTAGGERED=0 -DDEFERRED=1 ");
+    check_option(QWEN " mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DDEFERRED=0 ");
+}
+
 /* Such a kernel divides by a group's tiles: GROUP_SIZE_M rows of them, or columns. */
 static void test_plan_one_expert(void **state)
 {
@@ -816,6 +857,7 @@ int main(void)
         cmocka_unit_test(test_plan_split_resident),
         cmocka_unit_test(test_one_expert),
         cmocka_unit_test(test_staggered),
+        cmocka_unit_test(test_deferred),
         cmocka_unit_test(test_plan_one_expert),
         cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_variant_split),

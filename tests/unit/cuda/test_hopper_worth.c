@@ -45,6 +45,7 @@ static struct record variant_of(const struct problem *p, const char *text)
     record_put_text(&r, "schedule",
                     strcmp(schedule, "pp") == 0   ? "pingpong"
                     : strcmp(schedule, "sg") == 0 ? "staggered"
+                    : strcmp(schedule, "df") == 0 ? "deferred"
                                                   : "cooperative");
     record_put_int(&r, "num_stages", stages);
     record_put_int(&r, "staging_buffers", buffers);
@@ -198,6 +199,10 @@ static void test_unworthy(void **state)
         {"mode=forward", "256x128 sg s4 nb1 direct", "staggered_usual"},
         {"mode=dX", "256x192 sg s3 nb2 skip", "staggered_usual"},
         {"mode=dW", "256x192 sg s3 nb2 skip", "staggered_usual"},
+        {"mode=forward", "128x256 df s4 nb2 swap", "deferred_tile"},
+        {"mode=forward", "144x256 c2 s4 nb1 swap", "swapped_tile"},
+        {"mode=dX", "160x256 df s3 nb2 swap", "deferred_usual"},
+        {"mode=dX", "160x256 df s4 nb1 swap direct", "deferred_usual"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -211,19 +216,36 @@ static void test_unworthy(void **state)
     assert_int_equal(worth("mode=dX permute_x=true", "64x128 c1 s6 nb1", &why), 0);
 }
 
-static bool is_staggered(const void *ctx, const struct record *config)
+/* By the name of a schedule. */
+static bool has_schedule(const void *ctx, const struct record *config)
 {
-    return first_settings(ctx, config) && strcmp(record_text(config, "schedule", ""), "staggered") == 0;
+    return first_settings(NULL, config) && strcmp(record_text(config, "schedule", ""), ctx) == 0;
+}
+
+struct counted {
+    const char *problem;
+    uint32_t n; /* variants */
+};
+
+static void count_variants(const char *schedule, const struct counted *cases, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[256];
+        struct space s;
+        struct error err = ERROR_NULL;
+        snprintf(text, sizeof(text), "N=1536 K=2048 %s", cases[i].problem);
+        struct problem p = problem_of(text);
+        assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, has_schedule, schedule, &err), 0);
+        assert_int_equal(s.n, cases[i].n);
+        space_deinit(&s);
+    }
 }
 
 /* Tiles of 256 rows are for experts that fill several. */
 static void test_staggered(void **state)
 {
     (void)state;
-    static const struct {
-        const char *problem;
-        uint32_t n; /* variants */
-    } cases[] = {
+    static const struct counted cases[] = {
         {"M=131072 experts=128 topk=8 mode=forward", 12},
         {"M=131072 experts=128 topk=8 mode=dX", 12},
         {"M=131072 experts=128 topk=8 mode=dW", 4},
@@ -232,16 +254,25 @@ static void test_staggered(void **state)
         {"M=131064 experts=128 topk=8 mode=dW", 0},
         {"M=1016 mode=forward", 0},
     };
-    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        char text[256];
-        struct space s;
-        struct error err = ERROR_NULL;
-        snprintf(text, sizeof(text), "N=1536 K=2048 %s", cases[i].problem);
-        struct problem p = problem_of(text);
-        assert_int_equal(space_build(&s, &grouped_gemm_hopper, &p, &h200, is_staggered, NULL, &err), 0);
-        assert_int_equal(s.n, cases[i].n);
-        space_deinit(&s);
-    }
+    count_variants("staggered", cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+/* Where experts have some rows, not many. */
+static void test_deferred(void **state)
+{
+    (void)state;
+    static const struct counted cases[] = {
+        {"M=32768 experts=128 topk=8 mode=forward", 6},
+        {"M=32768 experts=128 topk=8 mode=forward permute_x=true", 12}, /* gathered, or copied before */
+        {"M=32768 experts=128 topk=8 mode=forward permute_y=true", 6},
+        {"M=16384 experts=128 topk=8 mode=dX", 6},
+        {"M=16376 experts=128 topk=8 mode=dX", 0},
+        {"M=131064 experts=128 topk=8 mode=dX", 6},
+        {"M=131072 experts=128 topk=8 mode=forward", 0},
+        {"M=32768 experts=128 topk=8 mode=dW", 0},
+        {"M=256 mode=forward", 0},
+    };
+    count_variants("deferred", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* ---- split sums ----------------------------------------------------------------------------- */
@@ -414,6 +445,7 @@ int main(void)
         cmocka_unit_test(test_enough),
         cmocka_unit_test(test_unworthy),
         cmocka_unit_test(test_staggered),
+        cmocka_unit_test(test_deferred),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_not),
         cmocka_unit_test(test_restricted),

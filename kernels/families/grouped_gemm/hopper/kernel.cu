@@ -72,7 +72,7 @@ INLINE void set_up(const struct hopper_params *p, const struct tables *s, u32 sh
 }
 #endif
 
-#if !STAGGERED /* else staggered.cu */
+#if !STAGGERED && !DEFERRED /* else staggered.cu, deferred.cu */
 /* In ping-pong every other tile is this consumer's. Its next ticket comes late where tiles are not
  * dealt in turn, so that it is waited for only when this tile is written. */
 #define NEXT_LATE (PINGPONG && DYNAMIC)

@@ -46,7 +46,7 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
- * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
+ * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, DEFERRED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
  * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
@@ -119,6 +119,14 @@
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
+/* DEFERRED: of the pieces of 64 x 64 of a consumer's part of a tile, how many wait, rounded, in registers until the next tile is
+ * multiplied: as many as fit beside its sums. */
+#define PIECE_PAIRS 16 /* registers of a piece, of a thread */
+#define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
+#define KEPT_WHOLE (MMAS * (TILE_C / 64)) /* others are not 64 rows high */
+#define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
+#define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and for pairs that wait; a gathering producer takes some */
+
 #define STAGING_AT (NUM_STAGES * STAGE_BYTES)
 #define SUMS_BYTES (TILE_R * TILE_C * 4)
 #define STAGING_BYTES (KSPLIT ? SUMS_BYTES : CONSUMERS * STAGING_BUFFERS * BUFFER_BYTES)
@@ -134,8 +142,8 @@
 #if TILE_D != 64
 #error "the reduction is walked in blocks of 64"
 #endif
-#if TILE_C % (SWAP_AB ? 32 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
-#error "tiles are multiples of 64, with SWAP_AB of 32 rows, up to 256"
+#if TILE_C % (SWAP_AB ? 16 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
+#error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256"
 #endif
 #if SWAP_AB && (MODE == MODE_DW || KSPLIT || SKIP_ROWS)
 #error "swapped operands are for forward and dX, and leave no rows to skip"
@@ -154,6 +162,9 @@
 #endif
 #if STAGGERED && (PINGPONG || SWAP_AB || KSPLIT || CLUSTER > 1 || ROWS_EACH != 128)
 #error "halves of 64 rows are staggered in plain cooperative tiles"
+#endif
+#if DEFERRED && (!SWAP_AB || STAGGERED || PINGPONG || KEPT < 1)
+#error "swapped cooperative tiles that leave registers are written later"
 #endif
 #if DYNAMIC && MODE == MODE_DW
 #error "dW's tiles are dealt in turn"

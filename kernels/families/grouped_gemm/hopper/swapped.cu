@@ -44,9 +44,17 @@ INLINE u32 weights_of(const struct rows *rows, int c)
     return rows->weight[c] | (u32)rows->weight[c + 1] << 16;
 }
 
+#define NULL_PAIRS ((const u32 *)0)
+
+/* The i-th pair of what a thread writes: of sums, or of those that were rounded before (deferred.cu). */
+INLINE u32 pair_of(const float *sums, const u32 *kept, int i)
+{
+    return kept ? kept[i] : round_pair(sums[i * 2], sums[i * 2 + 1]);
+}
+
 /* 16 rows from c on, 16 columns of this warp, to row `row` of the buffer. A thread has, of every 8 rows,
  * two of column lane / 4 and two of column lane / 4 + 8. */
-INLINE void stage_swapped(u32 buffer, int row, const float *d, const struct rows *rows, int c)
+INLINE void stage_swapped(u32 buffer, int row, const float *d, const u32 *kept, const struct rows *rows, int c)
 {
     const int warp = (THREAD >> 5) & 3;
     const u32 chunk = (u32)(warp * 2 + (LANE >> 3 & 1)) ^ (LANE & 7);
@@ -54,7 +62,7 @@ INLINE void stage_swapped(u32 buffer, int row, const float *d, const struct rows
     u32 v[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        v[i] = round_pair(d[i * 2], d[i * 2 + 1]);
+        v[i] = pair_of(d, kept, i);
         if (FUSE_MUL_POST)
             v[i] = multiply_pair(v[i], weights_of(rows, c + (i >> 1) * 8 + (LANE & 3) * 2));
     }
@@ -88,10 +96,13 @@ INLINE void write_swapped(const struct hopper_params *p, const struct tile *t, u
     }
 }
 
-/* A piece by all threads of the consumer: what lies at `d`, of 64 columns and the rows from c on. */
-INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
-                        int c, int consumer, const float *d, const struct rows *rows)
+/* A piece by all threads of the consumer: what lies at `d` (or of which the pairs were kept), of 64 columns and the rows from
+ * c on. `ring` counts this consumer's pieces modulo the staging buffers. */
+INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32 shared, int column, int c, int consumer,
+                        const float *d, const u32 *kept, const struct rows *rows, u32 *ring)
 {
+    const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
+    const u32 buffer = staging + *ring * BUFFER_BYTES;
     const int exist = at_most(t->width - c, PIECE_ROWS);
     if (TMA_STORE && first_warp() && elected())
         STORES_WAIT_READ(STAGING_BUFFERS - 1);
@@ -99,7 +110,7 @@ INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32
 #pragma unroll
     for (int row = 0; row < PIECE_ROWS && c + row < TILE_C; row += GRAIN)
         if (row < exist)
-            stage_swapped(buffer, row, d + row / 2, rows, c + row);
+            stage_swapped(buffer, row, d + row / 2, kept ? kept + row / 4 : kept, rows, c + row);
     if (TMA_STORE)
         async_fence();
     group_barrier(BARRIER_WRITE + consumer, 128);
@@ -107,14 +118,13 @@ INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32
         write_swapped(p, t, buffer, column, c, exist, rows);
     else if (first_warp() && elected())
         send_swapped(p, t, buffer, column, c, exist);
+    *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
 }
 
-/* `ring` counts this consumer's pieces modulo the staging buffers. */
 INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                        u32 shared, float acc[MMAS][ACCUMULATORS], const struct rows *rows,
                        u32 *ring)
 {
-    const u32 staging = shared + STAGING_AT + consumer * STAGING_BUFFERS * BUFFER_BYTES;
 #pragma unroll
     for (int i = 0; i < MMAS; i++) {
         const int column = r0 + i * 64;
@@ -122,9 +132,7 @@ INLINE void store_tile(const struct hopper_params *p, const struct tile *t, int 
         for (int c = 0; c < TILE_C; c += PIECE_ROWS) {
             if (column >= p->tile_cols || c >= t->width)
                 break;
-            store_piece(p, t, staging + *ring * BUFFER_BYTES, column, c, consumer, acc[i] + c / 2,
-                        rows);
-            *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
+            store_piece(p, t, shared, column, c, consumer, acc[i] + c / 2, NULL_PAIRS, rows, ring);
         }
     }
 }

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ---- deferred: a tile is written while the next one is multiplied ----------------------------------- */
+/*
+ * DEFERRED, with SWAP_AB: when a consumer has a tile's sums it does not write them and then begin the next tile, while the
+ * tensor cores have nothing to do. It rounds them, which halves the registers that they take, and begins the next
+ * tile; behind each of its first blocks, which wgmma multiplies by itself, it writes a piece of what was kept. Pieces that find
+ * no room beside the next tile's sums are written before it.
+ *
+ * There is one loop over blocks, whether anything is left to write or not: the piece to write is always the first of those
+ * that are kept, and the others move up.
+ */
+#if DEFERRED
+
+/* Pieces are numbered so that those of the last part, which may be smaller than others, come first. */
+#define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of one of the MMAS */
+#define ALL_PIECES (MMAS * PARTS_EACH)
+#define PIECE_MMA(n) ((n) % MMAS)
+#define PIECE_PART(n) (PARTS_EACH - 1 - (n) / MMAS)
+
+/* What is left to write of a tile. */
+struct kept {
+    u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
+    struct tile t;
+    int r0; /* the consumer's first row */
+    int next;
+    struct rows rows;
+};
+
+/* A piece of a tile, if it exists: of its sums, or of which the pairs were kept. */
+INLINE void write_nth(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int n,
+                      float acc[MMAS][ACCUMULATORS], const u32 *kept, const struct rows *rows, u32 *ring)
+{
+    const int i = PIECE_MMA(n), c = PIECE_PART(n) * 64, r = r0 + i * 64;
+    if (r < p->tile_cols && c < t->width)
+        store_piece(p, t, shared, r, c, consumer, kept ? 0 : acc[i] + c / 2, kept, rows, ring);
+}
+
+INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, float acc[MMAS][ACCUMULATORS], struct kept *k,
+                       u32 *ring)
+{
+    write_nth(p, &k->t, k->r0, consumer, shared, k->next, acc, k->pairs[0], &k->rows, ring);
+    k->next++;
+#pragma unroll
+    for (int n = 0; n + 1 < KEPT; n++)
+#pragma unroll
+        for (int i = 0; i < PIECE_PAIRS; i++)
+            k->pairs[n][i] = k->pairs[n + 1][i];
+}
+
+/* A tile's sums, of which the pieces that find no room are written. */
+INLINE void keep(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared,
+                 float acc[MMAS][ACCUMULATORS], struct kept *k, u32 *ring)
+{
+#pragma unroll
+    for (int n = 0; n < ALL_PIECES - KEPT; n++)
+        write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, &k->rows, ring);
+#pragma unroll
+    for (int n = 0; n < KEPT; n++) {
+        const int piece = ALL_PIECES - KEPT + n;
+        const float *sums = acc[PIECE_MMA(piece)] + PIECE_PART(piece) * 2 * PIECE_PAIRS;
+#pragma unroll
+        for (int i = 0; i < PIECE_PAIRS; i++)
+            k->pairs[n][i] = pair_of(sums, NULL_PAIRS, i);
+    }
+    k->t = *t;
+    k->r0 = r0;
+    k->next = ALL_PIECES - KEPT;
+}
+
+/* As mainloop_of() (mainloop.cu), and behind each block a piece of the tile before. */
+INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], int width, u32 shared,
+                                 int consumer, u32 from, int blocks, struct kept *k, u32 *ring)
+{
+    struct place at = place_of(from);
+    const u32 consumer_a = shared + consumer * ROWS_EACH * ROW_BYTES;
+    u32 last = 0;
+#pragma unroll 1
+    for (int block = 0; block < blocks; block++) {
+        warp_barrier(); /* lanes are together again: see SAY_TOGETHER */
+        wait_full(shared, &at);
+        multiply_block(acc, MMAS, width, consumer_a + at.stage * STAGE_BYTES, shared + at.stage * STAGE_BYTES + A_BYTES,
+                       block == 0);
+        if (IN_FLIGHT) {
+            WGMMA_WAIT(1);
+            if (block > 0)
+                give_stage(shared, last);
+        }
+        if (k->next < ALL_PIECES)
+            write_next(p, consumer, shared, acc, k, ring);
+        if (!IN_FLIGHT && block < blocks - 1) {
+            WGMMA_WAIT(0);
+            give_stage(shared, at.stage);
+        }
+        last = at.stage;
+        place_next(&at);
+    }
+    return last;
+}
+
+/* Leaves the last group running. Returns the last block's stage. */
+INLINE u32 multiply_and_write(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
+                              const struct tile *t, int blocks, struct kept *k, u32 *ring)
+{
+    const int width = width_of(t->width);
+#define OF(n)                                                                                      \
+    if (HAS_WIDTH(n) && n < TILE_C && width == n)                                                  \
+        return multiply_and_write_of(p, acc, n, shared, consumer, from, blocks, k, ring);
+    EACH_WIDTH(OF)
+#undef OF
+    return multiply_and_write_of(p, acc, TILE_C, shared, consumer, from, blocks, k, ring);
+}
+
+INLINE struct tile tile_at(const struct hopper_params *p, const struct tables *s, int id, int tiles)
+{
+    return id < tiles ? locate_tile(p, s, id) : no_tile();
+}
+
+INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer)
+{
+    const int blocks = blocks_of(p, 0); /* of every tile */
+    struct walk w = walk_begin(tiles);
+    u32 from = 0, ring = 0; /* blocks and pieces before this tile */
+    struct tile t = tile_at(p, s, w.id, tiles);
+    struct kept k;
+    float acc[MMAS][ACCUMULATORS];
+    set_up_for_consumers(p, &t, shared, consumer);
+    k.next = ALL_PIECES;
+#pragma unroll 1
+    while (w.id < tiles) {
+        const u32 last = multiply_and_write(p, acc, shared, consumer, from, &t, blocks, &k, &ring);
+        const int r0 = t.r0 + consumer * ROWS_EACH;
+#pragma unroll 1
+        while (k.next < ALL_PIECES) /* of the tile before: there were fewer blocks than pieces */
+            write_next(p, consumer, shared, acc, &k, &ring);
+        find_rows(p, &t, r0, consumer, &k.rows);
+        from += blocks;
+        walk_next(shared, &w);
+        const struct tile next = tile_at(p, s, w.id, tiles);
+        WGMMA_WAIT(0);
+#pragma unroll
+        for (int i = 0; i < MMAS; i++)
+            wgmma_settle(acc, i);
+        give_stage(shared, last);
+        keep(p, &t, r0, consumer, shared, acc, &k, &ring);
+        t = next;
+    }
+#pragma unroll 1
+    while (k.next < ALL_PIECES)
+        write_next(p, consumer, shared, acc, &k, &ring);
+    stores_end();
+}
+#endif
