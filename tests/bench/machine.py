@@ -2,12 +2,23 @@
 """What a record must say of the machine: versions once, clocks and power as they change. Read by
 NVML's Python binding when it is installed, else by nvidia-smi; what neither tells is left out."""
 import datetime
+import pathlib
 import platform
 import subprocess
 import sys
 
 QUERY = ["name", "uuid", "driver_version", "clocks.sm", "clocks.mem", "temperature.gpu",
          "power.draw", "power.limit", "memory.used", "clocks_throttle_reasons.active"]
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+
+
+def said(value):
+    """As a record says it, which others read: of a path what is below this tree, else its name."""
+    path = pathlib.Path(str(value))
+    if not path.is_absolute():
+        return str(value)
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def _smi(index, fields):
@@ -45,7 +56,7 @@ class Machine:
         out = {"host": platform.platform(), "python": sys.version.split()[0],
                "torch": torch.__version__, "cuda": torch.version.cuda,
                "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-               "command": sys.argv}
+               "command": [said(word) for word in sys.argv]}
         if self.index is None:
             return out
         p = torch.cuda.get_device_properties(self.index)

@@ -22,9 +22,9 @@ import time
 import gemmd_ffi
 import measure
 import report
+from machine import ROOT, said
 from service import Service
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LINGER_MS = 3000
 HANG_S = 60  # for one row, whose samples take a second or two
 
@@ -162,14 +162,6 @@ def load_all(service, all_wanted):
                 wanted.kernel = service.ask.kernel(wanted.problem, wanted.answer)
             except gemmd_ffi.GemmdError as e:
                 wanted.reason = str(e)
-
-
-def said(value):
-    """As a record says it, which others read: of a path what is below this tree, else its name."""
-    path = pathlib.Path(str(value))
-    if not path.is_absolute():
-        return str(value)
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else path.name
 
 
 def new_record(program, options):

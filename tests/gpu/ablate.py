@@ -43,6 +43,8 @@ EDITS = {
     "no_loads": [  # barriers are met, TMA brings nothing
         ("producer.cu", "barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
          + LOADS, "barrier_expect(bar, 0);\n    if (d < 0)\n" + LOADS.replace("!GATHER_B", "d < 0"))],
+    "no_wgmma": [  # all but the multiplication itself
+        ("wgmma.cu", "    (void)acc;\n#define OF(n)", "    (void)acc;\n    if (scale != 77) /* it is 0 or 1 */\n        return;\n#define OF(n)")],
     "no_stores": [  # all but dW's store itself
         ("epilogue.cu", "    if (MODE == MODE_DW)\n        send_sums(p, t, buffer, c, r);\n    else\n",
          "    if (MODE == MODE_DW && r < 0)\n        send_sums(p, t, buffer, c, r);\n    if (MODE != MODE_DW)\n")],
