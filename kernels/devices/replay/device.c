@@ -231,6 +231,12 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     } else {
         noise.scale = synthetic_us(d, w, k, config);
     }
+    if (!e && !isfinite(noise.scale)) { /* the clock would stand still */
+        char text[256];
+        record_format(config, text, sizeof(text));
+        return error_set(err, ERROR_NOT_FOUND, "a synthetic landscape takes times from the model, which knows none of: %s",
+                         text);
+    }
     for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
         double drift = noise_drift(d->l, w->index, w->seed, d->clock_ms);
         double sample = drift * noise_draw(&noise, &state);

@@ -117,7 +117,7 @@ double hopper_predict(const struct problem *p, const struct record *config,
     struct hopper_tile t;
     hopper_facts_init(&f, p, info, w);
     hopper_tile_make(&f.v, config, &t);
-    const int unit = t.swap_ab ? 32 : 64;
+    const int unit = t.swap_ab ? HOPPER_GRAIN : 64;
     if (t.r < 64 || t.r > 64 * HOPPER_HEIGHTS || t.r % 64 || t.c < unit || t.c % unit ||
         t.c > 64 * HOPPER_HEIGHTS || t.height < HOPPER_GRAIN || t.stages < 1 || t.consumers < 1 ||
         t.group < 1) {

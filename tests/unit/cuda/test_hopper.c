@@ -585,6 +585,7 @@ static void test_deferred(void **state)
         grouped_gemm_view(&p, &v);
         hopper_tile_make(&v, &config, &t);
         assert_int_equal(hopper_kept(&t), cases[i].kept);
+        assert_true(isfinite(hopper_predict(&p, &config, &h200, NULL))); /* also of rows that are no multiple of 32 */
     }
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED " swap_ab=true", "-DSTAGGERED=0 -DDEFERRED=1 ");
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DDEFERRED=0 ");

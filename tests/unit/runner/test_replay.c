@@ -22,6 +22,11 @@
 #define CONFIG_B                                                                                   \
     "BLOCK_SIZE_K=64 BLOCK_SIZE_M=16 BLOCK_SIZE_N=64 GROUP_SIZE_M=1 transpose_w=true "             \
     "unroll_cols=1 unroll_rows=4 vector_width=16"
+#define HOPPER_HEADER                                                                              \
+    "{\"gemmd_landscape\": 1, \"device\": {\"kind\": \"cuda\", \"name\": \"h\", \"arch\": \"sm_90a\", "            \
+    "\"sm_count\": 132, \"cc_major\": 9, \"cc_minor\": 0, \"smem_optin\": 232448}}\n"
+#define HOPPER_CONFIG                                                                              \
+    "BLOCK_SIZE_K=64 BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8 num_stages=4 schedule=cooperative"
 #define ENTRY_A "{\"config\": \"" CONFIG_A "\", \"samples_us\": [10, 11, 12, 13]}\n"
 
 struct world {
@@ -217,6 +222,28 @@ static void test_same_seed_same_times(void **state)
     assert_memory_equal(us[0], us[1], n * sizeof(us[0][0]));
 }
 
+/* A clock that such a time were added to would stand still for ever. */
+static void test_no_time_is_an_error(void **state)
+{
+    (void)state;
+    struct world w;
+    struct error err = ERROR_NULL;
+    struct kernel *k;
+    struct rejection why;
+    double us[SAMPLES_MAX];
+    uint32_t n;
+    open_world(&w, HOPPER_HEADER "{\"synthetic\": {\"seed\": 5}}\n");
+    assert_int_equal(prepare(&w, 1, &err), 0);
+    assert_int_equal(compile_and_load(&w, HOPPER_CONFIG, &k, &why, &err), 0);
+    assert_int_equal(times(&w, k, HOPPER_CONFIG, 0, us, &n, &err), 0);
+    const double before = w.device->ops->clock_ms(w.device);
+    assert_int_equal(times(&w, k, "GROUP_SIZE_M=1", 0, us, &n, &err), ERROR_NOT_FOUND);
+    assert_non_null(strstr(err.text, "which knows none of: GROUP_SIZE_M=1"));
+    assert_true(w.device->ops->clock_ms(w.device) >= before);
+    w.device->ops->unload(w.device, k);
+    close_world(&w);
+}
+
 static void test_problem_not_recorded(void **state)
 {
     (void)state;
@@ -331,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_recorded_times),
         cmocka_unit_test(test_same_seed_same_times),
+        cmocka_unit_test(test_no_time_is_an_error),
         cmocka_unit_test(test_problem_not_recorded),
         cmocka_unit_test(test_recorded_failures),
         cmocka_unit_test(test_fault_patterns),
