@@ -54,23 +54,16 @@ static int make_problem(const struct kind *k, uint32_t size, struct problem *p, 
 
 /* ---- the variants of a kind ----------------------------------------------------------------- */
 
-/* Run-time tunables keep their first value: what they are is nothing to the compiler. */
-struct fixed {
-    uint32_t n;
-    struct param params[PARAMS_MAX];
-};
+static const struct family_target *whole; /* the target that compiled_params() is of */
 
-static bool first_at_run_time(const void *ctx, const struct record *config)
+/* Run-time tunables have their first value only: what they are is nothing to the compiler. */
+static uint32_t compiled_params(const struct problem *p, const struct device_info *info, struct param out[PARAMS_MAX])
 {
-    const struct fixed *f = ctx;
-    for (uint32_t i = 0; i < f->n; i++) {
-        const struct param *p = &f->params[i];
-        struct value v;
-        if (p->run_time && record_get(config, p->name, &v) && !value_equal(&v, &p->values[0])) {
-            return false;
-        }
+    const uint32_t n = whole->params(p, info, out);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i].n = out[i].run_time ? 1 : out[i].n;
     }
-    return true;
+    return n;
 }
 
 static int add_entry(struct kinds *k, const struct entry *e, struct error *err)
@@ -137,9 +130,10 @@ static int add_point(struct kinds *k, const struct problem *p, struct record *co
 static int add_space(struct kinds *k, const struct problem *p, uint32_t size, struct error *err)
 {
     struct space s;
-    struct fixed fixed = {0};
-    fixed.n = k->target->params(p, &k->info, fixed.params);
-    int r = space_build(&s, k->target, p, &k->info, first_at_run_time, &fixed, err);
+    struct family_target compiled = *k->target;
+    whole = k->target;
+    compiled.params = compiled_params;
+    int r = space_build(&s, &compiled, p, &k->info, NULL, NULL, err);
     for (uint32_t i = 0; i < s.n && r == 0; i++) {
         struct record config;
         space_config(&s, i, &config);
