@@ -53,7 +53,8 @@ static void add_bool(struct param out[], uint32_t *n, const char *name, bool no,
 
 static const int rows_values[] = {64, 128, 192, 256, -1};
 static const int routed_rows_values[] = {64, 128, 160, 192, 256, -1}; /* 160: with swap_ab */
-static const int deferred_rows_values[] = {64, 128, 144, 160, 192, 256, -1}; /* 144: with schedule=deferred, too */
+/* 144: with schedule=deferred */
+static const int deferred_rows_values[] = {64, 128, 144, 160, 192, 256, -1};
 static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
@@ -76,7 +77,9 @@ const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
 
 static const char *const *schedules_of(const struct grouped_gemm_problem *v)
 {
-    return hopper_stagger_pays(v) ? many_rows_schedules : hopper_defer_pays(v) ? some_rows_schedules : other_schedules;
+    return hopper_stagger_pays(v) ? many_rows_schedules
+           : hopper_defer_pays(v) ? some_rows_schedules
+                                  : other_schedules;
 }
 
 static const int *const role_values[HOPPER_ROLES] = {rows_values, cols_values, depth_values};
@@ -178,7 +181,7 @@ double hopper_effort(const struct problem *p, const struct record *config)
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
     if (!t.swap_ab) {
-        return (1 + sum * t.accumulators) * (t.staggered ? staggered : t.deferred ? deferred : 1);
+        return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
     }
     int columns = t.c / 2 + t.c / 4;
     for (int width = t.c; width > t.c / 2; width -= HOPPER_GRAIN) {

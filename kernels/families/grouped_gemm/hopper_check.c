@@ -377,6 +377,12 @@ static int check_deferred(const struct hopper_tile *t, struct rejection *why)
                                   "64 x 64 that waits: take a smaller tile, or cooperative",
                                   t->accumulators);
     }
+    if (t->c % 64 == 16 && t->dynamic && t->tma_store && !t->gather) { /* seen to spill more than 16 bytes */
+        return rejection_resource(why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
+                                  "schedule=deferred with %d rows leaves no registers for tiles that are taken as thread "
+                                  "blocks come free: take tile_scheduler=static, or 160 rows",
+                                  t->c);
+    }
     return 0;
 }
 
@@ -454,9 +460,6 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
 static bool spills(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool dw = v->mode == GEMM_DW, tall = t->rows_each == 192;
-    if (t->deferred && t->c % 64 == 16 && t->dynamic && t->tma_store && !t->gather) {
-        return true; /* pieces of 16 rows come besides, and tickets */
-    }
     if (t->accumulators <= HOPPER_ACCUMULATORS_MANY || t->swap_ab) {
         return false;
     }

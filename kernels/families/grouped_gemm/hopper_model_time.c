@@ -7,9 +7,9 @@
  * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach) and
  * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
  * A cooperative tile adds the writing of its output, part of which loading ahead hides, and of a
- * staggered one the sums of its other half (in dW no more than loading ahead would, as measured), and of a
- * deferred one those of the next tile; in ping-pong the other tile's multiplication hides it. To that comes what the last round leaves idle
- * and what tiles of unlike length make others wait.
+ * staggered one the sums of its other half (in dW no more than loading ahead would, as measured), of a
+ * deferred one those of the next tile; in ping-pong the other tile's multiplication hides it. To that
+ * comes what the last round leaves idle and what tiles of unlike length make others wait.
  *
  * Memory must deliver each operand once, and again what did not stay in L2: a group of GROUP_SIZE_M
  * tiles walks along the other operand, so that the whole of it is read once per group, and its own
@@ -118,9 +118,10 @@ static double tile_us(const struct timing *x, double blocks, double r, double c)
         return x->c->turn_us + fmax(us, (blocks * multiply + store) / 2);
     }
     const double between = x->f->v.mode == GEMM_DW ? x->c->tile_sums : x->c->tile_us;
-    const double kept = x->t->deferred ? hopper_kept(x->t) / fmax(1, pieces(x->t, c)) : 0;
-    const double bare = x->t->staggered && x->f->v.mode != GEMM_DW ? x->c->staggered
-                                                                   : 1 - fmin(1, kept) * (1 - x->c->deferred);
+    const double kept = x->t->deferred ? fmin(1, hopper_kept(x->t) / fmax(1, pieces(x->t, c))) : 0;
+    const double bare = x->t->staggered && x->f->v.mode != GEMM_DW
+                            ? x->c->staggered
+                            : 1 - kept * (1 - x->c->deferred);
     const double end = bare * (store + between), slack = us - blocks * multiply;
     return us + fmax(x->c->exposed * end, end - slack);
 }

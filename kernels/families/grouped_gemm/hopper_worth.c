@@ -18,7 +18,7 @@ enum {
     SPLIT_DEPARTURES = 1,
     STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
     STAGGERED_COLS_LEAST = 128,
-    DEFERRED_ROWS_LEAST = 128, /* of an expert; with more than these larger tiles win (H200, 24 November) */
+    DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
@@ -178,8 +178,8 @@ bool hopper_defer_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST && rows < STAGGERED_ROWS_LEAST;
 }
 
-/* What won is a tile of 256 columns that leaves registers for a part of it; of 128 rows every other expert needs a third
- * (H200, 24 November). */
+/* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every other expert of 256
+ * needs a third tile (H200, 24 November). */
 static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                           const struct device_info *info, struct rejection *why)
 {

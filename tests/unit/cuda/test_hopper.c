@@ -139,7 +139,7 @@ static const struct refusal {
     {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " num_warps=8 schedule=deferred num_stages=3 swap_ab=true",
      ERROR_RESOURCE, "registers", "192 sums"},
     {QWEN " mode=dX", "BLOCK_SIZE_M=144 BLOCK_SIZE_K=256 BLOCK_SIZE_N=64 " DEFERRED " swap_ab=true tile_scheduler=dynamic",
-     ERROR_RESOURCE, "registers", "use_tma_store"},
+     ERROR_RESOURCE, "registers", "tile_scheduler=static"},
     {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "BLOCK_SIZE_N=96"},
     {QWEN " mode=forward", TILE(160, 64, 64) " " SWAPPED, ERROR_INVALID, "rows_per_warpgroup",

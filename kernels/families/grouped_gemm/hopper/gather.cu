@@ -186,6 +186,7 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
     }
 }
 
+/* Of three stages the fourth warp has none. */
 INLINE int is_own(u32 stage)
 {
     return stage % LOADERS == (u32)THREAD / 32;
