@@ -6,7 +6,7 @@ import subprocess
 
 PROGRAM = os.environ["GEMMD_COMPILE_SPACE"]
 NVRTC = os.environ["GEMMD_STUB_NVRTC_FILE"]
-KIND = "forward-py.bf16"
+KIND = "dW.bf16"  # one whose space is built soon
 PATIENCE = float(os.environ["GEMMD_TEST_PATIENCE"])
 REGISTERS = "ptxas info    : Used 90 registers, used 1 barriers\n"
 
