@@ -176,6 +176,20 @@ def floors(torch, device, clock, samples=7):
             "samples_us": times}
 
 
+def energy_floors(torch, device, joules):
+    """Of moving bytes, what it takes to be awake included: {"copy": {"pj_per_byte", "watt", ..}, ..}"""
+    elements = COPY_BYTES // 4
+    source = torch.zeros(elements, dtype=torch.float32, device=device).normal_()
+    target = torch.empty_like(source)
+    moved = {"copy": (lambda: target.copy_(source), 2), "read": (lambda: source.sum(), 1),
+             "write": (target.zero_, 1)}
+    out = {}
+    for name, (op, times) in moved.items():
+        spent = joules(op)
+        out[name] = {**spent, "pj_per_byte": spent["mj"] * 1e9 / (4 * elements * times)}
+    return out
+
+
 def together(before, after):
     """One set of floors for a run, of its beginning and its end."""
     return {name: (before[name] + after[name]) / 2

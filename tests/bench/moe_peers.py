@@ -4,13 +4,14 @@
 process.
 
     moe_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
-                 [--rows REGEX] [--tokens 512,4096] [--shard 0/3] [--seconds 150]
+                 [--rows REGEX] [--tokens 512,4096] [--shard 0/3] [--seconds 150] [--energy 2]
 
 For each row, on the same inputs: ours and torch._grouped_mm on rows in expert order; ours with the
 layer's permute fused and torch._grouped_mm with an index_select before or after it; and a dense
 cuBLAS product of the same FLOPs, in the mode's own layouts. Results of ours are compared with
 torch's before they are timed; a wrong one is a failure. candidates.py says what is computed,
-measure.py how times are taken, verdicts.py what is promised of them.
+measure.py how times are taken, verdicts.py what is promised of them. With --energy each also runs back
+to back for so many seconds, and what a launch takes of the card's energy is said (energy.py).
 
 gemmd is started in a temporary folder and asked with wait=tuned; --store begins with an earlier
 --out-store. Several short runs make one long one:
@@ -29,6 +30,7 @@ import sys
 import time
 
 import candidates
+import energy
 import gemmd_ffi
 import machine
 import measure
@@ -48,6 +50,8 @@ def parse(arguments=None):
     p.add_argument("--shard", default="0/1", help="part i of n, from 0, by inputs: 0/3")
     p.add_argument("--samples", type=int, default=7)
     p.add_argument("--only", choices=["both", "contiguous", "fused"], default="both")
+    p.add_argument("--energy", type=float, default=0, metavar="SECONDS",
+                   help="measure joules too, each candidate for so long (default: not)")
     options = p.parse_args(arguments)
     if not re.fullmatch(r"\d+/[1-9]\d*", options.shard):
         p.error(f"--shard is {options.shard!r}: use i/n, such as 0/3")
@@ -139,7 +143,7 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
         keep.append(alive)
 
 
-def measure_row(torch, device, clock, result, row, w, inputs, wanted, samples):
+def measure_row(torch, device, clock, result, row, w, inputs, wanted, samples, joules):
     result["bytes"] = row.bytes(inputs.routing.active)
     result["bytes_fused"] = row.bytes(inputs.routing.active, True)
     result["rows_per_expert"] = [min(inputs.routing.m_sizes), max(inputs.routing.m_sizes)]
@@ -149,6 +153,7 @@ def measure_row(torch, device, clock, result, row, w, inputs, wanted, samples):
     add_ours(torch, result, row, w, inputs, wanted, device, ops, keep)
     result["samples_us"] = clock.run({name: ops[name] for name in ORDER if name in ops}, samples)
     result["us"] = {name: statistics.median(t) for name, t in result["samples_us"].items()}
+    result["energy"] = {name: joules(op) for name, op in ops.items() if joules}
 
 
 def say(result):
@@ -163,6 +168,7 @@ class Bench:
         self.torch, self.device, self.clock = torch, device, clock
         self.record, self.options, self.rows, self.wanted = record, options, rows, wanted
         self.machine = machine.Machine(torch, device)
+        self.joules = energy.meter(torch, self.machine, options.energy)
         self.results = {row.name: new_result(row, options.seed) for row in rows}
         self.why_over = ""
 
@@ -193,7 +199,7 @@ class Bench:
         try:
             with ours.watched(result, self.record, self.options):
                 measure_row(self.torch, self.device, self.clock, result, row, w, inputs,
-                            self.wanted, self.options.samples)
+                            self.wanted, self.options.samples, self.joules)
         except measure.CannotTime as e:
             result["left_out"].append(f"not measured: {e}")
         except RuntimeError as e:
@@ -241,6 +247,8 @@ def tables(record):
     print(f"\n## Geometric means\n\n{report.means_table(record['means'])}")
     print(f"\n## What was promised\n\n{report.checks_table(record['checks'])}")
     print(f"\n## What falls short\n\n{report.misses_text(record['checks'])}")
+    if any(r.get("energy") for r in results):
+        print(f"\n## Energy, back to back\n\n{report.energy_table(results, floors)}")
     print("\n" + "\n".join([report.floors_text(floors), *record["warnings"]]))
     left_out = report.left_out_text(results)
     print(f"\n## NOT MEASURED, OR WRONG\n\n{left_out}" if left_out else
@@ -258,6 +266,8 @@ def bench(torch, device, record, options, rows, wanted):
     b.run()
     after = before if measure.lost(torch, device) else measure.floors(torch, device, clock)
     record["floors"] = measure.together(before, after) | {"before": before, "after": after}
+    if b.joules:
+        record["floors"]["energy"] = measure.energy_floors(torch, device, b.joules)
     record["samples_taken_again"] = clock.late
     record["machine_after"] = b.machine.now()
     record["checks"] = verdicts.moe_checks(record["rows"], record["floors"])

@@ -50,6 +50,19 @@ def checks_table(checks):
                   for c in checks])
 
 
+def energy_table(results, floors):
+    """Of each candidate, and of moving bytes: mJ a launch, watt, and us a launch back to back."""
+    lines = []
+    for r in results:
+        for name, e in (r.get("energy") or {}).items():
+            lines.append([f"{r['name']} {name}", cell(e["mj"], ".1f"), cell(e["watt"], ".0f"),
+                          cell(e["us"], ".1f")])
+    for name, e in floors.get("energy", {}).items():
+        lines.append([f"{name}: {e['pj_per_byte']:.1f} pJ a byte", cell(e["mj"], ".1f"),
+                      cell(e["watt"], ".0f"), cell(e["us"], ".1f")])
+    return table(["candidate", "mJ a launch", "watt", "us"], lines)
+
+
 def misses_text(checks):
     lines = []
     for c in checks:

@@ -56,6 +56,13 @@ EDITS = {
         ("ptx.cu", 'prefetch.L2.global [%0], %1;" :: "l"(from), "r"(bytes) :',
          'prefetch.L2.global.L2::cache_hint [%0], %1, %2;"\n'
          '                 :: "l"(from), "r"(bytes), "l"(policy_evict_last()) :')],
+    "no_gather_fence": [  # what threads gathered is multiplied without a fence before
+        ("mainloop.cu", "    if (GATHER)\n        async_fence();\n", "")],
+    "no_gathering": [  # threads say that they have copied rows, and have not
+        ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"',
+         '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"'),
+        ("ptx.cu", '    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"',
+         '    if (to == 1)\n        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;"')],
     "store_ends": [  # staging buffers are waited for until they have been written, not only read
         ("ptx.cu", "cp.async.bulk.wait_group.read %0;", "cp.async.bulk.wait_group %0;")],
     "rest_waits": [  # REST_LATE: one consumer waits for a block before it goes on
@@ -72,8 +79,8 @@ EDITS = {
     "asks_nothing": [  # consumers of one expert do not ask L2 for what their first tile begins with
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
     "first_rows_first": [  # permute_copy copies them in their order
-        ("permute.cu", "int i = p.rows - 1 - BLOCK * (PERMUTE_THREADS / 32) - (THREAD >> 5); i >= 0; i -= warps",
-         "int i = BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5); i < p.rows; i += warps")],
+        ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",
+         "int i = PERMUTE_WARP; i < p.rows; i += PERMUTE_WARPS")],
 }
 
 

@@ -234,32 +234,53 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
     return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
 }
 
-static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
-                        const struct copied *c, void *to, const struct device_info *info,
-                        struct launch_plan *out)
+/* Whether rows are copied by token: what L2 need not give again takes longer than finding the places, 3 microseconds
+ * (hopper/permute.cu). */
+static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
 {
-    enum { THREADS = 256, ROWS = THREADS / 32, BLOCKS_PER_SM = 8 };
+    enum { AGAIN = 32 << 20 }; /* bytes, 4 microseconds */
+    return v->gather_x && v->topk > 1 &&
+           (a->rows - a->rows / v->topk) * v->k * (int64_t)dtype_size(v->in) >= AGAIN;
+}
+
+static void add_copying(const char *entry, const struct permute_params *p, int64_t threads,
+                        const struct device_info *info, struct launch_plan *out)
+{
+    enum { THREADS = 256, BLOCKS_PER_SM = 8 };
+    const int64_t blocks = (threads + THREADS - 1) / THREADS, most = info->sm_count * BLOCKS_PER_SM;
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
+                         .block = {THREADS, 1, 1},
+                         .params_bytes = sizeof(*p)};
+    snprintf(l->entry, sizeof(l->entry), "%s", entry);
+    memcpy(l->params, p, sizeof(*p));
+}
+
+/* `places`: NULL, or room for one of each row. */
+static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                        const struct copied *c, void *to, void *places,
+                        const struct device_info *info, struct launch_plan *out)
+{
     const int64_t in = (int64_t)dtype_size(v->in);
-    const int64_t blocks = (a->rows + ROWS - 1) / ROWS, most = info->sm_count * BLOCKS_PER_SM;
     struct permute_params p = {
         .from = *c->data,
         .to = to,
         .gather = a->gather_indices,
+        .places = places,
         .from_stride = *c->stride * in,
         .rows = (int32_t)a->rows,
         .chunks = (int32_t)(c->cols * in / 16),
         .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
+        .topk = places ? (int32_t)v->topk : 0,
     };
     cuda_divide_by(c->divisor, &p.row_mul, &p.row_shift);
-    struct launch *l = &out->steps[out->n++];
-    *l = (struct launch){.entry = "grouped_gemm_permute",
-                         .grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
-                         .block = {THREADS, 1, 1},
-                         .params_bytes = sizeof(p)};
-    memcpy(l->params, &p, sizeof(p));
+    if (places) {
+        add_copying("grouped_gemm_places", &p, a->rows, info, out);
+    }
+    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info, out);
 }
 
-/* The workspace: counters when tiles are dynamic, then the rows of a copy. */
+/* The workspace: counters when tiles are dynamic, then the rows of a copy, then their places. */
 static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
 {
     enum { ALIGN = 256 };
@@ -278,12 +299,17 @@ static int64_t counter_bytes(const struct hopper_tile *t)
     return t->dynamic ? HOPPER_COUNTERS : 0;
 }
 
+static int64_t copy_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          struct grouped_gemm_args *a)
+{
+    return t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
+}
+
 static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                struct grouped_gemm_args *a)
 {
-    int64_t copy =
-        t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
-    return counter_bytes(t) + copy;
+    const bool places = t->permute_copy && copies_by_token(v, a);
+    return counter_bytes(t) + copy_bytes(v, t, a) + (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
 }
 
 /* Steps before the main kernel, which then reads the copy. */
@@ -297,8 +323,8 @@ static void add_first(const struct grouped_gemm_problem *v, const struct hopper_
     }
     if (t->permute_copy) {
         struct copied c = copied_of(v, a);
-        void *to = (char *)a->workspace + counter_bytes(t);
-        add_permute(v, a, &c, to, info, out);
+        char *to = (char *)a->workspace + counter_bytes(t);
+        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info, out);
         *c.data = to;
         *c.stride = c.cols;
     }

@@ -56,13 +56,14 @@ struct permute_params { /* as in hopper/permute.cu */
     const void *from;
     void *to;
     const void *gather;
+    int32_t *places; /* by slot */
     int64_t from_stride;
     int32_t rows, chunks;
     uint32_t flags;
     uint32_t row_mul, row_shift;
-    uint32_t reserved;
+    int32_t topk; /* 0: places are not looked at */
 };
-_Static_assert(sizeof(struct permute_params) == 56, "hopper/permute.cu counts on this layout");
+_Static_assert(sizeof(struct permute_params) == 64, "hopper/permute.cu counts on this layout");
 
 /* What the modes call x, w and dy, in the terms of the template without swap_ab: with it, a's maps
  * are those of the template's B. Strides in bytes. */

@@ -25,6 +25,10 @@ static void emulate_entry(void)
         grouped_gemm_permute(*(const struct permute_params *)emulate.l.params);
         return;
     }
+    if (strcmp(emulate.l.entry, "grouped_gemm_places") == 0) {
+        grouped_gemm_places(*(const struct permute_params *)emulate.l.params);
+        return;
+    }
 #endif
     grouped_gemm_hopper(*(const struct hopper_params *)emulate.l.params);
 }

@@ -18,6 +18,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifdef TARGET_HOPPER
+#include "kernels/families/grouped_gemm/hopper_params.h"
+#endif
 #include "tests/unit/cuda/emulate_launch.h"
 #include "tests/unit/cuda/emulated.h"
 
@@ -85,7 +88,7 @@ static void run(const struct test_case *c, void *so, struct launch *l, struct em
     e->shared_bytes = l->smem_bytes;
     e->params = l->params;
     if (launch(e)) {
-        fail_msg("%s: %s", case_text(c), (const char *)dlsym(so, "emulate_error"));
+        fail_msg("%s: %s", c ? case_text(c) : l->entry, (const char *)dlsym(so, "emulate_error"));
     }
 }
 
@@ -480,6 +483,88 @@ static void test_split_sums(void **state)
     }
 }
 
+/* Rows of 16 bytes, that permute_copy is to bring into another order. */
+enum { COPIED_CHUNKS = 300, COPIED_ROWS = 128, COPIED_TOKENS = 64 };
+
+static void run_copying(void *so, const char *entry, const struct permute_params *p, char *from, char *to)
+{
+    struct launch *l = calloc(1, sizeof(*l));
+    struct emulate_launch e = {.seed = (uint64_t)p->topk};
+    snprintf(l->entry, sizeof(l->entry), "%s", entry);
+    l->grid[0] = 2;
+    l->grid[1] = l->grid[2] = 1;
+    l->block[0] = 256;
+    memcpy(l->params, p, sizeof(*p));
+    e.ranges[e.n_ranges++] = (struct emulate_range){from, from + COPIED_TOKENS * p->from_stride};
+    e.ranges[e.n_ranges++] = (struct emulate_range){to, to + p->rows * p->chunks * 16};
+    e.ranges[e.n_ranges++] = (struct emulate_range){(char *)p->places, (char *)(p->places + p->rows)};
+    run(NULL, so, l, &e);
+    free(l);
+}
+
+/* Each row is that of its token, which is read once for all rows that are at its slots: with slots that no row names, that two
+ * name, and that are beyond as many as there are rows; with indices of either width and places that begin as anything. */
+static void copy_by_token(void *so, int topk, int rows, bool wide)
+{
+    int32_t gather32[COPIED_ROWS], places[COPIED_ROWS];
+    int64_t gather64[COPIED_ROWS];
+    const int64_t stride = COPIED_CHUNKS * 16 + 32;
+    char *from = malloc((size_t)(COPIED_TOKENS * stride)), *to = malloc((size_t)rows * COPIED_CHUNKS * 16);
+    for (int i = 0; i < COPIED_TOKENS * stride; i++) {
+        from[i] = (char)(i * 7 + i / 251);
+    }
+    memset(to, 0x55, (size_t)rows * COPIED_CHUNKS * 16);
+    for (int i = 0; i < rows; i++) {
+        gather32[i] = (i * 37 + 5) % rows;
+        places[i] = i % 3 ? i : -i;
+    }
+    gather32[0] = gather32[rows / 2];
+    gather32[rows / 3] = rows < COPIED_TOKENS * topk ? rows : 0;
+    gather32[rows - 1] = COPIED_TOKENS * topk - 1;
+    for (int i = 0; i < rows; i++) {
+        gather64[i] = gather32[i];
+    }
+    struct permute_params p = {.from = from,
+                               .to = to,
+                               .gather = wide ? (void *)gather64 : gather32,
+                               .places = places,
+                               .from_stride = stride,
+                               .rows = rows,
+                               .chunks = COPIED_CHUNKS,
+                               .flags = wide ? CUDA_GATHER_64 : 0,
+                               .topk = topk};
+    cuda_divide_by(topk, &p.row_mul, &p.row_shift);
+    run_copying(so, "grouped_gemm_places", &p, from, to);
+    run_copying(so, "grouped_gemm_permute", &p, from, to);
+    for (int i = 0; i < rows; i++) {
+        if (memcmp(to + (size_t)i * COPIED_CHUNKS * 16, from + gather32[i] / topk * stride, COPIED_CHUNKS * 16) != 0) {
+            fail_msg("topk %d, %d rows, index %d: row %d is wrong", topk, rows, wide ? 64 : 32, i);
+        }
+    }
+    free(from);
+    free(to);
+}
+
+static void test_copy_by_token(void **state)
+{
+    (void)state;
+    static struct variant v;
+    struct problem p;
+    struct record config;
+    struct error err = ERROR_NULL;
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 topk=2 permute_x=true", &err), 0);
+    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                                           "num_warps=8 num_stages=3 permute_copy=true", &err), 0);
+    assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
+    void *so = compile(EMULATED, v.options);
+    for (int wide = 0; wide < 2; wide++) {
+        copy_by_token(so, 2, COPIED_ROWS, wide);
+        copy_by_token(so, 8, COPIED_ROWS, wide);
+        copy_by_token(so, 40, COPIED_ROWS - 1, wide);
+    }
+    dlclose(so);
+}
+
 static const char *slabs_of(const struct problem *p, const struct test_case *c, struct variant *v)
 {
     struct error err = ERROR_NULL;
@@ -526,6 +611,7 @@ int main(void)
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
+                                       cmocka_unit_test(test_copy_by_token),
 #endif
                                        cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {

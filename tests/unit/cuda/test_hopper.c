@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_params.h"
+#include "kernels/families/grouped_gemm/hopper_params.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS};
@@ -799,15 +800,36 @@ static void test_plan_copy(void **state)
     struct error err = ERROR_NULL;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
     assert_non_null(strstr(err.text, "workspace"));
-    assert_int_equal(plan.workspace_bytes, 32768 * 2048 * 2);
+    assert_int_equal(plan.workspace_bytes, 32768 * 2048 * 2 + 32768 * 4);
     args.workspace = (void *)0x70000;
     args.workspace_bytes = plan.workspace_bytes;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
-    assert_int_equal(plan.n, 2);
-    assert_string_equal(plan.steps[0].entry, "grouped_gemm_permute");
-    assert_ptr_equal(plan.steps[1].maps[0].base, args.workspace);
+    assert_int_equal(plan.n, 3);
+    assert_string_equal(plan.steps[0].entry, "grouped_gemm_places");
+    assert_string_equal(plan.steps[1].entry, "grouped_gemm_permute");
+    struct permute_params copy;
+    memcpy(&copy, plan.steps[1].params, sizeof(copy));
+    assert_int_equal(copy.topk, 8);
+    assert_ptr_equal((char *)copy.places, (char *)args.workspace + 32768 * 2048 * 2);
+    assert_memory_equal(plan.steps[0].params, &copy, sizeof(copy));
+    assert_ptr_equal(plan.steps[2].maps[0].base, args.workspace);
     args.workspace_bytes--;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
+
+    /* Few rows, or rows of one token each, are not worth a kernel that finds places. */
+    args.rows = 4096;
+    assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
+    assert_int_equal(plan.workspace_bytes, 4096 * 2048 * 2);
+    assert_int_equal(plan.n, 2);
+    memcpy(&copy, plan.steps[0].params, sizeof(copy));
+    assert_int_equal(copy.topk, 0);
+    static const char down[] = QWEN " mode=dX permute_y=true";
+    p = problem_of(down);
+    args = args_for(&p);
+    args.workspace = (void *)0x70000;
+    args.workspace_bytes = 32768 * 1536 * 2;
+    assert_int_equal(plan_of(down, TILE(128, 64, 192) " " PINGPONG " permute_copy=true", &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 2);
 }
 
 static void test_plan_refuses(void **state)

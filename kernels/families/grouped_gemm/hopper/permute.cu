@@ -2,54 +2,142 @@
 /* ---- permute: the other way to gather ------------------------------------------------------------------ */
 /*
  * A kernel of its own, run before the main one: copies the rows that would be gathered into the
- * workspace, in expert order, so that TMA can load them. It reads and writes everything once, but
- * the main kernel's tiles, which read it N / TILE_C times, are faster for it. A warp copies a row, the last
- * rows first: those that the first tiles want are then in L2 still.
+ * workspace, in expert order, so that TMA can load them. The main kernel's tiles, which read it N / TILE_C times, are
+ * faster for it. A warp copies a row, the last rows first: those that the first tiles want are then in L2 still.
+ *
+ * Where each token has several rows and they are many, they are copied by token: a warp reads a token's row once and writes it to
+ * all its places. 32,768 rows of 4 KB, eight a token, take 38 microseconds, row by row 52, and written alone 33
+ * (tests/gpu/results/2026-11-24-h200-permute_copy.txt). Places are found by a kernel before, which notes at each slot (a token's
+ * topk slots are adjacent) the row that names it. Nothing is asked of the indices but that they name rows: what is noted is only believed
+ * if that row names the slot, so that the notes need not be cleared; and rows that are not noted, since another names their
+ * slot too or it is no slot of so few rows, are copied one by one.
  */
 #if PERMUTE_COPY
 #define PERMUTE_THREADS 256
-#define PERMUTE_AHEAD 4 /* loads in flight per thread */
+#define PERMUTE_AHEAD 4       /* loads in flight per thread */
+#define PERMUTE_AHEAD_TOKEN 8 /* ... where a row is written more often than read */
+#define NO_PLACE (-1)
 
 struct permute_params { /* as in hopper_launch.c */
     const char *from;
     char *to;
     const void *gather;
+    int *places;              /* by slot: [rows] */
     i64 from_stride;          /* bytes between rows; `to` is dense */
     int rows;
     int chunks;               /* of 16 bytes, in a row */
     u32 flags;                /* FLAG_GATHER_64 */
     u32 row_mul, row_shift;   /* row = g * mul >> shift */
-    u32 reserved;
+    int topk;                 /* 0: rows are copied one by one, and places not looked at */
 };
 
-INLINE i64 permute_row(const struct permute_params *p, int i)
+#define PERMUTE_WARPS (PERMUTE_THREADS / 32 * BLOCKS)
+#define PERMUTE_WARP (BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5))
+
+INLINE int permute_index(const struct permute_params *p, int i)
 {
-    const int g = p->flags & FLAG_GATHER_64 ? (int)((const i64 *)p->gather)[i]
-                                            : ((const int *)p->gather)[i];
-    return (i64)((u64)(u32)g * p->row_mul >> p->row_shift);
+    return p->flags & FLAG_GATHER_64 ? (int)((const i64 *)p->gather)[i] : ((const int *)p->gather)[i];
 }
 
-INLINE void permute_copy(const char *from, char *to, int chunks)
+INLINE void permute_row(const struct permute_params *p, int i)
 {
+    const i64 row = (i64)((u64)(u32)permute_index(p, i) * p->row_mul >> p->row_shift);
+    const char *from = p->from + row * p->from_stride;
+    char *to = p->to + (i64)i * p->chunks * 16;
 #pragma unroll 1
-    for (int c = LANE; c < chunks; c += 32 * PERMUTE_AHEAD) {
+    for (int c = LANE; c < p->chunks; c += 32 * PERMUTE_AHEAD) {
         u32 v[PERMUTE_AHEAD][4];
 #pragma unroll
         for (int i = 0; i < PERMUTE_AHEAD; i++)
-            if (c + i * 32 < chunks)
+            if (c + i * 32 < p->chunks)
                 global_load16(v[i], from + (i64)(c + i * 32) * 16);
 #pragma unroll
         for (int i = 0; i < PERMUTE_AHEAD; i++)
-            if (c + i * 32 < chunks)
+            if (c + i * 32 < p->chunks)
                 global_store16(to + (i64)(c + i * 32) * 16, v[i]);
+    }
+}
+
+/* By a warp: where the rows of its lanes' slots go, from `slot` on. */
+INLINE int permute_place(const struct permute_params *p, int slot, int slots)
+{
+    if (LANE >= slots || slot + LANE >= p->rows)
+        return NO_PLACE;
+    const int i = p->places[slot + LANE];
+    return (u32)i < (u32)p->rows && permute_index(p, i) == slot + LANE ? i : NO_PLACE;
+}
+
+/* 32 slots of a token at most. */
+INLINE void permute_slots(const struct permute_params *p, int token, int slot, int slots)
+{
+    const int place = permute_place(p, slot, slots);
+    const char *from = p->from + (i64)token * p->from_stride;
+    if (!count_lanes(place != NO_PLACE))
+        return;
+#pragma unroll 1
+    for (int begin = 0; begin < p->chunks; begin += 32 * PERMUTE_AHEAD_TOKEN) {
+        const int c = begin + LANE;
+        u32 v[PERMUTE_AHEAD_TOKEN][4];
+#pragma unroll
+        for (int i = 0; i < PERMUTE_AHEAD_TOKEN; i++)
+            if (c + i * 32 < p->chunks)
+                global_load16(v[i], from + (i64)(c + i * 32) * 16);
+#pragma unroll 1
+        for (int s = 0; s < slots; s++) {
+            const int row = shuffle_from(place, s);
+            char *to = p->to + (i64)row * p->chunks * 16;
+            if (row == NO_PLACE)
+                continue;
+#pragma unroll
+            for (int i = 0; i < PERMUTE_AHEAD_TOKEN; i++)
+                if (c + i * 32 < p->chunks)
+                    global_store16(to + (i64)(c + i * 32) * 16, v[i]);
+        }
+    }
+}
+
+INLINE void permute_tokens(const struct permute_params *p)
+{
+#pragma unroll 1
+    for (int token = PERMUTE_WARP; (i64)token * p->topk < p->rows; token += PERMUTE_WARPS)
+#pragma unroll 1
+        for (int s = 0; s < p->topk; s += 32)
+            permute_slots(p, token, token * p->topk + s, at_most(p->topk - s, 32));
+}
+
+/* Those that are at no slot. */
+INLINE void permute_others(const struct permute_params *p)
+{
+#pragma unroll 1
+    for (int begin = PERMUTE_WARP * 32; begin < p->rows; begin += PERMUTE_WARPS * 32) {
+        const int i = begin + LANE, slot = i < p->rows ? permute_index(p, i) : 0;
+        const int other = i < p->rows && ((u32)slot >= (u32)p->rows || p->places[slot] != i);
+        if (!count_lanes(other))
+            continue;
+#pragma unroll 1
+        for (int lane = 0; lane < 32; lane++)
+            if (shuffle_from(other, lane))
+                permute_row(p, begin + lane);
+    }
+}
+
+KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_places(PARAMS(permute_params) p)
+{
+    for (int i = BLOCK * PERMUTE_THREADS + THREAD; i < p.rows; i += PERMUTE_THREADS * BLOCKS) {
+        const int slot = permute_index(&p, i);
+        if ((u32)slot < (u32)p.rows)
+            p.places[slot] = i;
     }
 }
 
 KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_permute(PARAMS(permute_params) p)
 {
-    const int warps = PERMUTE_THREADS / 32 * BLOCKS;
-    for (int i = p.rows - 1 - BLOCK * (PERMUTE_THREADS / 32) - (THREAD >> 5); i >= 0; i -= warps)
-        permute_copy(p.from + permute_row(&p, i) * p.from_stride, p.to + (i64)i * p.chunks * 16,
-                     p.chunks);
+    if (p.topk) {
+        permute_tokens(&p);
+        permute_others(&p);
+        return;
+    }
+    for (int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS)
+        permute_row(&p, i);
 }
 #endif
