@@ -4,9 +4,9 @@
 about searches (tests/data/README.md says what is in such a file).
 
     record_landscapes.py --build build --out DIR [--device cuda:0] [--limit SECONDS]
-                         [--shapes FILE] [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST]
+                         [--shapes FILE] [--models LIST] [--layers LIST] [--tokens LIST] [--modes LIST] [--permutes none]
 
-Rows of tests/data/shapes/moe.csv, or of another such file, with their layer's own permute; by default three models, gate_up,
+Rows of tests/data/shapes/moe.csv, or of another such file, with their layer's own permute or without; by default three models, gate_up,
 512 and 4096 tokens, three modes: 18 keys. Short ones go first. What is left of the time is shared
 out evenly over the keys that are left: one that has used up its share begins no more variants, once
 it has --variants of them. Kernels are compiled once for all keys (--cache-dir). A key that fails
@@ -29,10 +29,10 @@ CLOCKS = ["clocks.sm", "clocks.mem", "temperature.gpu", "power.draw",
           "clocks_throttle_reasons.active"]
 
 
-def problem_of(row):
+def problem_of(row, permutes):
     own = {"gate_up": "permute_x=true", "down": "permute_y=true"}[row["layer"]]
     sizes = " ".join(f"{k}={row[k]}" for k in ("M", "N", "K", "experts", "topk"))
-    return f"grouped_gemm mode={row['mode']} {sizes} {own}"
+    return f"grouped_gemm mode={row['mode']} {sizes} {own if permutes == 'own' else ''}"
 
 
 def rows_of(options):
@@ -66,6 +66,7 @@ class Clocks:
 def record(options, row, cache, seconds, patience):
     """The file, or None."""
     name = "-".join(row[k] for k in ("model", "layer", "tokens", "mode"))
+    name += "-none" if options.permutes == "none" else ""
     path = options.out / f"{name}.jsonl"
     command = [options.build / "daemon" / "runner" / "gemmd-runner", "--landscape", path, "--device",
                options.device, "--cache-dir", cache, "--seconds", str(max(int(seconds), 0)),
@@ -78,7 +79,7 @@ def record(options, row, cache, seconds, patience):
         clocks = Clocks(cache, options.device.partition(":")[2] or "0")
     began = time.monotonic()
     try:
-        result = subprocess.run([*map(str, command), problem_of(row)], capture_output=True,
+        result = subprocess.run([*map(str, command), problem_of(row, options.permutes)], capture_output=True,
                                 text=True, timeout=patience)
         words, code = (result.stdout + result.stderr).strip(), result.returncode
     except subprocess.TimeoutExpired:
@@ -118,6 +119,7 @@ def main():
     parser.add_argument("--layers", default="gate_up")
     parser.add_argument("--tokens", default="512,4096")
     parser.add_argument("--modes", default="forward,dX,dW")
+    parser.add_argument("--permutes", choices=["own", "none"], default="own")
     parser.add_argument("--limit", type=float, default=500, help="seconds, for all keys")
     parser.add_argument("--variants", type=int, default=250, help="of a key, at least")
     parser.add_argument("--settings", type=int, default=0, help="of a variant, at most; 0: all")

@@ -17,6 +17,7 @@ enum {
     STAGINGS = 5,
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
     FLAG = 2,
+    STORES = 4, /* of dW: by one slab or two, of rows that begin at multiples of 256 bytes or do not */
 };
 
 static const double ROWS_LEAST = 16, ROWS_MOST = 724; /* of an expert */
@@ -92,7 +93,10 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG * SHAPES, both(order, FLAG, shape, SHAPES));
     put(&x, FLAG * WALKS, both(order, FLAG, walk, WALKS));
     put(&x, SHAPES * WALKS, sums ? both(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
-    put(&x, FLAG * TEAMS, sums ? both(t->store_slabs > 1, FLAG, team, TEAMS) : FLAG * TEAMS);
+    const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
+    const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
+    put(&x, STORES * TEAMS, both(stores, STORES, team, TEAMS));
+    put(&x, SHAPES * TEAMS, straddles ? tile : SHAPES * TEAMS);
     return x.n;
 }
 
