@@ -137,13 +137,23 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* a row that does not exist: zeros */
 
+/* What the indices are is asked once, so that all are on their way at the same time. */
 INLINE void find_rows_of_block(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
+    const int left = t->rows - d - LANE, first = t->first + d + LANE;
+    int index[OFFSETS];
+    if (p->flags & FLAG_GATHER_64) {
 #pragma unroll
-    for (int i = 0; i < OFFSETS; i++) {
-        const int r = d + i * 32 + LANE;
-        offset[i] = r < t->rows ? row_offset(p, gather_index(p, t->first + r)) : NOWHERE;
+        for (int i = 0; i < OFFSETS; i++)
+            index[i] = i * 32 < left ? (int)((const i64 *)p->gather)[first + i * 32] : -1;
+    } else {
+#pragma unroll
+        for (int i = 0; i < OFFSETS; i++)
+            index[i] = i * 32 < left ? ((const int *)p->gather)[first + i * 32] : -1;
     }
+#pragma unroll
+    for (int i = 0; i < OFFSETS; i++)
+        offset[i] = index[i] < 0 ? NOWHERE : row_offset(p, index[i]);
 }
 
 /* Of the lane's row in a pass: where it begins, and where its chunk goes (every other pass has the other half of the swizzle). */
