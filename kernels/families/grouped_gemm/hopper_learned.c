@@ -78,13 +78,13 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG, t->in_flight > 0);
     put(&x, FLAG, t->skip_rows);
     put(&x, FLAG, t->dynamic);
-    put(&x, FLAG, t->permute_copy);
+    put(&x, FLAG, t->gather);
     put(&x, FLAG, t->tma_store);
     put(&x, WALKS, walk);
     put(&x, FLAG * FLAG, both(t->swap_ab, FLAG, t->raster_columns, FLAG));
     put(&x, FLAG * FLAG, both(t->pingpong, FLAG, t->dynamic, FLAG));
     put(&x, SHAPES * TEAMS, tile);
-    put(&x, SHAPES * TEAMS * FLAG, both(tile, SHAPES * TEAMS, t->permute_copy, FLAG));
+    put(&x, SHAPES * TEAMS * FLAG, both(tile, SHAPES * TEAMS, t->gather, FLAG));
     put(&x, SHAPES * STAGES, both(shape, SHAPES, stages, STAGES));
     /* What order tiles are taken in is more to dW, whose experts have the same few rows again and
      * again. */
