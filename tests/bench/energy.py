@@ -6,12 +6,14 @@ steps of tens of milliseconds: it is read where it steps, at the beginning and a
 """
 import time
 
+import measure
+
 WARM_S = 0.3
 BATCH_S = 0.02  # between looks at the counter
 STEP_S = 1.0    # a counter that stands still for so long is no counter
 
 
-class CannotMeasure(Exception):
+class CannotMeasure(measure.CannotTime):
     pass
 
 

@@ -267,7 +267,10 @@ def bench(torch, device, record, options, rows, wanted):
     after = before if measure.lost(torch, device) else measure.floors(torch, device, clock)
     record["floors"] = measure.together(before, after) | {"before": before, "after": after}
     if b.joules:
-        record["floors"]["energy"] = measure.energy_floors(torch, device, b.joules)
+        try:
+            record["floors"]["energy"] = measure.energy_floors(torch, device, b.joules)
+        except measure.CannotTime as e:
+            record["warnings"].append(str(e))
     record["samples_taken_again"] = clock.late
     record["machine_after"] = b.machine.now()
     record["checks"] = verdicts.moe_checks(record["rows"], record["floors"])

@@ -12,6 +12,7 @@ import types
 
 import pytest
 
+import energy
 import measure
 import moe_peers
 import ours
@@ -193,6 +194,53 @@ def test_differences_with_torch():
     assert measure.wrong(measure.difference(torch, zero + 1, zero))
     with pytest.raises(ValueError, match="shapes differ"):
         measure.difference(torch, a, a[:3])
+
+
+# ---- energy --------------------------------------------------------------------------------------
+
+class FakeCard:
+    """Launches take `us`, at so many watts; the counter, of millijoules, steps every 90 ms."""
+
+    def __init__(self, us, watt):
+        self.us, self.watt, self.now = us, watt, 0.0
+
+    def launch(self):
+        self.now += self.us / 1e6
+
+    def clock(self):
+        return self.now
+
+    def counter(self):
+        self.now += 1e-5  # it takes a while to ask
+        return int(self.now / 0.09) * 90 * self.watt
+
+
+def test_energy_of_a_launch():
+    card = FakeCard(400, 650)
+    got = energy.Meter(card.counter, lambda: None, card.clock).of(card.launch, 1.5)
+    assert got["mj"] == pytest.approx(0.4 * 650, rel=0.02)
+    assert got["us"] == pytest.approx(400, rel=0.02)
+    assert got["watt"] == pytest.approx(650, rel=0.02)
+
+
+def test_a_counter_that_stands_still():
+    card = FakeCard(400, 650)
+    meter = energy.Meter(lambda: 7, lambda: None, card.clock)
+    with pytest.raises(energy.CannotMeasure, match="stands still at 7 mJ"):
+        meter.of(card.launch, 1)
+
+
+def test_energy_is_measured_only_when_asked_for():
+    assert energy.meter(None, types.SimpleNamespace(nvml=None), 2) is None
+    assert energy.meter(None, types.SimpleNamespace(nvml=object()), 0) is None
+
+
+def test_the_energy_table():
+    e = {"mj": 226.04, "us": 323.4, "watt": 699}
+    text = report.energy_table([{"name": "r", "energy": {"dense": e}}, {"name": "s", "energy": {}}, {"name": "t"}],
+                               {"energy": {"copy": {**e, "pj_per_byte": 158.21}}})
+    assert text.splitlines()[1].split() == ["r", "dense", "226.0", "699", "323.4"]
+    assert text.splitlines()[2].startswith("copy: 158.2 pJ a byte") and len(text.splitlines()) == 3
 
 
 # ---- verdicts ------------------------------------------------------------------------------------

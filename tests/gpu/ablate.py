@@ -10,7 +10,7 @@ Then, on a GPU, for the figures of dW in docs/performance.md:
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
 
-Results are right with evict_last, store_ends, rest_waits, apart, first_more, asks_nothing and first_rows_first only (with by_sm where
+Results are right with evict_last, store_ends, rest_waits, apart, first_more, asks_nothing, row_by_row and first_rows_first only (with by_sm where
 each SM has one thread block); times are what they are for.
 """
 import pathlib
@@ -78,6 +78,8 @@ EDITS = {
          "#define WALKER sm_id()\n")],
     "asks_nothing": [  # consumers of one expert do not ask L2 for what their first tile begins with
         ("one_expert.cu", "#define ASKS_FIRST (LOCATE_EARLY &&", "#define ASKS_FIRST (0 && LOCATE_EARLY &&")],
+    "row_by_row": [  # permute_copy does not copy by token
+        ("permute.cu", "    if (p.topk) {", "    if (p.topk < 0) {")],
     "first_rows_first": [  # permute_copy copies them in their order
         ("permute.cu", "int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS",
          "int i = PERMUTE_WARP; i < p.rows; i += PERMUTE_WARPS")],
