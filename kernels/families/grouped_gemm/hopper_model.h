@@ -70,7 +70,7 @@
     X(thirds, 0, 0.02, 0.1, "dX: of the time, more with 192 columns")                               \
     X(sorted, 0.95, 1.01, 1.1, "dW: times as long, with the long tiles first")                     \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
-    X(copy_setup_us, 0, 2, 8, "permute_copy: another launch")
+    X(copy_setup_us, 0, 2, 8, "permute_copy: another launch (by token two)")
 
 struct hopper_constants {
 #define X(name, least, start, most, what) double name;

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -502,27 +503,47 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     free(l);
 }
 
-/* Each row is that of its token, which is read once for all rows that are at its slots: with slots that no row names, that two
- * name, and that are beyond as many as there are rows; with indices of either width and places that begin as anything. */
-static void copy_by_token(void *so, int topk, int rows, bool wide)
+/* Room for `n` places, which nobody can read beyond. */
+static int32_t *places_before_a_wall(int n, char **pages)
 {
-    int32_t gather32[COPIED_ROWS], places[COPIED_ROWS];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(*pages != MAP_FAILED && mprotect(*pages + page, page, PROT_NONE) == 0);
+    return (int32_t *)(*pages + page) - n;
+}
+
+/* What the indices are. All: each slot is named once, so each row is copied by token. Some: slots that no row names, that two name, and
+ * that are beyond as many as there are rows. Part: most are beyond, as where a job gives the rows of a part of the experts. */
+enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
+
+static void name_slots(enum named named, int topk, int rows, int32_t *gather)
+{
+    for (int i = 0; i < rows; i++) {
+        gather[i] = (i * 37 + 5) % rows;
+        gather[i] = named == NAMED_PART ? gather[i] * 3 + 2 : gather[i];
+    }
+    for (int i = 0; named == NAMED_SOME && i < rows; i++) { /* the last slots, whose token is written last, are named by none */
+        gather[i] = gather[i] >= rows - 2 ? i % 2 : gather[i];
+        gather[i] = i == rows / 3 && rows < COPIED_TOKENS * topk ? rows : gather[i];
+    }
+}
+
+/* Each row is that of its token; with indices of either width, and places that begin as other rows. */
+static void copy_by_token(void *so, int topk, int rows, bool wide, enum named named)
+{
+    int32_t gather32[COPIED_ROWS];
     int64_t gather64[COPIED_ROWS];
     const int64_t stride = COPIED_CHUNKS * 16 + 32;
-    char *from = malloc((size_t)(COPIED_TOKENS * stride)), *to = malloc((size_t)rows * COPIED_CHUNKS * 16);
+    char *from = malloc((size_t)(COPIED_TOKENS * stride)), *to = malloc((size_t)rows * COPIED_CHUNKS * 16), *pages;
+    int32_t *places = places_before_a_wall(rows, &pages);
     for (int i = 0; i < COPIED_TOKENS * stride; i++) {
         from[i] = (char)(i * 7 + i / 251);
     }
     memset(to, 0x55, (size_t)rows * COPIED_CHUNKS * 16);
-    for (int i = 0; i < rows; i++) {
-        gather32[i] = (i * 37 + 5) % rows;
-        places[i] = i % 3 ? i : -i;
-    }
-    gather32[0] = gather32[rows / 2];
-    gather32[rows / 3] = rows < COPIED_TOKENS * topk ? rows : 0;
-    gather32[rows - 1] = COPIED_TOKENS * topk - 1;
+    name_slots(named, topk, rows, gather32);
     for (int i = 0; i < rows; i++) {
         gather64[i] = gather32[i];
+        places[i] = i % 3 ? rows - 1 - i : -i;
     }
     struct permute_params p = {.from = from,
                                .to = to,
@@ -534,13 +555,17 @@ static void copy_by_token(void *so, int topk, int rows, bool wide)
                                .flags = wide ? CUDA_GATHER_64 : 0,
                                .topk = topk};
     cuda_divide_by(topk, &p.row_mul, &p.row_shift);
+    if (named == NAMED_ALL) {
+        p.row_mul = 0; /* of rows that are copied one by one all would be the first token's */
+    }
     run_copying(so, "grouped_gemm_places", &p, from, to);
     run_copying(so, "grouped_gemm_permute", &p, from, to);
     for (int i = 0; i < rows; i++) {
         if (memcmp(to + (size_t)i * COPIED_CHUNKS * 16, from + gather32[i] / topk * stride, COPIED_CHUNKS * 16) != 0) {
-            fail_msg("topk %d, %d rows, index %d: row %d is wrong", topk, rows, wide ? 64 : 32, i);
+            fail_msg("topk %d, %d rows, index %d, named %d: row %d is wrong", topk, rows, wide ? 64 : 32, named, i);
         }
     }
+    munmap(pages, 2 * (size_t)sysconf(_SC_PAGESIZE));
     free(from);
     free(to);
 }
@@ -558,9 +583,11 @@ static void test_copy_by_token(void **state)
     assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
     void *so = compile(EMULATED, v.options);
     for (int wide = 0; wide < 2; wide++) {
-        copy_by_token(so, 2, COPIED_ROWS, wide);
-        copy_by_token(so, 8, COPIED_ROWS, wide);
-        copy_by_token(so, 40, COPIED_ROWS - 1, wide);
+        for (enum named named = NAMED_ALL; named <= NAMED_PART; named++) {
+            copy_by_token(so, 2, named == NAMED_PART ? COPIED_TOKENS * 2 / 3 : COPIED_ROWS, wide, named);
+            copy_by_token(so, 8, COPIED_ROWS, wide, named);
+            copy_by_token(so, 40, COPIED_ROWS - 1, wide, named);
+        }
     }
     dlclose(so);
 }

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_params.h"
-#include "kernels/families/grouped_gemm/hopper_params.h"
 #include "tests/unit/cuda/common.h"
 
 static const struct device_info h200 = {H200_FIELDS};

@@ -3,11 +3,12 @@
 /*
  * A kernel of its own, run before the main one: copies the rows that would be gathered into the
  * workspace, in expert order, so that TMA can load them. The main kernel's tiles, which read it N / TILE_C times, are
- * faster for it. A warp copies a row, the last rows first: those that the first tiles want are then in L2 still.
+ * faster for it. A warp copies a row, the last rows first: those that the first tiles want are then in L2 still
+ * (not so by token, below).
  *
  * Where each token has several rows and they are many, they are copied by token: a warp reads a token's row once and writes it to
- * all its places. 32,768 rows of 4 KB, eight a token, take 38 microseconds, row by row 52, and written alone 33
- * (tests/gpu/results/2026-11-24-h200-permute_copy.txt). Places are found by a kernel before, which notes at each slot (a token's
+ * all its places. 32,768 rows of 4 KB, eight a token, take 38 microseconds where their places are known, row by row 52, and written
+ * alone 33; with places to be found, and less of the first tiles' rows in L2, dW takes 6 less (tests/gpu/results/2026-11-24-h200-permute_copy.txt). Places are found by a kernel before, which notes at each slot (a token's
  * topk slots are adjacent) the row that names it. Nothing is asked of the indices but that they name rows: what is noted is only believed
  * if that row names the slot, so that the notes need not be cleared; and rows that are not noted, since another names their
  * slot too or it is no slot of so few rows, are copied one by one.
@@ -16,6 +17,7 @@
 #define PERMUTE_THREADS 256
 #define PERMUTE_AHEAD 4       /* loads in flight per thread */
 #define PERMUTE_AHEAD_TOKEN 8 /* ... where a row is written more often than read */
+#define PERMUTE_OTHERS 8      /* rows that a warp looks at at a time, to copy those that are at no slot */
 #define NO_PLACE (-1)
 
 struct permute_params { /* as in hopper_launch.c */
@@ -105,17 +107,19 @@ INLINE void permute_tokens(const struct permute_params *p)
             permute_slots(p, token, token * p->topk + s, at_most(p->topk - s, 32));
 }
 
-/* Those that are at no slot. */
+/* Those that are at no slot: few or none of a layer's rows, but most where a job gives those of some experts alone. So they are
+ * shared out among many warps. */
 INLINE void permute_others(const struct permute_params *p)
 {
 #pragma unroll 1
-    for (int begin = PERMUTE_WARP * 32; begin < p->rows; begin += PERMUTE_WARPS * 32) {
-        const int i = begin + LANE, slot = i < p->rows ? permute_index(p, i) : 0;
-        const int other = i < p->rows && ((u32)slot >= (u32)p->rows || p->places[slot] != i);
+    for (int begin = PERMUTE_WARP * PERMUTE_OTHERS; begin < p->rows; begin += PERMUTE_WARPS * PERMUTE_OTHERS) {
+        const int i = begin + LANE, mine = LANE < PERMUTE_OTHERS && i < p->rows;
+        const int slot = mine ? permute_index(p, i) : 0;
+        const int other = mine && ((u32)slot >= (u32)p->rows || p->places[slot] != i);
         if (!count_lanes(other))
             continue;
 #pragma unroll 1
-        for (int lane = 0; lane < 32; lane++)
+        for (int lane = 0; lane < PERMUTE_OTHERS; lane++)
             if (shuffle_from(other, lane))
                 permute_row(p, begin + lane);
     }
