@@ -8,7 +8,7 @@
  * not multiples of tiles; strides, int64 indices and accumulation take their turns, and so do rows
  * of dy that are given several times.
  *
- * GEMMD_TEST_CASES says how many cases (default 32; of what is drawn for a purpose 1 of each kind), GEMMD_TEST_SEED
+ * GEMMD_TEST_CASES says how many cases (default 22; of what is drawn for a purpose 1 of each kind), GEMMD_TEST_SEED
  * where they begin, GEMMD_TEST_ONLY which of the tests below are run (a pattern).
  */
 #include <dlfcn.h>
@@ -240,7 +240,7 @@ static void test_sample(void **state)
 {
     (void)state;
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 32;
+    uint64_t seed = from ? strtoull(from, NULL, 10) : 1, n = cases ? strtoull(cases, NULL, 10) : 22;
     void *reference = compile("emulate_reference.c", "");
     for (uint64_t i = 0; i < n; i++) {
         one_case(case_draw(seed + i), reference);
