@@ -109,11 +109,11 @@ def test_tuning_is_tried_again_after_a_while_and_twice_as_long(fake, folder):
         assert "unhealthy" in c.call("status")["tuning"]
         assert c.call("get", problem=gemm(n=1024)) == d.known
         eventually(is_on)
+        began = time.monotonic()  # before: on a busy machine, after it some of the time has passed
         assert fails(c, 64) == "crashed" and not is_on(), "one more is enough"
-        began = time.monotonic()
         (folder / "healed").touch()
         eventually(is_on)
-        assert time.monotonic() - began > 0.7, "twice as long"
+        assert time.monotonic() - began > 0.8, "twice as long"
         for n in (64, 128):
             assert c.call("get", problem=gemm(n=n), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
         kinds = [e["kind"] for e in c.list("events", sort="id") if e["kind"].startswith("tuning_")]
