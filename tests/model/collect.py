@@ -28,7 +28,7 @@ FAR = 1.25  # times the best: what is slower teaches nothing of a landscape
 WEIGHT = 9  # of a landscape's problem in a fit: they are few, but of today's kernels and of all of them
 BLOCKS = {"forward": "MNK", "dX": "MKN", "dW": "NKM"}  # rows, columns, reduction of a tile
 TIME = re.compile(r"time (\S+) (\S+) (\d+) (\S+)\s+(.{12}) "
-                  r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?)"
+                  r"(\d+x\d+ (?:pp|c\d|sg|df) s\d+ nb\d+(?: f0)?(?: skip)?(?: swap)?(?: dyn)?(?: [12]x[12])?)"
                   r" +((?:gm\d+|cols|by size| )*?) +([\d.]+) us \(least +([\d.]+)\)")
 
 
@@ -91,6 +91,8 @@ def config_of(mode, kind, tile, run_time):
         config["swap_ab"] = True
     if "copy" in kinds:
         config["permute_copy"] = True
+    if words[-1] in ("2x1", "1x2"):
+        config["cluster_shape_mn"] = words[-1]
     for value in values:
         if value.startswith("gm"):
             config["GROUP_SIZE_M"] = value[2:]

@@ -7,8 +7,8 @@
 FILEs are what hopper_bench measured (collect.py says which); they replace tests/model/h200.json.
 Without any the committed measurements are fitted again. Those are that file (which has none of dW with few
 rows an expert any more: its stores have changed) and, of the problems that they are of, tests/data/landscapes
-instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others, and
-h200_deferred.json, 4096 tokens, with schedule=deferred.
+instead of it; and h200_staggered.json, 16384 tokens and dense products, with schedule=staggered beside others,
+h200_deferred.json, 4096 tokens, with schedule=deferred, and h200_clusters.json, with cluster_shape_mn=2x1.
 Writes
 kernels/families/grouped_gemm/hopper_constants.h; the same measurements give the same constants.
 Constants of hopper_model.h that are not in that file begin with their start values. What the model errs by
@@ -30,6 +30,7 @@ ROOT = HERE.parent.parent
 MEASURED = HERE / "h200.json"
 STAGGERED = HERE / "h200_staggered.json"
 DEFERRED = HERE / "h200_deferred.json"
+CLUSTERS = HERE / "h200_clusters.json"
 LANDSCAPES = ROOT / "tests/data/landscapes"
 TEACHERS = [LANDSCAPES, ROOT / "tests/data/landscapes_fresh"]
 LEFT_OUT = HERE / "h200_left_out.txt"  # what tests/search judges searches with
@@ -69,7 +70,7 @@ def main():
     times = args.build / "tests/model/times.json"
     run(sys.executable, HERE / "collect.py", times, MEASURED, *sorted(LANDSCAPES.glob("*.jsonl")))
     run(program, "--fit", CONSTANTS, *(["--only", args.only] if args.only else []), times,
-        STAGGERED, DEFERRED)
+        STAGGERED, DEFERRED, CLUSTERS)
     run("ninja", "-C", args.build, "-j2", "tests/model/teach")  # has the constants compiled in
     run(args.build / "tests/model/teach", LESSONS, *TEACHERS)
     run(*make)
@@ -79,7 +80,7 @@ def main():
         old = args.build / "tests/model/left_out.txt"
         shutil.copy(LEFT_OUT, old)
         only = ["--only", args.only, "--from", old] if args.only else []
-        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, STAGGERED, DEFERRED)
+        run(program, "--leave-out", *only, "--write", LEFT_OUT, times, STAGGERED, DEFERRED, CLUSTERS)
 
 
 if __name__ == "__main__":

@@ -69,8 +69,9 @@ static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "de
 static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
 /* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are many
- * (tests/gpu/clusters.py): they are for who names them. */
-static const char *const space_clusters[] = {"1x1", NULL};
+ * (tests/gpu/clusters.py): they are for who names them. Shared weights do, in forward and dX. */
+static const char *const no_clusters[] = {"1x1", NULL};
+static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
 const char *const hopper_orders[] = {"index", "size", NULL};
 const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
@@ -152,7 +153,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                   "tiles are dealt in turn, or taken as thread blocks come free");
         add_split(&v, info, out, &n);
     }
-    add_texts(out, &n, "cluster_shape_mn", false, space_clusters,
+    add_texts(out, &n, "cluster_shape_mn", false, hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
               "thread blocks that share operands");
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
@@ -170,7 +171,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
 }
 
 /* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a loop for
- * each of the widths above half, and two more (HAS_WIDTH in params.cu). */
+ * each of the widths above half, and two more (HAS_WIDTH in hopper/params.cu). */
 double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
@@ -184,7 +185,7 @@ double hopper_effort(const struct problem *p, const struct record *config)
         return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
     }
     int columns = t.c / 2 + t.c / 4;
-    for (int width = t.c; width > t.c / 2; width -= HOPPER_GRAIN) {
+    for (int width = t.c; width > t.c / 2; width -= hopper_grain(&t)) {
         columns += width;
     }
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);

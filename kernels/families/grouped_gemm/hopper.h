@@ -28,6 +28,8 @@ bool hopper_split_pays(const struct grouped_gemm_problem *v, const struct device
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v);
 /* ... and for schedule=deferred, and not too many. */
 bool hopper_defer_pays(const struct grouped_gemm_problem *v);
+/* Whether experts have rows enough for two thread blocks to share weights. */
+bool hopper_pair_pays(const struct grouped_gemm_problem *v);
 
 bool hopper_supports(const struct device_info *info);
 uint32_t hopper_tunables(const struct problem *p, const struct device_info *info,

@@ -360,7 +360,7 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
 }
 
 /* A tile is written while the next one is multiplied. */
-static int check_deferred(const struct hopper_tile *t, struct rejection *why)
+static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t, struct rejection *why)
 {
     if (!t->deferred) {
         return 0;
@@ -377,11 +377,14 @@ static int check_deferred(const struct hopper_tile *t, struct rejection *why)
                                   "64 x 64 that waits: take a smaller tile, or cooperative",
                                   t->accumulators);
     }
-    if (t->c % 64 == 16 && t->dynamic && t->tma_store && !t->gather) { /* seen to spill more than 16 bytes */
+    /* Both were seen to spill more than 16 bytes. */
+    const bool kept_odd = t->c % 64 == 16 && (t->dynamic || hopper_sharers(t) > 1);
+    const bool in_flight = v->mode == GEMM_DX && t->dynamic && hopper_sharers(t) > 1 && t->in_flight;
+    if ((kept_odd || in_flight) && t->tma_store && !t->gather) {
         return rejection_resource(why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
-                                  "schedule=deferred with %d rows leaves no registers for tiles that are taken as thread "
-                                  "blocks come free: take tile_scheduler=static, or 160 rows",
-                                  t->c);
+                                  "schedule=deferred with %d rows leaves no registers for tile_scheduler=dynamic or "
+                                  "cluster_shape_mn=2x1: take %s",
+                                  t->c, kept_odd ? "static and 1x1, or 160 rows" : "in_flight=0, static or 1x1");
     }
     return 0;
 }
@@ -425,6 +428,23 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
     return 0;
 }
 
+/* Forward and dX: two row tiles of an expert by the thread blocks of a cluster, which share the weights. */
+static int check_cluster_of_rows(const struct hopper_tile *t, struct rejection *why)
+{
+    if (!t->swap_ab || t->cluster_r > 1) {
+        return rejection_set(why, ERROR_INVALID, "cluster_mode",
+                             "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
+                             "adjacent tiles of an expert's rows and share its weights; set both, or 1x1");
+    }
+    if (t->c <= 64 || t->r % 128) {
+        return rejection_set(why, ERROR_INVALID, "cluster_tile",
+                             "cluster_shape_mn=2x1 with a tile of %d rows and %d columns: two share the weights of 128 or "
+                             "256 columns, for more than 64 rows each; take such a tile, or 1x1",
+                             t->c, t->r);
+    }
+    return 0;
+}
+
 /* Two tiles by the thread blocks of a cluster, which share an operand. */
 static int check_cluster(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          struct rejection *why)
@@ -435,10 +455,7 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
         return 0;
     }
     if (v->mode != GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "cluster_mode",
-                             "cluster_shape_mn=%s is for dW, where experts' few rows are read for "
-                             "each tile again; set it to 1x1",
-                             shape);
+        return check_cluster_of_rows(t, why);
     }
     if ((dy ? v->gather_dy : v->gather_x) && !t->permute_copy) {
         return rejection_set(why, ERROR_INVALID, "cluster_gather",
@@ -539,7 +556,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
-    r = r ? r : check_deferred(&t, why);
+    r = r ? r : check_deferred(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);

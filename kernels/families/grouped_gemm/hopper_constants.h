@@ -10,6 +10,7 @@ const struct hopper_constants hopper_h200 = {
     .setup_us = 4.8479,            /* launch, scan of the experts, first loads, last stores */
     .flops_us = 6.8037e+06,        /* multiplied, in the dense steady state */
     .load_us = 83372,              /* loaded by TMA from L2 while all SMs load */
+    .shared_weights = 0.49423,     /* of that load, as weights feel it that two thread blocks share */
     .gather_us = 1.4246e+05,       /* gathered by the producer's threads */
     .latency_us = 0.05,            /* of a load: what the stages must cover */
     .shared_us = 2.6246e+05,       /* moved in shared memory: by wgmma and by loads */
@@ -55,7 +56,7 @@ const struct hopper_constants hopper_h200 = {
     .thirds = 0.0084813,           /* dX: of the time, more with 192 columns */
     .sorted = 0.97364,             /* dW: times as long, with the long tiles first */
     .copy_us = 4.1963e+06,         /* permute_copy, bytes read and written by the device */
-    .copy_setup_us = 3.1171,       /* permute_copy: another launch */
+    .copy_setup_us = 3.1171,       /* permute_copy: another launch (by token two) */
 };
 
 #endif

@@ -17,7 +17,7 @@
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
-           t->accumulators <= HOPPER_ACCUMULATORS_MANY;
+           t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
 }
 
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
@@ -124,9 +124,9 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
  * the last group's width, where all groups are whole. */
 static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
 {
-    const int64_t wide = hopper_tile_cols(t) * t->cluster_c, height = t->height * t->cluster_r;
+    const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t), height = t->height * hopper_rows_together(t);
     const int64_t cols = (v->out_cols + wide - 1) / wide;
-    const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * t->height;
+    const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * height;
     const int64_t most = t->raster_columns ? cols : (high + height - 1) / height;
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
@@ -142,7 +142,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
 {
-    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t) * t->cluster_c;
+    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t) * hopper_cols_together(t);
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     *p = (struct hopper_params){
         .gathered = o->gather_a   ? o->a
@@ -165,7 +165,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = group_of(v, t, a->rows),
-        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t) : t->height,
+        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t) : t->height * hopper_rows_together(t),
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
         .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
         .a_rows = o->a,
@@ -191,8 +191,8 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                     const struct device_info *info, struct launch_plan *out, struct error *err)
 {
     const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
-    int64_t tiles = cuda_tiles_most(v, a->rows, t->height * t->cluster_r,
-                                    hopper_tile_cols(t) * t->cluster_c);
+    int64_t tiles = cuda_tiles_most(v, a->rows, t->height * hopper_rows_together(t),
+                                    hopper_tile_cols(t) * hopper_cols_together(t));
     int64_t slots = info->sm_count * t->resident / together;
     slots = slots > 0 ? slots : 1;
     if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */

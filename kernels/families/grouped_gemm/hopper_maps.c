@@ -145,7 +145,7 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
     if (v->mode == GEMM_DW) {
         add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
     } else {
-        const int rows = v->mode == GEMM_FORWARD ? hopper_tile_cols(t) : HOPPER_DEPTH;
+        const int rows = v->mode == GEMM_FORWARD ? hopper_tile_cols(t) / hopper_sharers(t) : HOPPER_DEPTH;
         add_weights(v, o, at.whole, rows, l);
     }
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
@@ -182,5 +182,9 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     } else {
         add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
                    t->swap_ab ? HOPPER_GRAIN : t->rows_written);
+        if (t->swap_ab && hopper_grain(t) < HOPPER_GRAIN) {
+            add_ragged(l, offsetof(struct hopper_params, out_wide), v->out, a->out, (uint64_t)v->out_cols,
+                       a->out_stride * size, hopper_grain(t));
+        }
     }
 }

@@ -43,18 +43,20 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
     }
 }
 
-/* As place_swapped() in hopper/scheduler.cu. */
-static void count_swapped(struct hopper_facts *f, const int64_t rows[])
+/* As place_swapped() in hopper/scheduler.cu. Of a cluster's tiles each takes as long as the longest. */
+static void count_swapped(struct hopper_facts *f, int together, int grain, const int64_t rows[])
 {
+    const int64_t units = grain / 8;
     for (int h = 0; h < HOPPER_HEIGHTS * 4; h++) {
-        const int64_t most = HOPPER_GRAIN * (h + 1);
+        double *count = f->swapped[together - 1][h];
+        const int64_t most = HOPPER_GRAIN * (h + 1) * together;
         for (int64_t e = 0; e < f->v.experts; e++) {
-            const int64_t tiles = (rows[e] + most - 1) / most;
-            const int64_t grains = (rows[e] + HOPPER_GRAIN - 1) / HOPPER_GRAIN;
+            const int64_t tiles = (rows[e] + most - 1) / most * together;
+            const int64_t grains = (rows[e] + grain - 1) / grain;
             if (tiles) {
-                const int64_t more = grains % tiles;
-                f->swapped[h][grains / tiles] += (double)(tiles - more);
-                f->swapped[h][grains / tiles + (more > 0)] += (double)more;
+                const int64_t each = grains / tiles, more = (grains % tiles + together - 1) / together * together;
+                count[each * units] += (double)(tiles - more);
+                count[(each + (more > 0)) * units] += (double)more;
             }
         }
     }
@@ -100,7 +102,8 @@ void hopper_facts_init(struct hopper_facts *f, const struct problem *p,
     }
     f->v.routing = NULL;
     count_tiles(f, rows);
-    count_swapped(f, rows);
+    count_swapped(f, 1, HOPPER_GRAIN, rows);
+    count_swapped(f, 2, HOPPER_GRAIN_PAIRED, rows);
     qsort(rows, (size_t)f->v.experts, sizeof(rows[0]), by_size);
     for (int64_t e = 0; e < f->v.experts; e++) {
         f->active += rows[e] > 0;

@@ -25,6 +25,7 @@
     X(setup_us, 2, 9, 25, "launch, scan of the experts, first loads, last stores")                 \
     X(flops_us, 5.5e6, 6.3e6, 7.5e6, "multiplied, in the dense steady state")                      \
     X(load_us, 60e3, 72e3, 95e3, "loaded by TMA from L2 while all SMs load")                       \
+    X(shared_weights, 0.3, 0.6, 1, "of that load, as weights feel it that two thread blocks share")  \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
     X(latency_us, 0.05, 0.8, 2.5, "of a load: what the stages must cover")                         \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
@@ -92,8 +93,8 @@ struct hopper_facts {
         double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
         double beside; /* of the cut ones, below whole ones of the same expert */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab, tiles of up to 16, 32, .. rows: [i]: those of 16 i rows, rounded up */
-    double swapped[HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 4 + 1];
+    /* swap_ab, tiles of up to 16, 32, .. rows: [i]: those of 8 i rows, rounded up. [1]: two at a time, for a cluster */
+    double swapped[2][HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 8 + 1];
     uint32_t n_bins;
     struct {
         double experts, rows; /* rows: of each */

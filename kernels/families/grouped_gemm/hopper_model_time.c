@@ -4,7 +4,7 @@
  *
  * Tiles go round robin over the SMs, one block of threads each. A block of the reduction takes as
  * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
- * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach) and
+ * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach, and once what two share) and
  * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
  * A cooperative tile adds the writing of its output, part of which loading ahead hides, and of a
  * staggered one the sums of its other half (in dW no more than loading ahead would, as measured), of a
@@ -28,6 +28,7 @@ struct timing {
     double gather_a, gather_b; /* 1: by the producer's threads */
     double flops;              /* of an SM, per microsecond, as this kernel multiplies */
     double slots;              /* tiles that are worked on at the same time */
+    double part_a;             /* of A's rows, as L2 feels them: those that a cluster shares */
 };
 
 /* ---- one tile -------------------------------------------------------------------------------- */
@@ -78,16 +79,17 @@ static double split_us(const struct timing *x, double r, double c)
 }
 
 /* Of 16 rows or several: 48 come as 64, there is no box for them. */
-static double boxes(double rows)
+static double boxes(double exist)
 {
+    const double rows = ceil(exist / 16) * 16;
     return rows - floor(rows / 64) * 64 == 48 ? rows + 16 : rows;
 }
 
-/* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16. */
+/* Of a block, or `part` of it; r, c: rows and columns that exist, rounded up to 16 or 8. */
 static double load_us(const struct timing *x, double r, double c, double part)
 {
     const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
-    return d * ((a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
+    return d * ((a * x->part_a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
 }
 
 static double multiply_us(const struct timing *x, double r, double exist)
@@ -175,13 +177,13 @@ static void add_columns(const struct timing *x, struct load *l, double n, double
 static void add_swapped(const struct timing *x, struct load *l, double blocks,
                         const struct side *cols)
 {
-    const double *tiles = x->f->swapped[x->t->height / HOPPER_GRAIN - 1];
-    for (int i = 1; i <= x->t->height / HOPPER_GRAIN; i++) {
+    const double *tiles = x->f->swapped[hopper_sharers(x->t) - 1][x->t->height / HOPPER_GRAIN - 1];
+    for (int i = 1; i <= x->t->height / 8; i++) {
         if (tiles[i] > 0 && cols->whole > 0) {
-            add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 16));
+            add_tiles(l, tiles[i] * cols->whole, tile_us(x, blocks, x->t->r, i * 8));
         }
         if (tiles[i] > 0 && cols->rest > 0) {
-            add_tiles(l, tiles[i], tile_us(x, blocks, cols->rest, i * 16));
+            add_tiles(l, tiles[i], tile_us(x, blocks, cols->rest, i * 8));
         }
     }
 }
@@ -266,7 +268,7 @@ static double missed(const struct timing *x, double bytes)
 static double again(const struct timing *x, double fast, double slow, double fast_strip,
                     double slow_strip)
 {
-    const double sms = x->slots;
+    const double sms = x->slots / hopper_sharers(x->t); /* a cluster's tiles are adjacent */
     if (fast * slow <= sms) {
         return 0;
     }
@@ -281,7 +283,7 @@ static double again(const struct timing *x, double fast, double slow, double fas
 static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
 {
     const double in = (double)dtype_size(x->f->v.in) * depth;
-    const double row_strip = x->t->height * in, col_strip = hopper_tile_cols(x->t) * in;
+    const double row_strip = x->t->height * hopper_rows_together(x->t) * in, col_strip = hopper_tile_cols(x->t) * in;
     return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
                                 : again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
@@ -338,7 +340,7 @@ static double traffic(const struct timing *x, const struct load *l)
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
         const double row_tiles =
-            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / x->t->height);
+            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / (x->t->height * hopper_rows_together(x->t)));
         const double depth = v->mode == GEMM_FORWARD ? (double)v->k
                              : v->mode == GEMM_DX    ? (double)v->n
                                                      : rows;
@@ -432,6 +434,7 @@ double hopper_time(const struct hopper_facts *f, const struct hopper_tile *t,
         .gather_b = gathers_b(f, t) ? 1 : 0,
         .flops = flops_rate(f, t, c),
         .slots = slots(f, t),
+        .part_a = f->v.mode != GEMM_DW && hopper_sharers(t) > 1 ? c->shared_weights : 1,
     };
     struct load l = {0};
     if (f->v.mode == GEMM_DW) {

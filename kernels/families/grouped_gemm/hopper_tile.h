@@ -23,7 +23,8 @@ enum {
     HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
     HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
     HOPPER_PARTS = 4,       /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
-    HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to */
+    HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to, */
+    HOPPER_GRAIN_PAIRED = 8, /* ... and those of a cluster */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
@@ -56,7 +57,7 @@ struct hopper_tile {
     int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
     bool skip_rows;    /* does not multiply 64 rows that do not exist */
     bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
-    int cluster_r, cluster_c; /* dW: thread blocks that have adjacent tiles and share an operand */
+    int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
     bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
@@ -86,6 +87,22 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
 static inline int hopper_sharers(const struct hopper_tile *t)
 {
     return t->cluster_r * t->cluster_c;
+}
+
+/* Of a cluster's tiles, those that lie side by side in the output's rows, and in its columns. */
+static inline int hopper_rows_together(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->cluster_c : t->cluster_r;
+}
+
+static inline int hopper_cols_together(const struct hopper_tile *t)
+{
+    return t->swap_ab ? t->cluster_r : t->cluster_c;
+}
+
+static inline int hopper_grain(const struct hopper_tile *t)
+{
+    return t->swap_ab && hopper_sharers(t) > 1 ? HOPPER_GRAIN_PAIRED : HOPPER_GRAIN;
 }
 
 static inline int hopper_tile_cols(const struct hopper_tile *t)

@@ -19,6 +19,8 @@ enum {
     STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
     STAGGERED_COLS_LEAST = 128,
     DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
+    PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more, for tiles enough */
+    PAIRED_DENSE_LEAST = 1024,
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
     DEPARTURES_MAX = 2,
@@ -190,10 +192,41 @@ static int check_deferred(const struct grouped_gemm_problem *v, const struct hop
                              "columns",
                              t->c, t->r);
     }
-    if (t->stages < fit || (!v->scatter && !t->tma_store) || (t->c == 144 && t->dynamic)) {
+    if (t->stages < fit || (!v->scatter && !t->tma_store) ||
+        (t->c == 144 && t->dynamic && hopper_sharers(t) == 1)) {
         return rejection_set(why, ERROR_INVALID, "deferred_usual",
                              "schedule=deferred: what won is %d stages with one staging buffer, TMA stores, and "
-                             "tile_scheduler=dynamic with 160 rows only",
+                             "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
+                             fit);
+    }
+    return 0;
+}
+
+bool hopper_pair_pays(const struct grouped_gemm_problem *v)
+{
+    const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
+    return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
+}
+
+/* In ping-pong and with 128 columns nothing is gained: 3 to 6 % slower than without (H200, 24 November;
+ * tests/model/h200_clusters.json). */
+static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                        const struct device_info *info, struct rejection *why)
+{
+    const int fit = stages_worth(v, t, info);
+    if (hopper_sharers(t) == 1 || v->mode == GEMM_DW) {
+        return 0;
+    }
+    if (t->pingpong || t->r != 256 || t->c < 144) {
+        return rejection_set(why, ERROR_INVALID, "paired_tile",
+                             "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 rows or more and 256 columns, "
+                             "cooperative or deferred",
+                             t->c, t->r, t->pingpong ? " in ping-pong" : "");
+    }
+    if (t->stages < fit || (!v->scatter && (!t->tma_store || (!t->deferred && !usual_staging(v, t, info, fit))))) {
+        return rejection_set(why, ERROR_INVALID, "paired_usual",
+                             "cluster_shape_mn=2x1: what won has all stages that fit, %d, and what is usual of staging buffers "
+                             "and stores",
                              fit);
     }
     return 0;
@@ -259,7 +292,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
-    n += !t->in_flight && !t->staggered && !t->deferred; /* of these either wins somewhere */
+    n += !t->in_flight && !t->staggered && !t->deferred && hopper_sharers(t) == 1; /* of these either wins somewhere */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
@@ -281,6 +314,7 @@ int hopper_worth(const struct problem *p, const struct record *config,
                      : v.scatter  ? DEPARTURES_SCATTER
                                   : DEPARTURES_MAX;
     int r = check_tile(&v, &t, info, why);
+    r = r ? r : check_paired(&v, &t, info, why);
     r = r ? r : check_split(&v, &t, info, why);
     r = r ? r : check_stages(&v, &t, fit, why);
     if (r) {

@@ -9,7 +9,7 @@
 
 #include "tests/gpu/hopper/data.h"
 
-enum { KINDS_MAX = 64, TILES_MAX = 160, STAGES_MAX = 8 };
+enum { KINDS_MAX = 64, TILES_MAX = 208, STAGES_MAX = 8 };
 
 struct lab { /* what a child works with */
     struct gpu_module tools;

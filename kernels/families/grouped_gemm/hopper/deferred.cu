@@ -72,13 +72,14 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
                                  int consumer, u32 from, int blocks, struct kept *k, u32 *ring)
 {
     struct place at = place_of(from);
-    const u32 consumer_a = shared + consumer * ROWS_EACH * ROW_BYTES;
+    const u32 operands = CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
+    const u32 consumer_a = operands + consumer * ROWS_EACH * ROW_BYTES;
     u32 last = 0;
 #pragma unroll 1
     for (int block = 0; block < blocks; block++) {
         warp_barrier(); /* lanes are together again: see SAY_TOGETHER */
         wait_full(shared, &at);
-        multiply_block(acc, MMAS, width, consumer_a + at.stage * STAGE_BYTES, shared + at.stage * STAGE_BYTES + A_BYTES,
+        multiply_block(acc, MMAS, width, consumer_a + at.stage * STAGE_BYTES, operands + at.stage * STAGE_BYTES + A_BYTES,
                        block == 0);
         if (IN_FLIGHT) {
             WGMMA_WAIT(1);

@@ -105,10 +105,20 @@
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
 #define SLAB_COLS (ROW_BYTES / OUT_SIZE)
 #define PIECES (TILE_C / PIECE)
-#define GRAIN 16 /* SWAP_AB: tiles are cut to a multiple of so many rows */
-#define EACH_WIDTH(X)                                                                              \
+/* SWAP_AB: tiles are cut to a multiple of so many rows. Of two that share weights the one of fewer rows waits for the other: so
+ * these differ by less. */
+#define GRAIN (SWAP_AB && CLUSTER > 1 ? 8 : 16)
+#define EACH_WIDTH_16(X)                                                                           \
     X(16) X(32) X(48) X(64) X(80) X(96) X(112) X(128)                                              \
     X(144) X(160) X(176) X(192) X(208) X(224) X(240) X(256)
+#define EACH_WIDTH_8(X) /* beside those */                                                         \
+    X(24) X(40) X(56) X(72) X(88) X(104) X(120) X(136)                                             \
+    X(152) X(168) X(184) X(200) X(216) X(232) X(248)
+#if SWAP_AB && CLUSTER_C > 1
+#define EACH_WIDTH(X) EACH_WIDTH_16(X) EACH_WIDTH_8(X)
+#else
+#define EACH_WIDTH(X) EACH_WIDTH_16(X)
+#endif
 /* Widths that have a loop of their own: each costs the compiler as long as a quarter of the rest.
  * Tiles of an expert that has several are wider than half (place_swapped); one that has so few rows that
  * its only tile is narrower waits for weights, however little is multiplied. */
@@ -178,8 +188,8 @@
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"
 #endif
-#if CLUSTER > 2 || (CLUSTER > 1 && MODE != MODE_DW)
-#error "two blocks of threads share an operand, in dW"
+#if CLUSTER > 2 || (CLUSTER > 1 && MODE != MODE_DW && (!SWAP_AB || !SHARE_A || ONE_EXPERT || TILE_C <= 64))
+#error "two blocks of threads share an operand, in dW, or weights in swapped tiles of more than 64 rows"
 #endif
 #if (SHARE_A && (GATHER_A || TILE_R % 128)) || (SHARE_B && (GATHER_B || TILE_C % 128))
 #error "what is shared comes by TMA, half of its slabs from each of the two"

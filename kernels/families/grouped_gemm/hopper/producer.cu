@@ -74,8 +74,8 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
         x.b = at_most(slabs_in(end_c - t->c0), TILE_C / 64);
     else
         x.b = at_most(end_c - t->c0, TILE_C);
-    if (CLUSTER > 1) { /* of what is shared, all; of the other, there may be nothing */
-        x.a = SHARE_A ? TILE_R / 64 : x.a < 0 ? 0 : x.a;
+    if (CLUSTER > 1) { /* of what dW shares, all; of the other, there may be nothing */
+        x.a = SHARE_A && MODE == MODE_DW ? TILE_R / 64 : x.a < 0 ? 0 : x.a;
         x.b = SHARE_B ? TILE_C / 64 : x.b < 0 ? 0 : x.b;
     }
     x.bytes = 0;
@@ -181,24 +181,39 @@ INLINE void load_weight_box(struct goal g, const struct tensor_map *map, int x, 
 {
     if (g.only_l2)
         ask_3d(map, x, y, t->expert);
+#if CLUSTER > 1
+    else
+        load_3d_to_all(g.to, map, x, y, t->expert, g.bar, policy);
+#else
     else
         load_3d(g.to, map, x, y, t->expert, g.bar, policy);
+#endif
 }
 
-/* Columns `from` and on of the output: as many rows of the weights as exist, or in dX slabs. */
+#define WEIGHTS_EACH (TILE_COLS / CLUSTER) /* columns of the output of which a block of a cluster loads the weights */
+
+/* Columns `from` and on of the output: as many rows of the weights as exist, or in dX slabs; in a cluster
+ * this block's half of them. */
 INLINE void load_weights(struct goal g, const struct tensor_map *map,
                          const struct tensor_map *part, const struct tile *t, int d, int from,
                          int exist, u64 policy)
 {
     if (WEIGHTS_TRANSPOSED) {
 #pragma unroll
-        for (int i = 0; i < TILE_COLS / 64; i++)
+        for (int n = 0; n < WEIGHTS_EACH / 64; n++) {
+            const int i = n + RANK * (WEIGHTS_EACH / 64);
             if (i < exist)
                 load_weight_box(goal_at(g, i * SLAB_BYTES), map, from + i * 64, d, t, policy);
+        }
         return;
     }
-    if (exist >= TILE_COLS || TILE_COLS == 64) {
-        load_weight_box(g, TILE_COLS == 64 ? part + part_of(exist) : map, d, from, t, policy);
+    if (CLUSTER > 1) {
+        from += RANK * WEIGHTS_EACH;
+        exist -= RANK * WEIGHTS_EACH;
+        g = goal_at(g, RANK * WEIGHTS_EACH * ROW_BYTES);
+    }
+    if (exist >= WEIGHTS_EACH || TILE_COLS == 64) {
+        load_weight_box(g, WEIGHTS_EACH == 64 ? part + part_of(exist) : map, d, from, t, policy);
         return;
     }
 #pragma unroll 1
@@ -209,7 +224,7 @@ INLINE void load_weights(struct goal g, const struct tensor_map *map,
 INLINE void load_a(const struct hopper_params *p, const struct tile *t, const struct extent *x,
                    int d, int part, struct goal g, u64 policy)
 {
-    if (SHARE_A)
+    if (SHARE_A && MODE == MODE_DW)
         load_half(g, p->a_part, t, TILE_R / 64, t->r0, d, part);
     else if (MODE == MODE_DW)
         load_slabs(g, &p->a, p->a_part, t, WIDE_A(p), x->a, TILE_R / 64, t->r0, d, part);
@@ -282,14 +297,14 @@ INLINE int loader_first(u32 from)
  * time. */
 INLINE void draw_in_time(const struct hopper_params *p, int block, int blocks, int *number)
 {
-    if (DYNAMIC && THREAD == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
+    if (DRAWS && THREAD == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
         *number = ticket_draw(p);
 }
 
 /* ... and after it. The producer's other warps read the ticket. */
 INLINE void walk_on(u32 shared, struct walk *w, int number)
 {
-    if (!DYNAMIC || THREAD >= 32) {
+    if (!DRAWS) {
         walk_next(shared, w);
         return;
     }

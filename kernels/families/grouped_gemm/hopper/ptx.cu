@@ -202,6 +202,14 @@ INLINE void cluster_store16(u32 to, const u32 v[4], u32 bar)
                  :: "r"(to), "r"(v[0]), "r"(v[1]), "r"(v[2]), "r"(v[3]), "r"(bar) : "memory");
 }
 
+/* Four bytes likewise, and the arrival that expects them, at a barrier that waits for nothing else. */
+INLINE void cluster_hand4(u32 to, int v, u32 bar)
+{
+    asm volatile("mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [%0], 4;" :: "r"(bar) : "memory");
+    asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
+                 :: "r"(to), "r"(v), "r"(bar) : "memory");
+}
+
 /* An arrival at the barrier of any block of the cluster by those who have only read, and whose loads are done: what
  * they had has been computed with. A release at the scope of the cluster would say so to PTX's memory model, too; it
  * becomes MEMBAR.ALL.GPU, which waits until the output has reached L2. */
@@ -268,6 +276,14 @@ INLINE void load_5d(u32 to, const struct tensor_map *map, int x, int y, int z, i
 
 #if CLUSTER > 1
 /* To the same place in the shared memory of all blocks of the cluster, counted by the barrier of each. */
+INLINE void load_3d_to_all(u32 to, const struct tensor_map *map, int x, int y, int z, u32 bar, u64 policy)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6, %7;"
+                 :: "r"(to), "l"(map), "r"(x), "r"(y), "r"(z), "r"(bar), "h"((u16)((1 << CLUSTER) - 1)), "l"(policy)
+                 : "memory");
+}
+
 INLINE void load_5d_to_all(u32 to, const struct tensor_map *map, int x, int y, int z, int w, int v,
                            u32 bar)
 {

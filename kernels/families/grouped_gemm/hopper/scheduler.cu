@@ -39,7 +39,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
-    struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension */
+    struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension; GRAIN 8: of so many rows */
 };
 
 /* Named barriers; 0 is the whole block of threads. */
@@ -266,19 +266,22 @@ INLINE int round_up(int v, int to)
     return (v + to - 1) / to * to;
 }
 
-/* An expert's rows are shared out among as many tiles as they need, in grains of 16: some tiles have
+/* An expert's rows are shared out among as many tiles as they need, in grains: some tiles have
  * one more than others, and none but the expert's last grain has rows that do not exist. The first have it,
  * of every other expert the last: a block of threads that is dealt every 132nd tile may get the same one of each. */
 INLINE void place_swapped(struct tile *t, int row_tile, int col_tile)
 {
-    const u32 grains = ((u32)t->rows + GRAIN - 1) / GRAIN, each = grains / (u32)t->row_tiles;
-    const int more = (int)(grains - each * (u32)t->row_tiles); /* tiles, */
-    const int begin = t->expert & 1 ? t->row_tiles - more : 0; /* from here on */
+    const int tiles = t->row_tiles * CLUSTER;
+    const u32 grains = ((u32)t->rows + GRAIN - 1) / GRAIN, each = grains / (u32)tiles;
+    const int more = (int)(grains - each * (u32)tiles); /* tiles, */
+    const int begin = t->expert & 1 ? tiles - more : 0; /* from here on */
     const int before = row_tile < begin ? 0 : at_most(row_tile - begin, more);
     const int width = ((int)each + (row_tile >= begin && row_tile < begin + more)) * GRAIN;
     t->r0 = col_tile * TILE_COLS;
     t->c0 = (row_tile * (int)each + before) * GRAIN;
     t->width = t->rows - t->c0 < width ? t->rows - t->c0 : width;
+    if (CLUSTER > 1 && t->width < 0)
+        t->width = 0;
 }
 
 /* The expert and its rows of a tile, whose number becomes one within the expert. By whole warps. */
@@ -337,7 +340,7 @@ INLINE struct tile locate_tile(const struct hopper_params *p, const struct table
     const int row_tile = (int)(by_column ? major : minor);
     const int col_tile = (int)(by_column ? minor : major);
     if (SWAP_AB) {
-        place_swapped(&t, row_tile, col_tile);
+        place_swapped(&t, row_tile * CLUSTER + RANK, col_tile);
         return t;
     }
     t.r0 = (row_tile * CLUSTER_R + (CLUSTER_R > 1 ? RANK : 0)) * TILE_R;
@@ -471,9 +474,11 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
  *
  * The producer's first warp draws a number from the counter in global memory and hands it on
  * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
- * are not theirs. The last ticket has a number past the end.
+ * are not theirs. The last ticket has a number past the end. In a cluster the first block's warp draws for all, and hands
+ * on through the ring of each; that a ticket has been read, all tell the first.
  */
-#define TICKET_WARPS (4 * CONSUMERS + (GATHER ? 3 : 0))
+#define DRAWS (DYNAMIC && THREAD < 32 && RANK == 0) /* whether this is that warp */
+#define TICKET_WARPS (CLUSTER * (4 * CONSUMERS + (GATHER ? 4 : LOADERS)) - 1)
 #define TICKET_LEAD 4 /* blocks before the end of a tile that the next number is asked for */
 
 INLINE u32 ticket_full(u32 shared, u32 n)
@@ -502,6 +507,42 @@ INLINE u32 ticket_number(u32 shared, u32 n)
 #define WALKERS BLOCKS
 #endif
 
+#if CLUSTER > 1
+INLINE void wait_ticket(u32 bar, u32 parity)
+{
+    cluster_wait(bar, parity);
+}
+
+INLINE void give_ticket(u32 bar, int really)
+{
+    if (really)
+        cluster_arrive_read(cluster_address(bar, 0));
+}
+
+INLINE void hand_ticket(u32 to, int id, u32 bar)
+{
+#pragma unroll
+    for (u32 rank = 0; rank < CLUSTER; rank++)
+        cluster_hand4(cluster_address(to, rank), id, cluster_address(bar, rank));
+}
+#else
+INLINE void wait_ticket(u32 bar, u32 parity)
+{
+    barrier_wait(bar, parity);
+}
+
+INLINE void give_ticket(u32 bar, int really)
+{
+    barrier_arrive(bar, really);
+}
+
+INLINE void hand_ticket(u32 to, int id, u32 bar)
+{
+    shared_store4(to, id);
+    barrier_arrive(bar, 1);
+}
+#endif
+
 /* Where a warp is in its block's tiles. */
 struct walk {
     int id;    /* >= tiles: at the end */
@@ -526,26 +567,25 @@ INLINE void walk_next(u32 shared, struct walk *w)
         w->id += WALKERS;
     } else if (w->id < w->tiles) {
         const u32 n = w->read++;
-        barrier_wait(ticket_full(shared, n), n / TICKETS & 1);
+        wait_ticket(ticket_full(shared, n), n / TICKETS & 1);
         u32 leader;
         const int one = elected_by(&leader);
         if (one)
             w->id = shared_load4(ticket_number(shared, n));
         w->id = shuffle_from(w->id, (int)leader);
-        barrier_arrive(ticket_empty(shared, n), one);
+        give_ticket(ticket_empty(shared, n), one);
     }
 }
 
 /* By one thread. */
 INLINE int ticket_draw(const struct hopper_params *p)
 {
-    return BLOCKS + (int)global_add(p->counter, 1);
+    return WALKERS + (int)global_add(p->counter, 1);
 }
 
 INLINE void ticket_hand(u32 shared, struct walk *w, int id)
 {
     const u32 n = w->read++;
     barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);
-    shared_store4(ticket_number(shared, n), id);
-    barrier_arrive(ticket_full(shared, n), 1);
+    hand_ticket(ticket_number(shared, n), id, ticket_full(shared, n));
 }

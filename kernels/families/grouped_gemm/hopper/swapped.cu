@@ -6,11 +6,13 @@
  * columns of the output, those of one wgmma, of up to 64 rows; each warp has 16 of the columns, so
  * all four are waited for before it is stored.
  *
- *   TMA_STORE 1  boxes of 16 rows: a box must not reach into the rows of the expert's next tile, and those
- *                past its end TMA clips
+ *   TMA_STORE 1  boxes of 16 rows, and of 8 where a tile is cut to these: a box must not reach into the rows of the expert's
+ *                next tile, and those past its end TMA clips
  *   TMA_STORE 0  each warp writes 16 of the 64 rows, wherever they belong, eight threads a row
  */
 #if SWAP_AB
+
+#define TURNED 16 /* rows that stmatrix turns at a time */
 
 struct rows { /* of the tile, in shared memory; each consumer has its own */
     int *to;     /* SCATTER: row of the output */
@@ -74,8 +76,8 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
                          int c, int exist)
 {
 #pragma unroll 1
-    for (int row = 0; row < exist; row += GRAIN)
-        store_4d(&p->out, buffer + row * ROW_BYTES, column,
+    for (int row = 0; row < exist; row += TURNED)
+        store_4d(GRAIN < TURNED && exist - row <= GRAIN ? &p->out_wide : &p->out, buffer + row * ROW_BYTES, column,
                  RAGGED - t->rows + t->c0 + c + row, t->first + t->rows, RAGGED);
     stores_commit();
 }
@@ -108,7 +110,7 @@ INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32
         STORES_WAIT_READ(STAGING_BUFFERS - 1);
     group_barrier(BARRIER_WRITE + consumer, 128);
 #pragma unroll
-    for (int row = 0; row < PIECE_ROWS && c + row < TILE_C; row += GRAIN)
+    for (int row = 0; row < PIECE_ROWS && c + row < TILE_C; row += TURNED)
         if (row < exist)
             stage_swapped(buffer, row, d + row / 2, kept ? kept + row / 4 : kept, rows, c + row);
     if (TMA_STORE)

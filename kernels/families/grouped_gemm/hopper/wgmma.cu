@@ -2,7 +2,7 @@
 /* ---- wgmma: the matrix product, an instruction for each width ---------------------------------------- */
 /*
  * wgmma's columns are a part of its name, and its accumulator is a list of registers: so there is a
- * function for each multiple of 16 columns up to 256. What the hardware does and how operands lie in
+ * function for each multiple of 16 columns (for tiles that are cut finer, of 8) up to 256. What the hardware does and how operands lie in
  * shared memory, mainloop.cu says.
  */
 #ifndef HOPPER_EMULATED
@@ -24,6 +24,7 @@
  */
 #define SUMS_8(l, g)                                                                               \
     l g "0, " l g "1, " l g "2, " l g "3, " l g "4, " l g "5, " l g "6, " l g "7"
+#define SUMS_4(l, g) l g "0, " l g "1, " l g "2, " l g "3"
 #define TO_8(l) SUMS_8(l, "0")
 #define TO_16(l) TO_8(l) ", " SUMS_8(l, "1")
 #define TO_24(l) TO_16(l) ", " SUMS_8(l, "2")
@@ -91,6 +92,40 @@ WGMMA(208, TO_104)
 WGMMA(224, TO_112)
 WGMMA(240, TO_120)
 WGMMA(256, TO_128)
+
+#if SWAP_AB && CLUSTER_C > 1
+#define TO_12(l) TO_8(l) ", " SUMS_4(l, "1")
+#define TO_20(l) TO_16(l) ", " SUMS_4(l, "2")
+#define TO_28(l) TO_24(l) ", " SUMS_4(l, "3")
+#define TO_36(l) TO_32(l) ", " SUMS_4(l, "4")
+#define TO_44(l) TO_40(l) ", " SUMS_4(l, "5")
+#define TO_52(l) TO_48(l) ", " SUMS_4(l, "6")
+#define TO_60(l) TO_56(l) ", " SUMS_4(l, "7")
+#define TO_68(l) TO_64(l) ", " SUMS_4(l, "8")
+#define TO_76(l) TO_72(l) ", " SUMS_4(l, "9")
+#define TO_84(l) TO_80(l) ", " SUMS_4(l, "A")
+#define TO_92(l) TO_88(l) ", " SUMS_4(l, "B")
+#define TO_100(l) TO_96(l) ", " SUMS_4(l, "C")
+#define TO_108(l) TO_104(l) ", " SUMS_4(l, "D")
+#define TO_116(l) TO_112(l) ", " SUMS_4(l, "E")
+#define TO_124(l) TO_120(l) ", " SUMS_4(l, "F")
+
+WGMMA(24, TO_12)
+WGMMA(40, TO_20)
+WGMMA(56, TO_28)
+WGMMA(72, TO_36)
+WGMMA(88, TO_44)
+WGMMA(104, TO_52)
+WGMMA(120, TO_60)
+WGMMA(136, TO_68)
+WGMMA(152, TO_76)
+WGMMA(168, TO_84)
+WGMMA(184, TO_92)
+WGMMA(200, TO_100)
+WGMMA(216, TO_108)
+WGMMA(232, TO_116)
+WGMMA(248, TO_124)
+#endif
 
 #define TAKE_8(d, l, g)                                                                            \
     asm volatile("mov.f32 %0, " l g "0;\n\tmov.f32 %1, " l g "1;\n\t"                             \
