@@ -134,7 +134,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     }
     if (v.mode != GEMM_DW) {
         add_bool(out, &n, "swap_ab", true, true,
-                 "weights are wgmma's A, and tiles are cut to 16 of the routed rows");
+                 "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
     }
     add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
     add_texts(out, &n, "schedule", false, schedules_of(&v),
@@ -171,7 +171,8 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
 }
 
 /* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a loop for
- * each of the widths above half, and two more (HAS_WIDTH in hopper/params.cu). */
+ * each of the widths above half, and two more, with clusters for the finer ones above five eighths, and one more (HAS_WIDTH in
+ * hopper/params.cu). */
 double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
@@ -184,8 +185,9 @@ double hopper_effort(const struct problem *p, const struct record *config)
     if (!t.swap_ab) {
         return (1 + sum * t.accumulators) * (t.staggered ? staggered : 1);
     }
-    int columns = t.c / 2 + t.c / 4;
-    for (int width = t.c; width > t.c / 2; width -= hopper_grain(&t)) {
+    const bool fine = hopper_grain(&t) < HOPPER_GRAIN;
+    int columns = t.c / 2 + (fine ? 0 : t.c / 4);
+    for (int width = t.c; width > (fine ? t.c * 5 / 8 : t.c / 2); width -= hopper_grain(&t)) {
         columns += width;
     }
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);

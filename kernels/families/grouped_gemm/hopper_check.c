@@ -360,7 +360,7 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
 }
 
 /* A tile is written while the next one is multiplied. */
-static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t, struct rejection *why)
+static int check_deferred(const struct hopper_tile *t, struct rejection *why)
 {
     if (!t->deferred) {
         return 0;
@@ -377,14 +377,11 @@ static int check_deferred(const struct grouped_gemm_problem *v, const struct hop
                                   "64 x 64 that waits: take a smaller tile, or cooperative",
                                   t->accumulators);
     }
-    /* Both were seen to spill more than 16 bytes. */
-    const bool kept_odd = t->c % 64 == 16 && (t->dynamic || hopper_sharers(t) > 1);
-    const bool in_flight = v->mode == GEMM_DX && t->dynamic && hopper_sharers(t) > 1 && t->in_flight;
-    if ((kept_odd || in_flight) && t->tma_store && !t->gather) {
+    if (t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 && t->gather) { /* seen to spill more than 16 bytes */
         return rejection_resource(why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
-                                  "schedule=deferred with %d rows leaves no registers for tile_scheduler=dynamic or "
-                                  "cluster_shape_mn=2x1: take %s",
-                                  t->c, kept_odd ? "static and 1x1, or 160 rows" : "in_flight=0, static or 1x1");
+                                  "schedule=deferred with %d rows and a gathered operand leaves no registers for "
+                                  "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
+                                  t->c);
     }
     return 0;
 }
@@ -556,7 +553,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
-    r = r ? r : check_deferred(&v, &t, why);
+    r = r ? r : check_deferred(&t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     return r ? r : check_resources(&v, &t, info, why);

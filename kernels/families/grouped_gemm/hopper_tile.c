@@ -60,7 +60,7 @@ int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct h
 int hopper_kept(const struct hopper_tile *t)
 {
     const int room = (t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST) - t->accumulators;
-    const int whole = t->rows_each / 64 * (t->c / 64); /* others are not 64 rows high */
+    const int whole = t->c % 64 ? t->c / 64 : t->rows_each / 64 * (t->c / 64); /* KEPT_WHOLE in hopper/params.cu */
     return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
 }
 

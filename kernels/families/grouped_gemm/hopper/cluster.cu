@@ -3,10 +3,14 @@
 /*
  * KSPLIT     the blocks of a cluster have the same tile, and parts of its sums (split.cu)
  * CLUSTER_R  in dW: two blocks have tiles of adjacent rows, and share B
- * CLUSTER_C  in dW: two blocks have tiles of adjacent columns, and share A
+ * CLUSTER_C  in dW: two blocks have tiles of adjacent columns, and share A; with SWAP_AB: of adjacent routed rows of an
+ *            expert, and share its weights
  *
- * Each of two that share an operand loads half of its slabs, into the shared memory of both: so L2 is
- * read once for two. What the tiles' numbers count are pairs, of whose two tiles the last may have nothing
+ * Each of two that share an operand loads half of it, into the shared memory of both: so L2 is
+ * read once for two. All SMs together get some 40 bytes a cycle and SM out of L2, and what they read there costs energy, of which
+ * forward and dX have no more to spend than the card's limit: so they gain (up to 9 % with 4096 tokens).
+ *
+ * What the tiles' numbers count are pairs, of whose two tiles the last may have nothing
  * that exists. A stage is empty when the consumers of both have given it back, since both producers write to
  * it, and full when both halves and the block's own operand have come. Bytes may come before the barrier
  * expects them: its phase cannot end without its own producer's arrival.

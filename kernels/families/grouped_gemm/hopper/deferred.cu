@@ -4,18 +4,20 @@
  * DEFERRED, with SWAP_AB: when a consumer has a tile's sums it does not write them and then begin the next tile, while the
  * tensor cores have nothing to do. It rounds them, which halves the registers that they take, and begins the next
  * tile; behind each of its first blocks, which wgmma multiplies by itself, it writes a piece of what was kept. Pieces that find
- * no room beside the next tile's sums are written before it.
+ * no room beside the next tile's sums are written before it: those of the first 64 columns while the last block's others are
+ * multiplied.
  *
  * There is one loop over blocks, whether anything is left to write or not: the piece to write is always the first of those
  * that are kept, and the others move up.
  */
 #if DEFERRED
 
-/* Pieces are numbered so that those of the last part, which may be smaller than others, come first. */
+/* Pieces are numbered so that those of the first 64 columns, which are done first, come first, and of each the last part, which may
+ * be smaller than others. */
 #define PARTS_EACH ((TILE_C + 63) / 64) /* pieces of one of the MMAS */
 #define ALL_PIECES (MMAS * PARTS_EACH)
-#define PIECE_MMA(n) ((n) % MMAS)
-#define PIECE_PART(n) (PARTS_EACH - 1 - (n) / MMAS)
+#define PIECE_MMA(n) ((n) / PARTS_EACH)
+#define PIECE_PART(n) (PARTS_EACH - 1 - (n) % PARTS_EACH)
 
 /* What is left to write of a tile. */
 struct kept {
@@ -47,13 +49,19 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
             k->pairs[n][i] = k->pairs[n + 1][i];
 }
 
-/* A tile's sums, of which the pieces that find no room are written. */
-INLINE void keep(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared,
-                 float acc[MMAS][ACCUMULATORS], struct kept *k, u32 *ring)
+/* Of a tile's i-th 64 columns, the pieces that find no room are written. */
+INLINE void write_others(const struct hopper_params *p, const struct tile *t, int r0, int consumer, u32 shared, int i,
+                         float acc[MMAS][ACCUMULATORS], const struct rows *rows, u32 *ring)
 {
+    wgmma_settle(acc, i);
 #pragma unroll
-    for (int n = 0; n < ALL_PIECES - KEPT; n++)
-        write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, &k->rows, ring);
+    for (int n = i * PARTS_EACH; n < (i + 1) * PARTS_EACH && n < ALL_PIECES - KEPT; n++)
+        write_nth(p, t, r0, consumer, shared, n, acc, NULL_PAIRS, rows, ring);
+}
+
+/* A tile's sums, of which the others were written. */
+INLINE void keep(const struct tile *t, int r0, float acc[MMAS][ACCUMULATORS], struct kept *k)
+{
 #pragma unroll
     for (int n = 0; n < KEPT; n++) {
         const int piece = ALL_PIECES - KEPT + n;
@@ -65,6 +73,22 @@ INLINE void keep(const struct hopper_params *p, const struct tile *t, int r0, in
     k->t = *t;
     k->r0 = r0;
     k->next = ALL_PIECES - KEPT;
+}
+
+/* Columns by 64, each a group of its own: of the last block, what is done first is written while the others are multiplied. */
+INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consumer_a, u32 b, int first)
+{
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, SLAB_BYTES) | b >> 4;
+    wgmma_fence();
+#pragma unroll
+    for (int i = 0; i < MMAS; i++) {
+#pragma unroll
+        for (int step = 0; step < STEPS; step++)
+            wgmma(acc, i, descriptor(low_a + i * (SLAB_BYTES >> 4) + step * STEP_UNITS(A_TRANSPOSED)),
+                  descriptor(low_b + step * STEP_UNITS(B_TRANSPOSED)), !(step == 0 && first), width);
+        wgmma_commit();
+    }
 }
 
 /* As mainloop_of() (mainloop.cu), and behind each block a piece of the tile before. */
@@ -79,10 +103,10 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
     for (int block = 0; block < blocks; block++) {
         warp_barrier(); /* lanes are together again: see SAY_TOGETHER */
         wait_full(shared, &at);
-        multiply_block(acc, MMAS, width, consumer_a + at.stage * STAGE_BYTES, operands + at.stage * STAGE_BYTES + A_BYTES,
-                       block == 0);
+        multiply_columns(acc, width, consumer_a + at.stage * STAGE_BYTES, operands + at.stage * STAGE_BYTES + A_BYTES,
+                         block == 0);
         if (IN_FLIGHT) {
-            WGMMA_WAIT(1);
+            WGMMA_WAIT(MMAS);
             if (block > 0)
                 give_stage(shared, last);
         }
@@ -98,7 +122,7 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
     return last;
 }
 
-/* Leaves the last group running. Returns the last block's stage. */
+/* Leaves the last block's groups running, one for each 64 columns. Returns its stage. */
 INLINE u32 multiply_and_write(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                               const struct tile *t, int blocks, struct kept *k, u32 *ring)
 {
@@ -137,12 +161,19 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
         from += blocks;
         walk_next(shared, &w);
         const struct tile next = tile_at(p, s, w.id, tiles);
+#define WRITE_FROM_LAST(n) /* those whose group is the n-th from the last */                        \
+    if (MMAS > n) {                                                                                \
+        WGMMA_WAIT(n);                                                                             \
+        write_others(p, &t, r0, consumer, shared, MMAS - 1 - n, acc, &k.rows, &ring);              \
+    }
+        WRITE_FROM_LAST(3)
+        WRITE_FROM_LAST(2)
+        WRITE_FROM_LAST(1)
+#undef WRITE_FROM_LAST
         WGMMA_WAIT(0);
-#pragma unroll
-        for (int i = 0; i < MMAS; i++)
-            wgmma_settle(acc, i);
         give_stage(shared, last);
-        keep(p, &t, r0, consumer, shared, acc, &k, &ring);
+        write_others(p, &t, r0, consumer, shared, MMAS - 1, acc, &k.rows, &ring);
+        keep(&t, r0, acc, &k);
         t = next;
     }
 #pragma unroll 1

@@ -13,8 +13,8 @@
  *   1 dX         row       k   n          dy rows, n contiguous   w rows n, k contiguous: transposed
  *   2 dW         n         k   row        dy rows: transposed     x rows: transposed
  *
- * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 16 c: so no tile multiplies more
- * than 15 rows that its expert does not have, where one of 128 rows multiplies 64 on average.
+ * SWAP_AB: the weights are A. wgmma takes 64 r, but any multiple of 8 c: so no tile multiplies more
+ * than 15 rows (GRAIN) that its expert does not have, where one of 128 rows multiplies 64 on average.
  *
  *   0 forward    n         row k          w rows n, k contiguous  x  rows, k contiguous
  *   1 dX         k         row n          w rows n: transposed    dy rows, n contiguous
@@ -26,7 +26,8 @@
  *   ping-pong     each has every other tile to itself: one writes while the other multiplies
  *
  * With KSPLIT a cluster of blocks of threads takes each tile: every one sums over its part of d, and
- * split.cu adds the parts up. For problems of fewer tiles than SMs.
+ * split.cu adds the parts up. For problems of fewer tiles than SMs. With CLUSTER_R or CLUSTER_C 2 the two blocks of a
+ * cluster have a tile each, and share an operand (cluster.cu).
  *
  * Shared memory, from a 1024-byte boundary:
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
@@ -121,11 +122,14 @@
 #endif
 /* Widths that have a loop of their own: each costs the compiler as long as a quarter of the rest.
  * Tiles of an expert that has several are wider than half (place_swapped); one that has so few rows that
- * its only tile is narrower waits for weights, however little is multiplied. */
+ * its only tile is narrower waits for weights, however little is multiplied. Of tiles that are cut finer fewer do, for they would be
+ * twice as many: an expert with one pair has some 200 rows at least, for 160 that a tile has (hopper_worth.c). */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
+#define WIDTH_LEAST (GRAIN < 16 ? WIDTH_HALF : WIDTH_QUARTER)
+#define WIDTH_ABOVE (GRAIN < 16 ? TILE_C * 5 / 8 : WIDTH_HALF) /* each grain has one */
 #define HAS_WIDTH(n)                                                                               \
-    ((n) > WIDTH_HALF ? (n) <= TILE_C : (n) == WIDTH_HALF || (n) == WIDTH_QUARTER)
+    ((n) > WIDTH_ABOVE ? (n) <= TILE_C : (n) == WIDTH_HALF || (n) == WIDTH_LEAST)
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */
 #define BUFFER_BYTES (PIECE_ROWS * STORE_SLABS * ROW_BYTES)
 
@@ -133,7 +137,7 @@
  * multiplied: as many as fit beside its sums. */
 #define PIECE_PAIRS 16 /* registers of a piece, of a thread */
 #define KEPT_FIT ((SUMS_MOST - MMAS * ACCUMULATORS) / PIECE_PAIRS)
-#define KEPT_WHOLE (MMAS * (TILE_C / 64)) /* others are not 64 rows high */
+#define KEPT_WHOLE (TILE_C % 64 ? TILE_C / 64 : MMAS * (TILE_C / 64)) /* the last before one that is not 64 rows high */
 #define KEPT (KEPT_FIT < KEPT_WHOLE ? KEPT_FIT : KEPT_WHOLE)
 #define SUMS_MOST (GATHER ? 176 : 192) /* registers for sums and for pairs that wait; a gathering producer takes some */
 
