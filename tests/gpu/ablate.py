@@ -71,7 +71,7 @@ EDITS = {
         ("mainloop.cu", "    if (SAY_TOGETHER)\n", "    if (0)\n"),
         ("scheduler.cu", "CALLED void order_experts(", "INLINE void order_experts(")],
     "first_more": [  # of each expert's swapped tiles the first have a grain more
-        ("scheduler.cu", "t->expert & 1 ? t->row_tiles - more : 0", "0")],
+        ("scheduler.cu", "t->expert & 1 ? tiles - more : 0", "0")],
     "by_sm": [  # tiles are dealt by an SM's number; the hardware gives adjacent thread blocks to the SMs of a GPC
         ("scheduler.cu", "#define WALKER BLOCK\n",
          'INLINE int sm_id(void)\n{\n    int r;\n    asm volatile("mov.u32 %0, %%smid;" : "=r"(r));\n    return r;\n}\n'

@@ -19,6 +19,7 @@
 #define GEMMD_TESTS_EMULATE_HOPPER_H
 
 #define EMULATE_ASYNC
+#define EMULATE_BLOCKS CLUSTER
 #define copy16 emulate_copy16 /* here a copy ends otherwise */
 #include "tests/unit/cuda/emulate.h"
 #undef copy16
@@ -75,20 +76,70 @@ static void block_barrier(void)
     barrier();
 }
 
+static struct emulate_meeting *named_barrier(int id)
+{
+    return &async_.named[emulate_rank() * EMULATE_NAMED + id];
+}
+
 static void group_barrier(int id, int threads)
 {
-    emulate_meet(&async_.named[id], (uint32_t)threads, "bar");
+    emulate_meet(named_barrier(id), (uint32_t)threads, "bar");
 }
 
 static void group_arrive(int id, int threads)
 {
-    struct emulate_meeting *m = &async_.named[id];
+    struct emulate_meeting *m = named_barrier(id);
     m->what = m->arrived ? m->what : "bar";
     if (++m->arrived == (uint32_t)threads) {
         m->arrived = 0;
         m->round++;
     }
 }
+
+#if CLUSTER > 1
+static uint32_t cluster_address(uint32_t at, uint32_t rank)
+{
+    return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
+}
+
+static void cluster_arrive_read(uint32_t bar)
+{
+    mbarrier_arrive(mbarrier_at(bar));
+}
+
+static void cluster_wait(uint32_t bar, uint32_t parity)
+{
+    barrier_wait(bar, parity);
+}
+
+static void cluster_hand4(uint32_t to, int v, uint32_t bar)
+{
+    barrier_expect(bar, 4);
+    shared_store4(to, v);
+    mbarrier_bytes(mbarrier_at(bar), 4);
+}
+
+static void cluster_barrier_arrive(void)
+{
+    struct emulate_meeting *m = &async_.cluster;
+    async_.cluster_arrivals[emulate.current]++;
+    m->what = "barrier.cluster";
+    if (++m->arrived == emulate.l.threads * EMULATE_BLOCKS) {
+        m->arrived = 0;
+        m->round++;
+    }
+}
+
+static void cluster_barrier_wait(void)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    while (async_.cluster.round < async_.cluster_arrivals[emulate.current]) {
+        t->waits_for = &async_.cluster;
+        t->round = async_.cluster.round;
+        emulate_switch(&t->fiber, &emulate.scheduler);
+    }
+}
+#endif
 
 static void registers_give(void)
 {

@@ -124,6 +124,9 @@ static void stray(struct test_case *c)
         record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 144, 160, 192, 224, 256));
         record_put_int(&c->config, "tile_rows", PICK(c, 0, 0, 16, 48, 80, 144));
     }
+    if (random_next(&c->random) % 4 == 0) {
+        record_put_text(&c->config, "cluster_shape_mn", random_next(&c->random) % 2 ? "2x1" : "1x2");
+    }
 #else
     const char *depth = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_K"
                         : c->v.mode == GEMM_DX    ? "BLOCK_SIZE_N"
@@ -148,7 +151,7 @@ static bool choose_config(struct test_case *c)
                        params[j].values[random_next(&c->random) % params[j].n], &err);
         }
         stray(c);
-        /* Blocks of threads run one after the other here, so there are no clusters of them. */
+        /* Clusters here are of blocks that share an operand. */
         record_put_int(&c->config, "NUM_KSPLIT", 1);
         if (TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0) {
             return true;

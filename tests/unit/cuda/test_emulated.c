@@ -397,6 +397,58 @@ static void test_deferred(void **state)
     each_kind(4, kind_deferred, defer, NULL);
 }
 
+/* The drawn case with weights that two thread blocks share. False: it is not legal, or a pair has no three pairs of tiles. */
+static bool make_paired(struct test_case *c)
+{
+    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    struct rejection why;
+    int64_t n = 0;
+    record_put_text(&c->config, "cluster_shape_mn", "2x1");
+    record_put_bool(&c->config, "skip_rows", false);
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        n += ceil_by(c->rows[e], 2 * record_int(&c->config, "BLOCK_SIZE_M", 0)) *
+             ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
+    }
+    return n > 2 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+static int kind_paired(const struct test_case *c)
+{
+    return record_bool(&c->config, "swap_ab", false)
+               ? (c->v.mode == GEMM_DX) * 4 + (strcmp(record_text(&c->config, "tile_scheduler", ""), "dynamic") == 0) * 2 +
+                     record_bool(&c->config, "use_tma_store", true)
+               : -1;
+}
+
+/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and as they come free; stored by threads and by
+ * TMA. */
+static void test_paired(void **state)
+{
+    (void)state;
+    each_kind(8, kind_paired, make_paired, NULL);
+}
+
+/* Of dW, with columns of x that they share: the only ones drawn of which there are whole slabs. */
+static bool make_paired_sums(struct test_case *c)
+{
+    struct rejection why;
+    record_put_text(&c->config, "cluster_shape_mn", "2x1");
+    record_put_text(&c->config, "schedule", "cooperative");
+    record_put_int(&c->config, "BLOCK_SIZE_K", 128);
+    return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+static int kind_paired_sums(const struct test_case *c)
+{
+    return c->v.mode == GEMM_DW && c->v.k == 192 ? 0 : -1;
+}
+
+static void test_paired_sums(void **state)
+{
+    (void)state;
+    each_kind(1, kind_paired_sums, make_paired_sums, NULL);
+}
+
 /* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have no two tiles whose sum is
  * longer than a block and no whole number of them. */
 static bool make_single(struct test_case *c)
@@ -634,6 +686,8 @@ int main(void)
                                        cmocka_unit_test(test_store_slabs),
                                        cmocka_unit_test(test_staggered),
                                        cmocka_unit_test(test_deferred),
+                                       cmocka_unit_test(test_paired),
+                                       cmocka_unit_test(test_paired_sums),
                                        cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),

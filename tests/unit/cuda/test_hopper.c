@@ -55,7 +55,15 @@ static const struct refusal {
      ERROR_RESOURCE, "shared_memory", "smaller tile"},
     {QWEN " mode=forward", GOOD " cluster_shape_mn=4x1", ERROR_INVALID, "parameter_value",
      "takes 1x1, 2x1 or 1x2"},
-    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_mode", "for dW"},
+    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_mode", "swap_ab=true"},
+    {QWEN " mode=dX", TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=1x2", ERROR_INVALID, "cluster_mode", "is 2x1"},
+    {QWEN " mode=forward", TILE(64, 256, 64) " " SWAPPED " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_tile",
+     "more than 64 rows"},
+    {QWEN " mode=dX", TILE(160, 64, 64) " num_warps=8 schedule=cooperative num_stages=4 swap_ab=true cluster_shape_mn=2x1",
+     ERROR_INVALID, "cluster_tile", "128 or 256 columns"},
+    {QWEN " mode=forward permute_x=true",
+     TILE(144, 256, 64) " " DEFERRED " swap_ab=true cluster_shape_mn=2x1 tile_scheduler=dynamic", ERROR_RESOURCE, "registers",
+     "take static, 1x1 or 160 rows"},
     {QWEN " mode=dW permute_x=true", PAIRED " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_gather",
      "shares x, which is gathered"},
     {QWEN " mode=dW", TILE(64, 128, 64) " num_warps=12 schedule=pingpong num_stages=4 "
@@ -138,8 +146,6 @@ static const struct refusal {
      ERROR_RESOURCE, "registers", "192 sums"},
     {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " num_warps=8 schedule=deferred num_stages=3 swap_ab=true",
      ERROR_RESOURCE, "registers", "192 sums"},
-    {QWEN " mode=dX", "BLOCK_SIZE_M=144 BLOCK_SIZE_K=256 BLOCK_SIZE_N=64 " DEFERRED " swap_ab=true tile_scheduler=dynamic",
-     ERROR_RESOURCE, "registers", "tile_scheduler=static"},
     {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "BLOCK_SIZE_N=96"},
     {QWEN " mode=forward", TILE(160, 64, 64) " " SWAPPED, ERROR_INVALID, "rows_per_warpgroup",
@@ -567,12 +573,13 @@ static void test_deferred(void **state)
         int kept;
     } cases[] = {
         {"", TILE(128, 256, 64) " " DEFERRED " swap_ab=true", 4},
-        {"", TILE(144, 256, 64) " " DEFERRED " swap_ab=true", 3},
+        {"", TILE(144, 256, 64) " " DEFERRED " swap_ab=true", 2},
         {"", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 2},
         {"", TILE(192, 256, 64) " " DEFERRED " swap_ab=true", 0},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true", 1},
         {"permute_x=true", TILE(160, 256, 64) " " DEFERRED " swap_ab=true permute_copy=true", 2},
         {"", TILE(64, 256, 64) " " DEFERRED " swap_ab=true", 2}, /* all there are */
+        {"", TILE(80, 256, 64) " " DEFERRED " swap_ab=true", 1}, /* before the one of 16 rows */
         {"", TILE(32, 256, 64) " " DEFERRED " swap_ab=true", 0}, /* none is 64 rows high */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -755,6 +762,41 @@ static void test_plan_pairs(void **state)
     assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
 }
 
+/* Forward and dX: two tiles of an expert's rows, whose weights each block loads half of; and stores of 8 rows beside those of
+ * 16. 1536 / 256 columns of tiles. */
+static void test_plan_pairs_of_rows(void **state)
+{
+    (void)state;
+    static const char config[] = TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1";
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    struct launch_plan plan;
+    struct hopper_params params;
+    struct error err = ERROR_NULL;
+    assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
+    const struct launch *l = &plan.steps[0];
+    memcpy(&params, l->params, sizeof(params));
+    assert_int_equal(l->cluster[0], 2);
+    assert_int_equal(l->grid[0], 132);
+    assert_int_equal(params.height, 2 * 160);
+    assert_int_equal(params.cols, 6);
+    assert_int_equal(params.group, 1);
+    assert_int_equal(l->maps[5].box[1], 128); /* weights, */
+    assert_ptr_equal(l->maps[5].base, args.w);
+    assert_int_equal(l->n_maps, 12); /* and the output */
+    assert_int_equal(l->maps[10].box[1], 16);
+    assert_int_equal(l->maps[11].box[1], 8);
+    assert_int_equal(l->maps[11].offset, offsetof(struct hopper_params, out_wide));
+    assert_ptr_equal(l->maps[11].base, args.out);
+    check_option(QWEN " mode=forward", config, "-DCLUSTER_R=1 -DCLUSTER_C=2 ");
+    /* One row each of 8 experts: as many pairs, of each column tile. */
+    args.rows = 8;
+    assert_int_equal(plan_of(QWEN " mode=forward", config, &args, &plan, &err), 0);
+    assert_int_equal(plan.steps[0].grid[0], 2 * 8 * 6);
+    /* What a kernel for one expert leaves out, two blocks need. */
+    check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
+}
+
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 static void test_variant_split(void **state)
 {
@@ -882,6 +924,7 @@ int main(void)
         cmocka_unit_test(test_deferred),
         cmocka_unit_test(test_plan_one_expert),
         cmocka_unit_test(test_plan_pairs),
+        cmocka_unit_test(test_plan_pairs_of_rows),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),

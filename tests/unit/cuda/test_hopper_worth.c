@@ -56,6 +56,9 @@ static struct record variant_of(const struct problem *p, const char *text)
         record_put_bool(&r, "swap_ab", strstr(rest, "swap"));
         record_put_text(&r, "tile_scheduler", strstr(rest, "dyn") ? "dynamic" : "static");
     }
+    if (strstr(rest, " 2x1")) {
+        record_put_text(&r, "cluster_shape_mn", "2x1");
+    }
     if (strstr(rest, "copy")) {
         record_put_bool(&r, "permute_copy", true);
     }
@@ -122,6 +125,16 @@ static void test_winners(void **state)
         {"mode=forward", "256x192 sg s3 nb2 f0 skip dyn"},
         {"mode=dX", "256x192 sg s3 nb2 skip dyn"},
         {"mode=dW", "256x192 sg s3 nb2 f0"},
+        {"mode=forward", "160x256 df s4 nb1 f0 swap dyn 2x1"},
+        {"mode=forward", "192x256 c2 s3 nb2 swap 2x1"},
+        {"mode=forward", "160x256 c2 s3 nb2 f0 swap dyn 2x1"},
+        {"mode=forward permute_x=true", "144x256 df s4 nb1 f0 swap 2x1"},
+        {"mode=forward permute_x=true", "192x256 c2 s3 nb2 f0 swap dyn copy 2x1"},
+        {"mode=forward permute_x=true", "160x256 df s4 nb1 f0 swap dyn copy 2x1"},
+        {"mode=forward permute_y=true", "160x256 c2 s4 nb1 f0 swap dyn 2x1"},
+        {"mode=dX", "160x256 c2 s4 nb1 f0 swap dyn 2x1"},
+        {"mode=dX permute_y=true", "192x256 c2 s3 nb2 f0 swap dyn copy 2x1"},
+        {"mode=dX permute_y=true", "160x256 df s4 nb1 f0 swap dyn 2x1"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(winners) / sizeof(winners[0]); i++) {
@@ -223,6 +236,12 @@ static void test_unworthy(void **state)
         {"mode=forward", "144x256 c2 s4 nb1 swap", "swapped_tile"},
         {"mode=dX", "160x256 df s3 nb2 swap", "deferred_usual"},
         {"mode=dX", "160x256 df s4 nb1 swap direct", "deferred_usual"},
+        {"mode=dX", "144x256 df s4 nb1 swap dyn", "deferred_usual"},
+        {"mode=forward", "160x128 pp s5 nb1 swap 2x1", "paired_tile"},
+        {"mode=forward", "192x128 c2 s5 nb1 swap 2x1", "swapped_tile"},
+        {"mode=dX", "128x256 c2 s4 nb2 swap 2x1", "paired_tile"},
+        {"mode=dX", "160x256 c2 s3 nb4 swap 2x1", "paired_usual"},
+        {"mode=forward", "192x256 c2 s3 nb1 swap direct 2x1", "paired_usual"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -247,15 +266,18 @@ struct counted {
     uint32_t n; /* variants */
 };
 
-static void count_variants(const char *schedule, const struct counted *cases, size_t n)
+static void count_variants(bool (*allow)(const void *ctx, const struct record *config), const char *ctx,
+                           const struct counted *cases, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         char text[256];
         struct space s;
         snprintf(text, sizeof(text), "N=1536 K=2048 %s", cases[i].problem);
         struct problem p = problem_of(text);
-        assert_int_equal(build_compiled(&s, &p, has_schedule, schedule), 0);
-        assert_int_equal(s.n, cases[i].n);
+        assert_int_equal(build_compiled(&s, &p, allow, ctx), 0);
+        if (s.n != cases[i].n) {
+            fail_msg("%s: %u variants, not %u", cases[i].problem, s.n, cases[i].n);
+        }
         space_deinit(&s);
     }
 }
@@ -273,7 +295,7 @@ static void test_staggered(void **state)
         {"M=131064 experts=128 topk=8 mode=dW", 0},
         {"M=1016 mode=forward", 0},
     };
-    count_variants("staggered", cases, sizeof(cases) / sizeof(cases[0]));
+    count_variants(has_schedule, "staggered", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* Where experts have some rows, not many. */
@@ -281,17 +303,38 @@ static void test_deferred(void **state)
 {
     (void)state;
     static const struct counted cases[] = {
-        {"M=32768 experts=128 topk=8 mode=forward", 6},
-        {"M=32768 experts=128 topk=8 mode=forward permute_x=true", 12}, /* gathered, or copied before */
-        {"M=32768 experts=128 topk=8 mode=forward permute_y=true", 6},
-        {"M=16384 experts=128 topk=8 mode=dX", 6},
+        {"M=32768 experts=128 topk=8 mode=forward", 14},
+        {"M=32768 experts=128 topk=8 mode=forward permute_x=true", 26}, /* gathered, or copied before */
+        {"M=32768 experts=128 topk=8 mode=forward permute_y=true", 14},
+        {"M=16384 experts=128 topk=8 mode=dX", 6}, /* without clusters */
         {"M=16376 experts=128 topk=8 mode=dX", 0},
-        {"M=131064 experts=128 topk=8 mode=dX", 6},
+        {"M=131064 experts=128 topk=8 mode=dX", 14},
         {"M=131072 experts=128 topk=8 mode=forward", 0},
         {"M=32768 experts=128 topk=8 mode=dW", 0},
         {"M=256 mode=forward", 0},
     };
-    count_variants("deferred", cases, sizeof(cases) / sizeof(cases[0]));
+    count_variants(has_schedule, "deferred", cases, sizeof(cases) / sizeof(cases[0]));
+}
+
+static bool has_cluster(const void *ctx, const struct record *config)
+{
+    return strcmp(record_text(config, "cluster_shape_mn", ""), ctx) == 0;
+}
+
+/* Where most experts have two tiles of rows; of a dense product where it has several. */
+static void test_paired(void **state)
+{
+    (void)state;
+    static const struct counted cases[] = {
+        {"M=24576 experts=128 topk=8 mode=forward", 20},
+        {"M=24576 experts=128 topk=8 mode=dX permute_y=true", 38}, /* gathered, or copied before */
+        {"M=24568 experts=128 topk=8 mode=forward", 0},
+        {"M=131072 experts=128 topk=8 mode=dX", 12}, /* none is deferred */
+        {"M=32768 experts=128 topk=8 mode=dW", 0},
+        {"M=1024 mode=forward", 12},
+        {"M=1016 mode=forward", 0},
+    };
+    count_variants(has_cluster, "2x1", cases, sizeof(cases) / sizeof(cases[0]));
 }
 
 /* ---- split sums ----------------------------------------------------------------------------- */
@@ -465,6 +508,7 @@ int main(void)
         cmocka_unit_test(test_unworthy),
         cmocka_unit_test(test_staggered),
         cmocka_unit_test(test_deferred),
+        cmocka_unit_test(test_paired),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_not),
         cmocka_unit_test(test_restricted),

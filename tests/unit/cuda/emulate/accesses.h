@@ -28,7 +28,7 @@ static void touch(uint32_t to, const char *from)
 {
     emulate_shared(to, "touch");
     emulate_allowed(from, 16, "touch");
-    memset(shared_memory + to, 0xff, 16);
+    memset(emulate_memory + to, 0xff, 16);
     memset(async_.memory + to, 0xff, 16);
 }
 
@@ -55,9 +55,9 @@ static void run_copies(const struct emulate_op *op)
             continue;
         }
         if (c->bytes) {
-            memcpy(shared_memory + c->to, c->from, 16);
+            memcpy(emulate_memory + c->to, c->from, 16);
         } else {
-            memset(shared_memory + c->to, 0, 16);
+            memset(emulate_memory + c->to, 0, 16);
         }
         async_dirty(c->to);
     }
@@ -85,21 +85,21 @@ static void global_store16_hinted(char *to, const uint32_t v[4], uint64_t policy
 static void shared_load16(uint32_t v[4], uint32_t at)
 {
     emulate_shared(at, "load");
-    memcpy(v, shared_memory + at, 16);
+    memcpy(v, emulate_memory + at, 16);
 }
 
 static int shared_load4(uint32_t at)
 {
     int v;
     emulate_shared(at & ~15u, "load");
-    memcpy(&v, shared_memory + at, 4);
+    memcpy(&v, emulate_memory + at, 4);
     return v;
 }
 
 static void shared_store4(uint32_t at, int v)
 {
     emulate_shared(at & ~15u, "store");
-    memcpy(shared_memory + at, &v, 4);
+    memcpy(emulate_memory + at, &v, 4);
 }
 
 static uint32_t global_add(uint32_t *at, uint32_t v)
@@ -113,7 +113,7 @@ static uint32_t global_add(uint32_t *at, uint32_t v)
 static void shared_store8(uint32_t at, float a, float b)
 {
     emulate_shared(at & ~15u, "store");
-    memcpy(shared_memory + at, (float[]){a, b}, 8);
+    memcpy(emulate_memory + at, (float[]){a, b}, 8);
     async_dirty(at);
 }
 
@@ -123,7 +123,7 @@ static void emulate_stmatrix(struct emulate_warp *w)
         for (int row = 0; row < 8; row++) {
             const uint32_t at = w->in[m * 8 + row][0];
             for (int i = 0; i < 4; i++) {
-                memcpy(shared_memory + at + i * 4, &w->in[row * 4 + i][1 + m], 4);
+                memcpy(emulate_memory + at + i * 4, &w->in[row * 4 + i][1 + m], 4);
             }
             async_dirty(at);
         }
@@ -143,7 +143,7 @@ static void emulate_stmatrix_trans(struct emulate_warp *w)
             const uint32_t at = w->in[m * 8 + row][0];
             for (int i = 0; i < 8; i++) {
                 const uint16_t v = (uint16_t)(w->in[i * 4 + row / 2][1 + m] >> (row % 2 * 16));
-                memcpy(shared_memory + at + i * 2, &v, 2);
+                memcpy(emulate_memory + at + i * 2, &v, 2);
             }
             async_dirty(at);
         }

@@ -12,9 +12,10 @@
 
 enum {
     EMULATE_OPS_MAX = 65536,
-    EMULATE_BARRIERS_MAX = 64,
+    EMULATE_BARRIERS_MAX = 64 * EMULATE_BLOCKS,
     EMULATE_ASKED_MAX = 4096,
-    EMULATE_PIECES = EMULATE_SHARED_MAX / 16
+    EMULATE_NAMED = 16, /* barriers of a block */
+    EMULATE_PIECES = EMULATE_BLOCKS * EMULATE_SHARED_MAX / 16
 };
 
 struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here */
@@ -55,13 +56,15 @@ static struct {
     uint32_t n_barriers;
     struct emulate_asked asked[EMULATE_ASKED_MAX]; /* and not loaded yet */
     uint32_t n_asked;
-    struct emulate_meeting named[16];
+    struct emulate_meeting named[EMULATE_BLOCKS * EMULATE_NAMED];
+    struct emulate_meeting cluster; /* all of its threads; how often each has arrived */
+    uint32_t cluster_arrivals[EMULATE_THREADS_MAX];
     struct emulate_meeting warpgroups[EMULATE_THREADS_MAX / 128];
     float *d[EMULATE_THREADS_MAX];
     uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
     uint32_t n_dirty, dirty[EMULATE_PIECES]; /* pieces of 16 bytes that threads wrote */
     uint8_t is_dirty[EMULATE_PIECES];
-    char memory[EMULATE_SHARED_MAX]; /* as the async proxy sees it */
+    char memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX]; /* as the async proxy sees it */
 } async_;
 
 /* May be called outside any fiber: does not switch. */
@@ -86,7 +89,7 @@ static void async_fence(void)
 {
     for (uint32_t i = 0; i < async_.n_dirty; i++) {
         const uint32_t piece = async_.dirty[i];
-        memcpy(async_.memory + piece * 16, shared_memory + piece * 16, 16);
+        memcpy(async_.memory + piece * 16, emulate_memory + piece * 16, 16);
         async_.is_dirty[piece] = 0;
     }
     async_.n_dirty = 0;

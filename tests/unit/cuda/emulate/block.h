@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A block of threads as fibers: its state, meetings of a warp or of all, and which warp is next,
- * drawn from a seed. A warp whose lanes meet in different instructions, or that waits for ever,
+ * drawn from a seed. With EMULATE_BLOCKS 2 a cluster of them, each of which has shared memory of its own: an address in it is
+ * EMULATE_SHARED_MAX beyond that of the block before. A warp whose lanes meet in different instructions, or that waits for ever,
  * ends the run with a sentence in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
@@ -16,8 +17,12 @@
 #include "tests/unit/cuda/emulate/fiber.h"
 #include "tests/unit/cuda/emulate_launch.h"
 
+#ifndef EMULATE_BLOCKS
+#define EMULATE_BLOCKS 1
+#endif
+
 enum {
-    EMULATE_THREADS_MAX = 512,
+    EMULATE_THREADS_MAX = 512 * EMULATE_BLOCKS,
     EMULATE_SHARED_MAX = 256 * 1024,
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024
@@ -56,7 +61,7 @@ static struct {
     struct emulate_launch l;
     struct emulate_thread *threads;
     struct emulate_warp warps[EMULATE_THREADS_MAX / 32];
-    struct emulate_meeting barrier;
+    struct emulate_meeting barrier[EMULATE_BLOCKS];
     struct emulate_fiber scheduler;
     int current;
     int block[3];
@@ -65,7 +70,13 @@ static struct {
 } emulate;
 
 char emulate_error[256];
-static char shared_memory[EMULATE_SHARED_MAX] __attribute__((aligned(128)));
+static char emulate_memory[EMULATE_BLOCKS * EMULATE_SHARED_MAX] __attribute__((aligned(128)));
+
+/* Of the current thread's block in its cluster. */
+static int emulate_rank(void)
+{
+    return EMULATE_BLOCKS > 1 ? emulate.current / (int)emulate.l.threads : 0;
+}
 
 /* What goes on by itself beside the threads (copy engines): called between rounds of the warps, and
  * says whether there is anything that it may still do. */
@@ -86,8 +97,9 @@ static void emulate_async_end(void)
 }
 #endif
 
-#define THREAD    (emulate.current)
-#define BLOCK     (emulate.block[0])
+#define THREAD    (EMULATE_BLOCKS > 1 ? emulate.current % (int)emulate.l.threads : emulate.current)
+#define BLOCK     (emulate.block[0] + emulate_rank())
+#define shared_memory (emulate_memory + emulate_rank() * EMULATE_SHARED_MAX)
 #define BLOCKS    ((int)emulate.l.grid[0])
 #define INLINE    static inline
 #define HIDE32(v) ((void)(v))
@@ -101,7 +113,7 @@ static void emulate_fail(const char *format, ...)
         va_list args;
         va_start(args, format);
         int n = snprintf(emulate_error, sizeof(emulate_error),
-                         "block %d thread %d: ", emulate.block[0], emulate.current);
+                         "block %d thread %d: ", BLOCK, THREAD);
         vsnprintf(emulate_error + n, sizeof(emulate_error) - (size_t)n, format, args);
         va_end(args);
     }
@@ -188,10 +200,10 @@ static void emulate_begin(void)
 
 static void emulate_block(void)
 {
-    int n = (int)emulate.l.threads, warps = n / 32;
-    memset(shared_memory, 0xff, sizeof(shared_memory));
+    int n = (int)emulate.l.threads * EMULATE_BLOCKS, warps = n / 32;
+    memset(emulate_memory, 0xff, sizeof(emulate_memory));
     memset(emulate.warps, 0, sizeof(emulate.warps));
-    emulate.barrier = (struct emulate_meeting){0};
+    memset(emulate.barrier, 0, sizeof(emulate.barrier));
     emulate_async_begin();
     for (int i = 0; i < n; i++) {
         struct emulate_thread *t = &emulate.threads[i];
@@ -211,7 +223,8 @@ static void emulate_block(void)
         if (!emulate.threads[i].done) {
             emulate.failed = 1;
             snprintf(emulate_error, sizeof(emulate_error),
-                     "block %d thread %d waits for ever in %s", emulate.block[0], i,
+                     "block %d thread %d waits for ever in %s", emulate.block[0] + i / (int)emulate.l.threads,
+                     i % (int)emulate.l.threads,
                      emulate.threads[i].waits_for->what);
         }
     }
@@ -225,18 +238,19 @@ int emulate_launch(const struct emulate_launch *l)
     emulate.l = *l;
     emulate.failed = 0;
     emulate.random = l->seed;
-    emulate.threads = calloc(l->threads, sizeof(emulate.threads[0]));
-    for (uint32_t i = 0; i < l->threads; i++) {
+    const uint32_t threads = l->threads * EMULATE_BLOCKS;
+    emulate.threads = calloc(threads, sizeof(emulate.threads[0]));
+    for (uint32_t i = 0; i < threads; i++) {
         emulate.threads[i].stack = malloc(EMULATE_STACK);
     }
     for (uint32_t y = 0; y < l->grid[1] && !emulate.failed; y++) {
-        for (uint32_t x = 0; x < l->grid[0] && !emulate.failed; x++) {
+        for (uint32_t x = 0; x < l->grid[0] && !emulate.failed; x += EMULATE_BLOCKS) {
             emulate.block[0] = (int)x;
             emulate.block[1] = (int)y;
             emulate_block();
         }
     }
-    for (uint32_t i = 0; i < l->threads; i++) {
+    for (uint32_t i = 0; i < threads; i++) {
         free(emulate.threads[i].stack);
     }
     free(emulate.threads);
@@ -245,7 +259,7 @@ int emulate_launch(const struct emulate_launch *l)
 
 static void barrier(void)
 {
-    emulate_meet(&emulate.barrier, emulate.l.threads, "barrier");
+    emulate_meet(&emulate.barrier[emulate_rank()], emulate.l.threads, "barrier");
 }
 
 #endif

@@ -23,12 +23,12 @@ static void emulate_allowed(const char *at, size_t bytes, const char *what)
 
 static uint32_t shared_base(void)
 {
-    return 0;
+    return (uint32_t)emulate_rank() * EMULATE_SHARED_MAX;
 }
 
 static void emulate_shared(uint32_t at, const char *what)
 {
-    if (at % 16 || at + 16 > emulate.l.shared_bytes) {
+    if (at % 16 || at / EMULATE_SHARED_MAX >= EMULATE_BLOCKS || at % EMULATE_SHARED_MAX + 16 > emulate.l.shared_bytes) {
         emulate_fail("%s at %u of %u bytes of shared memory", what, at, emulate.l.shared_bytes);
     }
 }
@@ -43,7 +43,7 @@ static void copy16(uint32_t to, const char *from, int bytes)
     if (t->n_copies == EMULATE_COPIES_MAX) {
         emulate_fail("too many copies in flight");
     }
-    memset(shared_memory + to, 0xff, 16);
+    memset(emulate_memory + to, 0xff, 16);
     t->copies[t->n_copies++] = (struct emulate_copy){to, from, bytes, t->groups};
 }
 
@@ -62,9 +62,9 @@ static void emulate_wait(int pending)
         if (c->group >= t->groups - pending) {
             t->copies[kept++] = *c;
         } else if (c->bytes) {
-            memcpy(shared_memory + c->to, c->from, 16);
+            memcpy(emulate_memory + c->to, c->from, 16);
         } else {
-            memset(shared_memory + c->to, 0, 16);
+            memset(emulate_memory + c->to, 0, 16);
         }
     }
     t->n_copies = kept;

@@ -100,6 +100,8 @@ static void emulate_async_begin(void)
     async_.laziness = (uint32_t[]){1, 2, 8, 40}[emulate_random() % 4];
     memset(async_.is_dirty, 0, sizeof(async_.is_dirty));
     memset(async_.named, 0, sizeof(async_.named));
+    memset(&async_.cluster, 0, sizeof(async_.cluster));
+    memset(async_.cluster_arrivals, 0, sizeof(async_.cluster_arrivals));
     memset(async_.warpgroups, 0, sizeof(async_.warpgroups));
     memset(async_.stores, 0, sizeof(async_.stores));
     memset(async_.wgmmas, 0, sizeof(async_.wgmmas));

@@ -52,13 +52,13 @@ static void each_element(const struct emulate_op *op,
 static void load_element(const struct emulate_op *op, char *global, uint32_t shared)
 {
     if (!global) {
-        memset(shared_memory + shared, 0, op->map.element);
+        memset(emulate_memory + shared, 0, op->map.element);
     } else if (!async_allowed(global, op->map.element)) {
         async_fail("TMA load outside the operands", (uintptr_t)global);
     } else {
-        memcpy(shared_memory + shared, global, op->map.element);
+        memcpy(emulate_memory + shared, global, op->map.element);
     }
-    memcpy(async_.memory + shared, shared_memory + shared, op->map.element);
+    memcpy(async_.memory + shared, emulate_memory + shared, op->map.element);
 }
 
 static void store_element(const struct emulate_op *op, char *global, uint32_t shared)
@@ -139,12 +139,12 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
     op->bar = bar;
     op->map = map->map;
     memcpy(op->at, at, sizeof(op->at));
-    if (shared + box_bytes(&op->map) > emulate.l.shared_bytes) {
+    if (shared % EMULATE_SHARED_MAX + box_bytes(&op->map) > emulate.l.shared_bytes) {
         emulate_fail("TMA past the end of shared memory, at %u", shared);
     }
     if (kind == OP_LOAD) {
         no_longer_asked(map, at);
-        memset(shared_memory + shared, 0xff, box_bytes(&op->map));
+        memset(emulate_memory + shared, 0xff, box_bytes(&op->map));
         memset(async_.memory + shared, 0xff, box_bytes(&op->map));
     }
 }
@@ -166,6 +166,28 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
                     uint32_t bar)
 {
     issue(OP_LOAD, to, map, (int[5]){x, y, z, w, v}, bar);
+}
+
+/* To the same place of all blocks of the cluster, each with a barrier of its own. */
+static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5], uint32_t bar)
+{
+    for (uint32_t rank = 0; rank < EMULATE_BLOCKS; rank++) {
+        const uint32_t there = rank * EMULATE_SHARED_MAX;
+        issue(OP_LOAD, there + shared % EMULATE_SHARED_MAX, map, at, there + bar % EMULATE_SHARED_MAX);
+    }
+}
+
+static void load_3d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, uint32_t bar,
+                           uint64_t policy)
+{
+    policy_check(policy);
+    issue_to_all(to, map, (int[5]){x, y, z}, bar);
+}
+
+static void load_5d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w, int v,
+                           uint32_t bar)
+{
+    issue_to_all(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
 static void ask_3d(const struct tensor_map *map, int x, int y, int z)

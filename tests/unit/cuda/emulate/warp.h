@@ -28,7 +28,7 @@ static void copy_wait(void)
 static uint16_t emulate_matrix(const struct emulate_warp *w, int matrix, int row, int column)
 {
     uint16_t v;
-    memcpy(&v, shared_memory + w->in[matrix * 8 + row][0] + column * 2, sizeof(v));
+    memcpy(&v, emulate_memory + w->in[matrix * 8 + row][0] + column * 2, sizeof(v));
     return v;
 }
 

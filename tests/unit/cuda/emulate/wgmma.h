@@ -9,7 +9,8 @@
 #include "tests/unit/cuda/emulate/numbers.h"
 #include "tests/unit/cuda/emulate/warp.h"
 
-static float operand(uint64_t desc, int mn, int k, int transposed)
+/* A descriptor is of the shared memory of `rank`: it has no room for more. */
+static float operand(int rank, uint64_t desc, int mn, int k, int transposed)
 {
     const uint32_t start = (uint32_t)(desc & 0x3fff) << 4, lead = (uint32_t)(desc >> 16 & 0x3fff)
                                                                   << 4;
@@ -23,19 +24,20 @@ static float operand(uint64_t desc, int mn, int k, int transposed)
         async_fail("a wgmma descriptor", desc);
         return 0;
     }
-    memcpy(&v, async_.memory + swizzle_128(at), 2);
+    memcpy(&v, async_.memory + rank * EMULATE_SHARED_MAX + swizzle_128(at), 2);
     return widen(v);
 }
 
 static void run_wgmma(const struct emulate_op *op)
 {
     static float a[64][16], b[16][TILE_C];
+    const int rank = op->actor / (int)(emulate.l.threads / 128);
     for (int k = 0; k < 16; k++) {
         for (int m = 0; m < 64; m++) {
-            a[m][k] = operand(op->a, m, k, A_TRANSPOSED);
+            a[m][k] = operand(rank, op->a, m, k, A_TRANSPOSED);
         }
         for (int n = 0; n < op->columns; n++) {
-            b[k][n] = operand(op->b, n, k, B_TRANSPOSED);
+            b[k][n] = operand(rank, op->b, n, k, B_TRANSPOSED);
         }
     }
     for (int m = 0; m < 64; m++) {
