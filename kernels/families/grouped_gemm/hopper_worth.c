@@ -208,7 +208,7 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* In ping-pong and with 128 columns nothing is gained (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
+/* In ping-pong hardly anything is gained, nor by 128 columns (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {

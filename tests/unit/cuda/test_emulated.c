@@ -368,19 +368,24 @@ static void test_staggered(void **state)
     each_kind(8, kind_staggered, stagger, soon);
 }
 
+/* Of forward and dX, at least: tiles, or where `together` is 2 pairs of them in the output's rows. */
+static int64_t swapped_tiles(const struct test_case *c, int64_t together)
+{
+    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
+    int64_t n = 0;
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        n += ceil_by(c->rows[e], together * record_int(&c->config, "BLOCK_SIZE_M", 0));
+    }
+    return n * ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
+}
+
 /* The drawn case with another schedule. False: it is not legal, or thread blocks have no three tiles. */
 static bool defer(struct test_case *c)
 {
-    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
     struct rejection why;
-    int64_t n = 0;
     record_put_text(&c->config, "schedule", "deferred");
     record_put_bool(&c->config, "skip_rows", false);
-    for (int64_t e = 0; e < c->v.experts; e++) {
-        n += ceil_by(c->rows[e], record_int(&c->config, "BLOCK_SIZE_M", 0)) *
-             ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
-    }
-    return n > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return swapped_tiles(c, 1) > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_deferred(const struct test_case *c)
@@ -400,16 +405,10 @@ static void test_deferred(void **state)
 /* The drawn case with weights that two thread blocks share. False: it is not legal, or a pair has no three pairs of tiles. */
 static bool make_paired(struct test_case *c)
 {
-    const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
     struct rejection why;
-    int64_t n = 0;
     record_put_text(&c->config, "cluster_shape_mn", "2x1");
     record_put_bool(&c->config, "skip_rows", false);
-    for (int64_t e = 0; e < c->v.experts; e++) {
-        n += ceil_by(c->rows[e], 2 * record_int(&c->config, "BLOCK_SIZE_M", 0)) *
-             ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
-    }
-    return n > 2 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return swapped_tiles(c, 2) > 2 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_paired(const struct test_case *c)
