@@ -129,9 +129,7 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
         last = c.send("tune", **search)
         eventually(lambda: d.compiles() > HELPERS + 1)
         gate.unlink()
-        while c.read()[1] != last:
-            pass
-        key = c.call("get", problem=search["problem"])["key"]
+        key = c.wait(last)["key"]
         tried = {t["variant"] for t in c.list("trials", key=key)}
     assert d.compiles() == HELPERS + len(tried), "nothing was compiled that it did not ask for"
 
