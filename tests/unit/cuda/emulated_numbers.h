@@ -22,10 +22,11 @@ static inline double decode(enum dtype t, const void *data, int64_t at)
         memcpy(&f, &bits, sizeof(f));
         return f;
     }
-    int exponent = v >> 10 & 31, mantissa = v & 1023;
-    double size = exponent == 31  ? (double)NAN
-                  : exponent == 0 ? ldexp(mantissa, -24)
-                                  : ldexp(1024 + mantissa, exponent - 25);
+    /* With its exponent at the place of a float's, the value is that of a float 2^112 times as large. */
+    uint32_t bits = (uint32_t)(v & 0x7fff) << 13;
+    float scaled;
+    memcpy(&scaled, &bits, sizeof(scaled));
+    double size = (v & 0x7c00) == 0x7c00 ? (double)NAN : (double)scaled * 0x1p112;
     return v & 0x8000 ? -size : size;
 }
 

@@ -27,11 +27,12 @@
 
 #ifdef TARGET_HOPPER
 #define EMULATED "emulate_hopper.c"
-enum { WAYS_TO_GATHER = 2 /* also permute_copy */, KINDS_MAX = 8 };
+enum { WAYS_TO_GATHER = 2 /* also permute_copy */ };
 #else
 #define EMULATED "emulate_portable.c"
 enum { WAYS_TO_GATHER = 1 };
 #endif
+enum { KINDS_MAX = 8 };
 
 static char folder[] = "/tmp/gemmd-emulated-XXXXXX";
 
@@ -248,47 +249,59 @@ static void test_sample(void **state)
     dlclose(reference);
 }
 
+/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of one (-1: of none), and
+ * `make` can make of them (NULL: all are). `soon`: seeds that were such cases once, up to a 0, and are drawn first, for to draw until all kinds
+ * have come may take longer than to run them; NULL: none. */
+static void each_kind(int kinds, int (*kind_of)(const struct test_case *c), bool (*make)(struct test_case *c),
+                      const uint64_t *soon)
+{
+    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
+    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
+    uint64_t seen[KINDS_MAX] = {0}, n = 0, next = from ? strtoull(from, NULL, 10) : 1;
+    void *reference = compile("emulate_reference.c", "");
+    assert_true(kinds <= KINDS_MAX);
+    soon = cases || from ? NULL : soon;
+    while (n < (uint64_t)kinds * each) {
+        struct test_case *c = case_draw(soon && *soon ? *soon++ : next++);
+        const int kind = kind_of(c);
+        if (kind < 0 || seen[kind] == each || (make && !make(c))) {
+            case_free(c);
+            continue;
+        }
+        one_case(c, reference);
+        seen[kind]++;
+        n++;
+    }
+    dlclose(reference);
+}
+
+static int kind_shared_dy(const struct test_case *c)
+{
+    return c->shared_dy ? (c->v.mode == GEMM_DW) * WAYS_TO_GATHER + record_bool(&c->config, "permute_copy", false) : -1;
+}
+
 /* dX and dW of a layer whose second GEMM's rows are summed for each token: dy has a row for each
  * token, and each of its topk routed rows names it. Gathered by the kernel, and copied before it.
  */
 static void test_shared_dy(void **state)
 {
     (void)state;
-    bool seen[2][2] = {0}; /* [dW][permute_copy] */
-    int n = 0;
-    void *reference = compile("emulate_reference.c", "");
-    for (uint64_t seed = 1; n < 2 * WAYS_TO_GATHER; seed++) {
-        struct test_case *c = case_draw(seed);
-        bool *done = &seen[c->v.mode == GEMM_DW][record_bool(&c->config, "permute_copy", false)];
-        if (!c->shared_dy || *done) {
-            case_free(c);
-            continue;
-        }
-        one_case(c, reference);
-        *done = true;
-        n++;
-    }
-    dlclose(reference);
+    static const uint64_t soon[] = {28, 34, 112, 250, 0};
+    each_kind(2 * WAYS_TO_GATHER, kind_shared_dy, NULL, soon);
 }
 
 #ifdef TARGET_HOPPER
+static int kind_store_slabs(const struct test_case *c)
+{
+    return record_int(&c->config, "store_slabs", 1) == 2 && c->v.k == 192 && c->v.m > 0 ? c->v.out == DTYPE_FP32 : -1;
+}
+
 /* dW that stores slabs by two, of either type; of 192 columns the last two are one and nothing. */
 static void test_store_slabs(void **state)
 {
     (void)state;
-    bool seen[2] = {0};
-    void *reference = compile("emulate_reference.c", "");
-    for (uint64_t seed = 1; !seen[0] || !seen[1]; seed++) {
-        struct test_case *c = case_draw(seed);
-        bool *done = &seen[c->v.out == DTYPE_FP32];
-        if (record_int(&c->config, "store_slabs", 1) != 2 || c->v.k != 192 || c->v.m == 0 || *done) {
-            case_free(c);
-            continue;
-        }
-        one_case(c, reference);
-        *done = true;
-    }
-    dlclose(reference);
+    static const uint64_t soon[] = {39, 299, 0};
+    each_kind(2, kind_store_slabs, NULL, soon);
 }
 
 static int64_t ceil_by(int64_t n, int64_t by)
@@ -325,32 +338,6 @@ static bool stagger(struct test_case *c)
     return whole_tiles(c, 128 * consumers, record_int(&c->config, side[c->v.mode][1], 0),
                        2 * 64) > 2 * emulated_info.sm_count &&
            TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
-}
-
-/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of one (-1: of none), and
- * `make` can make of them. `soon`: seeds that were such cases once, up to a 0, and are drawn first, for to draw until all kinds
- * have come may take longer than to run them; NULL: none. */
-static void each_kind(int kinds, int (*kind_of)(const struct test_case *c), bool (*make)(struct test_case *c),
-                      const uint64_t *soon)
-{
-    const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
-    const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
-    uint64_t seen[KINDS_MAX] = {0}, n = 0, next = from ? strtoull(from, NULL, 10) : 1;
-    void *reference = compile("emulate_reference.c", "");
-    assert_true(kinds <= KINDS_MAX);
-    soon = cases || from ? NULL : soon;
-    while (n < (uint64_t)kinds * each) {
-        struct test_case *c = case_draw(soon && *soon ? *soon++ : next++);
-        const int kind = kind_of(c);
-        if (kind < 0 || seen[kind] == each || !make(c)) {
-            case_free(c);
-            continue;
-        }
-        one_case(c, reference);
-        seen[kind]++;
-        n++;
-    }
-    dlclose(reference);
 }
 
 static int kind_staggered(const struct test_case *c)
@@ -474,7 +461,8 @@ static int kind_single(const struct test_case *c)
 static void test_single_consumer(void **state)
 {
     (void)state;
-    each_kind(2, kind_single, make_single, NULL);
+    static const uint64_t soon[] = {14, 174, 0};
+    each_kind(2, kind_single, make_single, soon);
 }
 
 /* The drawn case of one expert with a small tile, which its rows do not fill. False: it is not legal, or its kernel is for many. */
@@ -503,7 +491,8 @@ static int kind_small(const struct test_case *c)
 static void test_small_product(void **state)
 {
     (void)state;
-    each_kind(4, kind_small, make_small, NULL);
+    static const uint64_t soon[] = {9, 13, 77, 81, 0};
+    each_kind(4, kind_small, make_small, soon);
 }
 
 /* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
@@ -650,31 +639,25 @@ static const char *slabs_of(const struct problem *p, const struct test_case *c, 
     return strstr(v->options, "-DSTORE_SLABS=");
 }
 
+static int kind_other_slabs(const struct test_case *c)
+{
+    static struct variant own, tuned;
+    static struct problem bucket;
+    if (c->v.m == 0) {
+        return -1;
+    }
+    bucket_of(c, &bucket);
+    const char *mine = slabs_of(&c->problem, c, &own), *its = slabs_of(&bucket, c, &tuned);
+    return strncmp(mine, its, 15) == 0 ? -1 : strncmp(its, "-DSTORE_SLABS=2", 15) == 0;
+}
+
 /* By themselves the bucket's rows would be stored otherwise than the job's: two slabs at once where it would
  * take one, and one where it would take two. */
 static void test_slabs_of_other_rows(void **state)
 {
     (void)state;
-    static struct variant own, tuned;
-    static struct problem bucket;
-    static const uint64_t from[] = {670, 1570}; /* seldom drawn: from where one comes soon */
-    void *reference = compile("emulate_reference.c", "");
-    for (size_t pair = 0; pair < 2; pair++) {
-        bool done = false;
-        for (uint64_t seed = from[pair]; !done; seed++) {
-            struct test_case *c = case_draw(seed);
-            bucket_of(c, &bucket);
-            const char *mine = slabs_of(&c->problem, c, &own), *its = slabs_of(&bucket, c, &tuned);
-            done = c->v.m > 0 && strncmp(mine, its, 15) != 0 &&
-                   pair == (strncmp(its, "-DSTORE_SLABS=2", 15) == 0);
-            if (done) {
-                one_case(c, reference);
-            } else {
-                case_free(c);
-            }
-        }
-    }
-    dlclose(reference);
+    static const uint64_t soon[] = {681, 1788, 0};
+    each_kind(2, kind_other_slabs, NULL, soon);
 }
 #endif
 
