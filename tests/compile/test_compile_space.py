@@ -7,13 +7,14 @@ import subprocess
 PROGRAM = os.environ["GEMMD_COMPILE_SPACE"]
 NVRTC = os.environ["GEMMD_STUB_NVRTC_FILE"]
 KIND = "dW.bf16"  # one whose space is built soon
+PATIENCE = float(os.environ["GEMMD_TEST_PATIENCE"])
 REGISTERS = "ptxas info    : Used 90 registers, used 1 barriers\n"
 
 
 def run(*options, kind=KIND, log=REGISTERS, fail="", nvrtc=NVRTC):
     env = dict(os.environ, GEMMD_NVRTC=nvrtc, GEMMD_STUB_LOG=log, GEMMD_STUB_FAIL=fail)
     return subprocess.run([PROGRAM, "--kind", kind, *map(str, options)], env=env, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60 * PATIENCE)
 
 
 def rows(path):
