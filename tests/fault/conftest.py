@@ -12,7 +12,8 @@ harness = importlib.util.module_from_spec(_spec)
 sys.modules["gemmd_harness"] = harness
 _spec.loader.exec_module(harness)
 
-for _name in ("daemon", "daemon_of_module", "folder", "shared_cache", "Daemon", "Client", "RpcError", "eventually",
+for _name in ("daemon", "daemon_of_module", "folder", "shared_cache", "Daemon", "Client", "RpcError", "connected",
+              "eventually",
               "gemm", "RUNNER", "GEMMD", "GEMMCTL", "SYNTHETIC", "PATIENCE"):
     globals()[_name] = getattr(harness, _name)
 

@@ -9,7 +9,7 @@ import sys
 import msgpack
 import pytest
 
-from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, eventually, gemm
+from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, connected, eventually, gemm
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
 
@@ -114,7 +114,7 @@ def test_the_event_of_a_stop_says_who_asked(folder):
     for uid in (0, 1):
         process = subprocess.Popen(list(map(str, d.command())), env=d.env, stderr=subprocess.DEVNULL,
                                    **as_daemon)
-        eventually(d.socket.exists)
+        eventually(lambda: connected(d.socket)).close()
         subprocess.run([GEMMCTL, "stop"], env={**d.env, "GEMMD_SOCKET": str(d.socket)}, check=True,
                        stdout=subprocess.DEVNULL, **({} if uid == 0 else as_daemon))
         assert process.wait(20) == 0

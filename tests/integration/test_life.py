@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Client, Daemon, RpcError, eventually, gemm
+from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, connected, eventually, gemm
 
 
 def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
@@ -49,8 +49,7 @@ def test_without_standard_files_nothing_is_printed_into_others(folder):
     d = subprocess.Popen(["sh", "-c", f"exec {GEMMD} --device {SYNTHETIC} --socket {folder}/a.sock"
                           f" --database {folder}/a.db --cache-dir {folder}/cache --runner {RUNNER}"
                           " <&- >&- 2>&-"])
-    eventually((folder / "a.sock").exists)
-    with Client(folder / "a.sock") as c:
+    with eventually(lambda: connected(folder / "a.sock")) as c:
         assert c.call("get", problem=gemm(), budget=4)["source"] == "tuned"
     locks = [p.read_text() for p in folder.glob("*.lock")]
     assert locks and not any("notice" in text or "info" in text for text in locks)
