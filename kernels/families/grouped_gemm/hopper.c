@@ -158,7 +158,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
     if (gathers) {
-        add_bool(out, &n, "permute_copy", true, true, "gathered rows are copied, for TMA to load");
+        add_bool(out, &n, "permute_copy", true, true, "gather in a kernel of its own, before");
     }
     add_ints(out, &n, "GROUP_SIZE_M", true, group_values, "tiles walked before turning");
     add_texts(out, &n, "raster", true, hopper_rasters,

@@ -316,12 +316,6 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
                              "load_warps=%d with a gathered operand: all four gather; leave it out",
                              t->loaders);
     }
-    if (t->permute_copy && t->loaders == HOPPER_LOADERS_MOST) {
-        return rejection_set(why, ERROR_INVALID, "load_warps",
-                             "load_warps=%d with permute_copy=true: one of the four warps must copy; take "
-                             "fewer, or leave it out",
-                             t->loaders);
-    }
     if (!t->gather && v->mode != GEMM_DW && t->loaders != 1) {
         return rejection_set(why, ERROR_INVALID, "load_warps",
                              "load_warps=%d is for dW, where tiles may be shorter than what it takes "

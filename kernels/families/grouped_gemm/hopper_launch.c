@@ -8,8 +8,6 @@
 
 #include "kernels/families/grouped_gemm/hopper_params.h"
 
-enum { WORKSPACE_ALIGN = 256 };
-
 /* ---- the variant
  * ------------------------------------------------------------------------------------ */
 
@@ -18,7 +16,7 @@ enum { WORKSPACE_ALIGN = 256 };
  * none left for it. */
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
-    return v->experts == 1 && v->mode != GEMM_DW && !t->gather && !t->permute_copy &&
+    return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
            t->accumulators <= HOPPER_ACCUMULATORS_MANY && hopper_sharers(t) == 1;
 }
 
@@ -119,98 +117,6 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
     return 0;
 }
 
-/* ---- permute_copy
- * ---------------------------------------------------------------------------------------- */
-
-/* The operand whose rows are copied to the workspace. */
-struct copied {
-    const void **data;
-    int64_t *stride; /* elements */
-    int64_t cols;
-    int64_t divisor; /* of gather indices */
-};
-
-struct copying {
-    const void *from;
-    void *to;              /* NULL: nothing is copied */
-    int64_t stride, bytes; /* of a row: from this one to the next, and of its own */
-    int64_t divisor;
-};
-
-static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
-{
-    if (v->gather_x) {
-        return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
-    }
-    return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
-}
-
-/* The workspace: counters (hopper/permute.cu), then the rows of a copy. */
-static int64_t counter_bytes(const struct hopper_tile *t, const struct grouped_gemm_args *a)
-{
-    const int64_t units = t->permute_copy ? 1 + (a->rows + HOPPER_COPY_UNIT - 1) / HOPPER_COPY_UNIT : 0;
-    return t->dynamic || t->permute_copy ? (1 + units) * (int64_t)sizeof(uint32_t) : 0;
-}
-
-static int64_t copy_begin(const struct hopper_tile *t, const struct grouped_gemm_args *a)
-{
-    return (counter_bytes(t, a) + WORKSPACE_ALIGN - 1) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
-}
-
-static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                               struct grouped_gemm_args *a)
-{
-    const int64_t copy = t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
-    return copy_begin(t, a) + copy;
-}
-
-static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
-{
-    if (needed > 0 &&
-        (!a->workspace || a->workspace_bytes < needed || (uintptr_t)a->workspace % WORKSPACE_ALIGN)) {
-        return error_set(err, ERROR_INVALID,
-                         "args.workspace is %p with %lld bytes: this config needs %lld bytes, "
-                         "aligned to %d",
-                         a->workspace, (long long)a->workspace_bytes, (long long)needed, WORKSPACE_ALIGN);
-    }
-    return 0;
-}
-
-static void add_zeros(const struct hopper_tile *t, const struct grouped_gemm_args *a, struct launch_plan *out)
-{
-    if (counter_bytes(t, a) > 0) {
-        out->steps[out->n++] = (struct launch){.zero = a->workspace, .zero_bytes = counter_bytes(t, a)};
-    }
-}
-
-/* What the kernel is to copy; of args, the operand is the copy from here on. */
-static struct copying copying_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
-                                 struct grouped_gemm_args *a)
-{
-    if (!t->permute_copy || a->rows == 0) {
-        return (struct copying){0};
-    }
-    const struct copied c = copied_of(v, a);
-    const int64_t in = (int64_t)dtype_size(v->in);
-    const struct copying copying = {.from = *c.data,
-                                    .to = (char *)a->workspace + copy_begin(t, a),
-                                    .stride = *c.stride * in,
-                                    .bytes = c.cols * in,
-                                    .divisor = c.divisor};
-    *c.data = copying.to;
-    *c.stride = c.cols;
-    return copying;
-}
-
-static void fill_copying(const struct copying *c, struct hopper_params *p)
-{
-    p->gathered = c->from;
-    p->gathered_stride = (uint32_t)(c->stride / HOPPER_ROW_BYTES);
-    p->copied = c->to;
-    p->copy_chunks = (int32_t)(c->bytes / HOPPER_ROW_BYTES);
-    cuda_divide_by(c->divisor, &p->topk_mul, &p->topk_shift);
-}
-
 /* ---- the steps of a launch
  * ------------------------------------------------------------------------------- */
 
@@ -250,7 +156,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
             v->experts > 1 ? a->m_sizes : NULL, /* one expert has all rows: nothing to read */
         .gather = a->gather_indices,
         .weights = a->topk_weights,
-        .counter = counter_bytes(t, a) > 0 ? a->workspace : NULL,
+        .counter = t->dynamic ? a->workspace : NULL,
         .rows = (int32_t)a->rows,
         .experts = (int32_t)v->experts,
         .tile_rows = v->mode == GEMM_DW ? (int32_t)v->n : 0,
@@ -282,7 +188,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                     const struct hopper_operands *o, const struct grouped_gemm_args *a,
-                    const struct copying *copying, const struct device_info *info, struct launch_plan *out, struct error *err)
+                    const struct device_info *info, struct launch_plan *out, struct error *err)
 {
     const int together = t->ksplit * hopper_sharers(t); /* blocks of a cluster */
     int64_t tiles = cuda_tiles_most(v, a->rows, t->height * hopper_rows_together(t),
@@ -307,12 +213,121 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     }
     struct hopper_params params;
     fill_params(v, t, o, a, &params);
-    if (copying->to) {
-        fill_copying(copying, &params);
-    }
     memcpy(l->params, &params, sizeof(params));
     hopper_add_maps(v, t, o, a, l);
     return 0;
+}
+
+/* The operand that permute_copy moves to the workspace. */
+struct copied {
+    const void **data;
+    int64_t *stride; /* elements */
+    int64_t cols;
+    int64_t divisor; /* of gather indices */
+};
+
+static struct copied copied_of(const struct grouped_gemm_problem *v, struct grouped_gemm_args *a)
+{
+    if (v->gather_x) {
+        return (struct copied){&a->x, &a->x_stride, v->k, v->topk};
+    }
+    return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
+}
+
+/* Whether rows are copied by token: what L2 need not give again takes longer than finding the places, 3 microseconds
+ * (hopper/permute.cu). */
+static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
+{
+    enum { AGAIN = 32 << 20 }; /* bytes, 4 microseconds */
+    return v->gather_x && v->topk > 1 &&
+           (a->rows - a->rows / v->topk) * v->k * (int64_t)dtype_size(v->in) >= AGAIN;
+}
+
+static void add_copying(const char *entry, const struct permute_params *p, int64_t threads,
+                        const struct device_info *info, struct launch_plan *out)
+{
+    enum { THREADS = 256, BLOCKS_PER_SM = 8 };
+    const int64_t blocks = (threads + THREADS - 1) / THREADS, most = info->sm_count * BLOCKS_PER_SM;
+    struct launch *l = &out->steps[out->n++];
+    *l = (struct launch){.grid = {(uint32_t)(blocks < most ? blocks : most), 1, 1},
+                         .block = {THREADS, 1, 1},
+                         .params_bytes = sizeof(*p)};
+    snprintf(l->entry, sizeof(l->entry), "%s", entry);
+    memcpy(l->params, p, sizeof(*p));
+}
+
+/* `places`: NULL, or room for one of each row. */
+static void add_permute(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a,
+                        const struct copied *c, void *to, void *places,
+                        const struct device_info *info, struct launch_plan *out)
+{
+    const int64_t in = (int64_t)dtype_size(v->in);
+    struct permute_params p = {
+        .from = *c->data,
+        .to = to,
+        .gather = a->gather_indices,
+        .places = places,
+        .from_stride = *c->stride * in,
+        .rows = (int32_t)a->rows,
+        .chunks = (int32_t)(c->cols * in / 16),
+        .flags = a->gather_dtype == DTYPE_INT64 ? CUDA_GATHER_64 : 0,
+        .topk = places ? (int32_t)v->topk : 0,
+    };
+    cuda_divide_by(c->divisor, &p.row_mul, &p.row_shift);
+    if (places) {
+        add_copying("grouped_gemm_places", &p, a->rows, info, out);
+    }
+    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info, out);
+}
+
+/* The workspace: counters when tiles are dynamic, then the rows of a copy, then their places. */
+static int check_workspace(const struct grouped_gemm_args *a, int64_t needed, struct error *err)
+{
+    enum { ALIGN = 256 };
+    if (needed > 0 &&
+        (!a->workspace || a->workspace_bytes < needed || (uintptr_t)a->workspace % ALIGN)) {
+        return error_set(err, ERROR_INVALID,
+                         "args.workspace is %p with %lld bytes: this config needs %lld bytes, "
+                         "aligned to %d",
+                         a->workspace, (long long)a->workspace_bytes, (long long)needed, ALIGN);
+    }
+    return 0;
+}
+
+static int64_t counter_bytes(const struct hopper_tile *t)
+{
+    return t->dynamic ? HOPPER_COUNTERS : 0;
+}
+
+static int64_t copy_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          struct grouped_gemm_args *a)
+{
+    return t->permute_copy ? a->rows * copied_of(v, a).cols * (int64_t)dtype_size(v->in) : 0;
+}
+
+static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                               struct grouped_gemm_args *a)
+{
+    const bool places = t->permute_copy && copies_by_token(v, a);
+    return counter_bytes(t) + copy_bytes(v, t, a) + (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
+}
+
+/* Steps before the main kernel, which then reads the copy. */
+static void add_first(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                      struct grouped_gemm_args *a, const struct device_info *info,
+                      struct launch_plan *out)
+{
+    if (t->dynamic) {
+        out->steps[out->n++] =
+            (struct launch){.zero = a->workspace, .zero_bytes = sizeof(uint32_t)};
+    }
+    if (t->permute_copy) {
+        struct copied c = copied_of(v, a);
+        char *to = (char *)a->workspace + counter_bytes(t);
+        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info, out);
+        *c.data = to;
+        *c.stride = c.cols;
+    }
 }
 
 int hopper_plan(const struct problem *p, const struct record *config,
@@ -343,11 +358,10 @@ int hopper_plan(const struct problem *p, const struct record *config,
         return r;
     }
     if (a.rows > 0) {
-        add_zeros(&t, &a, out);
+        add_first(&v, &t, &a, info, out);
     }
-    const struct copying copying = copying_of(&v, &t, &a);
     struct hopper_operands o = operands_of(&v, &a, t.gather);
     int64_t gathered_rows = v.gather_x ? a.rows / v.topk : a.rows;
     r = check_sizes(&v, &o, &a, gathered_rows, err);
-    return r ? r : add_main(&v, &t, &o, &a, &copying, info, out, err);
+    return r ? r : add_main(&v, &t, &o, &a, info, out, err);
 }

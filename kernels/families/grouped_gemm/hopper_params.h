@@ -43,17 +43,27 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     const void *a_rows, *b_rows;
     uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
     uint32_t a_rows_bytes, b_rows_bytes;
-    void *copied;
-    int32_t copy_chunks; /* of 16 bytes, in a row */
     _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
 };
 _Static_assert(sizeof(struct hopper_params) == 1728 &&
                    offsetof(struct hopper_params, gathered) == 1408 &&
                    offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
-                   offsetof(struct hopper_params, copied) == 1584 &&
                    offsetof(struct hopper_params, out_wide) == 1600,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
+
+struct permute_params { /* as in hopper/permute.cu */
+    const void *from;
+    void *to;
+    const void *gather;
+    int32_t *places; /* by slot */
+    int64_t from_stride;
+    int32_t rows, chunks;
+    uint32_t flags;
+    uint32_t row_mul, row_shift;
+    int32_t topk; /* 0: places are not looked at */
+};
+_Static_assert(sizeof(struct permute_params) == 64, "hopper/permute.cu counts on this layout");
 
 /* What the modes call x, w and dy, in the terms of the template without swap_ab: with it, a's maps
  * are those of the template's B. Strides in bytes. */

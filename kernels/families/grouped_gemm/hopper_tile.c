@@ -26,8 +26,8 @@ static void share_registers(const struct grouped_gemm_problem *v, struct hopper_
                 (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
     if (t->consumers == 1) {
         t->consumer_registers = t->producer_registers = 0;
-    } else if ((t->gather || t->permute_copy) && !full) {
-        const bool offsets = t->gather && v->mode != GEMM_DW && !many;
+    } else if (t->gather && !full) {
+        const bool offsets = v->mode != GEMM_DW && !many;
         t->consumer_registers = offsets ? 216 : 224;
         t->producer_registers = offsets ? 72 : 56;
     } else {
@@ -98,7 +98,7 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
     if (v->mode != GEMM_DW || few_rows(v, 3)) {
         return 1;
     }
-    int n = t->permute_copy ? HOPPER_LOADERS_COPYING : HOPPER_LOADERS_MOST;
+    int n = HOPPER_LOADERS_MOST;
     while (n > 1 && !hopper_loaders_fit(t, n)) {
         n--;
     }
@@ -141,7 +141,7 @@ static int burst(const struct grouped_gemm_problem *v)
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     enum { TILES_MOST = 192, BLOCKS_MOST = 6 };
-    if (v->mode != GEMM_DW || t->permute_copy || t->sort_experts || t->r < 1 || t->c < 1) {
+    if (v->mode != GEMM_DW || t->sort_experts || t->r < 1 || t->c < 1) {
         return 0; /* the last two: of no config of this target, which others find out */
     }
     if (v->experts > 1 && v->m <= v->experts * HOPPER_DEPTH) {

@@ -27,11 +27,10 @@ enum {
     HOPPER_GRAIN_PAIRED = 8, /* ... and those of a cluster */
     HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
     HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
-    HOPPER_COPY_UNIT = 64, /* COPY_UNIT in hopper/: copied rows that are counted together */
+    HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_AHEAD_MOST = 64, /* l2_ahead */
     HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
-    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer, */
-    HOPPER_LOADERS_COPYING = 2, /* ... of which half copy, with permute_copy */
+    HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
     HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
@@ -61,7 +60,7 @@ struct hopper_tile {
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
     bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
-    bool permute_copy; /* gathered rows are copied by threads that do not load, for TMA to load */
+    bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
     int rows_each;                              /* rows of the tile of one consumer */

@@ -238,10 +238,10 @@ const struct kind kinds[] = {
     {"dW py h f32 add", GEMM_DW, .permute_y = true, .fp16 = true, .out_fp32 = true,
      .accumulate = true},
 
-    {"fwd px copy", GEMM_FORWARD, .permute_x = true, .copy = true, .soak = true},
-    {"dX py copy", GEMM_DX, .permute_y = true, .copy = true, .soak = true},
-    {"dW px copy", GEMM_DW, .permute_x = true, .copy = true, .soak = true},
-    {"dW py copy", GEMM_DW, .permute_y = true, .copy = true, .soak = true},
+    {"fwd px copy", GEMM_FORWARD, .permute_x = true, .copy = true},
+    {"dX py copy", GEMM_DX, .permute_y = true, .copy = true},
+    {"dW px copy", GEMM_DW, .permute_x = true, .copy = true},
+    {"dW py copy", GEMM_DW, .permute_y = true, .copy = true},
     {"fwd px copy h", GEMM_FORWARD, .permute_x = true, .copy = true, .fp16 = true},
     {"fwd st", GEMM_FORWARD, .no_tma_store = true, .soak = true},
     {"fwd px st", GEMM_FORWARD, .permute_x = true, .no_tma_store = true},
@@ -284,7 +284,7 @@ bool kind_gathers(const struct kind *kind)
 
 bool case_is_delicate(const struct kind *kind, const struct tile *tile)
 {
-    return tile->pingpong || tile->staggered || kind->copy || kind_gathers(kind);
+    return tile->pingpong || tile->staggered || kind_gathers(kind);
 }
 
 /* ---- shapes */

@@ -5,7 +5,6 @@
 #include "tests/unit/cuda/emulate_hopper.h"
 
 #include "kernels/families/grouped_gemm/hopper/scheduler.cu"
-#include "kernels/families/grouped_gemm/hopper/permute.cu"
 #include "kernels/families/grouped_gemm/hopper/cluster.cu"
 #include "kernels/families/grouped_gemm/hopper/one_expert.cu"
 #include "kernels/families/grouped_gemm/hopper/producer.cu"
@@ -17,8 +16,19 @@
 #include "kernels/families/grouped_gemm/hopper/staggered.cu"
 #include "kernels/families/grouped_gemm/hopper/deferred.cu"
 #include "kernels/families/grouped_gemm/hopper/kernel.cu"
+#include "kernels/families/grouped_gemm/hopper/permute.cu"
 
 static void emulate_entry(void)
 {
+#if PERMUTE_COPY
+    if (strcmp(emulate.l.entry, "grouped_gemm_permute") == 0) {
+        grouped_gemm_permute(*(const struct permute_params *)emulate.l.params);
+        return;
+    }
+    if (strcmp(emulate.l.entry, "grouped_gemm_places") == 0) {
+        grouped_gemm_places(*(const struct permute_params *)emulate.l.params);
+        return;
+    }
+#endif
     grouped_gemm_hopper(*(const struct hopper_params *)emulate.l.params);
 }

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -523,22 +524,112 @@ static void test_split_sums(void **state)
     }
 }
 
-/* Which mode, what TMA loads the copy as, and in dW the order in which its rows are wanted. */
-static int kind_copied(const struct test_case *c)
+/* Rows of 16 bytes, that permute_copy is to bring into another order. */
+enum { COPIED_CHUNKS = 300, COPIED_ROWS = 128, COPIED_TOKENS = 64 };
+
+static void run_copying(void *so, const char *entry, const struct permute_params *p, char *from, char *to)
 {
-    if (!record_bool(&c->config, "permute_copy", false) || c->v.m <= 64) {
-        return -1;
-    }
-    const bool other = c->v.mode == GEMM_DW ? strcmp(record_text(&c->config, "expert_order", "index"), "size") == 0
-                                            : record_bool(&c->config, "swap_ab", false);
-    return (int)c->v.mode * 2 + other;
+    struct launch *l = calloc(1, sizeof(*l));
+    struct emulate_launch e = {.seed = (uint64_t)p->topk};
+    snprintf(l->entry, sizeof(l->entry), "%s", entry);
+    l->grid[0] = 2;
+    l->grid[1] = l->grid[2] = 1;
+    l->block[0] = 256;
+    memcpy(l->params, p, sizeof(*p));
+    e.ranges[e.n_ranges++] = (struct emulate_range){from, from + COPIED_TOKENS * p->from_stride};
+    e.ranges[e.n_ranges++] = (struct emulate_range){to, to + p->rows * p->chunks * 16};
+    e.ranges[e.n_ranges++] = (struct emulate_range){(char *)p->places, (char *)(p->places + p->rows)};
+    run(NULL, so, l, &e);
+    free(l);
 }
 
-/* Rows are copied while others are multiplied. */
-static void test_permute_copy(void **state)
+/* Room for `n` places, which nobody can read beyond. */
+static int32_t *places_before_a_wall(int n, char **pages)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    *pages = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(*pages != MAP_FAILED && mprotect(*pages + page, page, PROT_NONE) == 0);
+    return (int32_t *)(*pages + page) - n;
+}
+
+/* What the indices are. All: each slot is named once, so each row is copied by token. Some: slots that no row names, that two name, and
+ * that are beyond as many as there are rows. Part: most are beyond, as where a job gives the rows of a part of the experts. */
+enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
+
+static void name_slots(enum named named, int topk, int rows, int32_t *gather)
+{
+    for (int i = 0; i < rows; i++) {
+        gather[i] = (i * 37 + 5) % rows;
+        gather[i] = named == NAMED_PART ? gather[i] * 3 + 2 : gather[i];
+    }
+    for (int i = 0; named == NAMED_SOME && i < rows; i++) { /* the last slots, whose token is written last, are named by none */
+        gather[i] = gather[i] >= rows - 2 ? i % 2 : gather[i];
+        gather[i] = i == rows / 3 && rows < COPIED_TOKENS * topk ? rows : gather[i];
+    }
+}
+
+/* Each row is that of its token; with indices of either width, and places that begin as other rows. */
+static void copy_by_token(void *so, int topk, int rows, bool wide, enum named named)
+{
+    int32_t gather32[COPIED_ROWS];
+    int64_t gather64[COPIED_ROWS];
+    const int64_t stride = COPIED_CHUNKS * 16 + 32;
+    char *from = malloc((size_t)(COPIED_TOKENS * stride)), *to = malloc((size_t)rows * COPIED_CHUNKS * 16), *pages;
+    int32_t *places = places_before_a_wall(rows, &pages);
+    for (int i = 0; i < COPIED_TOKENS * stride; i++) {
+        from[i] = (char)(i * 7 + i / 251);
+    }
+    memset(to, 0x55, (size_t)rows * COPIED_CHUNKS * 16);
+    name_slots(named, topk, rows, gather32);
+    for (int i = 0; i < rows; i++) {
+        gather64[i] = gather32[i];
+        places[i] = i % 3 ? rows - 1 - i : -i;
+    }
+    struct permute_params p = {.from = from,
+                               .to = to,
+                               .gather = wide ? (void *)gather64 : gather32,
+                               .places = places,
+                               .from_stride = stride,
+                               .rows = rows,
+                               .chunks = COPIED_CHUNKS,
+                               .flags = wide ? CUDA_GATHER_64 : 0,
+                               .topk = topk};
+    cuda_divide_by(topk, &p.row_mul, &p.row_shift);
+    if (named == NAMED_ALL) {
+        p.row_mul = 0; /* of rows that are copied one by one all would be the first token's */
+    }
+    run_copying(so, "grouped_gemm_places", &p, from, to);
+    run_copying(so, "grouped_gemm_permute", &p, from, to);
+    for (int i = 0; i < rows; i++) {
+        if (memcmp(to + (size_t)i * COPIED_CHUNKS * 16, from + gather32[i] / topk * stride, COPIED_CHUNKS * 16) != 0) {
+            fail_msg("topk %d, %d rows, index %d, named %d: row %d is wrong", topk, rows, wide ? 64 : 32, named, i);
+        }
+    }
+    munmap(pages, 2 * (size_t)sysconf(_SC_PAGESIZE));
+    free(from);
+    free(to);
+}
+
+static void test_copy_by_token(void **state)
 {
     (void)state;
-    each_kind(6, kind_copied, NULL, NULL);
+    static struct variant v;
+    struct problem p;
+    struct record config;
+    struct error err = ERROR_NULL;
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 topk=2 permute_x=true", &err), 0);
+    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                                           "num_warps=8 num_stages=3 permute_copy=true", &err), 0);
+    assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
+    void *so = compile(EMULATED, v.options);
+    for (int wide = 0; wide < 2; wide++) {
+        for (enum named named = NAMED_ALL; named <= NAMED_PART; named++) {
+            copy_by_token(so, 2, named == NAMED_PART ? COPIED_TOKENS * 2 / 3 : COPIED_ROWS, wide, named);
+            copy_by_token(so, 8, COPIED_ROWS, wide, named);
+            copy_by_token(so, 40, COPIED_ROWS - 1, wide, named);
+        }
+    }
+    dlclose(so);
 }
 
 static const char *slabs_of(const struct problem *p, const struct test_case *c, struct variant *v)
@@ -583,7 +674,7 @@ int main(void)
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),
                                        cmocka_unit_test(test_slabs_of_other_rows),
-                                       cmocka_unit_test(test_permute_copy),
+                                       cmocka_unit_test(test_copy_by_token),
 #endif
                                        cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {

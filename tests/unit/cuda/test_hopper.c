@@ -94,8 +94,6 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " load_warps=5", ERROR_INVALID, "parameter_value", "1 to 4"},
     {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " load_warps=1", ERROR_INVALID,
      "load_warps", "all four gather"},
-    {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " permute_copy=true load_warps=4", ERROR_INVALID,
-     "load_warps", "must copy"},
     {QWEN " mode=dW", TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
      "load_warps", "num_stages=3"},
     {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=5 load_warps=4", ERROR_INVALID,
@@ -529,7 +527,7 @@ static void test_one_expert(void **state)
         {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
         {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
         {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL " permute_copy=true",
-         "-DONE_EXPERT=0 "},
+         "-DONE_EXPERT=1 "},
         {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DONE_EXPERT=1 "},
         {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 192, 64) " " PINGPONG, "-DONE_EXPERT=0 "},
     };
@@ -832,53 +830,47 @@ static void test_plan_no_rows(void **state)
     }
 }
 
-/* The kernel reads what args have, and multiplies what it copies of it to the workspace. */
 static void test_plan_copy(void **state)
 {
     (void)state;
-    enum { COUNTERS = (2 + 32768 / 64) * 4, BEFORE = (COUNTERS + 255) / 256 * 256 };
     static const char problem[] = QWEN " mode=forward permute_x=true";
     static const char config[] = GOOD " permute_copy=true";
     struct problem p = problem_of(problem);
     struct grouped_gemm_args args = args_for(&p);
     struct launch_plan plan;
-    struct hopper_params params;
     struct error err = ERROR_NULL;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
     assert_non_null(strstr(err.text, "workspace"));
-    assert_int_equal(plan.workspace_bytes, BEFORE + 32768 * 2048 * 2);
+    assert_int_equal(plan.workspace_bytes, 32768 * 2048 * 2 + 32768 * 4);
     args.workspace = (void *)0x70000;
     args.workspace_bytes = plan.workspace_bytes;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
-    assert_int_equal(plan.n, 2);
-    assert_ptr_equal(plan.steps[0].zero, args.workspace);
-    assert_int_equal(plan.steps[0].zero_bytes, COUNTERS);
-    memcpy(&params, plan.steps[1].params, sizeof(params));
-    assert_ptr_equal(params.counter, args.workspace);
-    assert_ptr_equal(params.gathered, args.x);
-    assert_int_equal(params.gathered_stride, 2048 * 2 / 16);
-    assert_ptr_equal(params.copied, (char *)args.workspace + BEFORE);
-    assert_int_equal(params.copy_chunks, 2048 * 2 / 16);
-    assert_int_equal((uint64_t)17 * params.topk_mul >> params.topk_shift, 17 / 8);
-    assert_ptr_equal(plan.steps[1].maps[0].base, params.copied);
+    assert_int_equal(plan.n, 3);
+    assert_string_equal(plan.steps[0].entry, "grouped_gemm_places");
+    assert_string_equal(plan.steps[1].entry, "grouped_gemm_permute");
+    struct permute_params copy;
+    memcpy(&copy, plan.steps[1].params, sizeof(copy));
+    assert_int_equal(copy.topk, 8);
+    assert_ptr_equal((char *)copy.places, (char *)args.workspace + 32768 * 2048 * 2);
+    assert_memory_equal(plan.steps[0].params, &copy, sizeof(copy));
+    assert_ptr_equal(plan.steps[2].maps[0].base, args.workspace);
     args.workspace_bytes--;
     assert_int_equal(plan_of(problem, config, &args, &plan, &err), ERROR_INVALID);
 
-    /* An index of dy is that of its row. Without rows nothing is copied, and nothing counted. */
-    static const char down[] = QWEN " mode=dW permute_y=true";
-    static const char of_dw[] = TILE(64, 128, 192) " " PINGPONG " permute_copy=true";
+    /* Few rows, or rows of one token each, are not worth a kernel that finds places. */
+    args.rows = 4096;
+    assert_int_equal(plan_of(problem, config, &args, &plan, &err), 0);
+    assert_int_equal(plan.workspace_bytes, 4096 * 2048 * 2);
+    assert_int_equal(plan.n, 2);
+    memcpy(&copy, plan.steps[0].params, sizeof(copy));
+    assert_int_equal(copy.topk, 0);
+    static const char down[] = QWEN " mode=dX permute_y=true";
     p = problem_of(down);
     args = args_for(&p);
     args.workspace = (void *)0x70000;
-    args.workspace_bytes = BEFORE + 32768 * 1536 * 2;
-    assert_int_equal(plan_of(down, of_dw, &args, &plan, &err), 0);
-    memcpy(&params, plan.steps[1].params, sizeof(params));
-    assert_ptr_equal(params.gathered, args.dy);
-    assert_int_equal((uint64_t)17 * params.topk_mul >> params.topk_shift, 17);
-    args.rows = 0;
-    assert_int_equal(plan_of(down, of_dw, &args, &plan, &err), 0);
-    assert_int_equal(plan.n, 1);
-    assert_int_equal(plan.workspace_bytes, 0);
+    args.workspace_bytes = 32768 * 1536 * 2;
+    assert_int_equal(plan_of(down, TILE(128, 64, 192) " " PINGPONG " permute_copy=true", &args, &plan, &err), 0);
+    assert_int_equal(plan.n, 2);
 }
 
 static void test_plan_refuses(void **state)

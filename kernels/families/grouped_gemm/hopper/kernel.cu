@@ -148,9 +148,7 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         /* With KSPLIT others are waited for where it costs nothing: each block loads its own. */
         if (CLUSTER > 1)
             set_up_everywhere();
-        if (PERMUTE_COPY && uniform(IS_COPIER))
-            copy_meanwhile(&p);
-        else if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)
+        if (!ONE_EXPERT || uniform(THREAD >> 5) == 0)
             produce(&p, &s, shared, tiles);
         else
             set_up_for_others(&p, shared);
@@ -158,7 +156,6 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
             set_up_everywhere();
     } else {
         registers_take();
-        copy_first(&p, &s, tiles);
         consume(&p, &s, shared, tiles, warpgroup - 1);
     }
     leave_together();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * grouped_gemm for Hopper (sm_90a): wgmma fed by TMA, warp-specialised, persistent. One template in
- * parts, which the build joins in this order: params, ptx, wgmma, scheduler, permute, cluster, one_expert, producer,
- * gather, mainloop, epilogue, swapped, split, staggered, deferred, kernel. A variant is the joined text and a set of -D
+ * parts, which the build joins in this order: params, ptx, wgmma, scheduler, cluster, one_expert, producer,
+ * gather, mainloop, epilogue, swapped, split, kernel, permute. A variant is the joined text and a set of -D
  * options (hopper_launch.c writes them). No headers, so that NVRTC takes it as it is. Only what C and C++ have in common is used, so
  * that tests can run the same text on the CPU with the part "ptx" replaced.
  *
@@ -53,7 +53,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 4.
+ * Rules: 3.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -185,9 +185,6 @@
 #endif
 #if GATHER ? LOADERS != 4 : LOADERS < 1 || LOADERS > (MODE == MODE_DW ? 4 : 1) || LOADERS > NUM_STAGES
 #error "in dW up to four warps load, no more than there are stages; all four gather"
-#endif
-#if PERMUTE_COPY && (GATHER || LOADERS > 3 || ONE_EXPERT)
-#error "rows are copied by warps that do not load, and not gathered, too"
 #endif
 #if PINGPONG && !GATHER && NUM_STAGES % LOADERS
 #error "in ping-pong warps that load divide the stages"

@@ -1,151 +1,147 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ---- permute: the other way to gather ------------------------------------------------------------------ */
 /*
- * PERMUTE_COPY: the rows that would be gathered are copied to the workspace, in expert order, so that TMA can load them. Tiles, which
- * read them N / TILE_C times, are faster for it. It is done by the same launch, while others multiply: by those warps of the producer
- * that do not load; and before the first tiles, which wait for their rows, by the consumers, too, which have nothing else to do. A
- * kernel of its own, before, took 20 to 40 microseconds of Qwen3's and Mixtral's layers of 4096 tokens.
+ * A kernel of its own, run before the main one: copies the rows that would be gathered into the
+ * workspace, in expert order, so that TMA can load them. The main kernel's tiles, which read it N / TILE_C times, are
+ * faster for it. A warp copies a row, the last rows first: those that the first tiles want are then in L2 still
+ * (not so by token, below).
  *
- * Warps take the next rows as they come free. None waits for rows that a block of threads would copy that has not begun: where
- * other kernels have the SMs, that block may wait for this one.
- *
- * p->counter, which the launch begins with zeros: [0] is of tickets (DYNAMIC), [1] counts rows that are taken, and
- * [2 + i] those of rows 64 i to 64 i + 63 that are there.
+ * Where each token has several rows and they are many, they are copied by token: a warp reads a token's row once and writes it to
+ * all its places. Qwen3's dW of 4096 tokens takes 6 microseconds less so, of 16384 tokens 67 (tests/gpu/results/2026-11-24-h200-permute_copy.txt).
+ * Places are found by a kernel before, which notes at each slot (a token's
+ * topk slots are adjacent) the row that names it. Nothing is asked of the indices but that they name rows: what is noted is only believed
+ * if that row names the slot, so that the notes need not be cleared; and rows that are not noted, since another names their
+ * slot too or it is no slot of so few rows, are copied one by one.
  */
 #if PERMUTE_COPY
-#define COPY_UNIT 64  /* rows that are counted together, */
-#define COPY_TAKEN 4  /* ... and that a warp takes at a time, while others multiply */
-#define COPY_AHEAD (PRODUCER_REGISTERS > 0 && PRODUCER_REGISTERS < 56 ? 4 : 8) /* loads in flight, of a thread */
-#define IS_COPIER (THREAD >= 32 * LOADERS) /* of the producer's warps */
+#define PERMUTE_THREADS 256
+#define PERMUTE_AHEAD 4       /* loads in flight per thread */
+#define PERMUTE_AHEAD_TOKEN 8 /* ... where a row is written more often than read */
+#define PERMUTE_OTHERS 8      /* rows that a warp looks at at a time, to copy those that are at no slot */
+#define NO_PLACE (-1)
 
-INLINE u32 *copied_rows(const struct hopper_params *p, int row)
-{
-    return p->counter + 2 + row / COPY_UNIT;
-}
-
-/* How many of the unit's rows there are to be. */
-INLINE u32 unit_rows(const struct hopper_params *p, int unit)
-{
-    return (u32)at_most(p->rows - unit * COPY_UNIT, COPY_UNIT);
-}
-
-/* By whole warps: the first of `n` rows that nobody else has taken. */
-INLINE int take_rows(const struct hopper_params *p, int n)
-{
-    int first = 0;
-    if (LANE == 0)
-        first = (int)global_add(p->counter + 1, (u32)n);
-    return shuffle_from(first, 0);
-}
-
-INLINE void copy_row(const struct hopper_params *p, int row, int g)
-{
-    const char *from = p->gathered + (u64)(u32)token_of(p, g) * p->gathered_stride * 16;
-    char *to = p->copied + (u64)(u32)row * (u32)p->copy_chunks * 16;
-#pragma unroll 1
-    for (int c = LANE; c < p->copy_chunks; c += 32 * COPY_AHEAD) {
-        u32 v[COPY_AHEAD][4];
-#pragma unroll
-        for (int i = 0; i < COPY_AHEAD; i++)
-            if (c + i * 32 < p->copy_chunks)
-                global_load16(v[i], from + (u64)(u32)(c + i * 32) * 16);
-#pragma unroll
-        for (int i = 0; i < COPY_AHEAD; i++)
-            if (c + i * 32 < p->copy_chunks)
-                global_store16(to + (u64)(u32)(c + i * 32) * 16, v[i]);
-    }
-}
-
-/* By whole warps: `n` rows at a time, until `until` are taken. */
-INLINE void copy_rows(const struct hopper_params *p, int until, int n)
-{
-    int first;
-    do {
-        first = take_rows(p, n);
-        const int end = at_most(first + n, p->rows), mine = first + LANE;
-        const int g = mine < end ? gather_index(p, mine) : 0;
-#pragma unroll 1
-        for (int row = first; row < end; row++)
-            copy_row(p, row, shuffle_from(g, row - first));
-        global_async_fence();
-        warp_barrier();
-        if (mine < end)
-            count_up(copied_rows(p, mine));
-    } while (first + n < until);
-}
-
-/* By the producer's warps that do not load. */
-INLINE void copy_meanwhile(const struct hopper_params *p)
-{
-    if (p->rows > 0) /* else there are no counters */
-        copy_rows(p, p->rows, COPY_TAKEN);
-}
-
-/* By the consumers: rows of the experts that the first tiles are of. */
-INLINE void copy_first(const struct hopper_params *p, const struct tables *s, int tiles)
-{
-    int until = 0;
-    if (tiles == 0)
-        return;
-    u32 last = (u32)at_most(tiles, WALKERS) - 1;
-    if (MODE == MODE_DW) {
-        const int experts = (int)divide(last, p->height_mul, p->height_shift) + 1;
-        for (int i = 0; i < experts; i++)
-            until = s->start[s->ends[i] + 1] > until ? s->start[s->ends[i] + 1] : until;
-    } else {
-        const struct tile t = locate_expert(p, s, &last);
-        until = t.first + t.rows;
-    }
-    if (until > 0)
-        copy_rows(p, until, 1);
-}
-
-/* Units that a warp knows to be there: from one on, before another. */
-struct there {
-    int from, until;
+struct permute_params { /* as in hopper_launch.c */
+    const char *from;
+    char *to;
+    const void *gather;
+    int *places;              /* by slot: [rows] */
+    i64 from_stride;          /* bytes between rows; `to` is dense */
+    int rows;
+    int chunks;               /* of 16 bytes, in a row */
+    u32 flags;                /* FLAG_GATHER_64 */
+    u32 row_mul, row_shift;   /* row = g * mul >> shift */
+    int topk;                 /* 0: rows are copied one by one, and places not looked at */
 };
 
-INLINE struct there none_there(void)
+#define PERMUTE_WARPS (PERMUTE_THREADS / 32 * BLOCKS)
+#define PERMUTE_WARP (BLOCK * (PERMUTE_THREADS / 32) + (THREAD >> 5))
+
+INLINE int permute_index(const struct permute_params *p, int i)
 {
-    struct there t;
-    t.from = t.until = 0;
-    return t;
+    return p->flags & FLAG_GATHER_64 ? (int)((const i64 *)p->gather)[i] : ((const int *)p->gather)[i];
 }
 
-/* By whole warps: until rows `first` and on, before `end`, are there for TMA. Of some units beyond, it sees whether they are: so it seldom has
- * to look. */
-INLINE void await_rows(const struct hopper_params *p, struct there *there, int first, int end)
+INLINE void permute_row(const struct permute_params *p, int i)
 {
-    const int unit = first / COPY_UNIT, need = (end + COPY_UNIT - 1) / COPY_UNIT, mine = unit + LANE;
-    if (first >= end || (unit >= there->from && need <= there->until))
-        return;
-    const int exists = mine * COPY_UNIT < p->rows;
-    there->from = unit;
-    there->until = unit + first_lanes(exists && count_now(copied_rows(p, exists ? mine * COPY_UNIT : 0)) == unit_rows(p, mine));
-    if (there->until < need) {
+    const i64 row = (i64)((u64)(u32)permute_index(p, i) * p->row_mul >> p->row_shift);
+    const char *from = p->from + row * p->from_stride;
+    char *to = p->to + (i64)i * p->chunks * 16;
 #pragma unroll 1
-        for (int i = mine; i < need; i += 32)
-            await_count(copied_rows(p, i * COPY_UNIT), unit_rows(p, i));
-        there->until = need;
+    for (int c = LANE; c < p->chunks; c += 32 * PERMUTE_AHEAD) {
+        u32 v[PERMUTE_AHEAD][4];
+#pragma unroll
+        for (int i = 0; i < PERMUTE_AHEAD; i++)
+            if (c + i * 32 < p->chunks)
+                global_load16(v[i], from + (i64)(c + i * 32) * 16);
+#pragma unroll
+        for (int i = 0; i < PERMUTE_AHEAD; i++)
+            if (c + i * 32 < p->chunks)
+                global_store16(to + (i64)(c + i * 32) * 16, v[i]);
     }
-    warp_barrier();
-    global_async_fence();
 }
-#else
-#define IS_COPIER 0
-#define copy_meanwhile(p) ((void)0)
-#define copy_first(p, s, tiles) ((void)0)
 
-struct there {
-    int none;
-};
-
-INLINE struct there none_there(void)
+/* By a warp: where the rows of its lanes' slots go, from `slot` on. */
+INLINE int permute_place(const struct permute_params *p, int slot, int slots)
 {
-    struct there t;
-    t.none = 0;
-    return t;
+    if (LANE >= slots || slot + LANE >= p->rows)
+        return NO_PLACE;
+    const int i = p->places[slot + LANE];
+    return (u32)i < (u32)p->rows && permute_index(p, i) == slot + LANE ? i : NO_PLACE;
 }
 
-#define await_rows(p, there, first, end) ((void)(there))
+/* 32 slots of a token at most. */
+INLINE void permute_slots(const struct permute_params *p, int token, int slot, int slots)
+{
+    const int place = permute_place(p, slot, slots);
+    const char *from = p->from + (i64)token * p->from_stride;
+    if (!count_lanes(place != NO_PLACE))
+        return;
+#pragma unroll 1
+    for (int begin = 0; begin < p->chunks; begin += 32 * PERMUTE_AHEAD_TOKEN) {
+        const int c = begin + LANE;
+        u32 v[PERMUTE_AHEAD_TOKEN][4];
+#pragma unroll
+        for (int i = 0; i < PERMUTE_AHEAD_TOKEN; i++)
+            if (c + i * 32 < p->chunks)
+                global_load16(v[i], from + (i64)(c + i * 32) * 16);
+#pragma unroll 1
+        for (int s = 0; s < slots; s++) {
+            const int row = shuffle_from(place, s);
+            char *to = p->to + (i64)row * p->chunks * 16;
+            if (row == NO_PLACE)
+                continue;
+#pragma unroll
+            for (int i = 0; i < PERMUTE_AHEAD_TOKEN; i++)
+                if (c + i * 32 < p->chunks)
+                    global_store16(to + (i64)(c + i * 32) * 16, v[i]);
+        }
+    }
+}
+
+INLINE void permute_tokens(const struct permute_params *p)
+{
+#pragma unroll 1
+    for (int token = PERMUTE_WARP; (i64)token * p->topk < p->rows; token += PERMUTE_WARPS)
+#pragma unroll 1
+        for (int s = 0; s < p->topk; s += 32)
+            permute_slots(p, token, token * p->topk + s, at_most(p->topk - s, 32));
+}
+
+/* Those that are at no slot: few or none of a layer's rows, but most where a job gives those of some experts alone. So they are
+ * shared out among many warps. */
+INLINE void permute_others(const struct permute_params *p)
+{
+#pragma unroll 1
+    for (int begin = PERMUTE_WARP * PERMUTE_OTHERS; begin < p->rows; begin += PERMUTE_WARPS * PERMUTE_OTHERS) {
+        const int i = begin + LANE, mine = LANE < PERMUTE_OTHERS && i < p->rows;
+        const int slot = mine ? permute_index(p, i) : 0;
+        const int other = mine && ((u32)slot >= (u32)p->rows || p->places[slot] != i);
+        if (!count_lanes(other))
+            continue;
+#pragma unroll 1
+        for (int lane = 0; lane < PERMUTE_OTHERS; lane++)
+            if (shuffle_from(other, lane))
+                permute_row(p, begin + lane);
+    }
+}
+
+KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_places(PARAMS(permute_params) p)
+{
+    for (int i = BLOCK * PERMUTE_THREADS + THREAD; i < p.rows; i += PERMUTE_THREADS * BLOCKS) {
+        const int slot = permute_index(&p, i);
+        if ((u32)slot < (u32)p.rows)
+            p.places[slot] = i;
+    }
+}
+
+KERNEL_OF(PERMUTE_THREADS, 1) grouped_gemm_permute(PARAMS(permute_params) p)
+{
+    if (p.topk) {
+        permute_tokens(&p);
+        permute_others(&p);
+        return;
+    }
+    for (int i = p.rows - 1 - PERMUTE_WARP; i >= 0; i -= PERMUTE_WARPS)
+        permute_row(&p, i);
+}
 #endif

@@ -404,8 +404,7 @@ INLINE int is_simple(const struct hopper_params *p, const struct extent *x)
 /* Blocks of a tile that this warp loads, from `block` on. That of a simple tile is constant: then little is left
  * to work out for each block. */
 INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x, int ask,
-                        u32 shared, u32 from, int block, int blocks, struct place *at, int *number, u64 policy,
-                        struct there *there)
+                        u32 shared, u32 from, int block, int blocks, struct place *at, int *number, u64 policy)
 {
     const int first = FIRST_BLOCK(p);
     int asked = NUM_STAGES;
@@ -414,12 +413,10 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
         if (LOADERS > 1)
             *at = place_of(from + (u32)block);
         draw_in_time(p, block, blocks, number);
-        const int d = MODE == MODE_DW ? block_row(p, t, block) : (first + block) * TILE_D;
-        if (MODE == MODE_DW)
-            await_rows(p, there, t->first + d, t->first + at_most(d + TILE_D, t->rows));
         barrier_wait(empty_barrier(shared, at->stage), at->phase ^ 1);
         if (elected())
-            load_block(p, t, x, d, shared + at->stage * STAGE_BYTES, full_barrier(shared, at->stage), policy);
+            load_block(p, t, x, MODE == MODE_DW ? block_row(p, t, block) : (first + block) * TILE_D,
+                       shared + at->stage * STAGE_BYTES, full_barrier(shared, at->stage), policy);
         if (ask)
             ask_blocks(p, t, x, first, blocks, block, &asked);
         warp_barrier();
@@ -437,7 +434,6 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     u32 from = 0;    /* blocks before this tile */
     if (THREAD >= 32 * LOADERS)
         return;
-    struct there there = none_there();
     struct tile t;
     struct extent x;
     if (ONE_EXPERT) { /* while another warp makes the barriers */
@@ -464,14 +460,11 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             const u64 policy = weight_policy(&t);
             ask_experts(p, s, before, t.expert);
             before = t.expert;
-            if (MODE != MODE_DW)
-                await_rows(p, &there, t.first + (SWAP_AB ? t.c0 : t.r0),
-                           t.first + (SWAP_AB ? t.c0 + t.width : at_most(t.r0 + TILE_R, t.rows)));
             if (FAST_SIMPLE && uniform(is_simple(p, &x))) {
                 const struct extent simple = simple_extent(&x);
-                load_blocks(p, &t, &simple, 0, shared, from, block, blocks, &at, &number, policy, &there);
+                load_blocks(p, &t, &simple, 0, shared, from, block, blocks, &at, &number, policy);
             } else {
-                load_blocks(p, &t, &x, 1, shared, from, block, blocks, &at, &number, policy, &there);
+                load_blocks(p, &t, &x, 1, shared, from, block, blocks, &at, &number, policy);
             }
         }
         from += (u32)blocks;

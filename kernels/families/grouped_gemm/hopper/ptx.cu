@@ -75,12 +75,6 @@ INLINE int count_lanes(int yes)
     return __popc(__ballot_sync(~0u, yes));
 }
 
-/* Lanes that say yes before the first that says no. */
-INLINE int first_lanes(int yes)
-{
-    return __clz((int)__brev(~__ballot_sync(~0u, yes)));
-}
-
 INLINE void warp_barrier(void)
 {
     __syncwarp();
@@ -452,34 +446,6 @@ INLINE u32 global_add(u32 *at, u32 v)
 {
     return atomicAdd(at, v);
 }
-
-#if PERMUTE_COPY
-/* One more, by a thread that sees what others, of any block, are to see who see it. */
-INLINE void count_up(u32 *at)
-{
-    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" :: "l"(at) : "memory");
-}
-
-INLINE u32 count_now(const u32 *at)
-{
-    u32 n;
-    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(n) : "l"(at) : "memory");
-    return n;
-}
-
-/* Until it is `n`, the most that it becomes. */
-INLINE void await_count(const u32 *at, u32 n)
-{
-    while (count_now(at) != n)
-        ;
-}
-
-/* Between what threads write to global memory and what TMA reads of it, on both sides. */
-INLINE void global_async_fence(void)
-{
-    asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-#endif
 
 INLINE void shared_store8(u32 at, float a, float b)
 {

@@ -13,12 +13,12 @@
 struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     struct tensor_map a, b, out;      /* those that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
-    const char *gathered;        /* the operand that is gathered by the producer's threads, or copied */
+    const char *gathered;        /* the operand that is gathered by the producer's threads */
     char *out_data;
     const void *m_sizes;         /* not looked at with one expert: that has all rows */
     const void *gather;
     const void *weights;
-    u32 *counter;                /* DYNAMIC: tiles handed out beyond the first of each block; PERMUTE_COPY: permute.cu */
+    u32 *counter;                /* DYNAMIC: tiles handed out beyond the first of each block */
     i64 out_stride, out_expert;  /* between rows; dW: between experts */
     u32 gathered_stride;         /* in units of 16 bytes */
     int rows;                    /* routed rows in all */
@@ -28,7 +28,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     int depth;                   /* how long d is; dW: unused, an expert's rows */
     int group;
     u32 flags;
-    u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift; where dy is copied, g */
+    u32 topk_mul, topk_shift;    /* g div topk = g * mul >> shift */
     int height;                  /* SWAP_AB: rows of a tile, at most; dW: tiles of an expert */
     u32 height_mul, height_shift; /* to divide by it */
     int ahead;                   /* what L2 is asked for before it is loaded: blocks; dW: experts */
@@ -39,8 +39,6 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     const char *a_rows, *b_rows; /* dW, ahead; ONE_EXPERT: the operands, */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
-    char *copied;                     /* PERMUTE_COPY: where rows are copied to, one after the other, */
-    int copy_chunks;                  /* ... each of so many times 16 bytes */
     struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension; GRAIN 8: of so many rows */
 };
 

@@ -110,44 +110,6 @@ static uint32_t global_add(uint32_t *at, uint32_t v)
     return before;
 }
 
-#if PERMUTE_COPY
-/* Of the launch: who waits for a count is woken by any. */
-static struct emulate_meeting counted = {.what = "await_count"};
-
-static void count_up(uint32_t *at)
-{
-    for (int i = 0, first = emulate.current / 32 * 32; i < 32; i++) {
-        if (emulate.threads[first + i].unfenced) {
-            emulate_fail("counts what lane %d wrote, which TMA need not see", i);
-        }
-    }
-    global_add(at, 1);
-    counted.round++;
-}
-
-static uint32_t count_now(const uint32_t *at)
-{
-    emulate_allowed((const char *)at, 4, "load");
-    emulate.threads[emulate.current].unfenced = 1;
-    return *at;
-}
-
-static void await_count(const uint32_t *at, uint32_t n)
-{
-    struct emulate_thread *t = &emulate.threads[emulate.current];
-    while (count_now(at) != n) {
-        t->waits_for = &counted;
-        t->round = counted.round;
-        emulate_switch(&t->fiber, &emulate.scheduler);
-    }
-}
-
-static void global_async_fence(void)
-{
-    emulate.threads[emulate.current].unfenced = 0;
-}
-#endif
-
 static void shared_store8(uint32_t at, float a, float b)
 {
     emulate_shared(at & ~15u, "store");

@@ -48,7 +48,6 @@ struct emulate_thread {
     const struct emulate_meeting *waits_for; /* NULL: can run */
     uint32_t round;                          /* waits until it is over */
     int groups;                              /* committed */
-    int unfenced;                            /* global memory that it wrote, or awaited, and that TMA need not see yet */
     uint32_t n_copies;
     struct emulate_copy copies[EMULATE_COPIES_MAX];
 };
@@ -208,7 +207,7 @@ static void emulate_block(void)
     emulate_async_begin();
     for (int i = 0; i < n; i++) {
         struct emulate_thread *t = &emulate.threads[i];
-        t->done = t->groups = t->unfenced = 0;
+        t->done = t->groups = 0;
         t->n_copies = 0;
         t->waits_for = NULL;
         emulate_make(&t->fiber, t->stack, emulate_begin);

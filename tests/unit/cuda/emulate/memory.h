@@ -73,7 +73,6 @@ static void emulate_wait(int pending)
 static void store16(char *to, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 {
     emulate_allowed(to, 16, "store");
-    emulate.threads[emulate.current].unfenced = 1;
     memcpy(to, (uint32_t[]){a, b, c, d}, 16);
 }
 

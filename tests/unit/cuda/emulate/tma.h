@@ -143,9 +143,6 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
         emulate_fail("TMA past the end of shared memory, at %u", shared);
     }
     if (kind == OP_LOAD) {
-        if (emulate.threads[thread].unfenced) {
-            emulate_fail("TMA loads without a fence after what was awaited");
-        }
         no_longer_asked(map, at);
         memset(emulate_memory + shared, 0xff, box_bytes(&op->map));
         memset(async_.memory + shared, 0xff, box_bytes(&op->map));

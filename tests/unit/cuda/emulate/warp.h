@@ -162,20 +162,4 @@ static int count_lanes(int yes)
     return (int)*emulate_exchange("vote", (uint32_t[]){(uint32_t)yes}, 1, emulate_count);
 }
 
-static void emulate_first(struct emulate_warp *w)
-{
-    uint32_t n = 0;
-    while (n < 32 && w->in[n][0]) {
-        n++;
-    }
-    for (int i = 0; i < 32; i++) {
-        w->out[i][0] = n;
-    }
-}
-
-static int first_lanes(int yes)
-{
-    return (int)*emulate_exchange("vote.first", (uint32_t[]){(uint32_t)yes}, 1, emulate_first);
-}
-
 #endif
