@@ -191,6 +191,9 @@ struct family {
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
                          struct error *err);
     void (*workload_deinit)(struct workload *w);
+    /* What is measured of one workload must hold for the next: of those that `asked` begins, the seed of one that is harder than most.
+     * NULL: `asked` itself. */
+    uint64_t (*wary_seed)(const struct problem *p, uint64_t asked);
     /* The op's ABI struct over a workload's buffers. */
     void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);

@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "daemon/runner/conditions.h"
+#include "daemon/runner/inputs.h"
 #include "daemon/runner/runner.h"
 #include "daemon/runner/stats.h"
 
@@ -17,7 +18,7 @@ static const double GAP_MS = 2;
 struct owed {
     char key[HASH_HEX];
     struct problem problem;
-    int64_t seed;
+    uint64_t seed;
     double atol, rtol;
     double reference_us; /* of the run that tuned it */
 };
@@ -32,7 +33,7 @@ void baselines_owe(struct runner *r, const struct tune_order *o, const struct tu
     }
     snprintf(one->key, sizeof(one->key), "%s", o->key);
     one->problem = o->request.problem;
-    one->seed = o->request.query.seed;
+    one->seed = inputs_seed(r->device, &o->request);
     one->atol = o->request.query.atol;
     one->rtol = o->request.query.rtol;
     one->reference_us = result->reference_us;
@@ -100,7 +101,7 @@ static int measure(struct runner *r, const struct owed *one, struct error *err)
     double samples[SAMPLES];
     uint32_t n = 0;
     int status = d->ops->prepare(d, family_of_problem(&one->problem), &one->problem,
-                                 (uint64_t)one->seed, &w, err);
+                                 one->seed, &w, err);
     if (status) {
         return status;
     }

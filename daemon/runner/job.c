@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/inputs.h"
 #include "daemon/runner/job.h"
 #include "daemon/runner/job_inner.h"
 
@@ -23,10 +24,8 @@ static int find_target(struct job *j, struct error *err)
     if (r) {
         return r;
     }
-    const struct device *d = j->runner->device;
-    uint64_t seed = (uint64_t)j->order->request.query.seed;
-    seed = d->ops->rows_seed ? d->ops->rows_seed(d, seed) : seed;
-    return j->family->workload_init(&j->workload, p, seed, err);
+    j->seed = inputs_seed(j->runner->device, &j->order->request);
+    return j->family->workload_init(&j->workload, p, j->seed, err);
 }
 
 /* A config of a list that cannot be measured is a failed trial with its reason. */

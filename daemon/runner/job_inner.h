@@ -59,6 +59,7 @@ struct job {
     struct plan plan;          /* owned */
     bool given;                /* strategy given: the list as it is, nothing is stopped early */
     struct prepared *prepared; /* owned by the device */
+    uint64_t seed;             /* of its inputs (inputs.h) */
     char doubt[160];           /* what disturbs the measuring (conditions.h) */
     struct strategy *strategy; /* owned */
     uint32_t n_outcomes;

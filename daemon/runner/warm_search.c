@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "daemon/runner/grid.h"
+#include "daemon/runner/inputs.h"
 #include "daemon/runner/plan.h"
 #include "daemon/runner/warm_inner.h"
 
@@ -157,8 +158,7 @@ int warm_add_search(struct warm_plan *p, const struct warm_setup *s, const struc
     }
     const char *wanted = r->query.target[0] ? r->query.target : s->target;
     int status = family_target_choose(f, &r->problem, &p->info, wanted, &target, err);
-    status =
-        status ? status : f->workload_init(&workload, &r->problem, (uint64_t)r->query.seed, err);
+    status = status ? status : f->workload_init(&workload, &r->problem, inputs_seed(NULL, r), err);
     if (status) {
         return status;
     }

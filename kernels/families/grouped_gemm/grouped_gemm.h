@@ -128,6 +128,7 @@ void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum 
 
 uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
                                struct dense_product out[], uint32_t max, bool *exact); /* products.c */
+uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked);
 int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
                                struct error *err);
 void grouped_gemm_workload_deinit(struct workload *w);
