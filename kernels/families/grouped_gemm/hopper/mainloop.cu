@@ -187,9 +187,9 @@ struct work {
 /* Columns that are multiplied where so many exist. */
 INLINE int width_of(int exist)
 {
-    return exist <= WIDTH_LEAST  ? WIDTH_LEAST
-           : exist <= WIDTH_HALF ? WIDTH_HALF
-                                 : round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN);
+    if (GRAIN == 16 && exist <= WIDTH_HALF)
+        return exist <= WIDTH_QUARTER ? WIDTH_QUARTER : WIDTH_HALF;
+    return round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN);
 }
 
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
