@@ -81,15 +81,16 @@ static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *id
 
 /*
  * Of eight uniform routings the one whose largest expert is second to another's. A job routes otherwise at each step: two tiles of 144
- * rows that just held every expert of one routing were best of it by a per cent, and 9 % slower than others where one expert had 295
- * (Llama 4 Scout, 4096 tokens; tests/gpu/results/2026-11-25-h200-routings.txt).
+ * rows that just held every expert of one routing were best of it by a per cent, and up to 9 % slower than two of 160 where one expert
+ * had more (Llama 4 Scout, 4096 tokens; tests/gpu/results/2026-11-25-h200-routings.txt).
  */
 uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
-    enum { ROUTINGS = 8 };
+    enum { ROUTINGS = 8, ALIKE = 1 << 14 /* rows an expert, from which on routings hardly differ */ };
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    int32_t *ids = strcmp(v.routing, "uniform") == 0 && v.topk < v.experts ? calloc((size_t)v.m, sizeof(*ids)) : NULL;
+    const bool unlike = strcmp(v.routing, "uniform") == 0 && v.topk < v.experts && v.m / v.experts < ALIKE;
+    int32_t *ids = unlike ? calloc((size_t)v.m, sizeof(*ids)) : NULL;
     if (!ids) {
         return asked;
     }

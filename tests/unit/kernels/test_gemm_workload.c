@@ -316,10 +316,12 @@ static void test_wary_seed(void **state)
     }
     assert_in_range(above, SEEDS * SEEDS * 0.65, SEEDS * SEEDS * 0.85); /* of two unlike ones 7 / 9 expected, else 4 / 9 */
 
-    /* Where rows are given, or the same for all, there is nothing to choose. */
+    /* Where rows are given, or the same for all, or many, there is nothing to choose. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=1 routing=\"rows:1,5\"");
     assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=2");
+    assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
+    problem_of(&p, "grouped_gemm mode=forward M=65536 N=64 K=64 experts=4 topk=1");
     assert_true(grouped_gemm_wary_seed(&p, 3) == 3);
 }
 
