@@ -187,9 +187,10 @@ struct work {
 /* Columns that are multiplied where so many exist. */
 INLINE int width_of(int exist)
 {
-    if (GRAIN == 16 && exist <= WIDTH_HALF)
-        return exist <= WIDTH_QUARTER ? WIDTH_QUARTER : WIDTH_HALF;
-    return round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN);
+    return GRAIN < 16               ? round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN)
+           : exist <= WIDTH_QUARTER ? WIDTH_QUARTER
+           : exist <= WIDTH_HALF    ? WIDTH_HALF
+                                    : round_up(exist > WIDTH_ABOVE ? exist : WIDTH_ABOVE + 1, GRAIN);
 }
 
 INLINE struct work work_at(const struct hopper_params *p, const struct tables *s, int id, int tiles,
