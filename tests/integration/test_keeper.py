@@ -204,14 +204,17 @@ def test_kill_9_of_the_keeper_in_the_middle(host):
     [r.join() for r in ranks]
     left = [m for m in members if not m.killed]
     assert all(not failures[i] for i, m in enumerate(members) if not m.killed), failures
-    saved = {a["key"]: a for a in answers if a["saved"]}
+    saved = {a["key"]: a for a in sorted(answers, key=lambda a: a["generation"]) if a["saved"]}
     assert len(saved) == len({a["key"] for a in answers}) > 0
     for m in left:
         shown = m.connect()
         for key, answer in saved.items():
-            # published twice, when the keeper died before it could say so: still this answer's config
             got = shown.call("show", key=key)["answer"]
-            assert got["config"] == answer["config"] and got["generation"] >= answer["generation"]
+            if got["generation"] == answer["generation"]:
+                assert got["config"] == answer["config"]
+            else:
+                # Tuned again, when the keeper died before others heard of it: by two more configs, of which one may have won.
+                assert got["generation"] > answer["generation"] and got["time_us"] < answer["time_us"] * 1.05
         assert {shown.call("get", problem=p, wait="cached")["tier"] for p in wanted} == {"exact"}
         shown.close()
     assert left[0].sql("PRAGMA integrity_check") == [("ok",)]
