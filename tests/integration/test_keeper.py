@@ -209,12 +209,9 @@ def test_kill_9_of_the_keeper_in_the_middle(host):
     for m in left:
         shown = m.connect()
         for key, answer in saved.items():
+            # published twice, when the keeper died before it could say so: still this answer's config
             got = shown.call("show", key=key)["answer"]
-            if got["generation"] == answer["generation"]:
-                assert got["config"] == answer["config"]
-            else:
-                # Tuned again, when the keeper died before others heard of it: by two more configs, of which one may have won.
-                assert got["generation"] > answer["generation"] and got["time_us"] < answer["time_us"] * 1.05
+            assert got["config"] == answer["config"] and got["generation"] >= answer["generation"]
         assert {shown.call("get", problem=p, wait="cached")["tier"] for p in wanted} == {"exact"}
         shown.close()
     assert left[0].sql("PRAGMA integrity_check") == [("ok",)]

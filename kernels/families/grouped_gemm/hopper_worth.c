@@ -208,8 +208,7 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* In ping-pong hardly anything is gained, nor by 128 columns (tests/gpu/results/2026-11-24-h200-shared_weights.txt). They compile
- * longest of all: so what four runs of searches never missed by more than 0.4 % is not tried (..2026-11-25-h200-pairs_tried.txt). */
+/* In ping-pong hardly anything is gained, nor by 128 columns (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
@@ -222,12 +221,6 @@ static int check_paired(const struct grouped_gemm_problem *v, const struct hoppe
                              "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 rows or more and 256 columns, "
                              "cooperative or deferred",
                              t->c, t->r, t->pingpong ? " in ping-pong" : "");
-    }
-    if (!t->deferred && t->c < 192 && hopper_defer_pays(v)) {
-        return rejection_set(why, ERROR_INVALID, "paired_schedule",
-                             "cluster_shape_mn=2x1, cooperative, with %d rows: deferred ones of so many rows won; take "
-                             "schedule=deferred, or 192 rows",
-                             t->c);
     }
     if (t->stages < fit || (!v->scatter && (!t->tma_store || (!t->deferred && !usual_staging(v, t, info, fit))))) {
         return rejection_set(why, ERROR_INVALID, "paired_usual",
