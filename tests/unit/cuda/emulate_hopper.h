@@ -61,6 +61,11 @@ static void trap(void)
     emulate_fail("trap");
 }
 
+static const char *as_it_is(const char *at)
+{
+    return at;
+}
+
 static struct emulate_meeting *warp_meeting(void)
 {
     return &emulate.warps[emulate.current / 32].meeting;

@@ -59,7 +59,7 @@ INLINE void fetch_rows(const struct hopper_params *p, const struct tile *t, int 
 INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], int d, u32 to)
 {
     const int column = d + CHUNK * 8;
-    const char *base = p->gathered + (i64)column * 2;
+    const char *base = as_it_is(p->gathered + (i64)column * 2);
     const int bytes = column < p->depth ? 16 : 0;
 #pragma unroll
     for (int j = 0; j < COPIES; j++)
@@ -173,7 +173,7 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
     const int column = first + CHUNK * 8;
-    const char *base = p->gathered + (i64)column * 2;
+    const char *base = as_it_is(p->gathered + (i64)column * 2);
     const u32 start = to + ROW * ROW_BYTES + ((CHUNK ^ ROW) << 4);
     if (uniform(t->rows - d >= TILE_D && first + SLABS * 64 <= columns)) {
 #pragma unroll
