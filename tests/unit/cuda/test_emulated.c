@@ -213,6 +213,8 @@ static void run_target(struct test_case *c)
         allow(&e, &c->dy);
         allow(&e, &c->out);
         e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
+        char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
+        e.ranges[e.n_ranges++] = (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
         run(c, so, &plan->steps[i], &e);
     }
     dlclose(so);

@@ -24,7 +24,7 @@ struct kept {
     u32 pairs[KEPT][PIECE_PAIRS]; /* of pieces `next` and on */
     struct tile t;
     int r0; /* the consumer's first row */
-    int next;
+    int next; /* > ALL_PIECES: of the next tile it has been asked where its rows go */
     struct rows rows;
 };
 
@@ -47,6 +47,15 @@ INLINE void write_next(const struct hopper_params *p, int consumer, u32 shared, 
 #pragma unroll
         for (int i = 0; i < PIECE_PAIRS; i++)
             k->pairs[n][i] = k->pairs[n + 1][i];
+}
+
+/* When all of a tile's pieces are written: where the rows of the next go, from `row` on. */
+INLINE void ask_once(const struct hopper_params *p, int row, u32 shared, int consumer, struct kept *k)
+{
+    if (SCATTER && k->next == ALL_PIECES) {
+        ask_for_rows(p, row, shared, consumer);
+        k->next++;
+    }
 }
 
 /* Of a tile's i-th 64 columns, the pieces that find no room are written. */
@@ -93,7 +102,7 @@ INLINE void multiply_columns(float acc[MMAS][ACCUMULATORS], int width, u32 consu
 
 /* As mainloop_of() (mainloop.cu), and behind each block a piece of the tile before. */
 INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], int width, u32 shared,
-                                 int consumer, u32 from, int blocks, struct kept *k, u32 *ring)
+                                 int consumer, u32 from, int row, int blocks, struct kept *k, u32 *ring)
 {
     struct place at = place_of(from);
     const u32 operands = CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
@@ -112,6 +121,8 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
         }
         if (k->next < ALL_PIECES)
             write_next(p, consumer, shared, acc, k, ring);
+        else
+            ask_once(p, row, shared, consumer, k);
         if (!IN_FLIGHT && block < blocks - 1) {
             WGMMA_WAIT(0);
             give_stage(shared, at.stage);
@@ -126,13 +137,13 @@ INLINE u32 multiply_and_write_of(const struct hopper_params *p, float acc[MMAS][
 INLINE u32 multiply_and_write(const struct hopper_params *p, float acc[MMAS][ACCUMULATORS], u32 shared, int consumer, u32 from,
                               const struct tile *t, int blocks, struct kept *k, u32 *ring)
 {
-    const int width = width_of(t->width);
+    const int width = width_of(t->width), row = t->first + t->c0;
 #define OF(n)                                                                                      \
     if (HAS_WIDTH(n) && n < TILE_C && width == n)                                                  \
-        return multiply_and_write_of(p, acc, n, shared, consumer, from, blocks, k, ring);
+        return multiply_and_write_of(p, acc, n, shared, consumer, from, row, blocks, k, ring);
     EACH_WIDTH(OF)
 #undef OF
-    return multiply_and_write_of(p, acc, TILE_C, shared, consumer, from, blocks, k, ring);
+    return multiply_and_write_of(p, acc, TILE_C, shared, consumer, from, row, blocks, k, ring);
 }
 
 INLINE struct tile tile_at(const struct hopper_params *p, const struct tables *s, int id, int tiles)
@@ -157,6 +168,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
 #pragma unroll 1
         while (k.next < ALL_PIECES) /* of the tile before: there were fewer blocks than pieces */
             write_next(p, consumer, shared, acc, &k, &ring);
+        ask_once(p, t.first + t.c0, shared, consumer, &k);
         find_rows(p, &t, r0, consumer, &k.rows);
         from += blocks;
         walk_next(shared, &w);

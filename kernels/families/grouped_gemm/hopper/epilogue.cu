@@ -46,6 +46,8 @@ struct rows {
     u32 weight[WRITTEN][2];   /* FUSE_MUL_POST: of rows lane / 4 and lane / 4 + 8, as a pair of itself */
 };
 
+#define ask_for_rows(p, row, shared, consumer) ((void)(row))
+
 /* While the last wgmmas still run: r0 is the consumer's first row. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                       struct rows *rows)

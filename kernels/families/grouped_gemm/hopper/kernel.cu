@@ -101,6 +101,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
     while (w.id < tiles) {
         float acc[MMAS][ACCUMULATORS]; /* the first wgmma of a tile ignores what is in it */
         const int id = w.id, steps = work.steps;
+        ask_for_rows(p, work.row, shared, consumer);
         const u32 last = mainloop(acc, shared, consumer, from, &work, &w);
 
         /* While the last group runs: where this tile goes, and where the next one begins. */

@@ -182,6 +182,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 struct work {
     int steps; /* wgmmas along d; 0: no tile */
     int mmas, width; /* what is multiplied */
+    int row;         /* SWAP_AB: the first routed row */
 };
 
 /* Columns that are multiplied where so many exist. */
@@ -200,9 +201,11 @@ INLINE struct work work_at(const struct hopper_params *p, const struct tables *s
     w.steps = id < tiles ? steps_at(p, s, id) : 0;
     w.mmas = MMAS;
     w.width = TILE_C;
+    w.row = 0;
     if ((SKIP_ROWS || SWAP_AB) && id < tiles) {
         const struct tile t = locate_tile(p, s, id);
         const int left = output_rows(p, &t) - t.r0 - (PINGPONG ? 0 : consumer * ROWS_EACH);
+        w.row = t.first + t.c0;
         if (SWAP_AB)
             w.width = width_of(t.width);
         else

@@ -393,6 +393,11 @@ INLINE void copy16_whole(u32 to, const char *from)
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" :: "r"(to), "l"(from) : "memory");
 }
 
+INLINE void copy4(u32 to, const char *from)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(to), "l"(from) : "memory");
+}
+
 /* The 256 bytes around these 16, to L2. With ask_line products that have no KSPLIT took 2 % longer, with ask_bytes 3
  * (tests/gpu/results/2026-11-24-h200-first_load.txt). */
 INLINE void touch(u32 to, const char *from)

@@ -19,7 +19,24 @@ struct rows { /* of the tile, in shared memory; each consumer has its own */
     u16 *weight; /* FUSE_MUL_POST */
 };
 
-/* While the last wgmmas still run. No warp may still write the tile before. */
+/*
+ * Where the rows of a tile go, from `row` on, is asked for as soon as no warp writes the tile before any more: what comes
+ * from memory takes as long as a block or two, and find_rows() would wait for it where nothing else is left to multiply.
+ * Of more rows than there are the last ones are other tiles'.
+ */
+INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int consumer)
+{
+    const u32 to = shared + ROWS_AT + consumer * ROWS_BYTES;
+    if (!SCATTER)
+        return;
+    group_barrier(BARRIER_WRITE + consumer, 128);
+#pragma unroll
+    for (int c = THREAD & 127; c < TILE_C; c += 128) /* of 64 bits the lower half: the first four bytes */
+        if (row + c < p->rows)
+            copy4(to + c * 4, (const char *)p->gather + ((i64)(row + c) << (p->flags & FLAG_GATHER_64 ? 3 : 2)));
+}
+
+/* While the last wgmmas still run. */
 INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r0, int consumer,
                       struct rows *rows)
 {
@@ -28,16 +45,13 @@ INLINE void find_rows(const struct hopper_params *p, const struct tile *t, int r
     rows->weight = (u16 *)(at + (SCATTER ? TILE_C * 4 : 0));
     if (!SCATTER && !FUSE_MUL_POST)
         return;
-    group_barrier(BARRIER_WRITE + consumer, 128);
+    if (SCATTER)
+        copies_wait();
+    else /* no warp may still write the tile before */
+        group_barrier(BARRIER_WRITE + consumer, 128);
 #pragma unroll
-    for (int c = THREAD & 127; c < TILE_C; c += 128) {
-        const int row = t->first + t->c0 + c;
-        const int to = c >= t->width ? -1 : SCATTER ? gather_index(p, row) : row;
-        if (SCATTER)
-            rows->to[c] = to;
-        if (FUSE_MUL_POST)
-            rows->weight[c] = (u16)weight_pair(p, to);
-    }
+    for (int c = THREAD & 127; FUSE_MUL_POST && c < TILE_C; c += 128) /* each thread's own copies */
+        rows->weight[c] = (u16)weight_pair(p, c >= t->width ? -1 : SCATTER ? rows->to[c] : t->first + t->c0 + c);
 }
 
 /* Of rows c and c + 1. */

@@ -23,6 +23,28 @@ static void copy16_whole(uint32_t to, const char *from)
     copy16(to, from, 16);
 }
 
+/* Four bytes, which arrive at copies_wait(). */
+static void copy4(uint32_t to, const char *from)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    emulate_shared(to / 16 * 16, "copy of 4 bytes");
+    emulate_allowed(from, 4, "copy of 4 bytes");
+    if (to % 4 || t->n_copies4 == EMULATE_COPIES4_MAX) {
+        emulate_fail("copy of 4 bytes to %u, %u in flight", to, t->n_copies4);
+    }
+    memset(emulate_memory + to, 0xff, 4);
+    t->copies4[t->n_copies4++] = (struct emulate_copy){to, from, 4, 0};
+}
+
+static void copies4_arrive(void)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    for (uint32_t i = 0; i < t->n_copies4; i++) {
+        memcpy(emulate_memory + t->copies4[i].to, t->copies4[i].from, 4);
+    }
+    t->n_copies4 = 0;
+}
+
 /* What arrives is not looked at: any order will do. */
 static void touch(uint32_t to, const char *from)
 {
@@ -40,8 +62,10 @@ static void copies_arrive(uint32_t bar)
     t->groups++;
 }
 
+/* Those of 16 bytes are waited for at the end only. */
 static void copies_wait(void)
 {
+    copies4_arrive();
 }
 
 static void run_copies(const struct emulate_op *op)

@@ -25,7 +25,8 @@ enum {
     EMULATE_THREADS_MAX = 512 * EMULATE_BLOCKS,
     EMULATE_SHARED_MAX = 256 * 1024,
     EMULATE_WORDS = 12,
-    EMULATE_COPIES_MAX = 1024
+    EMULATE_COPIES_MAX = 1024,
+    EMULATE_COPIES4_MAX = 4
 };
 
 struct emulate_copy {
@@ -48,8 +49,8 @@ struct emulate_thread {
     const struct emulate_meeting *waits_for; /* NULL: can run */
     uint32_t round;                          /* waits until it is over */
     int groups;                              /* committed */
-    uint32_t n_copies;
-    struct emulate_copy copies[EMULATE_COPIES_MAX];
+    uint32_t n_copies, n_copies4;
+    struct emulate_copy copies[EMULATE_COPIES_MAX], copies4[EMULATE_COPIES4_MAX];
 };
 
 struct emulate_warp {
@@ -208,7 +209,7 @@ static void emulate_block(void)
     for (int i = 0; i < n; i++) {
         struct emulate_thread *t = &emulate.threads[i];
         t->done = t->groups = 0;
-        t->n_copies = 0;
+        t->n_copies = t->n_copies4 = 0;
         t->waits_for = NULL;
         emulate_make(&t->fiber, t->stack, emulate_begin);
     }
