@@ -96,19 +96,29 @@ INLINE void send_swapped(const struct hopper_params *p, const struct tile *t, u3
     stores_commit();
 }
 
-INLINE void write_swapped(const struct hopper_params *p, const struct tile *t, u32 buffer, int column,
-                          int c, int exist, const struct rows *rows)
+#define WRITES (PIECE_ROWS / 16) /* of a thread, of a piece */
+#define WRITTEN_ROW(j) ((((j) * 4 + ((THREAD >> 5) & 3)) * 4) + (LANE >> 3))
+
+/* Rows of the output that this thread writes of the piece from row c on, -1: none. Asked for before the barrier that a piece is
+ * waited for at. */
+INLINE void find_written(const struct tile *t, int c, int exist, const struct rows *rows, int to[WRITES])
 {
-    const int warp = (THREAD >> 5) & 3, chunk = LANE & 7, at = column + chunk * 8;
 #pragma unroll
-    for (int j = 0; j < PIECE_ROWS / 16; j++) {
-        const int row = (j * 4 + warp) * 4 + (LANE >> 3);
+    for (int j = 0; j < WRITES; j++)
+        to[j] = WRITTEN_ROW(j) >= exist ? -1 : SCATTER ? rows->to[c + WRITTEN_ROW(j)] : t->first + t->c0 + c + WRITTEN_ROW(j);
+}
+
+INLINE void write_swapped(const struct hopper_params *p, u32 buffer, int column, const int to[WRITES])
+{
+    const int chunk = LANE & 7, at = column + chunk * 8;
+    char *const out = p->out_data + (i64)at * OUT_SIZE;
+#pragma unroll
+    for (int j = 0; j < WRITES; j++) {
+        const int row = WRITTEN_ROW(j);
         u32 v[4];
         shared_load16(v, buffer + row * ROW_BYTES + ((chunk ^ (row & 7)) << 4));
-        if (row < exist && at < p->tile_cols) {
-            const int to = SCATTER ? rows->to[c + row] : t->first + t->c0 + c + row;
-            global_store16(p->out_data + to * p->out_stride + (i64)at * OUT_SIZE, v);
-        }
+        if (to[j] >= 0 && at < p->tile_cols)
+            global_store16(out + to[j] * p->out_stride, v);
     }
 }
 
@@ -127,11 +137,14 @@ INLINE void store_piece(const struct hopper_params *p, const struct tile *t, u32
     for (int row = 0; row < PIECE_ROWS && c + row < TILE_C; row += TURNED)
         if (row < exist)
             stage_swapped(buffer, row, d + row / 2, kept ? kept + row / 4 : kept, rows, c + row);
+    int to[WRITES];
     if (TMA_STORE)
         async_fence();
+    else
+        find_written(t, c, exist, rows, to);
     group_barrier(BARRIER_WRITE + consumer, 128);
     if (!TMA_STORE)
-        write_swapped(p, t, buffer, column, c, exist, rows);
+        write_swapped(p, buffer, column, to);
     else if (first_warp() && elected())
         send_swapped(p, t, buffer, column, c, exist);
     *ring = *ring + 1 == STAGING_BUFFERS ? 0 : *ring + 1;
