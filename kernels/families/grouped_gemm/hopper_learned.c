@@ -79,7 +79,7 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG, t->skip_rows);
     put(&x, FLAG, t->dynamic);
     put(&x, FLAG, t->gather);
-    put(&x, FLAG, t->tma_store);
+    put(&x, FLAG, t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t))); /* it was recorded so */
     put(&x, WALKS, walk);
     put(&x, FLAG * FLAG, both(t->swap_ab, FLAG, t->raster_columns, FLAG));
     put(&x, FLAG * FLAG, both(t->pingpong, FLAG, t->dynamic, FLAG));

@@ -60,14 +60,15 @@ static double pieces(const struct hopper_tile *t, double c)
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
 
-/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. */
+/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. What threads write at least as
+ * soon as TMA is not slower for it; where rows are scattered, there is nothing to compare with. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
     const double alone = x->t->consumers == 1 ? x->c->alone : 1;
     const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us * alone;
     if (!x->t->tma_store) {
-        return us * x->c->direct_store;
+        return !x->f->v.scatter && hopper_threads_write(&x->f->v, x->t) ? us : us * x->c->direct_store;
     }
     return us + (x->t->staging == x->t->store_slabs ? pieces(x->t, c) * x->c->piece_us : 0);
 }

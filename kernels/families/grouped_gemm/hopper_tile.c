@@ -105,6 +105,11 @@ static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopp
     return n;
 }
 
+bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    return v->experts > 1 && t->swap_ab && !t->pingpong && (t->deferred || hopper_sharers(t) > 1);
+}
+
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const int cols = hopper_slab_cols(v);

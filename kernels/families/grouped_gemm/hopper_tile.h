@@ -122,6 +122,10 @@ static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 /* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
 int hopper_kept(const struct hopper_tile *t);
 
+/* Whether threads write a tile's rows sooner than TMA does (tests/gpu/results/2026-11-25-h200-stores.txt): it is written
+ * while the next is multiplied, or shares weights. Not measured of dense products. */
+bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
+
 /* Whether slabs of the output can be stored by two. */
 bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 

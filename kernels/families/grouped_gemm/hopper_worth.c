@@ -5,8 +5,8 @@
  * compiled and searched in a third of the time; a person may still ask for any of them.
  *
  * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
- * block in flight, TMA stores, two staging buffers (one, where that buys a stage), all rows
- * multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
+ * block in flight, TMA stores, two staging buffers (one, where that buys a stage; where threads write sooner than
+ * TMA, these), all rows multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
  * skipped rows and dynamic tiles, copies and other numbers of buffers each have, somewhere on an
  * H200. Three together would have to gain by all of them at once: no measured winner has three.
  */
@@ -147,6 +147,13 @@ static bool usual_staging(const struct grouped_gemm_problem *v, const struct hop
            (t->staging < STAGING_USUAL && stages_that_fit(v, t, info, STAGING_USUAL) < fit);
 }
 
+/* Rows that are not scattered. */
+static bool usual_stores(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         const struct device_info *info, int fit)
+{
+    return hopper_threads_write(v, t) ? !t->tma_store : t->tma_store && usual_staging(v, t, info, fit);
+}
+
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
 {
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
@@ -192,10 +199,10 @@ static int check_deferred(const struct grouped_gemm_problem *v, const struct hop
                              "columns",
                              t->c, t->r);
     }
-    if (t->stages < fit || (!v->scatter && !t->tma_store) ||
+    if (t->stages < fit || (!v->scatter && t->tma_store) ||
         (t->c == 144 && t->dynamic && hopper_sharers(t) == 1)) {
         return rejection_set(why, ERROR_INVALID, "deferred_usual",
-                             "schedule=deferred: what won is %d stages with one staging buffer, TMA stores, and "
+                             "schedule=deferred: what won is %d stages with one staging buffer, use_tma_store=false, and "
                              "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
                              fit);
     }
@@ -222,11 +229,10 @@ static int check_paired(const struct grouped_gemm_problem *v, const struct hoppe
                              "cooperative or deferred",
                              t->c, t->r, t->pingpong ? " in ping-pong" : "");
     }
-    if (t->stages < fit || (!v->scatter && (!t->tma_store || (!t->deferred && !usual_staging(v, t, info, fit))))) {
+    if (t->stages < fit || (!v->scatter && !usual_stores(v, t, info, fit))) {
         return rejection_set(why, ERROR_INVALID, "paired_usual",
-                             "cluster_shape_mn=2x1: what won has all stages that fit, %d, and what is usual of staging buffers "
-                             "and stores",
-                             fit);
+                             "cluster_shape_mn=2x1: what won has all stages that fit, %d, and %s",
+                             fit, hopper_threads_write(v, t) ? "use_tma_store=false" : "what is usual of staging buffers and stores");
     }
     return 0;
 }
@@ -286,8 +292,7 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
 static int count_departures(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             const struct device_info *info, int fit)
 {
-    const bool stores = !v->scatter && t->ksplit == 1 &&
-                        (!t->tma_store || !usual_staging(v, t, info, fit));
+    const bool stores = !v->scatter && t->ksplit == 1 && !usual_stores(v, t, info, fit);
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
@@ -297,7 +302,7 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     n += t->consumers == 1 && t->r > 64;
     n += stores;
     n += t->permute_copy && (stores || t->stages < fit); /* not seen to win */
-    n += t->dynamic && !t->tma_store && !v->scatter; /* not seen to win */
+    n += t->dynamic && stores && !t->tma_store; /* not seen to win */
     return n;
 }
 
@@ -323,7 +328,7 @@ int hopper_worth(const struct problem *p, const struct record *config,
     return n <= most ? 0
                      : rejection_set(why, ERROR_INVALID, "departures",
                                      "%d departures from this tile's usual config (all stages, one "
-                                     "block in flight, TMA stores, %d staging buffers, all rows "
+                                     "block in flight, its usual stores, %d staging buffers, all rows "
                                      "multiplied, no copy): up to %d are tried together",
                                      n, STAGING_USUAL, most);
 }

@@ -78,7 +78,8 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- what is in it -------------------------------------------------------------------------- */
 
-/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2 %. */
+/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2 %; those that defer, or share
+ * weights, when TMA wrote what they did: by threads (direct) they are as fast or faster. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -125,16 +126,16 @@ static void test_winners(void **state)
         {"mode=forward", "256x192 sg s3 nb2 f0 skip dyn"},
         {"mode=dX", "256x192 sg s3 nb2 skip dyn"},
         {"mode=dW", "256x192 sg s3 nb2 f0"},
-        {"mode=forward", "160x256 df s4 nb1 f0 swap dyn 2x1"},
-        {"mode=forward", "192x256 c2 s3 nb2 swap 2x1"},
-        {"mode=forward", "160x256 c2 s3 nb2 f0 swap dyn 2x1"},
-        {"mode=forward permute_x=true", "144x256 df s4 nb1 f0 swap 2x1"},
-        {"mode=forward permute_x=true", "192x256 c2 s3 nb2 f0 swap dyn copy 2x1"},
-        {"mode=forward permute_x=true", "160x256 df s4 nb1 f0 swap dyn copy 2x1"},
+        {"mode=forward", "160x256 df s4 nb1 f0 swap dyn direct 2x1"},
+        {"mode=forward", "192x256 c2 s3 nb1 swap direct 2x1"},
+        {"mode=forward", "160x256 c2 s4 nb1 f0 swap dyn direct 2x1"},
+        {"mode=forward permute_x=true", "144x256 df s4 nb1 f0 swap direct 2x1"},
+        {"mode=forward permute_x=true", "192x256 c2 s3 nb1 f0 swap dyn copy direct 2x1"},
+        {"mode=forward permute_x=true", "160x256 df s4 nb1 f0 swap dyn copy direct 2x1"},
         {"mode=forward permute_y=true", "160x256 c2 s4 nb1 f0 swap dyn 2x1"},
-        {"mode=dX", "160x256 c2 s4 nb1 f0 swap dyn 2x1"},
-        {"mode=dX permute_y=true", "192x256 c2 s3 nb2 f0 swap dyn copy 2x1"},
-        {"mode=dX permute_y=true", "160x256 df s4 nb1 f0 swap dyn 2x1"},
+        {"mode=dX", "160x256 c2 s4 nb1 f0 swap dyn direct 2x1"},
+        {"mode=dX permute_y=true", "192x256 c2 s3 nb1 f0 swap dyn copy direct 2x1"},
+        {"mode=dX permute_y=true", "160x256 df s4 nb1 f0 swap dyn direct 2x1"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(winners) / sizeof(winners[0]); i++) {
@@ -235,13 +236,15 @@ static void test_unworthy(void **state)
         {"mode=forward", "128x256 df s4 nb2 swap", "deferred_tile"},
         {"mode=forward", "144x256 c2 s4 nb1 swap", "swapped_tile"},
         {"mode=dX", "160x256 df s3 nb2 swap", "deferred_usual"},
-        {"mode=dX", "160x256 df s4 nb1 swap direct", "deferred_usual"},
-        {"mode=dX", "144x256 df s4 nb1 swap dyn", "deferred_usual"},
+        {"mode=dX", "160x256 df s4 nb1 swap", "deferred_usual"},
+        {"mode=dX", "160x256 df s4 nb1 f0 swap dyn 2x1", "deferred_usual"},
+        {"mode=dX", "144x256 df s4 nb1 swap dyn direct", "deferred_usual"},
         {"mode=forward", "160x128 pp s5 nb1 swap 2x1", "paired_tile"},
         {"mode=forward", "192x128 c2 s5 nb1 swap 2x1", "swapped_tile"},
         {"mode=dX", "128x256 c2 s4 nb2 swap 2x1", "paired_tile"},
         {"mode=dX", "160x256 c2 s3 nb4 swap 2x1", "paired_usual"},
-        {"mode=forward", "192x256 c2 s3 nb1 swap direct 2x1", "paired_usual"},
+        {"mode=forward", "192x256 c2 s3 nb2 swap 2x1", "paired_usual"},
+        {"mode=dX", "160x256 c2 s4 nb1 f0 swap dyn 2x1", "paired_usual"},
     };
     struct rejection why;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -326,10 +329,10 @@ static void test_paired(void **state)
 {
     (void)state;
     static const struct counted cases[] = {
-        {"M=24576 experts=128 topk=8 mode=forward", 20},
-        {"M=24576 experts=128 topk=8 mode=dX permute_y=true", 38}, /* gathered, or copied before */
+        {"M=24576 experts=128 topk=8 mode=forward", 16},
+        {"M=24576 experts=128 topk=8 mode=dX permute_y=true", 30}, /* gathered, or copied before */
         {"M=24568 experts=128 topk=8 mode=forward", 0},
-        {"M=131072 experts=128 topk=8 mode=dX", 12}, /* none is deferred */
+        {"M=131072 experts=128 topk=8 mode=dX", 8}, /* none is deferred */
         {"M=32768 experts=128 topk=8 mode=dW", 0},
         {"M=1024 mode=forward", 12},
         {"M=1016 mode=forward", 0},
