@@ -20,7 +20,7 @@
 #include "proto/problem.h"
 
 enum { PARAMS_MAX = 24, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
-       LAUNCH_PARAMS_MAX = 1792, ARGS_MAX = 512, OPTIONS_MAX = 2048,
+       LAUNCH_PARAMS_MAX = 1856, ARGS_MAX = 512, OPTIONS_MAX = 2048,
        TENSOR_MAPS_MAX = 12, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
@@ -71,6 +71,9 @@ struct launch {
     _Alignas(64) uint8_t params[LAUNCH_PARAMS_MAX]; /* the kernel's single by-value argument */
     uint32_t n_maps;
     struct tensor_map maps[TENSOR_MAPS_MAX];
+    /* 0, or where in params each cluster of two has a byte, its place among all: as it is numbered; who launches puts there what
+     * he knows of the device (launch_order.h). Only beside maps. */
+    uint32_t order_at;
     /* CPU only: the function itself when it is not in the module (the reference). */
     void (*cpu_entry)(const void *params, uint32_t block);
 };

@@ -642,6 +642,23 @@ static void open_all(void)
     gpu_wait();
 }
 
+/* On a GPU that nobody else uses meanwhile, what was found out when the first module was loaded. */
+static void test_order(void)
+{
+    const struct cuda_module *m = test.compare_module;
+    const uint32_t wanted = test.device->info.cc_major >= 9 ? (uint32_t)test.device->info.sm_count / 2 : 0;
+    if (m->order->n != wanted) {
+        printf("FAIL order: %u clusters of two have places, %u should\n", m->order->n, wanted);
+        test.failed++;
+        return;
+    }
+    printf("order: pairs of SMs have places");
+    for (uint32_t i = 0; i < m->order->n; i++) {
+        printf(" %u", m->order->place[i]);
+    }
+    printf("\n");
+}
+
 static void close_all(void)
 {
     gpu_free(test.counter);
@@ -670,6 +687,7 @@ int main(int argc, char **argv)
     } else if (small) {
         test_sample(true);
     } else {
+        test_order();
         test_sample(false);
         test_launches();
         test_big();

@@ -72,7 +72,10 @@
     X(module_count, "cuModuleGetFunctionCount", (unsigned *count, CUmodule module))                \
     X(module_functions, "cuModuleEnumerateFunctions",                                              \
       (CUfunction * functions, unsigned n, CUmodule module))                                       \
-    X(function_load, "cuFuncLoad", (CUfunction function))
+    X(function_load, "cuFuncLoad", (CUfunction function))                                          \
+    X(capture_mode, "cuThreadExchangeStreamCaptureMode", (CUstreamCaptureMode * mode))             \
+    X(memory_download_async, "cuMemcpyDtoHAsync_v2",                                               \
+      (void *to, CUdeviceptr from, size_t bytes, CUstream stream))
 
 struct cuda_driver {
     int version; /* CUDA version that the driver supports, 12080 for 12.8 */

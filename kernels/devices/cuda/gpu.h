@@ -9,6 +9,7 @@
  *   ptxas.c    what its log says of a kernel
  *   probe.c    what a GPU is, without a context on it
  *   module.c   a loaded cubin and its launches
+ *   order.c    in which order it deals clusters to its SMs
  *   launch.c   the same for a training job's launcher
  *   device.c   a context of our own; loading candidates
  *   helpers.c  tools.cu and the op's reference, as modules

@@ -49,6 +49,7 @@ int cuda_module_load(struct cuda_module *m, const struct cuda_driver *cu, const 
     if (r) {
         return r;
     }
+    m->order = cuda_order(cu, device);
     pthread_mutex_init(&m->lock, NULL);
     r = load_functions(m, err);
     if (r) {
@@ -194,6 +195,9 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
     r = r || !l->n_maps ? r : cuda_maps_encode(m->cu, l, &encoded, err);
     if (r) {
         return r;
+    }
+    if (l->n_maps && launch_is_ordered(l, m->order)) {
+        memcpy(encoded.bytes + l->order_at, m->order->place, m->order->n);
     }
     CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
     cluster.value.clusterDim.x = l->cluster[0];

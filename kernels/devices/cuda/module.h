@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "kernels/devices/cuda/driver.h"
+#include "kernels/devices/cuda/order.h"
 #include "kernels/family.h"
 
 enum { CUDA_FUNCTIONS_MAX = 8 };
@@ -23,6 +24,7 @@ struct cuda_module {
     const struct cuda_driver *cu; /* borrowed */
     CUmodule module;              /* owned */
     int smem_optin;
+    const struct launch_order *order; /* of its device */
     pthread_mutex_t lock; /* of the functions: a job launches from any thread */
     int n_functions;
     struct cuda_function functions[CUDA_FUNCTIONS_MAX];

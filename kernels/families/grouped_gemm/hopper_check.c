@@ -85,6 +85,7 @@ static const struct int_rule int_rules[] = {
     {FIELD_in_flight, 0, 1, 1, false, "0 or 1"},
     {FIELD_GROUP_SIZE_M, 1, 64, 1, false, "1 to 64"},
     {FIELD_NUM_KSPLIT, 1, HOPPER_KSPLIT_MOST, 1, false, "1, 2, 4 or 8"},
+    {FIELD_dynamic_rounds, 0, HOPPER_ROUNDS_MOST, 1, false, "0 to 64: rounds of tiles, 0 for all"},
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
     {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
     {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
@@ -332,6 +333,17 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
     return 0;
 }
 
+static int check_rounds(const struct hopper_tile *t, struct rejection *why)
+{
+    if (t->last_rounds == 0 || (t->dynamic && hopper_sharers(t) > 1)) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
+                         "dynamic_rounds=%d is for tile_scheduler=dynamic with cluster_shape_mn=2x1: others take all tiles "
+                         "alike; leave it out",
+                         t->last_rounds);
+}
+
 /* Half of a consumer's rows is multiplied while the other half is written. */
 static int check_stagger(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          struct rejection *why)
@@ -556,5 +568,6 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : check_deferred(&t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
+    r = r ? r : check_rounds(&t, why);
     return r ? r : check_resources(&v, &t, info, why);
 }

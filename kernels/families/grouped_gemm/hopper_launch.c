@@ -138,6 +138,8 @@ static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const stru
     return p->group * (t->raster_columns ? high : p->cols);
 }
 
+enum { ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */ };
+
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -184,6 +186,10 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
     p->cols = (int32_t)((v->out_cols + cols - 1) / cols);
     cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul, &p->cols_shift);
     cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
+    for (int i = 0; i < LAUNCH_ORDER_MAX; i++) {
+        p->order[i] = (uint8_t)i;
+    }
+    p->last_rounds = t->last_rounds > 0 ? t->last_rounds : ALL_ROUNDS;
 }
 
 static int add_main(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -195,6 +201,9 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
                                     hopper_tile_cols(t) * hopper_cols_together(t));
     int64_t slots = info->sm_count * t->resident / together;
     slots = slots > 0 ? slots : 1;
+    if (hopper_sharers(t) > 1 && slots > LAUNCH_ORDER_MAX) {
+        slots = LAUNCH_ORDER_MAX;
+    }
     if (tiles >= 1 << 30) { /* what cuda_divide_by is exact for */
         return error_set(
             err, ERROR_RESOURCE,
@@ -214,6 +223,7 @@ static int add_main(const struct grouped_gemm_problem *v, const struct hopper_ti
     struct hopper_params params;
     fill_params(v, t, o, a, &params);
     memcpy(l->params, &params, sizeof(params));
+    l->order_at = hopper_sharers(t) > 1 ? offsetof(struct hopper_params, order) : 0;
     hopper_add_maps(v, t, o, a, l);
     return 0;
 }

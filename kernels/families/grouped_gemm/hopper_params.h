@@ -10,6 +10,7 @@
 
 #include "kernels/families/grouped_gemm/cuda_args.h"
 #include "kernels/families/grouped_gemm/hopper.h"
+#include "kernels/launch_order.h"
 
 /* Flags, behind those of cuda_args.h. */
 enum {
@@ -44,11 +45,14 @@ struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */
     uint32_t a_rows_stride, b_rows_stride; /* in units of 16 bytes */
     uint32_t a_rows_bytes, b_rows_bytes;
     _Alignas(TENSOR_MAP_ALIGN) uint8_t out_wide[TENSOR_MAP_BYTES];
+    uint8_t order[LAUNCH_ORDER_MAX];
+    int32_t last_rounds;
 };
-_Static_assert(sizeof(struct hopper_params) == 1728 &&
+_Static_assert(sizeof(struct hopper_params) == 1856 &&
                    offsetof(struct hopper_params, gathered) == 1408 &&
                    offsetof(struct hopper_params, b_rows_bytes) == 1580 &&
-                   offsetof(struct hopper_params, out_wide) == 1600,
+                   offsetof(struct hopper_params, out_wide) == 1600 &&
+                   offsetof(struct hopper_params, last_rounds) == 1824,
                "hopper/scheduler.cu counts on this layout");
 _Static_assert(sizeof(struct hopper_params) <= LAUNCH_PARAMS_MAX, "params must fit a launch");
 

@@ -203,6 +203,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
     const int height = hopper_int(h, FIELD_tile_rows, 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;
+    t->last_rounds = hopper_int(h, FIELD_dynamic_rounds, t->dynamic && hopper_sharers(t) > 1 ? HOPPER_ROUNDS_USUAL : 0);
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->rows_written = t->staggered ? 64 : t->rows_each;

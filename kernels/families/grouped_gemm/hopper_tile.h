@@ -30,6 +30,8 @@ enum {
     HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
     HOPPER_AHEAD_MOST = 64, /* l2_ahead */
     HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
+    HOPPER_ROUNDS_MOST = 64, /* dynamic_rounds, */
+    HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
     HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
     HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
@@ -71,6 +73,7 @@ struct hopper_tile {
     /* run time */
     int group;  /* GROUP_SIZE_M */
     int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0: all */
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
     int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */

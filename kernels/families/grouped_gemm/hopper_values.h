@@ -16,6 +16,7 @@
     X(GROUP_SIZE_M)                                                                                \
     X(NUM_KSPLIT)                                                                                  \
     X(cluster_shape_mn)                                                                            \
+    X(dynamic_rounds)                                                                              \
     X(expert_order)                                                                                \
     X(in_flight)                                                                                   \
     X(l2_ahead)                                                                                    \

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/launch_order.h"
+
 #define DRIVER(X)                                                                                  \
     X(init, "cuInit", (unsigned flags))                                                            \
     X(error_string, "cuGetErrorString", (CUresult r, const char **text))                           \
@@ -51,6 +53,7 @@ DRIVER(X)
 
 static CUstream stream;
 static CUevent events[2];
+static struct launch_order order; /* of the device */
 
 static void check(CUresult r, const char *what)
 {
@@ -236,6 +239,9 @@ void gpu_launch(struct gpu_module *m, const struct launch *l)
     for (uint32_t i = 0; i < l->n_maps; i++) {
         encode(&l->maps[i], bytes + l->maps[i].offset);
     }
+    if (launch_is_ordered(l, &order)) {
+        memcpy(bytes + l->order_at, order.place, order.n);
+    }
     void *params[] = {bytes};
     CUlaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
     cluster.value.clusterDim.x = l->cluster[0];
@@ -264,6 +270,42 @@ void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_
     void *all[] = {copied};
     check(launch(entry_of(m, entry, 0), blocks_x, blocks_y, 1, threads, 1, 1, 0, stream, all, NULL),
           entry);
+}
+
+static void ask_order(struct gpu_module *m, const struct device_info *info, unsigned cluster, int32_t *sm_of)
+{
+    const size_t bytes = sizeof(int32_t) * (size_t)info->sm_count;
+    const uint32_t shared = (uint32_t)info->smem_optin; /* one block to an SM */
+    void *at = gpu_alloc(bytes), *params[] = {&at};
+    CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+    size.value.clusterDim.x = cluster;
+    size.value.clusterDim.y = size.value.clusterDim.z = 1;
+    const CUlaunchConfig config = {
+        .gridDimX = (unsigned)info->sm_count,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = 32,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .sharedMemBytes = shared,
+        .hStream = stream,
+        .attrs = &size,
+        .numAttrs = cluster > 1,
+    };
+    check(launch_config(&config, entry_of(m, "tool_where", shared), params, NULL), "tool_where");
+    gpu_download(sm_of, at, bytes);
+    gpu_free(at);
+}
+
+void gpu_learn_order(struct gpu_module *tools, const struct device_info *info)
+{
+    int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];
+    if (info->sm_count > LAUNCH_ORDER_SMS_MAX || getenv("HOPPER_BENCH_NO_ORDER")) {
+        return;
+    }
+    ask_order(tools, info, 1, single);
+    ask_order(tools, info, 2, paired);
+    launch_order_make(single, paired, (uint32_t)info->sm_count, &order);
 }
 
 void gpu_mark(int which)

@@ -312,3 +312,13 @@ extern "C" __global__ void tool_spin(const struct spin_params p)
         asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
     } while (now - begin < p.ns);
 }
+
+/* Each block says which SM it has, and keeps it until all have one (kernels/devices/cuda/order.c). */
+extern "C" __global__ void tool_where(int *sm_of)
+{
+    int sm;
+    asm volatile("mov.u32 %0, %%smid;" : "=r"(sm));
+    sm_of[blockIdx.x] = sm;
+    for (const i64 begin = clock64(); clock64() - begin < 20000;)
+        ;
+}

@@ -79,6 +79,7 @@ static void lab_open(struct lab *lab)
         _exit(5);
     }
     gpu_load(&lab->tools, cubin);
+    gpu_learn_order(&lab->tools, &lab->info);
     free(cubin);
 }
 

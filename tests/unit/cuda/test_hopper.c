@@ -160,6 +160,12 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=100", ERROR_INVALID,
      "parameter_value", "multiple of 16"},
     {QWEN " mode=forward", GOOD " tile_rows=64", ERROR_INVALID, "tile_rows", "leave it out"},
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_scheduler=dynamic dynamic_rounds=2", ERROR_INVALID,
+     "dynamic_rounds", "cluster_shape_mn=2x1"},
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 dynamic_rounds=2", ERROR_INVALID,
+     "dynamic_rounds", "tile_scheduler=dynamic"},
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=65",
+     ERROR_INVALID, "parameter_value", "0 to 64"},
     {DENSE " mode=forward", SPLIT(2) " swap_ab=true", ERROR_INVALID, "swap_split", "one of them"},
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " swap_ab=true", ERROR_INVALID, "swap_mode",
      "forward and dX"},
@@ -798,6 +804,46 @@ static void test_plan_pairs_of_rows(void **state)
 }
 
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
+/* Pairs have places, as they are numbered until who launches knows better; dynamic ones take the last rounds of tiles as they come
+ * free. */
+static void test_plan_order(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config;
+        int rounds; /* 0: all */
+    } plans[] = {
+        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic", HOPPER_ROUNDS_USUAL},
+        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=1", 1},
+        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=0", 0},
+        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1", 0},
+    };
+    struct problem p = problem_of(QWEN " mode=forward");
+    struct grouped_gemm_args args = args_for(&p);
+    args.workspace = (void *)0x70000;
+    args.workspace_bytes = HOPPER_COUNTERS;
+    struct launch_plan plan;
+    struct hopper_params params;
+    struct error err = ERROR_NULL;
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        assert_int_equal(plan_of(QWEN " mode=forward", plans[i].config, &args, &plan, &err), 0);
+        const struct launch *l = &plan.steps[plan.n - 1];
+        assert_int_equal(l->order_at, offsetof(struct hopper_params, order));
+        assert_int_equal(l->grid[0], 132);
+        memcpy(&params, l->params, sizeof(params));
+        for (int c = 0; c < LAUNCH_ORDER_MAX; c++) {
+            assert_int_equal(params.order[c], c);
+        }
+        if (plans[i].rounds) {
+            assert_int_equal(params.last_rounds, plans[i].rounds);
+        } else {
+            assert_true((int64_t)params.last_rounds * 66 > 1 << 25); /* more than there are tiles */
+        }
+    }
+    assert_int_equal(plan_of(QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED, &args, &plan, &err), 0);
+    assert_int_equal(plan.steps[0].order_at, 0);
+}
+
 static void test_variant_split(void **state)
 {
     (void)state;
@@ -925,6 +971,7 @@ int main(void)
         cmocka_unit_test(test_plan_one_expert),
         cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_plan_pairs_of_rows),
+        cmocka_unit_test(test_plan_order),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),

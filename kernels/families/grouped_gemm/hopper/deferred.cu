@@ -154,7 +154,7 @@ INLINE struct tile tile_at(const struct hopper_params *p, const struct tables *s
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles, int consumer)
 {
     const int blocks = blocks_of(p, 0); /* of every tile */
-    struct walk w = walk_begin(tiles);
+    struct walk w = walk_begin(p, tiles);
     u32 from = 0, ring = 0; /* blocks and pieces before this tile */
     struct tile t = tile_at(p, s, w.id, tiles);
     struct kept k;

@@ -73,7 +73,7 @@ INLINE void copy_block(const struct hopper_params *p, const u32 offset[COPIES], 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
-    struct walk w = walk_begin(tiles);
+    struct walk w = walk_begin(p, tiles);
     const int first = FIRST_BLOCK(p);
     int index[COPIES];
     u32 offset[COPIES];
@@ -105,7 +105,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
             const int d = (first + block) * TILE_D;
-            draw_in_time(p, block, blocks, &number);
+            draw_in_time(p, &w, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, d, shared, stage, policy);
             copy_block(p, offset, d,
@@ -205,7 +205,7 @@ INLINE int is_own(u32 stage)
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
 {
     struct place at = place_of(0);
-    struct walk w = walk_begin(tiles);
+    struct walk w = walk_begin(p, tiles);
     int before = -1; /* expert of the tile before */
     struct tile t = no_tile();
     struct extent x = extent_of(p, &t);

@@ -87,7 +87,7 @@ INLINE struct tile tile_early(const struct hopper_params *p, const struct tables
 INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles,
                     int consumer)
 {
-    struct walk w = walk_begin(tiles);
+    struct walk w = walk_begin(p, tiles);
     u32 from = 0, ring = 0; /* blocks and pieces (KSPLIT: tiles) before this tile */
     struct tile t = tile_early(p, s, w.id, tiles);
     set_up_for_consumers(p, &t, shared, consumer);

@@ -10,6 +10,8 @@
  * the same time share operands in L2.
  */
 
+#define ORDER_MAX 96 /* as in launch_order.h */
+
 struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     struct tensor_map a, b, out;      /* those that TMA moves */
     struct tensor_map a_part[PARTS], b_part[PARTS]; /* the same operands in smaller boxes */
@@ -40,6 +42,10 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     u32 a_rows_stride, b_rows_stride; /* ... in units of 16 bytes, */
     u32 a_rows_bytes, b_rows_bytes;   /* ... and what a row of them has */
     struct tensor_map out_wide;       /* STORE_SLABS 2: `out`, whose slabs are a dimension; GRAIN 8: of so many rows */
+#if CLUSTER > 1                       /* others are launched with as much, and do not look at it */
+    unsigned char order[ORDER_MAX];   /* the place of each cluster among all */
+    int last_rounds;                  /* DYNAMIC: of tiles, that are taken as clusters come free; those before are dealt in turn */
+#endif
 };
 
 /* Named barriers; 0 is the whole block of threads. */
@@ -500,7 +506,7 @@ INLINE u32 ticket_number(u32 shared, u32 n)
 #define WALKER ((int)divide_by_size((u32)BLOCK))
 #define WALKERS ((int)divide_by_size((u32)BLOCKS))
 #elif CLUSTER > 1
-#define WALKER (BLOCK / CLUSTER)
+#define WALKER ((int)p->order[BLOCK / CLUSTER])
 #define WALKERS (BLOCKS / CLUSTER)
 #else
 #define WALKER BLOCK
@@ -550,9 +556,10 @@ struct walk {
     u32 read;  /* tickets */
 };
 
-INLINE struct walk walk_begin(int tiles)
+INLINE struct walk walk_begin(const struct hopper_params *p, int tiles)
 {
     struct walk w;
+    (void)p;
     w.id = WALKER;
     w.tiles = tiles;
     w.read = 0;
@@ -577,10 +584,19 @@ INLINE void walk_next(u32 shared, struct walk *w)
     }
 }
 
-/* By one thread. */
-INLINE int ticket_draw(const struct hopper_params *p)
+/* By one thread: the tile after w's. Clusters whose tiles lie side by side stay in step, and so share what they read, as long as they
+ * are dealt in turn: so only the last rounds are taken, which is when it matters that some are done sooner. */
+INLINE int ticket_draw(const struct hopper_params *p, const struct walk *w)
 {
+#if CLUSTER > 1
+    const int last = w->tiles - p->last_rounds * WALKERS, from = last > WALKERS ? last : WALKERS, next = w->id + WALKERS;
+    if (next < from)
+        return next;
+    return from + (int)global_add(p->counter, 1);
+#else
+    (void)w;
     return WALKERS + (int)global_add(p->counter, 1);
+#endif
 }
 
 INLINE void ticket_hand(u32 shared, struct walk *w, int id)

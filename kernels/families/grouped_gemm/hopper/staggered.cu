@@ -123,7 +123,7 @@ INLINE void consume(const struct hopper_params *p, const struct tables *s, u32 s
                     int consumer)
 {
     const struct operands o = {shared, shared + consumer * ROWS_EACH * ROW_BYTES, shared + A_BYTES};
-    struct walk w = walk_begin(tiles);
+    struct walk w = walk_begin(p, tiles);
     struct work work = work_at(p, s, w.id, tiles, consumer);
     u32 from = 0, ring = 0; /* blocks and pieces before this tile */
     float acc[MMAS][ACCUMULATORS];

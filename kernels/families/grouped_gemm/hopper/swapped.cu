@@ -20,16 +20,16 @@ struct rows { /* of the tile, in shared memory; each consumer has its own */
 };
 
 /*
- * Where the rows of a tile go, from `row` on, is asked for as soon as no warp writes the tile before any more: what comes
+ * Where the rows of a tile go, from `row` on, is asked for as soon as the tile before has been written: what comes
  * from memory takes as long as a block or two, and find_rows() would wait for it where nothing else is left to multiply.
- * Of more rows than there are the last ones are other tiles'.
+ * Of more rows than there are the last ones are other tiles'. Where the tile before goes nobody looks up any more: find_written() comes
+ * before the last barrier of its last piece.
  */
 INLINE void ask_for_rows(const struct hopper_params *p, int row, u32 shared, int consumer)
 {
     const u32 to = shared + ROWS_AT + consumer * ROWS_BYTES;
     if (!SCATTER)
         return;
-    group_barrier(BARRIER_WRITE + consumer, 128);
 #pragma unroll
     for (int c = THREAD & 127; c < TILE_C; c += 128) /* of 64 bits the lower half: the first four bytes */
         if (row + c < p->rows)

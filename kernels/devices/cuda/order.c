@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "kernels/devices/cuda/order.h"
+
+#include <pthread.h>
+
+enum { DEVICES_MAX = 32 };
+
+/* Each thread block says which SM it has, and keeps it until all have one. */
+static const char source[] = ".version 7.8\n"
+                             ".target sm_90\n"
+                             ".address_size 64\n"
+                             ".visible .entry where(.param .u64 sms)\n"
+                             "{\n"
+                             "    .reg .u64 at, offset, begin, now;\n"
+                             "    .reg .u32 block, sm;\n"
+                             "    .reg .pred early;\n"
+                             "    ld.param.u64 at, [sms];\n"
+                             "    cvta.to.global.u64 at, at;\n"
+                             "    mov.u32 block, %ctaid.x;\n"
+                             "    mul.wide.u32 offset, block, 4;\n"
+                             "    add.u64 at, at, offset;\n"
+                             "    mov.u32 sm, %smid;\n"
+                             "    st.global.u32 [at], sm;\n"
+                             "    mov.u64 begin, %clock64;\n"
+                             "WAIT:\n"
+                             "    mov.u64 now, %clock64;\n"
+                             "    sub.u64 now, now, begin;\n"
+                             "    setp.lt.u64 early, now, 20000;\n"
+                             "    @early bra WAIT;\n"
+                             "    ret;\n"
+                             "}\n";
+
+struct asking {
+    const struct cuda_driver *cu;
+    CUmodule module;
+    CUfunction where;
+    CUstream stream;
+    CUdeviceptr sms; /* of each block */
+    int n, smem;
+};
+
+static bool ok(CUresult r)
+{
+    return r == CUDA_SUCCESS;
+}
+
+static bool begin(struct asking *a, CUdevice device)
+{
+    const struct cuda_driver *cu = a->cu;
+    int major = 0;
+    return ok(cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) && major >= 9 &&
+           ok(cu->device_attribute(&a->n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) &&
+           a->n <= LAUNCH_ORDER_SMS_MAX &&
+           ok(cu->device_attribute(&a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)) &&
+           ok(cu->module_load(&a->module, source)) && ok(cu->module_function(&a->where, a->module, "where")) &&
+           ok(cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem)) &&
+           ok(cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING)) &&
+           ok(cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX));
+}
+
+/* One block to an SM: each wants all of its shared memory. */
+static bool ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_SMS_MAX])
+{
+    CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
+    size.value.clusterDim.x = cluster;
+    size.value.clusterDim.y = size.value.clusterDim.z = 1;
+    const CUlaunchConfig config = {
+        .gridDimX = (unsigned)a->n,
+        .gridDimY = 1,
+        .gridDimZ = 1,
+        .blockDimX = 32,
+        .blockDimY = 1,
+        .blockDimZ = 1,
+        .sharedMemBytes = (unsigned)a->smem,
+        .hStream = a->stream,
+        .attrs = &size,
+        .numAttrs = cluster > 1,
+    };
+    void *params[] = {&a->sms};
+    return ok(a->cu->launch(&config, a->where, params, NULL)) &&
+           ok(a->cu->memory_download_async(sm_of, a->sms, sizeof(int32_t) * (size_t)a->n, a->stream)) &&
+           ok(a->cu->stream_wait(a->stream));
+}
+
+static void end(struct asking *a)
+{
+    if (a->sms) {
+        a->cu->memory_free(a->sms);
+    }
+    if (a->stream) {
+        a->cu->stream_destroy(a->stream);
+    }
+    if (a->module) {
+        a->cu->module_unload(a->module);
+    }
+}
+
+/* A thread may be recording a stream meanwhile, which most calls would end. */
+static void find_out(const struct cuda_driver *cu, CUdevice device, struct launch_order *out)
+{
+    int32_t single[LAUNCH_ORDER_SMS_MAX], paired[LAUNCH_ORDER_SMS_MAX];
+    struct asking a = {.cu = cu};
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    *out = (struct launch_order){0};
+    if (!cu->capture_mode || !cu->memory_download_async || !ok(cu->capture_mode(&mode))) {
+        return;
+    }
+    if (begin(&a, device) && ask(&a, 1, single) && ask(&a, 2, paired)) {
+        launch_order_make(single, paired, (uint32_t)a.n, out);
+    }
+    end(&a);
+    cu->capture_mode(&mode);
+}
+
+const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device)
+{
+    static const struct launch_order not_known;
+    static struct {
+        CUdevice device;
+        struct launch_order order;
+    } known[DEVICES_MAX];
+    static int n;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const struct launch_order *order = &not_known;
+    pthread_mutex_lock(&lock);
+    int i = 0;
+    while (i < n && known[i].device != device) {
+        i++;
+    }
+    if (i == n && n < DEVICES_MAX) {
+        known[n].device = device;
+        find_out(cu, device, &known[n++].order);
+    }
+    order = i < n ? &known[i].order : order;
+    pthread_mutex_unlock(&lock);
+    return order;
+}
