@@ -685,6 +685,7 @@ int main(int argc, char **argv)
     if (folder) {
         dump(folder);
     } else if (small) {
+        test_order();
         test_sample(true);
     } else {
         test_order();
