@@ -47,7 +47,7 @@ struct emulated *emulated_load(const void *image)
 {
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));
-    if (head.e_shoff == 0) {
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_shoff == 0) { /* PTX is no file either */
         return NULL;
     }
     struct emulated *e = calloc(1, sizeof(*e));

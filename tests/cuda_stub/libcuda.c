@@ -150,6 +150,20 @@ STUB_EXPORT result cuDeviceGetPCIBusId(char *id, int size, int device)
     return SUCCESS;
 }
 
+STUB_EXPORT result cuThreadExchangeStreamCaptureMode(int *mode);
+STUB_EXPORT result cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    static __thread int now;
+    const int before = now;
+    if (!getenv("GEMMD_STUB_ORDER")) {
+        return NOT_SUPPORTED;
+    }
+    MAY_FAIL();
+    now = *mode;
+    *mode = before;
+    return SUCCESS;
+}
+
 /* ---- contexts, streams, events -----------------------------------------------------------------
  */
 

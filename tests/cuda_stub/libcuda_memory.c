@@ -45,6 +45,15 @@ STUB_EXPORT result cuMemcpyDtoH_v2(void *to, pointer from, size_t bytes)
     return SUCCESS;
 }
 
+STUB_EXPORT result cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t bytes, void *stream);
+STUB_EXPORT result cuMemcpyDtoHAsync_v2(void *to, pointer from, size_t bytes, void *stream)
+{
+    (void)stream;
+    MAY_FAIL();
+    memcpy(to, (const void *)(size_t)from, bytes);
+    return SUCCESS;
+}
+
 STUB_EXPORT result cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t bytes, void *stream);
 STUB_EXPORT result cuMemcpyDtoDAsync_v2(pointer to, pointer from, size_t bytes, void *stream)
 {
