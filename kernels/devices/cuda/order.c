@@ -112,26 +112,34 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
     cu->capture_mode(&mode);
 }
 
+/* Each has a lock of its own: to free what was used may wait for all that a context has under way, which may be a collective that
+ * waits for a thread with another device. */
+static struct {
+    pthread_mutex_t lock;
+    bool asked;
+    struct launch_order order;
+} devices[DEVICES_MAX];
+
+static void make_locks(void)
+{
+    for (int i = 0; i < DEVICES_MAX; i++) {
+        pthread_mutex_init(&devices[i].lock, NULL);
+    }
+}
+
 const struct launch_order *cuda_order(const struct cuda_driver *cu, CUdevice device)
 {
     static const struct launch_order not_known;
-    static struct {
-        CUdevice device;
-        struct launch_order order;
-    } known[DEVICES_MAX];
-    static int n;
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    const struct launch_order *order = &not_known;
-    pthread_mutex_lock(&lock);
-    int i = 0;
-    while (i < n && known[i].device != device) {
-        i++;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_locks);
+    if (device < 0 || device >= DEVICES_MAX) {
+        return &not_known;
     }
-    if (i == n && n < DEVICES_MAX) {
-        known[n].device = device;
-        find_out(cu, device, &known[n++].order);
+    pthread_mutex_lock(&devices[device].lock);
+    if (!devices[device].asked) {
+        find_out(cu, device, &devices[device].order);
+        devices[device].asked = true;
     }
-    order = i < n ? &known[i].order : order;
-    pthread_mutex_unlock(&lock);
-    return order;
+    pthread_mutex_unlock(&devices[device].lock);
+    return &devices[device].order;
 }

@@ -61,7 +61,7 @@ struct hopper_tile {
     bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
     int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
-    bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn */
+    bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn; of clusters the last (last_rounds) */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;

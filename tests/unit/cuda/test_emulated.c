@@ -77,11 +77,21 @@ static void encode_maps(struct launch *l)
     }
 }
 
+/* Other places than the clusters' numbers, as a device gives them. */
+static void give_places(struct launch *l)
+{
+    const uint32_t n = l->order_at ? l->grid[0] / l->cluster[0] : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        l->params[l->order_at + i] = (uint8_t)(n - 1 - i);
+    }
+}
+
 static void run(const struct test_case *c, void *so, struct launch *l, struct emulate_launch *e)
 {
     int (*launch)(const struct emulate_launch *);
     *(void **)&launch = dlsym(so, "emulate_launch"); /* ISO C has no cast for it */
     encode_maps(l);
+    give_places(l);
     e->entry = l->entry;
     e->grid[0] = l->grid[0];
     e->grid[1] = l->grid[1];
@@ -162,6 +172,8 @@ static void run_reference(struct test_case *c, void *so, double *out)
     free(check_at);
 }
 
+static int64_t sms = 0; /* of the device that kernels are launched on; 0: emulated_info's */
+
 /* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has other rows,
  * and what a config leaves out may be another choice for them. */
 static void bucket_of(const struct test_case *c, struct problem *out)
@@ -187,7 +199,9 @@ static void run_target(struct test_case *c)
     free(bucket);
     struct launch_plan *plan = calloc(1, sizeof(*plan));
     struct grouped_gemm_args args = args_of(c);
-    int r = TARGET.plan(&c->problem, &c->config, &emulated_info, &args, plan, &err);
+    struct device_info info = emulated_info;
+    info.sm_count = sms ? sms : info.sm_count;
+    int r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
     char *workspace = NULL;
     int64_t bytes = plan->workspace_bytes;
     if (bytes) {
@@ -195,7 +209,7 @@ static void run_target(struct test_case *c)
         args.workspace = workspace = aligned_alloc(256, (size_t)(bytes + 255) / 256 * 256);
         args.workspace_bytes = bytes;
         memset(workspace, 0xff, (size_t)bytes);
-        r = TARGET.plan(&c->problem, &c->config, &emulated_info, &args, plan, &err);
+        r = TARGET.plan(&c->problem, &c->config, &info, &args, plan, &err);
     }
     if (r) {
         fail_msg("%s: %s", case_text(c), err.text);
@@ -409,11 +423,14 @@ static int kind_paired(const struct test_case *c)
 }
 
 /* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and as they come free; stored by threads and by
- * TMA. */
+ * TMA. One pair, and then three, each in another's place. */
 static void test_paired(void **state)
 {
     (void)state;
     each_kind(8, kind_paired, make_paired, NULL);
+    sms = 6;
+    each_kind(8, kind_paired, make_paired, NULL);
+    sms = 0;
 }
 
 /* Of dW, with columns of x that they share: the only ones drawn of which there are whole slabs. */

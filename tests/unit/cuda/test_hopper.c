@@ -803,7 +803,6 @@ static void test_plan_pairs_of_rows(void **state)
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 
-/* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 /* Pairs have places, as they are numbered until who launches knows better; dynamic ones take the last rounds of tiles as they come
  * free. */
 static void test_plan_order(void **state)
@@ -844,6 +843,7 @@ static void test_plan_order(void **state)
     assert_int_equal(plan.steps[0].order_at, 0);
 }
 
+/* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 static void test_variant_split(void **state)
 {
     (void)state;

@@ -21,7 +21,7 @@
  *
  * A block of threads is a producer warpgroup, which moves operands into a ring of NUM_STAGES stages
  * of shared memory, and one or two consumer warpgroups, which multiply and write. It takes tiles
- * blockIdx, blockIdx + grid, ... of TILE_R x TILE_C, each in steps ("blocks") of TILE_D = 64 along d.
+ * blockIdx, blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D = 64 along d.
  *   cooperative   the consumers split TILE_R and work on one tile
  *   ping-pong     each has every other tile to itself: one writes while the other multiplies
  *

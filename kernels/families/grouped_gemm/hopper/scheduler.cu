@@ -20,7 +20,7 @@ struct hopper_params { /* as in hopper_launch.c; strides in bytes */
     const void *m_sizes;         /* not looked at with one expert: that has all rows */
     const void *gather;
     const void *weights;
-    u32 *counter;                /* DYNAMIC: tiles handed out beyond the first of each block */
+    u32 *counter;                /* DYNAMIC: tiles drawn (ticket_draw) */
     i64 out_stride, out_expert;  /* between rows; dW: between experts */
     u32 gathered_stride;         /* in units of 16 bytes */
     int rows;                    /* routed rows in all */
@@ -472,13 +472,13 @@ INLINE u32 empty_barrier(u32 shared, u32 stage)
 
 /* ---- which tiles ------------------------------------------------------------------------------------ */
 /*
- * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; a cluster of them does, as
- * one, where there are clusters. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
- * one before. Then tiles that are quickly done (the last rows of experts, with SKIP_ROWS) neither
+ * A block of threads takes tiles BLOCK, BLOCK + BLOCKS, ...; where there are clusters, a cluster does so as one, and begins
+ * with its place. With DYNAMIC a block takes only the first so, and each other when it is nearly done with the
+ * one before; a cluster does in the last rounds. Then tiles that are quickly done (the last rows of experts, with SKIP_ROWS) neither
  * leave SMs idle at the end, nor let SMs drift so far apart that those which share weights no
  * longer find them in L2.
  *
- * The producer's first warp draws a number from the counter in global memory and hands it on
+ * The producer's first warp draws a number (ticket_draw) and hands it on
  * through a ring of tickets. All other warps read all tickets in order, also those of tiles that
  * are not theirs. The last ticket has a number past the end. In a cluster the first block's warp draws for all, and hands
  * on through the ring of each; that a ticket has been read, all tell the first.
