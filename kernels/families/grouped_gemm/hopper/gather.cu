@@ -90,7 +90,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         const u64 policy = weight_policy(&t);
         const struct tile this_one = t;
         const struct extent x = extent_of(p, &t);
-        int number = 0;
+        int number = number_in_turn(p, &w);
 #pragma unroll
         for (int j = 0; j < COPIES; j++)
             offset[j] = index[j] < 0 ? NOWHERE : row_offset(p, index[j]);
@@ -105,7 +105,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         for (int block = 0; block < blocks; block++) {
             const u32 stage = at.stage;
             const int d = (first + block) * TILE_D;
-            draw_in_time(p, &w, block, blocks, &number);
+            draw_in_time(p, tiles, block, blocks, &number);
             barrier_wait(empty_barrier(shared, stage), at.phase ^ 1);
             load_other(p, &this_one, &x, d, shared, stage, policy);
             copy_block(p, offset, d,

@@ -294,11 +294,13 @@ INLINE int loader_first(u32 from)
 }
 
 /* By the warp that hands out tickets, in each block of a tile that it loads: asks for the next number in
- * time. */
-INLINE void draw_in_time(const struct hopper_params *p, const struct walk *w, int block, int blocks, int *number)
+ * time, unless the next tile is in turn. That is worked out before the loads: in their loop it takes
+ * registers that the widest tiles do not have. */
+INLINE void draw_in_time(const struct hopper_params *p, int tiles, int block, int blocks, int *number)
 {
-    if (DRAWS && THREAD == 0 && block == (blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0))
-        *number = ticket_draw(p, w);
+    const int late = blocks > TICKET_LEAD ? blocks - TICKET_LEAD : 0;
+    if (DRAWS && THREAD == 0 && (CLUSTER == 1 || *number < 0) && block == late)
+        *number = ticket_draw(p, tiles);
 }
 
 /* ... and after it. The producer's other warps read the ticket. */
@@ -404,7 +406,7 @@ INLINE int is_simple(const struct hopper_params *p, const struct extent *x)
 /* Blocks of a tile that this warp loads, from `block` on. That of a simple tile is constant: then little is left
  * to work out for each block. */
 INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, const struct extent *x, int ask,
-                        u32 shared, const struct walk *w, u32 from, int block, int blocks, struct place *at, int *number,
+                        u32 shared, int tiles, u32 from, int block, int blocks, struct place *at, int *number,
                         u64 policy)
 {
     const int first = FIRST_BLOCK(p);
@@ -413,7 +415,7 @@ INLINE void load_blocks(const struct hopper_params *p, const struct tile *t, con
     for (; block < blocks; block += LOADERS) {
         if (LOADERS > 1)
             *at = place_of(from + (u32)block);
-        draw_in_time(p, w, block, blocks, number);
+        draw_in_time(p, tiles, block, blocks, number);
         barrier_wait(empty_barrier(shared, at->stage), at->phase ^ 1);
         if (elected())
             load_block(p, t, x, MODE == MODE_DW ? block_row(p, t, block) : (first + block) * TILE_D,
@@ -446,7 +448,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
 #pragma unroll 1
     while (w.id < tiles) {
-        int blocks, block = 0, number = 0;
+        int blocks, block = 0, number = number_in_turn(p, &w);
         if (LOADERS > 1) {
             blocks = blocks_in(steps_at(p, s, w.id));
             block = loader_first(from);
@@ -463,9 +465,9 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             before = t.expert;
             if (FAST_SIMPLE && uniform(is_simple(p, &x))) {
                 const struct extent simple = simple_extent(&x);
-                load_blocks(p, &t, &simple, 0, shared, &w, from, block, blocks, &at, &number, policy);
+                load_blocks(p, &t, &simple, 0, shared, tiles, from, block, blocks, &at, &number, policy);
             } else {
-                load_blocks(p, &t, &x, 1, shared, &w, from, block, blocks, &at, &number, policy);
+                load_blocks(p, &t, &x, 1, shared, tiles, from, block, blocks, &at, &number, policy);
             }
         }
         from += (u32)blocks;

@@ -584,19 +584,32 @@ INLINE void walk_next(u32 shared, struct walk *w)
     }
 }
 
-/* By one thread: the tile after w's. Clusters whose tiles lie side by side stay in step, and so share what they read, as long as they
- * are dealt in turn: so only the last rounds are taken, which is when it matters that some are done sooner. */
-INLINE int ticket_draw(const struct hopper_params *p, const struct walk *w)
-{
 #if CLUSTER > 1
-    const int last = w->tiles - p->last_rounds * WALKERS, from = last > WALKERS ? last : WALKERS, next = w->id + WALKERS;
-    if (next < from)
-        return next;
-    return from + (int)global_add(p->counter, 1);
+/* The first tile of the last rounds; the first of each cluster is not one of them. */
+INLINE int last_rounds_from(const struct hopper_params *p, int tiles)
+{
+    const int from = tiles - p->last_rounds * WALKERS;
+    return from > WALKERS ? from : WALKERS;
+}
+
+/* The tile after w's, or -1: it is one of the last rounds. Clusters whose tiles lie side by side stay
+ * in step, and so share what they read, as long as they are dealt in turn: so only the last rounds are
+ * drawn, which is when it matters that some are done sooner. */
+INLINE int number_in_turn(const struct hopper_params *p, const struct walk *w)
+{
+    const int next = w->id + WALKERS;
+    return next < last_rounds_from(p, w->tiles) ? next : -1;
+}
 #else
-    (void)w;
-    return WALKERS + (int)global_add(p->counter, 1);
+#define last_rounds_from(p, tiles) WALKERS
+#define number_in_turn(p, w) 0
 #endif
+
+/* By one thread. */
+INLINE int ticket_draw(const struct hopper_params *p, int tiles)
+{
+    (void)tiles;
+    return last_rounds_from(p, tiles) + (int)global_add(p->counter, 1);
 }
 
 INLINE void ticket_hand(u32 shared, struct walk *w, int id)
