@@ -272,27 +272,20 @@ void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_
           entry);
 }
 
-static void ask_order(struct gpu_module *m, const struct device_info *info, unsigned cluster, int32_t *sm_of)
+static void ask_order(struct gpu_module *m, const struct device_info *info, uint32_t cluster, int32_t *sm_of)
 {
     const size_t bytes = sizeof(int32_t) * (size_t)info->sm_count;
-    const uint32_t shared = (uint32_t)info->smem_optin; /* one block to an SM */
-    void *at = gpu_alloc(bytes), *params[] = {&at};
-    CUlaunchAttribute size = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION};
-    size.value.clusterDim.x = cluster;
-    size.value.clusterDim.y = size.value.clusterDim.z = 1;
-    const CUlaunchConfig config = {
-        .gridDimX = (unsigned)info->sm_count,
-        .gridDimY = 1,
-        .gridDimZ = 1,
-        .blockDimX = 32,
-        .blockDimY = 1,
-        .blockDimZ = 1,
-        .sharedMemBytes = shared,
-        .hStream = stream,
-        .attrs = &size,
-        .numAttrs = cluster > 1,
+    void *at = gpu_alloc(bytes);
+    struct launch l = {
+        .entry = "tool_where",
+        .grid = {(uint32_t)info->sm_count, 1, 1},
+        .block = {32, 1, 1},
+        .cluster = {cluster, 1, 1},
+        .smem_bytes = (uint32_t)info->smem_optin, /* one block to an SM */
+        .params_bytes = sizeof(at),
     };
-    check(launch_config(&config, entry_of(m, "tool_where", shared), params, NULL), "tool_where");
+    memcpy(l.params, &at, sizeof(at));
+    gpu_launch(m, &l);
     gpu_download(sm_of, at, bytes);
     gpu_free(at);
 }
@@ -303,7 +296,7 @@ void gpu_learn_order(struct gpu_module *tools, const struct device_info *info)
     if (info->sm_count > LAUNCH_ORDER_SMS_MAX || getenv("HOPPER_BENCH_NO_ORDER")) {
         return;
     }
-    ask_order(tools, info, 1, single);
+    ask_order(tools, info, 0, single);
     ask_order(tools, info, 2, paired);
     launch_order_make(single, paired, (uint32_t)info->sm_count, &order);
 }
