@@ -87,7 +87,9 @@ static void test_where(void **state)
     hopper_learned = &hopper_lessons_h200;
     struct hopper_facts f = l->facts;
     assert_true(is_corrected(&f, l));
-    f.v.m *= 4;
+    f.v.m *= 4; /* 1024 rows */
+    assert_true(is_corrected(&f, l));
+    f.v.m *= 2;
     assert_false(is_corrected(&f, l));
     f = l->facts;
     f.v.m = 512;
