@@ -107,7 +107,7 @@ def start(options, library):
 
 def _query(options, left_s):
     configs = options.configs
-    if configs and pathlib.Path(configs).is_file():
+    if configs and not configs.lstrip().startswith("[") and pathlib.Path(configs).is_file():
         configs = pathlib.Path(configs).read_text()
     return {"restrict": options.restrict, "configs": configs, "budget": options.budget,
             "budget_ms": options.budget_ms, "wait": "cached" if options.no_tune else "tuned",
