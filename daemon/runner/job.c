@@ -73,6 +73,19 @@ static int add_given(struct job *j, struct error *err)
     return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
 }
 
+/* The analytic default; of a recorded device that does not know it, what others were compared with. Without either the first
+ * config that is measured is the reference. */
+static bool choose_default(struct job *j, struct record *config)
+{
+    const struct problem *p = &j->order->request.problem;
+    const struct device *d = j->runner->device;
+    struct error none;
+    if (j->target->choose(p, &d->info, config, &none)) {
+        return false;
+    }
+    return !d->ops->knows || d->ops->knows(d, p, config) || (d->ops->reference && d->ops->reference(d, p, config));
+}
+
 static void choose_reference(struct job *j, struct record *config, bool *found)
 {
     const struct tune_order *o = j->order;
@@ -85,10 +98,7 @@ static void choose_reference(struct job *j, struct record *config, bool *found)
         }
     }
     if (!*found) {
-        struct error none;
-        *found =
-            j->target->choose(&o->request.problem, &j->runner->device->info, config, &none) == 0 &&
-            !plan_check(&j->plan, config, &why);
+        *found = choose_default(j, config) && !plan_check(&j->plan, config, &why);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/hopper_learned.h"
+#include "tests/model/alike.h"
 
 const char *const judge_names[JUDGES] = {
     [JUDGE_FIRST] = "its first choice",
@@ -55,24 +56,6 @@ static double best_of(const struct measured_problem *p, const struct ranked *all
     return us / p->best - 1;
 }
 
-/* The same but for the order of tiles. */
-static bool same_kernel(const struct hopper_tile *a, const struct hopper_tile *b)
-{
-    return a->r == b->r && a->c == b->c && a->consumers == b->consumers &&
-           a->pingpong == b->pingpong && a->stages == b->stages && a->staging == b->staging &&
-           a->in_flight == b->in_flight && a->tma_store == b->tma_store &&
-           a->skip_rows == b->skip_rows && a->dynamic == b->dynamic &&
-           a->ksplit == b->ksplit && a->permute_copy == b->permute_copy &&
-           a->swap_ab == b->swap_ab;
-}
-
-/* How unlike the settings of two launches are; 0: not at all. */
-static double settings_apart(const struct hopper_tile *a, const struct hopper_tile *b)
-{
-    return fabs(log2((double)a->group / b->group)) + 8 * (a->raster_columns != b->raster_columns) +
-           16 * (a->sort_experts != b->sort_experts);
-}
-
 /* choose() may take settings that were not measured: then the nearest of the same kernel stand for
  * them. */
 static void judge_choice(const struct measured_problem *p, struct verdict *out)
@@ -84,8 +67,8 @@ static void judge_choice(const struct measured_problem *p, struct verdict *out)
     if (hopper_choose(&p->problem, &measured_h200, &config, &err) == 0) {
         hopper_tile_make(&p->facts.v, &config, &t);
         for (uint32_t i = 0; i < p->n; i++) {
-            const double apart = settings_apart(&t, &p->times[i].tile);
-            if (same_kernel(&t, &p->times[i].tile) && apart < nearest) {
+            const double apart = alike_apart(&t, &p->times[i].tile);
+            if (alike_kernel(&t, &p->times[i].tile) && apart < nearest) {
                 nearest = apart;
                 us = p->times[i].us;
             }

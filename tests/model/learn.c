@@ -47,6 +47,8 @@ static bool take_landscape(struct lecture *to, const struct landscape *l)
         grouped_gemm_workload_init(&w, p, l->rows_seed ? l->rows_seed : 1, &err)) {
         return false;
     }
+    to->problem = *p;
+    to->info = l->info;
     hopper_facts_init(&to->facts, p, &l->info, &w);
     bool good = space_build(&s, &grouped_gemm_hopper, p, &l->info, NULL, NULL, &err) == 0;
     if (good) {

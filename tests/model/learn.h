@@ -12,6 +12,8 @@
 
 struct lecture { /* a landscape */
     char name[96]; /* of its file, which begins with the weights it is of */
+    struct problem problem;
+    struct device_info info; /* of the device that it was recorded on */
     struct hopper_facts facts;
     uint32_t n;
     struct hopper_tile *tiles; /* owned, [n] */

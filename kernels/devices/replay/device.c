@@ -295,6 +295,18 @@ static bool replay_knows(const struct device *base, const struct problem *p,
            landscape_entry(l, problem, config);
 }
 
+static bool replay_reference(const struct device *base, const struct problem *p, struct record *config)
+{
+    const struct landscape *l = ((const struct replay_device *)base)->l;
+    uint32_t problem;
+    struct error none;
+    if (l->synthetic || landscape_problem(l, p, &problem, &none) || l->reference[problem].n == 0) {
+        return false;
+    }
+    record_copy(config, &l->reference[problem]);
+    return true;
+}
+
 /* The model must look at the rows that were measured; other seeds are other noise. */
 static uint64_t replay_rows_seed(const struct device *base, uint64_t asked)
 {
@@ -318,6 +330,7 @@ const struct device_ops replay_device_ops = {
     .verify = replay_verify,
     .time = replay_time,
     .knows = replay_knows,
+    .reference = replay_reference,
     .rows_seed = replay_rows_seed,
     .clock_ms = replay_clock,
 };

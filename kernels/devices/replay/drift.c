@@ -82,6 +82,7 @@ static int settle_reference(struct reader *r, double turns_us, struct error *err
     if (!e) {
         return ERROR_NO_MEMORY;
     }
+    record_copy(&r->l->reference[r->l->n_problems - 1], &t->reference);
     if (e->n == 0) {
         e->us = turns_us > 0 ? turns_us : t->reference_us;
         e->sure = true;

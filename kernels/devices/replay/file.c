@@ -47,6 +47,9 @@ static int read_problem(struct reader *r, const struct wire_obj *line, struct er
     status = status ? status
                     : reader_grow(&l->problems, l->n_problems, &room, sizeof(*l->problems), err);
     status = status ? status
+                    : reader_grow(&l->reference, l->n_problems, &l->room_references,
+                                  sizeof(*l->reference), err);
+    status = status ? status
                     : reader_grow(&l->problem, l->n_problems, &l->room_problems,
                                   sizeof(*l->problem), err);
     char text[TEXT_MAX];
@@ -61,6 +64,7 @@ static int read_problem(struct reader *r, const struct wire_obj *line, struct er
     if (status) {
         return status;
     }
+    record_init(&l->reference[l->n_problems]);
     problem_format(p, l->problems[l->n_problems++], sizeof(*l->problems));
     return table_begin(r, line, err);
 }

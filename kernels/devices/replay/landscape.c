@@ -70,6 +70,7 @@ struct landscape *landscape_free(struct landscape *l)
     if (l) {
         free(l->problems);
         free(l->problem);
+        free(l->reference);
         free(l->entries);
         free(l->failed);
         free(l->often);

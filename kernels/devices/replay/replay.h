@@ -116,6 +116,7 @@ struct landscape {
     uint32_t n_problems;
     char (*problems)[512];   /* owned; canonical text, cut */
     struct problem *problem; /* owned; n_problems of them */
+    struct record *reference; /* owned; of each problem: the recorded reference kernel's config; empty: not said */
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_failed;
@@ -135,7 +136,7 @@ struct landscape {
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */
-    uint32_t room_problems, room_entries, room_samples, room_faults, room_variants, room_turns;
+    uint32_t room_problems, room_references, room_entries, room_samples, room_faults, room_variants, room_turns;
 };
 
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the analytic default of the target "hopper" misses: choose() beside whole recorded landscapes.
+ *
+ *   defaults [--most MEAN,MOST] FOLDER...
+ *       of each landscape in the FOLDERs by how many per cent the default is slower than the best that was recorded; nothing
+ *       where its kernel was not: no landscape of tests/data has tiles that share weights. --most: fails when they are slower
+ *       than that.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/family.h"
+#include "tests/model/alike.h"
+#include "tests/model/learn.h"
+
+enum { TEXT_MAX = 1024 };
+
+static double least(const struct lecture *l)
+{
+    double us = INFINITY;
+    for (uint32_t i = 0; i < l->n; i++) {
+        us = fmin(us, l->us[i]);
+    }
+    return us;
+}
+
+/* The default's time: of what was recorded of its kernel, with the settings nearest to its own. NaN: none was. */
+static double time_of_default(const struct lecture *l, char text[TEXT_MAX])
+{
+    struct record config;
+    struct hopper_tile tile;
+    struct error err;
+    text[0] = '\0';
+    if (hopper_choose(&l->problem, &l->info, &config, &err)) {
+        return NAN;
+    }
+    record_format(&config, text, TEXT_MAX);
+    hopper_tile_make(&l->facts.v, &config, &tile);
+    double nearest = INFINITY, us = NAN;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const double apart = alike_kernel(&tile, &l->tiles[i]) ? alike_apart(&tile, &l->tiles[i]) : INFINITY;
+        if (apart < nearest) {
+            nearest = apart;
+            us = l->us[i];
+        }
+    }
+    return us;
+}
+
+static int check(const char *most, double mean, double worst)
+{
+    double mean_most, worst_most;
+    if (sscanf(most, "%lf,%lf", &mean_most, &worst_most) != 2) {
+        fprintf(stderr, "--most %s: two numbers with a comma between\n", most);
+        return 2;
+    }
+    if (!(100 * mean <= mean_most && 100 * worst <= worst_most)) {
+        fprintf(stderr, "more than %s per cent\n", most);
+        return 1;
+    }
+    return 0;
+}
+
+static int show(const struct lectures *l, const char *most)
+{
+    double sum = 0, worst = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        char text[TEXT_MAX];
+        const double more = time_of_default(&l->all[i], text) / least(&l->all[i]) - 1;
+        if (isnan(more)) {
+            printf("%-40s  not recorded  %s\n", l->all[i].name, text);
+            continue;
+        }
+        printf("%-40s  %+10.1f %%  %s\n", l->all[i].name, 100 * more, text);
+        sum += more;
+        worst = fmax(worst, more);
+        n++;
+    }
+    printf("%u of %u: mean %.2f %%, most %.2f %%\n", n, l->n, n ? 100 * sum / n : 0, 100 * worst);
+    return most ? check(most, n ? sum / n : INFINITY, worst) : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct lectures l = {.n = 0};
+    const char *most = NULL;
+    families_register();
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--most") == 0 && i + 1 < argc) {
+            most = argv[++i];
+        } else if (!lectures_add(&l, argv[i])) {
+            return 1;
+        }
+    }
+    if (l.n == 0) {
+        fputs("no landscapes: see the head of tests/model/defaults.c\n", stderr);
+        return 2;
+    }
+    const int status = show(&l, most);
+    lectures_close(&l);
+    return status;
+}
