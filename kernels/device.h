@@ -95,7 +95,7 @@ struct device_ops {
      * recorded. NULL: any. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
     /* With knows(): the config that a problem's others were compared with when it was recorded, for a default that it does
-     * not know. False: none. */
+     * not know. False: none, and *config is as it was. NULL: as knows(). */
     bool (*reference)(const struct device *d, const struct problem *p, struct record *config);
     /* The seed that spread the rows over the experts where times are of one spread only: a recorded
      * device's. NULL: of whichever prepare() is given. */

@@ -73,8 +73,8 @@ static int add_given(struct job *j, struct error *err)
     return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
 }
 
-/* The analytic default; of a recorded device that does not know it, what others were compared with. Without either the first
- * config that is measured is the reference. */
+/* The analytic default; of a recorded device that does not know it, what others were compared with, where that is said. Where it
+ * fails the first config that works is the reference. */
 static bool choose_default(struct job *j, struct record *config)
 {
     const struct problem *p = &j->order->request.problem;
@@ -83,7 +83,10 @@ static bool choose_default(struct job *j, struct record *config)
     if (j->target->choose(p, &d->info, config, &none)) {
         return false;
     }
-    return !d->ops->knows || d->ops->knows(d, p, config) || (d->ops->reference && d->ops->reference(d, p, config));
+    if (d->ops->reference && !d->ops->knows(d, p, config)) {
+        d->ops->reference(d, p, config);
+    }
+    return true;
 }
 
 static void choose_reference(struct job *j, struct record *config, bool *found)

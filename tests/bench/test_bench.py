@@ -284,6 +284,11 @@ def test_ratios_are_of_one_kind():
     assert math.isclose(d["contiguous"]["tflops"], 7e10 / 110e-6 / 1e12)
     assert math.isclose(d["deepgemm"], 0.9 * 1.2)        # ours contiguous
     assert math.isclose(d["unsloth"], 1.3 * 132 / 120)   # ours fused
+    assert d["unsloth_permuted"] == d["unsloth"]
+    with_permute = moe_result()
+    with_permute["recorded"]["torch_permute_plus_grouped_mm_us"] = 240.0
+    d = verdicts.derive(with_permute, FLOORS)
+    assert math.isclose(d["unsloth_permuted"], 260 / 240 * 150 / 120) and math.isclose(d["unsloth"], 1.3 * 132 / 120)
     empty = verdicts.derive(moe_result(us={}), FLOORS)
     assert empty["contiguous"]["ratio"] is empty["deepgemm"] is empty["torch_over_dense"] is None
 

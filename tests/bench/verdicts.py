@@ -6,7 +6,8 @@ torch, ours_fused, torch_fused, dense), `flops`, `bytes`, `bytes_fused`, and `re
 times of moe.csv. Contiguous ours is only ever compared with plain torch, fused ours with torch and
 its permute. A peer that is not here is reached through torch: (theirs / torch there) x (torch /
 ours here), with plain torch as the yardstick on both sides; its times there, of warm caches, are
-only used as that ratio.
+only used as that ratio. Unsloth's are of kernels with the permute fused: so its ratio is also told with torch and its
+permute as the yardstick of those rows that have that in the table.
 """
 import math
 
@@ -58,6 +59,9 @@ def derive(result, floors):
                                ("unsloth", "unsloth_triton_us", "ours_fused")):
         out[peer] = product(ratio(recorded.get(column), there),
                             ratio(us.get("torch"), us.get(ours)))
+    permuted = recorded.get("torch_permute_plus_grouped_mm_us")
+    out["unsloth_permuted"] = product(ratio(recorded.get("unsloth_triton_us"), permuted),
+                                      ratio(us.get("torch_fused"), us.get("ours_fused"))) if permuted else out["unsloth"]
     return out
 
 
@@ -126,6 +130,10 @@ def moe_checks(results, floors):
             rows = [r for r in results if r["mode"] == mode and r["recorded"].get(column)]
             name = f"{peer} (through the table): geometric mean of theirs / ours, {mode}"
             checks.append(_mean(name, least, rows, lambda r, p=peer: r["derived"][p]))
+    for mode, least in UNSLOTH.items():
+        rows = [r for r in results if r["mode"] == mode and r["recorded"].get("unsloth_triton_us")]
+        checks.append(_mean("Unsloth, through torch and its permute where the table has that: geometric mean of theirs / "
+                            f"ours, {mode}", least, rows, lambda r: r["derived"]["unsloth_permuted"]))
     return checks
 
 

@@ -268,6 +268,19 @@ static void report(const struct options *o)
     }
 }
 
+/* Whether searches with other seeds saw other times: else many are no more evidence than one. */
+static bool seeds_differ(const struct options *o)
+{
+    for (uint32_t i = 0; i < n_keys; i++) {
+        for (uint32_t s = 1; s < o->seeds; s++) {
+            if (keys[i].runs[RANKED][s].device_ms != keys[i].runs[RANKED][0].device_ms) {
+                return true;
+            }
+        }
+    }
+    return o->seeds == 1;
+}
+
 static bool check(const struct options *o)
 {
     double median, p95, cost, spread;
@@ -277,6 +290,10 @@ static bool check(const struct options *o)
         return false;
     }
     summarise(o, RANKED, &s);
+    if (!seeds_differ(o)) {
+        printf("all seeds saw the same times\n");
+        return false;
+    }
     bool good = s.median <= median && s.p95 <= p95 && s.device <= cost && s.compile <= cost &&
                 s.spread <= spread;
     printf("%s: at most %s\n", good ? "within bounds" : "OUT OF BOUNDS", o->check);
