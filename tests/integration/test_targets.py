@@ -336,7 +336,7 @@ def test_large_spaces_keep_nobody_waiting(hopper):
     stop.set()
     asker.join()
     assert all(s == spaces[0] and s["raw"] > 50000 for s in spaces)
-    assert len(waits) > 20 and max(waits) < 0.1 * PATIENCE
+    assert len(waits) > 5 and max(waits) < 0.1 * PATIENCE  # a space takes some 10 ms here, four of them 20 to 60 asks
     assert sorted(waits)[len(waits) // 2] < 0.01 * PATIENCE
 
 

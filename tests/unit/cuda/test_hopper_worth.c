@@ -208,6 +208,28 @@ static void test_enough(void **state)
     }
 }
 
+static bool shares(const char *layer, const char *mode)
+{
+    char text[256];
+    struct record config;
+    struct error err = ERROR_NULL;
+    snprintf(text, sizeof(text), "%s mode=%s", layer, mode);
+    const struct problem p = problem_of(text);
+    assert_int_equal(hopper_choose(&p, &h200, &config, &err), 0);
+    return strcmp(record_text(&config, "cluster_shape_mn", ""), "2x1") == 0;
+}
+
+/* Where two thread blocks that share weights were measured to win, the default is such a pair, and nowhere else. */
+static void test_default_pairs(void **state)
+{
+    (void)state;
+    assert_true(shares(QWEN, "forward") && shares(QWEN, "dX") && !shares(QWEN, "dW"));
+    assert_true(shares("M=8192 N=28672 K=4096 experts=8 topk=2", "forward"));
+    const char *const few = "M=4096 N=1536 K=2048 experts=128 topk=8";
+    assert_false(shares(few, "forward") || shares(few, "dX") || shares(few, "dW"));
+    assert_false(shares("M=256 N=1024 K=1024 experts=1 topk=1", "forward"));
+}
+
 /* ---- what is not ---------------------------------------------------------------------------- */
 
 static void test_unworthy(void **state)
@@ -508,6 +530,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_winners),
         cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_default_pairs),
         cmocka_unit_test(test_unworthy),
         cmocka_unit_test(test_staggered),
         cmocka_unit_test(test_deferred),
