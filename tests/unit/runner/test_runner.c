@@ -488,6 +488,33 @@ static void test_ties_are_settled(void **state)
     folder_remove(folder);
 }
 
+/* The default was not recorded: what the recording compared with is the reference. Other seeds are other noise. */
+static void test_recorded_reference(void **state)
+{
+    (void)state;
+    static const char config[] =
+        "BLOCK_SIZE_K=64 BLOCK_SIZE_M=160 BLOCK_SIZE_N=256 GROUP_SIZE_M=8 NUM_KSPLIT=1 cluster_shape_mn=1x1 in_flight=1 "
+        "num_stages=4 num_warps=12 permute_copy=false raster=rows schedule=cooperative skip_rows=false staging_buffers=1 "
+        "swap_ab=true tile_scheduler=dynamic use_tma_load_w=true use_tma_load_x=false use_tma_store=true";
+    struct record recorded;
+    struct error err = ERROR_NULL;
+    double us[2];
+    assert_int_equal(record_parse(&recorded, config, &err), 0);
+    for (int seed = 1; seed <= 2; seed++) {
+        struct tune_order *o = order_new(LARGE);
+        struct child c;
+        o->request.query.budget = 4;
+        o->request.query.seed = seed;
+        run_order(&c, "replay:" TEST_DATA "/landscapes/qwen3-30b-a3b-gate_up-4096-forward.jsonl", o);
+        must_work(&c);
+        const struct trial *t = find_trial(&c, &recorded, "measure");
+        assert_true(t && t->reference && t->ratio == 1);
+        us[seed - 1] = t->time_us;
+        child_end(&c);
+    }
+    assert_true(us[0] != us[1]);
+}
+
 /* ---- resuming -------------------------------------------------------------------------------- */
 
 static void test_resume_measures_nothing_twice(void **state)
@@ -1018,6 +1045,7 @@ int main(void)
         cmocka_unit_test(test_hints_from_the_front),
         cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_ties_are_settled),
+        cmocka_unit_test(test_recorded_reference),
         cmocka_unit_test(test_resume_measures_nothing_twice),
         cmocka_unit_test(test_resume_restricted),
         cmocka_unit_test(test_one_target_per_job),
