@@ -208,11 +208,12 @@ static double best_of(const struct hopper_facts *f, const struct problem *p, con
         struct record point;
         struct hopper_tile t;
         make_tile(f, &all[i], &point, &t);
-        const double us = best_run_time(f, &t);
         put_run_time(&f->v, &t, &point);
         if (hopper_check(p, &point, info, why) || (worthy && hopper_worth(p, &point, info, why))) {
-            continue;
+            continue; /* whatever its settings */
         }
+        const double us = best_run_time(f, &t);
+        put_run_time(&f->v, &t, &point);
         tried++;
         if (us < best) {
             best = us;
