@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole space on several threads: a part for each pair of values of the first two tunables, walked
+ * A whole space on several threads: a part for each combination of values of the first few tunables, walked
  * by whoever is free, and put together in order. Hopper's spaces have some hundred thousand points.
  */
 #include <pthread.h>
@@ -10,11 +10,11 @@
 
 #include "kernels/space.h"
 
-enum { THREADS_MAX = 32, RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(struct space_rule) };
+enum { THREADS_MAX = 32, PARTS_ENOUGH = 32, RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(struct space_rule) };
 
 struct parts {
     const struct space_setup *setup; /* borrowed */
-    uint32_t n;
+    uint32_t n, leading; /* leading: tunables whose values a part has */
     struct space *parts; /* owned, n of them */
     struct error *errors; /* owned, of each */
     int *status;         /* owned, of each */
@@ -24,14 +24,14 @@ struct parts {
 /* ---- walking --------------------------------------------------------------------------------- */
 
 /* Part k's first point; the tunables before `fixed` stay. */
-static int place(struct space *s, uint32_t k, struct error *err)
+static int place(struct space *s, uint32_t leading, uint32_t k, struct error *err)
 {
-    const uint32_t at[2] = {k / s->params[1].n, k % s->params[1].n};
     int r = 0;
-    s->fixed = 2;
-    for (uint32_t i = 0; i < 2 && r == 0; i++) {
-        s->at.at[i] = (uint8_t)at[i];
-        r = record_set(&s->config, s->params[i].name, s->params[i].values[at[i]], err);
+    s->fixed = leading;
+    for (uint32_t i = leading; i-- > 0 && r == 0; k /= s->params[i].n) {
+        const uint32_t at = k % s->params[i].n;
+        s->at.at[i] = (uint8_t)at;
+        r = record_set(&s->config, s->params[i].name, s->params[i].values[at], err);
     }
     return r;
 }
@@ -40,7 +40,7 @@ static int walk(struct parts *p, uint32_t k)
 {
     struct space *s = &p->parts[k];
     int r = space_begin(s, p->setup, true, &p->errors[k]);
-    r = r ? r : place(s, k, &p->errors[k]);
+    r = r ? r : place(s, p->leading, k, &p->errors[k]);
     while (r == 0 && !s->ended) {
         r = space_more(s, UINT32_MAX, &p->errors[k]);
         r = r == SPACE_MORE ? 0 : r;
@@ -136,10 +136,22 @@ static void parts_deinit(struct parts *p)
     free(p->status);
 }
 
+/* So many of the first tunables that there are parts enough, since some are much longer than others, and no more: what a rule
+ * settles for all values of a tunable (rejection.settled_by) each part would look at anew. None at run time: the points of
+ * a variant are one part's. */
+static void split(struct parts *p, const struct space *s)
+{
+    p->n = 1;
+    for (p->leading = 0; p->leading + 1 < s->n_params && !s->params[p->leading].run_time && p->n < PARTS_ENOUGH; p->leading++) {
+        p->n *= s->params[p->leading].n;
+    }
+}
+
 static int build(unsigned threads, struct space *s, const struct space_setup *setup,
                  struct error *err)
 {
-    struct parts p = {.setup = setup, .n = s->params[0].n * s->params[1].n};
+    struct parts p = {.setup = setup};
+    split(&p, s);
     p.parts = calloc(p.n, sizeof(*p.parts));
     p.errors = calloc(p.n, sizeof(*p.errors));
     p.status = calloc(p.n, sizeof(*p.status));
@@ -166,7 +178,7 @@ int space_build_on(unsigned threads, struct space *s, const struct space_setup *
     if (r) {
         return r;
     }
-    bool splits = threads > 1 && s->n_params > 2 && !s->params[1].run_time;
+    bool splits = threads > 1 && s->n_params > 1 && !s->params[0].run_time;
     if (!splits) {
         return build_alone(s, setup, err);
     }
