@@ -94,8 +94,8 @@ struct device_ops {
     /* Whether it can measure a config of a problem at all: a recorded device knows only what was
      * recorded. NULL: any. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
-    /* With knows(): the config that a problem's others were compared with when it was recorded, for a default that it does
-     * not know. False: none, and *config is as it was. NULL: as knows(). */
+    /* Of a device that has knows(): the config that a problem's others were compared with when it was recorded, for a default that
+     * it does not know. False, and *config is as it was: that is not said. NULL: never. */
     bool (*reference)(const struct device *d, const struct problem *p, struct record *config);
     /* The seed that spread the rows over the experts where times are of one spread only: a recorded
      * device's. NULL: of whichever prepare() is given. */

@@ -33,7 +33,7 @@ void baselines_owe(struct runner *r, const struct tune_order *o, const struct tu
     }
     snprintf(one->key, sizeof(one->key), "%s", o->key);
     one->problem = o->request.problem;
-    one->seed = inputs_drawn(r->device, &o->request);
+    one->seed = inputs_drawn(r->device, &o->request, inputs_seed(r->device, &o->request));
     one->atol = o->request.query.atol;
     one->rtol = o->request.query.rtol;
     one->reference_us = result->reference_us;

@@ -11,7 +11,7 @@ uint64_t inputs_seed(const struct device *d, const struct request *q)
     return f && f->wary_seed ? f->wary_seed(&q->problem, asked) : asked;
 }
 
-uint64_t inputs_drawn(const struct device *d, const struct request *q)
+uint64_t inputs_drawn(const struct device *d, const struct request *q, uint64_t seed)
 {
-    return d->ops->rows_seed ? (uint64_t)q->query.seed : inputs_seed(d, q);
+    return d->ops->rows_seed ? (uint64_t)q->query.seed : seed;
 }

@@ -403,7 +403,7 @@ static int prepare(struct job *j, struct error *err)
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
     }
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
-    int r = d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q), &j->prepared, err);
+    int r = d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
     j->device_ms += fmax(d->ops->clock_ms(d) - began - waited, 0);
     timeline_enter(t, before);

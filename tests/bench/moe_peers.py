@@ -20,10 +20,14 @@ gemmd is started in a temporary folder and asked with wait=tuned; --store begins
     moe_peers.py --build build --store s.tar.gz --tune-only --tune-seconds 500 --out-store s.tar.gz
     moe_peers.py --build build --store s.tar.gz --no-tune --json moe.json
 
+    moe_peers.py --results FILE [LATER_FILE]    what a run found, said again by today's verdicts; of two, what ours took of the first's time
+
 Exit status: 0 all rows measured, whatever the verdicts; 1 a wrong result or another failure; 3 not
 all measured, those that are missing are listed; 77 no PyTorch, CUDA or GPU.
 """
 import functools
+import json
+import pathlib
 import re
 import statistics
 import sys
@@ -50,6 +54,7 @@ def parse(arguments=None):
     p.add_argument("--shard", default="0/1", help="part i of n, from 0, by inputs: 0/3")
     p.add_argument("--samples", type=int, default=7)
     p.add_argument("--only", choices=["both", "contiguous", "fused"], default="both")
+    p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     p.add_argument("--energy", type=float, default=0, metavar="SECONDS",
                    help="measure joules too, each candidate for so long (default: not)")
     options = p.parse_args(arguments)
@@ -280,8 +285,21 @@ def bench(torch, device, record, options, rows, wanted):
     record["means"] = verdicts.means(record["rows"])
 
 
+def say_again(files):
+    records = [json.loads(path.read_text()) for path in files]
+    for record in records:
+        record["checks"] = verdicts.moe_checks(record["rows"], record["floors"])
+        record["means"] = verdicts.means(record["rows"])
+        tables(record)
+    if len(records) == 2:
+        print(f"\n## Ours, {files[1].name} / {files[0].name}\n\n{report.later_table(*verdicts.later(*records))}")
+    return max(report.exit_status(record["rows"]) for record in records)
+
+
 def main():
     options = parse()
+    if options.results:
+        return say_again(options.results)
     rows = select(options)
     torch = measure.torch_or_skip(options.device)
     wanted = wanted_kernels(rows, options)

@@ -50,6 +50,10 @@ def checks_table(checks):
                   for c in checks])
 
 
+def later_table(ratios, means):
+    return table(["later / before", "ours"], [[what, f"{took:.3f}"] for what, took in {**ratios, **means}.items()])
+
+
 def energy_table(results, floors):
     """Of each candidate, and of moving bytes: mJ a launch, watt, and us a launch back to back."""
     lines = []

@@ -340,6 +340,14 @@ def test_peers_of_the_table_only_where_the_table_has_them():
     assert find(checks, "unsloth", "dW")["verdict"] == "no row"
 
 
+def test_two_runs_are_compared_where_both_measured():
+    first = {"rows": [moe_result(i=0), moe_result("dX", i=1, us={})]}
+    second = {"rows": [moe_result(i=0, us={"ours": 99.0, "torch": 132.0}), moe_result("dX", i=1), moe_result("dW", i=2)]}
+    ratios, means = verdicts.later(first, second)
+    assert list(ratios) == [first["rows"][0]["name"] + " ours"] and math.isclose(means["forward"], 0.9) and len(means) == 1
+    assert "0.900" in report.later_table(ratios, means)
+
+
 def test_means_of_every_group():
     rows = [moe_result("forward", 512), moe_result("dX", 512), moe_result("dX", 4096, us={})]
     verdicts.moe_checks(rows, FLOORS)

@@ -132,6 +132,8 @@ def moe_checks(results, floors):
             checks.append(_mean(name, least, rows, lambda r, p=peer: r["derived"][p]))
     for mode, least in UNSLOTH.items():
         rows = [r for r in results if r["mode"] == mode and r["recorded"].get("unsloth_triton_us")]
+        if not any(r["recorded"].get("torch_permute_plus_grouped_mm_us") for r in rows):
+            continue  # it would be the one above
         checks.append(_mean("Unsloth, through torch and its permute where the table has that: geometric mean of theirs / "
                             f"ours, {mode}", least, rows, lambda r: r["derived"]["unsloth_permuted"]))
     return checks
@@ -181,3 +183,16 @@ def means(results):
     return [(what, sum(bool(r["us"]) for r in rows),
              {name: geomean([of(r["derived"]) for r in rows]) for name, of in RATIOS.items()})
             for what, rows in groups]
+
+
+def later(first, second):
+    """What ours took in a later run, over the time in the first: ({row and candidate: ratio}, {mode: geometric mean})."""
+    before = {r["name"]: r["us"] for r in first["rows"]}
+    ratios, of_mode = {}, {}
+    for r in second["rows"]:
+        for ours in ("ours", "ours_fused"):
+            took = ratio(r["us"].get(ours), before.get(r["name"], {}).get(ours))
+            if took is not None:
+                ratios[f"{r['name']} {ours}"] = took
+                of_mode.setdefault(r["mode"], []).append(took)
+    return ratios, {mode: geomean(took) for mode, took in of_mode.items()}

@@ -328,7 +328,7 @@ def test_large_spaces_keep_nobody_waiting(hopper):
     asker.start()
     with hopper.connect() as c:
         problem = gemm("dW", permute_x=True, **MOE)
-        requests = [c.send("space", problem=problem) for _ in range(4)]
+        requests = [c.send("space", problem=problem) for _ in range(12)]  # some 10 ms each
         gone = hopper.connect()
         gone.send("space", problem=problem)
         gone.close()
@@ -336,7 +336,7 @@ def test_large_spaces_keep_nobody_waiting(hopper):
     stop.set()
     asker.join()
     assert all(s == spaces[0] and s["raw"] > 50000 for s in spaces)
-    assert len(waits) > 5 and max(waits) < 0.1 * PATIENCE  # a space takes some 10 ms here, four of them 20 to 60 asks
+    assert len(waits) > 20 and max(waits) < 0.1 * PATIENCE
     assert sorted(waits)[len(waits) // 2] < 0.01 * PATIENCE
 
 

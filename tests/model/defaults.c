@@ -38,15 +38,11 @@ static double time_of_default(const struct lecture *l, char text[TEXT_MAX])
     }
     record_format(&config, text, TEXT_MAX);
     hopper_tile_make(&l->facts.v, &config, &tile);
-    double nearest = INFINITY, us = NAN;
+    struct alike a = alike_to(&tile);
     for (uint32_t i = 0; i < l->n; i++) {
-        const double apart = alike_kernel(&tile, &l->tiles[i]) ? alike_apart(&tile, &l->tiles[i]) : INFINITY;
-        if (apart < nearest) {
-            nearest = apart;
-            us = l->us[i];
-        }
+        alike_look(&a, &l->tiles[i], l->us[i]);
     }
-    return us;
+    return a.us;
 }
 
 static int check(const char *most, double mean, double worst)

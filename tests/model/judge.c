@@ -63,19 +63,17 @@ static void judge_choice(const struct measured_problem *p, struct verdict *out)
     struct record config;
     struct hopper_tile t;
     struct error err = ERROR_NULL;
-    double us = NAN, nearest = INFINITY;
+    out->exact = false;
+    out->regret[JUDGE_CHOICE] = NAN;
     if (hopper_choose(&p->problem, &measured_h200, &config, &err) == 0) {
         hopper_tile_make(&p->facts.v, &config, &t);
+        struct alike a = alike_to(&t);
         for (uint32_t i = 0; i < p->n; i++) {
-            const double apart = alike_apart(&t, &p->times[i].tile);
-            if (alike_kernel(&t, &p->times[i].tile) && apart < nearest) {
-                nearest = apart;
-                us = p->times[i].us;
-            }
+            alike_look(&a, &p->times[i].tile, p->times[i].us);
         }
+        out->exact = a.apart == 0;
+        out->regret[JUDGE_CHOICE] = a.us / p->best - 1;
     }
-    out->exact = nearest == 0;
-    out->regret[JUDGE_CHOICE] = us / p->best - 1;
 }
 
 void judge(const struct measured_problem *p, const struct hopper_constants *c, struct verdict *out)
