@@ -7,11 +7,13 @@
  * found no device; 2 bad arguments; 3 the device is lost for this process; 4 gemmd sent what is no
  * message.
  */
+#include "daemon/runner/apart.h"
 #include "daemon/runner/runner.h"
 #include "proto/std_files.h"
 
 int main(int argc, char **argv)
 {
     std_files_open();
+    apart_enable();
     return runner_main(argc, argv);
 }

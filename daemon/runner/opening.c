@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "daemon/runner/apart.h"
 #include "daemon/runner/clocks.h"
 #include "daemon/runner/runner.h"
 
@@ -82,7 +83,7 @@ static void open_helpers(struct runner *r)
 
 int runner_open_builds(struct runner *r, struct error *err)
 {
-    int status = r->compiler ? 0 : compiler_open(r->opt.device, &r->compiler, err);
+    int status = r->compiler ? 0 : apart_open(r->opt.device, &r->compiler, err);
     if (status == 0 && !r->builds) {
         r->threads = thread_count(r);
         struct builds_setup setup = {.compiler = r->compiler,

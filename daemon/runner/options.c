@@ -11,6 +11,7 @@
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
  *              [--quiet] [--json] PROBLEM
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
+ * gemmd-runner --compile --device SPEC --fd N
  * gemmd-runner --version
  *
  * --expect: what the device is, before it is opened (early.h), or though it is not.
@@ -18,7 +19,7 @@
  * whole searches as JSON, each with what restricts it. --openings: of each search only what it begins
  * with, one search after the other.
  * --landscape (survey.h) measures a whole space for the replay device.
- * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts.
+ * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one starts that compiles.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -27,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "daemon/runner/apart.h"
 #include "daemon/runner/clocks.h"
 #include "daemon/runner/runner.h"
 #include "proto/build.h"
@@ -69,7 +71,8 @@ enum option_code {
     OPT_MEMORY,
     OPT_LOCK,
     OPT_HOLD,
-    OPT_NO_BASELINE
+    OPT_NO_BASELINE,
+    OPT_COMPILE
 };
 
 static const struct option table[] = {
@@ -103,6 +106,7 @@ static const struct option table[] = {
     {"lock-clocks", required_argument, NULL, OPT_LOCK},
     {"no-baseline", no_argument, NULL, OPT_NO_BASELINE},
     {"hold-clocks", required_argument, NULL, OPT_HOLD},
+    {"compile", no_argument, NULL, OPT_COMPILE},
     {0},
 };
 
@@ -236,6 +240,9 @@ static int take(struct runner_options *o, int code)
         return 0;
     case OPT_HOLD:
         return number("--hold-clocks", optarg, 1, CLOCKS_MOST_MHZ, &o->hold_mhz);
+    case OPT_COMPILE:
+        o->compile = true;
+        return 0;
     case OPT_PROBE:
         o->probe = true;
         return 0;
@@ -270,7 +277,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
         o->landscape.problem = argv[optind++];
     }
     bool alone = o->probe || o->warm || o->landscape.problem;
-    bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz);
+    bool placed = o->fd >= 0 && (o->cache_dir || o->hold_mhz || o->compile);
     if (optind < argc || !o->device || (!alone && !placed)) {
         fprintf(stderr, "usage: gemmd-runner --fd N --device SPEC --cache-dir DIR "
                         "[--expect JSON]\n"
@@ -350,6 +357,9 @@ int runner_main(int argc, char **argv)
     }
     if (o.hold_mhz) {
         return clocks_child(o.device, o.hold_mhz, o.fd);
+    }
+    if (o.compile) {
+        return apart_child(o.device, o.fd);
     }
     if (o.landscape.path) {
         return landscape(&o);

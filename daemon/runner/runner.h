@@ -66,7 +66,7 @@ struct runner_options {
     int64_t lock_mhz;       /* the clocks, while the device is open; 0: never */
     int64_t hold_mhz;       /* be the child that does that */
     int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
-    bool probe, version, warm, no_baseline;
+    bool probe, version, warm, compile, no_baseline;
     struct warm_order warming;     /* with `warm` */
     struct survey_order landscape; /* when it has a path */
 };

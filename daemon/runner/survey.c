@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "daemon/runner/apart.h"
 #include "daemon/runner/cache_dir.h"
 #include "daemon/runner/stats.h"
 #include "daemon/runner/survey_inner.h"
@@ -93,7 +94,7 @@ static int open_all(struct survey *s, struct error *err)
     const struct survey_order *o = s->order;
     int r = cache_dir_find(o->cache_dir, s->cache_dir, err);
     r = r ? r : device_open(o->device, &s->device, err);
-    r = r ? r : compiler_open(o->device, &s->compiler, err);
+    r = r ? r : apart_open(o->device, &s->compiler, err);
     if (r) {
         return r;
     }

@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "daemon/runner/apart.h"
 #include "daemon/runner/builds.h"
 #include "daemon/runner/cache_dir.h"
 #include "daemon/runner/line.h"
@@ -268,7 +269,7 @@ static void be_humble(void)
 static int open_compiler(struct warm *w, struct error *err)
 {
     const char *spec = w->order->setup.device;
-    return compiler_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
+    return apart_open(strncmp(spec, "cuda", 4) == 0 ? "cuda" : spec, &w->compiler, err);
 }
 
 static int allocate(struct warm *w, struct error *err)

@@ -4,6 +4,7 @@
  * GEMMD_STUB_EMULATE (emulate.h) the kernels of grouped_gemm to shared objects for the CPU. */
 #include <elf.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -87,6 +88,9 @@ static void keep_tally(void)
         close(fd);
     }
     usleep((useconds_t)stub_number("GEMMD_STUB_MS", 0) * 1000);
+    if (getenv("GEMMD_STUB_SIGNAL")) {
+        raise((int)stub_number("GEMMD_STUB_SIGNAL", 0));
+    }
 }
 
 static const char *log_text(const struct program *p)

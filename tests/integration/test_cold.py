@@ -261,6 +261,43 @@ def test_memory_is_shared(stubbed):
         d.tune(M=96, N=64, K=64)
 
 
+# ---- compilers are processes of their own --------------------------------------------------------
+
+def compilers(d):
+    """Pids of this daemon's processes that compile."""
+    mark = f"GEMMD_STUB_TALLY={d.tally}".encode()
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if b"--compile" in (path / "cmdline").read_bytes().split(b"\0") and mark in (
+                    path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+@pytest.mark.parametrize("death", ["runner killed", "all killed"])
+def test_a_compile_that_never_ends_goes_with_its_runner(stubbed, death):
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="1000000")
+    with d.connect() as c:
+        c.send("get", problem=gemm(M=96, N=64, K=64), wait="tuned", target="portable")
+        eventually(lambda: compilers(d) and d.compiles())
+        if death == "runner killed":
+            before = set(compilers(d))
+            os.kill(d.runner_pid(), signal.SIGKILL)
+            eventually(lambda: not before & set(compilers(d)))
+        d.kill()
+    eventually(lambda: not compilers(d))
+
+
+def test_a_crash_of_the_compiler_is_not_the_runners(stubbed):
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_SIGNAL="11")
+    with pytest.raises(RpcError, match=r"the compiler crashed: signal 11"):
+        d.tune(M=96, N=64, K=64)
+    assert d.status()["runner"]["deaths"] == 0
+
+
 @pytest.mark.parametrize("death", ["stop", "runner killed", "all killed"])
 def test_locked_clocks_are_given_back(stubbed, folder, death):
     clocks = folder / "clocks"
