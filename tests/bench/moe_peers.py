@@ -253,6 +253,7 @@ def tables(record):
             print(f"\n## {mode}: us, and ratios torch / ours (t/o)\n")
             print(report.rows_of_mode(results, mode))
     print(f"\n## Geometric means\n\n{report.means_table(record['means'])}")
+    print(f"\n## What an untuned request is answered with\n\n{report.untuned_table(verdicts.untuned(results))}")
     print(f"\n## What was promised\n\n{report.checks_table(record['checks'])}")
     print(f"\n## What falls short\n\n{report.misses_text(record['checks'])}")
     if any(r.get("energy") for r in results):

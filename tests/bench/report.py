@@ -50,6 +50,11 @@ def checks_table(checks):
                   for c in checks])
 
 
+def untuned_table(of_mode):
+    return table(["untuned / tuned", "kernels", "mean", "most"],
+                 [[mode, str(n), f"{mean:.3f}", f"{most:.3f}"] for mode, (n, mean, most) in of_mode.items()])
+
+
 def later_table(ratios, means):
     return table(["later / before", "ours"], [[what, f"{took:.3f}"] for what, took in {**ratios, **means}.items()])
 

@@ -348,6 +348,16 @@ def test_two_runs_are_compared_where_both_measured():
     assert "0.900" in report.later_table(ratios, means)
 
 
+def test_what_was_not_tuned_beside_what_was():
+    rows = [moe_result(i=0, tuned={"ours": {"time_us": 100.0, "reference_us": 121.0},
+                                   "ours_fused": {"time_us": 100.0, "reference_us": 100.0}}),
+            moe_result(i=1, tuned={"ours": None}), moe_result("dX", i=2, tuned={"ours": {"time_us": 9.0, "reference_us": None}})]
+    (mode, (n, mean, most)), = verdicts.untuned(rows).items()
+    assert (mode, n, most) == ("forward", 2, 1.21) and math.isclose(mean, 1.1)
+    assert report.untuned_table(verdicts.untuned(rows)).splitlines()[1].split() == ["forward", "2", "1.100", "1.210"]
+    assert verdicts.untuned([moe_result()]) == {}
+
+
 def test_means_of_every_group():
     rows = [moe_result("forward", 512), moe_result("dX", 512), moe_result("dX", 4096, us={})]
     verdicts.moe_checks(rows, FLOORS)

@@ -185,6 +185,18 @@ def means(results):
             for what, rows in groups]
 
 
+def untuned(results):
+    """What an untuned request is answered with, over what tuning found, as gemmd timed both: {mode: (kernels, geometric mean,
+    the largest)}."""
+    of_mode = {}
+    for r in results:
+        for answer in r.get("tuned", {}).values():
+            took = ratio(answer.get("reference_us"), answer.get("time_us")) if answer else None
+            if took is not None:
+                of_mode.setdefault(r["mode"], []).append(took)
+    return {mode: (len(took), geomean(took), max(took)) for mode, took in of_mode.items()}
+
+
 def later(first, second):
     """What ours took in a later run, over the time in the first: ({row and candidate: ratio}, {mode: geometric mean})."""
     before = {r["name"]: r["us"] for r in first["rows"]}

@@ -112,7 +112,10 @@ def add_kernels(source, target):
             to.mkdir(parents=True, exist_ok=True)
         elif not to.is_symlink() and not to.exists():
             to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(path, to, follow_symlinks=False)
+            try:
+                shutil.copy2(path, to, follow_symlinks=False)
+            except FileNotFoundError:  # written aside, and renamed meanwhile: the last compiles go on behind an answer
+                pass
 
 
 def cold(options, rows, kernels, clock):
