@@ -170,8 +170,14 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
     return n;
 }
 
+/* WIDTH_ABOVE in hopper/params.cu. */
+static int width_above(const struct hopper_tile *t)
+{
+    return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;
+}
+
 /* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a loop for
- * each of the widths above half, and two more, with clusters for the finer ones above five eighths, and one more (HAS_WIDTH in
+ * each of the widths above half, and two more, with clusters for the finer ones above eleven or twelve sixteenths (HAS_WIDTH in
  * hopper/params.cu). */
 double hopper_effort(const struct problem *p, const struct record *config)
 {
@@ -187,7 +193,7 @@ double hopper_effort(const struct problem *p, const struct record *config)
     }
     const bool fine = hopper_grain(&t) < HOPPER_GRAIN;
     int columns = fine ? 0 : t.c / 2 + t.c / 4;
-    for (int width = t.c; width > (fine ? t.c * 11 / 16 : t.c / 2); width -= hopper_grain(&t)) {
+    for (int width = t.c; width > width_above(&t); width -= hopper_grain(&t)) {
         columns += width;
     }
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);

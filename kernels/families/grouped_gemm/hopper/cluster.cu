@@ -43,20 +43,9 @@ INLINE void give_to_all(u32 bar)
     if (LANE < CLUSTER)
         cluster_arrive_read(cluster_address(bar, LANE));
 }
-
-/* Of all threads, at the end: nobody arrives any more at barriers of a block that has left. */
-INLINE void leave_together(void)
-{
-    cluster_barrier_arrive();
-    cluster_barrier_wait();
-}
 #else
 INLINE void give_to_all(u32 bar)
 {
     barrier_arrive(bar, LANE == 0);
-}
-
-INLINE void leave_together(void)
-{
 }
 #endif

@@ -120,6 +120,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         }
     }
     copies_wait();
+    if (THREAD < 32)
+        hear_out(shared, at, &w);
 }
 
 #else
@@ -237,6 +239,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         walk_next(shared, &w);
     }
     copies_wait();
+    if (THREAD < 32)
+        hear_out(shared, at, &w);
 }
 #endif
 #endif

@@ -159,5 +159,4 @@ KERNEL_OF(THREADS, RESIDENT) grouped_gemm_hopper(PARAMS(hopper_params) p)
         registers_take();
         consume(&p, &s, shared, tiles, warpgroup - 1);
     }
-    leave_together();
 }

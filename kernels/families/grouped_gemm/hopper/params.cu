@@ -123,10 +123,11 @@
 /* Widths that have a loop of their own: each costs the compiler as long as a quarter of the rest.
  * Tiles of an expert that has several are wider than half (place_swapped); one that has so few rows that
  * its only tile is narrower waits for weights, however little is multiplied. Of tiles that are cut finer those above are twice as
- * many: so there is none below; an expert with one pair has some 200 rows at least, for 160 that a tile has (hopper_worth.c). */
+ * many: so there is none below; an expert with one pair has some 200 rows at least, for 160 that a tile has (hopper_worth.c). Wider
+ * tiles take longest to compile, and are for experts of several pairs, whose tiles are nearly full. */
 #define WIDTH_HALF ((TILE_C / 2 + GRAIN - 1) / GRAIN * GRAIN)
 #define WIDTH_QUARTER ((TILE_C / 4 + GRAIN - 1) / GRAIN * GRAIN)
-#define WIDTH_ABOVE (GRAIN < 16 ? TILE_C * 11 / 16 : WIDTH_HALF) /* each grain has one */
+#define WIDTH_ABOVE (GRAIN == 16 ? WIDTH_HALF : TILE_C > 160 ? TILE_C * 3 / 4 : TILE_C * 11 / 16) /* each grain has one */
 #define HAS_WIDTH(n)                                                                               \
     ((n) > WIDTH_ABOVE ? (n) <= TILE_C : GRAIN == 16 && ((n) == WIDTH_HALF || (n) == WIDTH_QUARTER))
 #define PIECE_ROWS (!SWAP_AB ? WRITTEN * 64 : TILE_C < 64 ? TILE_C : 64) /* rows in a staging buffer */

@@ -315,6 +315,26 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
     w->id = shuffle_from(number, 0);
 }
 
+#if CLUSTER > 1
+/*
+ * By a warp that has loaded the block's last tile; `at` is behind it. What blocks of the cluster tell this one, that
+ * a stage has been read and (the first) a ticket, is on its way for longer than it takes them to end: a
+ * block that has left by then is a fault. So it waits for all of it, as if the stages were to be filled once more
+ * and as many tickets handed on.
+ */
+INLINE void hear_out(u32 shared, struct place at, const struct walk *w)
+{
+#pragma unroll 1
+    for (int i = 0; i < NUM_STAGES; i++, place_next(&at))
+        barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+#pragma unroll 1
+    for (u32 n = w->read; DRAWS && LANE == 0 && n < w->read + TICKETS; n++)
+        ticket_wait(shared, n);
+}
+#else
+#define hear_out(shared, at, w) ((void)0)
+#endif
+
 #if MODE == MODE_DW
 /*
  * p->ahead: the rows of so many experts are asked for at once, by all blocks of threads and into L2,
@@ -477,5 +497,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             x = extent_of(p, &t);
         }
     }
+    if (THREAD < 32)
+        hear_out(shared, place_of(from), &w);
 }
 #endif

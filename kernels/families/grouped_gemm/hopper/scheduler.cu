@@ -612,9 +612,15 @@ INLINE int ticket_draw(const struct hopper_params *p, int tiles)
     return last_rounds_from(p, tiles) + (int)global_add(p->counter, 1);
 }
 
+/* Until the one that had the n-th one's place has been read. */
+INLINE void ticket_wait(u32 shared, u32 n)
+{
+    barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);
+}
+
 INLINE void ticket_hand(u32 shared, struct walk *w, int id)
 {
     const u32 n = w->read++;
-    barrier_wait(ticket_empty(shared, n), (n / TICKETS & 1) ^ 1);
+    ticket_wait(shared, n);
     hand_ticket(ticket_number(shared, n), id, ticket_full(shared, n));
 }
