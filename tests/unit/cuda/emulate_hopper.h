@@ -107,9 +107,10 @@ static uint32_t cluster_address(uint32_t at, uint32_t rank)
     return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
 }
 
+/* What is sent to a block is on its way for a while. */
 static void cluster_arrive_read(uint32_t bar)
 {
-    mbarrier_arrive(mbarrier_at(bar));
+    new_op(OP_ARRIVE, -1, 0)->bar = bar;
 }
 
 static void cluster_wait(uint32_t bar, uint32_t parity)
@@ -119,9 +120,10 @@ static void cluster_wait(uint32_t bar, uint32_t parity)
 
 static void cluster_hand4(uint32_t to, int v, uint32_t bar)
 {
-    barrier_expect(bar, 4);
-    shared_store4(to, v);
-    mbarrier_bytes(mbarrier_at(bar), 4);
+    struct emulate_op *op = new_op(OP_HAND, -1, 0);
+    op->bar = bar;
+    op->shared = to;
+    op->scale = v;
 }
 
 static void cluster_barrier_arrive(void)

@@ -23,11 +23,11 @@ struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here 
     char rest[128 - sizeof(struct emulate_map)];
 };
 
-enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
+enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA, OP_ARRIVE, OP_HAND };
 
 struct emulate_op {
     enum emulate_kind kind;
-    int actor; /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
+    int actor; /* LOAD, ARRIVE, HAND: none; STORE, COPIES: thread; WGMMA: warpgroup */
     uint32_t group;
     uint32_t shared, bar;
     struct emulate_map map;
@@ -93,6 +93,18 @@ static void async_fence(void)
         async_.is_dirty[piece] = 0;
     }
     async_.n_dirty = 0;
+}
+
+/* Whether the block that has this place in shared memory has ended: nothing may come to it any more. */
+static int async_has_ended(uint32_t at)
+{
+    const uint32_t first = at / EMULATE_SHARED_MAX * emulate.l.threads;
+    for (uint32_t i = first; i < first + emulate.l.threads; i++) {
+        if (!emulate.threads[i].done) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 static uint32_t swizzle_128(uint32_t at)

@@ -12,7 +12,20 @@
 
 static void run_op(const struct emulate_op *op)
 {
+    const int is_sent = op->kind == OP_LOAD || op->kind == OP_ARRIVE || op->kind == OP_HAND;
+    if (is_sent && async_has_ended(op->bar)) {
+        async_fail("a block has ended before all that is sent to it has come", op->bar);
+        return;
+    }
     switch (op->kind) {
+    case OP_ARRIVE:
+        mbarrier_arrive(mbarrier_at(op->bar));
+        break;
+    case OP_HAND:
+        barrier_expect(op->bar, 4);
+        memcpy(emulate_memory + op->shared, &op->scale, 4);
+        mbarrier_bytes(mbarrier_at(op->bar), 4);
+        break;
     case OP_LOAD:
         each_element(op, load_element);
         mbarrier_bytes(mbarrier_at(op->bar), box_bytes(&op->map));
