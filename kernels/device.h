@@ -146,6 +146,8 @@ struct compiler_ops {
      * that the variant cannot run well (spills, serialised wgmma). */
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
+    /* Ends a compile() of that very variant that is given up; it returns soon. NULL: that cannot be done. */
+    void (*stop)(struct compiler *c, const struct variant *v);
     /* replay only: how long it took when it was recorded. */
     double (*takes_ms)(struct compiler *c, const struct variant *v);
 };

@@ -46,7 +46,7 @@
     X(ERROR_RESOURCE,         -20, "resource",            true)  /* registers, shared memory */    \
     X(ERROR_WRONG_RESULT,     -21, "wrong_result",        true)  /* verification failed */         \
     X(ERROR_HUNG,             -22, "hung",                true)  /* past its deadline, killed */   \
-    X(ERROR_CRASHED,          -23, "crashed",             true)  /* the runner died */             \
+    X(ERROR_CRASHED,          -23, "crashed",             true)  /* the runner, or a compiler */    \
     X(ERROR_NO_MEMORY,        -24, "no_memory",           true)  /* host or device memory */       \
     X(ERROR_DISK_FULL,        -25, "disk_full",           true)                                    \
     X(ERROR_STORE,            -26, "store",               true)  /* database unreadable, newer */  \

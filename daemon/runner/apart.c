@@ -1,241 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Parent and child are the same program, so what they say to one another is checked for being whole, and not for
- * versions: a variant one way, an image or an error the other, each a length and a MessagePack map.
- */
+/* The process that wants something compiled. */
 #include "daemon/runner/apart.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "daemon/runner/apart_wire.h"
 #include "daemon/runner/self.h"
-#include "proto/schema.h"
-#include "proto/wire.h"
 
-static const uint64_t FRAME_MOST = 1u << 30; /* more is no length */
-
-static bool enabled;
-
-void apart_enable(void)
-{
-    enabled = true;
-}
-
-/* ---- frames ----------------------------------------------------------------------------------- */
-
-static bool send_all(int fd, const void *data, size_t n)
-{
-    for (const char *at = data; n > 0;) {
-        ssize_t sent = send(fd, at, n, MSG_NOSIGNAL);
-        if (sent < 0 && errno != EINTR) {
-            return false;
-        }
-        at += sent > 0 ? sent : 0;
-        n -= sent > 0 ? (size_t)sent : 0;
-    }
-    return true;
-}
-
-static bool receive_all(int fd, void *data, size_t n)
-{
-    for (char *at = data; n > 0;) {
-        ssize_t got = recv(fd, at, n, 0);
-        if (got == 0 || (got < 0 && errno != EINTR)) {
-            return false;
-        }
-        at += got > 0 ? got : 0;
-        n -= got > 0 ? (size_t)got : 0;
-    }
-    return true;
-}
-
-static bool send_frame(int fd, const struct wire_buf *b)
-{
-    uint64_t n = b->len;
-    return !b->failed && send_all(fd, &n, sizeof(n)) && send_all(fd, b->data, b->len);
-}
-
-/* A frame and what is in it, which points into it. */
-struct frame {
-    void *data;           /* owned */
-    struct wire_doc *doc; /* owned */
-    const struct wire_obj *map;
-};
-
-static void frame_deinit(struct frame *f)
-{
-    wire_doc_free(f->doc);
-    free(f->data);
-    *f = (struct frame){0};
-}
-
-/* False: the other end is gone, or there is no memory for what it says. */
-static bool receive_frame(int fd, struct frame *f)
-{
-    uint64_t n;
-    *f = (struct frame){0};
-    if (!receive_all(fd, &n, sizeof(n)) || n > FRAME_MOST) {
-        return false;
-    }
-    f->data = malloc(n + 1);
-    f->doc = wire_doc_new();
-    if (f->data && f->doc && receive_all(fd, f->data, n) &&
-        wire_decode(f->doc, f->data, n, &f->map, NULL) == 0) {
-        return true;
-    }
-    frame_deinit(f);
-    return false;
-}
-
-/* ---- what is said ------------------------------------------------------------------------------ */
-
-static void put_variant(struct wire_buf *b, const struct variant *v)
-{
-    wire_put_map(b, 7);
-    wire_put_kv_str(b, "family", v->family);
-    wire_put_kv_str(b, "kind", v->kind);
-    wire_put_kv_str(b, "arch", v->arch);
-    wire_put_kv_str(b, "entry", v->entry);
-    wire_put_kv_str(b, "options", v->options);
-    wire_put_kv_str(b, "source_hash", v->source_hash);
-    wire_put_str(b, "source"); /* with the zero at its end */
-    wire_put_bin(b, v->source, strlen(v->source) + 1);
-}
-
-/* Its source is borrowed from the frame. */
-static bool get_variant(const struct wire_obj *map, struct variant *v)
-{
-    const void *source;
-    size_t n;
-    if (!wire_get_bin(wire_find(map, "source"), &source, &n) || n == 0 || ((const char *)source)[n - 1]) {
-        return false;
-    }
-    v->source = source;
-#define COPY(name) wire_copy_str(wire_find(map, #name), v->name, sizeof(v->name))
-    return COPY(family) && COPY(kind) && COPY(arch) && COPY(entry) && COPY(options) && COPY(source_hash);
-#undef COPY
-}
-
-static void put_answer(struct wire_buf *b, int code, const struct image *image, const struct error *err)
-{
-    wire_put_map(b, 6);
-    wire_put_kv_int(b, "code", code);
-    wire_put_kv_str(b, "text", err->text);
-    wire_put_kv_bool(b, "refused", image->refused);
-    wire_put_kv_str(b, "log", image->log);
-    wire_put_str(b, "module");
-    schema_encode(b, &module_schema, &image->meta);
-    wire_put_str(b, "image");
-    wire_put_bin(b, image->data, image->size);
-}
-
-static int bad_answer(struct error *err)
-{
-    return error_set(err, ERROR_INTERNAL, "what the compiler's process answered cannot be read");
-}
-
-/* Returns what the child's compiler did. */
-static int get_answer(const struct wire_obj *map, struct image *out, struct error *err)
-{
-    char text[ERROR_TEXT_MAX];
-    const void *data;
-    int64_t code;
-    if (!wire_get_int(wire_find(map, "code"), &code) || !wire_copy_str(wire_find(map, "text"), text, sizeof(text)) ||
-        !wire_get_bool(wire_find(map, "refused"), &out->refused) ||
-        !wire_copy_str(wire_find(map, "log"), out->log, sizeof(out->log)) ||
-        !wire_get_bin(wire_find(map, "image"), &data, &out->size)) {
-        return bad_answer(err);
-    }
-    int r = schema_decode(&module_schema, SCHEMA_LENIENT, wire_find(map, "module"), &out->meta, err);
-    if (r || code) {
-        out->size = 0;
-        return r ? r : error_set(err, (int)code, "%s", text);
-    }
-    out->data = malloc(out->size);
-    if (!out->data) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for an image of %zu bytes", out->size);
-    }
-    memcpy(out->data, data, out->size);
-    return 0;
-}
-
-/* ---- the child --------------------------------------------------------------------------------- */
-
-/* A compile that never ends must not outlive who wants it. */
-static void *watch(void *arg)
-{
-    struct pollfd f = {.fd = *(int *)arg, .events = POLLRDHUP};
-    while (poll(&f, 1, -1) < 0 || !(f.revents & (POLLRDHUP | POLLHUP | POLLERR))) {
-    }
-    _exit(0);
-    return NULL;
-}
-
-static bool answer(struct compiler *c, int fd, const struct frame *f)
-{
-    struct image image = {0};
-    struct error err = ERROR_NULL;
-    struct variant v;
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    int r = get_variant(f->map, &v) ? c->ops->compile(c, &v, &image, &err)
-                                    : error_set(&err, ERROR_INTERNAL, "a compiler's process was given no variant");
-    put_answer(&b, r, &image, &err);
-    image_deinit(&image);
-    return send_frame(fd, &b);
-}
-
-int apart_child(const char *spec, int fd)
-{
-    struct compiler *c = NULL;
-    struct error err = ERROR_NULL;
-    pthread_t watcher;
-    struct frame f;
-    self_begin(fd);
-    int r = compiler_open(spec, &c, &err);
-    if (r || pthread_create(&watcher, NULL, watch, &fd)) {
-        fprintf(stderr, "gemmd-runner: a compiler's process cannot begin: %s\n", r ? err.text : "no thread");
-        return 1;
-    }
-    bool going = true;
-    while (going && receive_frame(fd, &f)) {
-        going = answer(c, fd, &f);
-        frame_deinit(&f);
-    }
-    return 0;
-}
-
-/* ---- the parent -------------------------------------------------------------------------------- */
+enum { QUIT_MS = 1000, LOOK_MS = 5 };
 
 struct worker {
     int fd;
     pid_t pid;
+    const struct variant *variant; /* borrowed: what it compiles */
+    bool stopped;                  /* it was killed, since nobody waits for that any more */
     struct worker *next;
 };
 
 struct apart {
     struct compiler base;    /* first; its ops are `ops` */
-    struct compiler_ops ops; /* the inner one's, but for compiling and closing */
+    struct compiler_ops ops; /* the inner one's, but for compiling, stopping and closing */
     struct compiler *inner;  /* owned */
     char *spec;              /* owned */
     pthread_mutex_t lock;
-    struct worker *idle; /* owned list */
-    bool complained;     /* that no child could be started */
+    struct worker *idle, *busy; /* owned lists */
+    bool broken;                /* there can be no children: what is wanted is compiled here */
 };
 
-/* Waits for it: its socket is closed, so it ends. Returns the status of waitpid(). */
+static bool enabled;
+static struct apart *opened; /* the last one */
+
+void apart_enable(void)
+{
+    signal(SIGCHLD, SIG_DFL); /* else nobody would be told how a child has ended */
+    enabled = true;
+}
+
+/* ---- children --------------------------------------------------------------------------------- */
+
+/* Its socket is closed, so it ends, unless it is stopped. Returns the status of waitpid(). */
 static int end(struct worker *w)
 {
-    int status = 0;
+    int status = 0, waited = 0;
+    pid_t r;
     close(w->fd);
-    while (waitpid(w->pid, &status, 0) < 0 && errno == EINTR) {
+    while ((r = waitpid(w->pid, &status, WNOHANG)) == 0 || (r < 0 && errno == EINTR)) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        waited += LOOK_MS;
+        if (waited == QUIT_MS) {
+            kill(w->pid, SIGKILL);
+        }
     }
     free(w);
     return status;
@@ -256,74 +78,177 @@ static struct worker *start(struct apart *a, struct error *err)
     return w;
 }
 
-static struct worker *take(struct apart *a, struct error *err)
+static struct worker *take_idle(struct apart *a)
 {
     pthread_mutex_lock(&a->lock);
     struct worker *w = a->idle;
     a->idle = w ? w->next : NULL;
     pthread_mutex_unlock(&a->lock);
-    return w ? w : start(a, err);
+    return w;
 }
 
-static void give(struct apart *a, struct worker *w)
+/* One that lives, or a new one: *fresh. */
+static struct worker *take(struct apart *a, bool *fresh, struct error *err)
+{
+    struct worker *w;
+    *fresh = false;
+    while ((w = take_idle(a))) {
+        siginfo_t info = {.si_pid = 0};
+        if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+            return w;
+        }
+        end(w);
+    }
+    *fresh = true;
+    return start(a, err);
+}
+
+static void set_busy(struct apart *a, struct worker *w, const struct variant *v)
 {
     pthread_mutex_lock(&a->lock);
-    w->next = a->idle;
-    a->idle = w;
+    w->variant = v;
+    w->next = a->busy;
+    a->busy = w;
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Once: the others fail for the same reason. */
-static void complain(struct apart *a, const struct error *why)
+/* True: it is idle again. False: it is the caller's, who ends it. */
+static bool set_done(struct apart *a, struct worker *w, bool well)
 {
     pthread_mutex_lock(&a->lock);
-    bool first = !a->complained;
-    a->complained = true;
-    pthread_mutex_unlock(&a->lock);
-    if (first) {
-        fprintf(stderr, "gemmd-runner: compiling in this process, which takes longer: %s\n", why->text);
+    struct worker **at = &a->busy;
+    while (*at != w) {
+        at = &(*at)->next;
     }
+    *at = w->next;
+    well = well && !w->stopped;
+    if (well) {
+        w->next = a->idle;
+        a->idle = w;
+    }
+    pthread_mutex_unlock(&a->lock);
+    return well;
 }
 
-/* Of a child that did not answer. Only a fault is the variant's; a killed one was in somebody's way, most often for the memory that
- * it had. */
-static int died(struct apart *a, struct worker *w, const struct variant *v, struct image *out, struct error *err)
+static void stop_apart(struct compiler *c, const struct variant *v)
 {
-    struct error why;
-    int status = end(w), sig = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    if (sig == SIGKILL || sig == SIGTERM) {
-        return error_set(err, ERROR_NO_MEMORY, 
-                         "the compiler's process was killed (signal %d), as it is where memory is short", sig);
+    struct apart *a = (struct apart *)c;
+    pthread_mutex_lock(&a->lock);
+    for (struct worker *w = a->busy; w; w = w->next) {
+        if (w->variant == v) {
+            w->stopped = true;
+            kill(w->pid, SIGKILL);
+        }
     }
-    if (sig) {
-        return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)", sig, strsignal(sig));
-    }
-    error_set(&why, ERROR_IO, "a compiler's process ended with status %d", WEXITSTATUS(status));
-    complain(a, &why);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* ---- compiling -------------------------------------------------------------------------------- */
+
+static int compile_here(struct apart *a, const struct variant *v, struct image *out, struct error *err)
+{
     return a->inner->ops->compile(a->inner, v, out, err);
 }
 
+static int give_up_children(struct apart *a, const char *why, const struct variant *v, struct image *out, struct error *err)
+{
+    pthread_mutex_lock(&a->lock);
+    bool first = !a->broken;
+    a->broken = true;
+    pthread_mutex_unlock(&a->lock);
+    if (first) {
+        fprintf(stderr, "gemmd-runner: compiling in this process from now on, which takes longer: %s\n", why);
+    }
+    return compile_here(a, v, out, err);
+}
+
+static bool is_broken(struct apart *a)
+{
+    pthread_mutex_lock(&a->lock);
+    bool broken = a->broken;
+    pthread_mutex_unlock(&a->lock);
+    return broken;
+}
+
+enum ending { ANSWERED, STOPPED, CRASHED, KILLED, ENDED, OTHER_COMPILER };
+
+static enum ending ending_of(int status)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    for (size_t i = 0; WIFSIGNALED(status) && i < sizeof(faults) / sizeof(faults[0]); i++) {
+        if (WTERMSIG(status) == faults[i]) {
+            return CRASHED;
+        }
+    }
+    return WIFSIGNALED(status) ? KILLED : ENDED;
+}
+
+/* What became of it; *r: what an answer says; *status: how a child that gave none ended. */
+static enum ending ask(struct apart *a, struct worker *w, const struct variant *v, struct image *out, int *r, int *status,
+                       struct error *err)
+{
+    struct apart_frame f = {0};
+    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
+    apart_put_variant(&b, v);
+    set_busy(a, w, v);
+    const bool answered = apart_send(w->fd, &b) && apart_receive(w->fd, &f);
+    const bool same = answered && apart_is_from(f.map, a->inner->ops->version(a->inner));
+    if (same) {
+        *r = apart_get_answer(f.map, out, err);
+    }
+    apart_frame_deinit(&f);
+    const bool well = set_done(a, w, same), stopped = !well && w->stopped;
+    if (!well) {
+        *status = end(w);
+    }
+    return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
+}
+
+/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is killed twice. */
 static int compile_apart(struct compiler *c, const struct variant *v, struct image *out, struct error *err)
 {
     struct apart *a = (struct apart *)c;
-    struct error why = ERROR_NULL;
-    struct frame f;
-    WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    struct worker *w = take(a, &why);
-    if (!w) {
-        complain(a, &why);
-        return a->inner->ops->compile(a->inner, v, out, err);
+    for (int killed = 0; !is_broken(a);) {
+        struct error why = ERROR_NULL;
+        bool fresh;
+        int r = 0, status = 0;
+        struct worker *w = take(a, &fresh, &why);
+        if (!w) {
+            return give_up_children(a, why.text, v, out, err);
+        }
+        *out = (struct image){0};
+        switch (ask(a, w, v, out, &r, &status, err)) {
+        case ANSWERED:
+            return r;
+        case STOPPED:
+            return error_set(err, ERROR_HUNG, "the compiler was stopped");
+        case OTHER_COMPILER:
+            return give_up_children(a, "the compiler has been replaced", v, out, err);
+        case CRASHED:
+            if (fresh) {
+                return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)", WTERMSIG(status),
+                                 strsignal(WTERMSIG(status)));
+            }
+            break;
+        case KILLED:
+            if (fresh && killed++) {
+                return error_set(err, ERROR_NO_MEMORY,
+                                 "the compiler's process was killed twice (signal %d), as it is where memory is short",
+                                 WTERMSIG(status));
+            }
+            break;
+        case ENDED:
+            if (fresh) {
+                error_set(&why, ERROR_IO, "a compiler's process ended with status %d", WEXITSTATUS(status));
+                return give_up_children(a, why.text, v, out, err);
+            }
+            break;
+        }
     }
-    *out = (struct image){0};
-    put_variant(&b, v);
-    if (!send_frame(w->fd, &b) || !receive_frame(w->fd, &f)) {
-        return died(a, w, v, out, err);
-    }
-    int r = get_answer(f.map, out, err);
-    frame_deinit(&f);
-    give(a, w);
-    return r;
+    return compile_here(a, v, out, err);
 }
+
+/* ---- the compiler ----------------------------------------------------------------------------- */
 
 static const char *version_apart(const struct compiler *c)
 {
@@ -331,18 +256,30 @@ static const char *version_apart(const struct compiler *c)
     return a->inner->ops->version(a->inner);
 }
 
+static void end_idle(struct apart *a)
+{
+    for (struct worker *w; (w = take_idle(a));) {
+        end(w);
+    }
+}
+
+/* No call may be under way. */
 static void close_apart(struct compiler *c)
 {
     struct apart *a = (struct apart *)c;
-    while (a->idle) {
-        struct worker *w = a->idle;
-        a->idle = w->next;
-        end(w);
-    }
+    end_idle(a);
     a->inner->ops->close(a->inner);
     pthread_mutex_destroy(&a->lock);
     free(a->spec);
+    opened = opened == a ? NULL : opened;
     free(a);
+}
+
+void apart_quit(void)
+{
+    if (opened) {
+        end_idle(opened);
+    }
 }
 
 int apart_open(const char *spec, struct compiler **out, struct error *err)
@@ -367,10 +304,12 @@ int apart_open(const char *spec, struct compiler **out, struct error *err)
     a->ops.close = close_apart;
     a->ops.version = version_apart;
     a->ops.compile = compile_apart;
+    a->ops.stop = stop_apart;
     a->base.ops = &a->ops;
     a->inner = inner;
     a->spec = copy;
     pthread_mutex_init(&a->lock, NULL);
+    opened = a;
     *out = &a->base;
     return 0;
 }

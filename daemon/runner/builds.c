@@ -182,14 +182,20 @@ void builds_hold(struct build *w)
     w->refs++;
 }
 
+/* Others than those of a passing shortage. */
+static bool must_remember(const struct build *w)
+{
+    bool passing = w->error.code == ERROR_BUSY || w->error.code == ERROR_NO_MEMORY;
+    return (w->state == BUILD_FAILED && !passing) || w->unsaved;
+}
+
 void builds_release(struct builds *b, struct build *w)
 {
     assert(w->refs > 0);
     if (--w->refs > 0) {
         return;
     }
-    bool remember = (w->state == BUILD_FAILED && w->error.code != ERROR_BUSY) || w->unsaved;
-    if (w->state == BUILD_PENDING ? tasks_withdraw(b->pool, &w->work->task) : !remember) {
+    if (w->state == BUILD_PENDING ? tasks_withdraw(b->pool, &w->work->task) : !must_remember(w)) {
         forget(b, w);
     }
 }
@@ -225,7 +231,7 @@ uint32_t builds_collect(struct builds *b)
         struct work *work = (struct work *)t;
         struct build *w = work->build;
         settle(w, work);
-        if (w->refs == 0 && w->state == BUILD_READY && !w->unsaved) {
+        if (w->refs == 0 && !must_remember(w)) {
             forget(b, w);
         }
     }
@@ -254,8 +260,12 @@ int64_t builds_longest(struct builds *b, struct build **build)
 void builds_give_up(struct builds *b, struct build *w, int64_t after_ms)
 {
     assert(w->state == BUILD_PENDING);
+    const struct variant *v = &w->work->variant; /* the thread's, once it is abandoned: a name, and no more */
     if (!tasks_abandon(b->pool, &w->work->task)) {
         return; /* it has just ended: the next collect has it */
+    }
+    if (b->setup.compiler->ops->stop) {
+        b->setup.compiler->ops->stop(b->setup.compiler, v);
     }
     b->lost++;
     w->work = NULL; /* its thread's now */

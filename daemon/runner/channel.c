@@ -4,6 +4,7 @@
  * MSG_DONTWAIT, writes poll when they would block.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ int channel_init(struct channel *c, int fd, struct error *err)
 {
     *c = (struct channel){.fd = fd, .doc = wire_doc_new()};
     scan_init(&c->scan, RUNNER_MESSAGE_BYTES_MAX);
+    fcntl(fd, F_SETFD, FD_CLOEXEC); /* gemmd handed it on to us, and to nobody that we start */
     return c->doc ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory for messages");
 }
 

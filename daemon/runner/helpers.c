@@ -4,12 +4,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct build *known(const struct helpers *h, const char *hash)
+/* One that failed, but for what the variant is, may go well the next time. */
+static bool is_worth_another(const struct build *b)
+{
+    return b->state == BUILD_FAILED && !b->refused;
+}
+
+static struct build *known(struct helpers *h, const char *hash)
 {
     for (uint32_t i = 0; i < h->n; i++) {
-        if (strcmp(h->builds[i]->hash, hash) == 0) {
-            return h->builds[i];
+        struct build *b = h->builds[i];
+        if (strcmp(b->hash, hash) != 0) {
+            continue;
         }
+        if (!is_worth_another(b)) {
+            return b;
+        }
+        builds_release(h->setup.builds, b);
+        h->builds[i] = h->builds[--h->n];
+        break;
     }
     return NULL;
 }

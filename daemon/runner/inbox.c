@@ -7,10 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "daemon/runner/apart.h"
 #include "daemon/runner/runner.h"
 
 void runner_quit(enum runner_exit code)
 {
+    apart_quit();
     fflush(NULL);
     _exit(code);
 }

@@ -18,10 +18,13 @@ static int start(const char *const *args, int fd, pid_t *pid, struct error *err)
     posix_spawn_file_actions_t files;
     posix_spawnattr_t attr;
     posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_adddup2(&files, fd, atoi(SELF_FD));
     posix_spawnattr_init(&attr);
-    posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID);
-    int r = posix_spawn(pid, self, &files, &attr, (char **)args, environ);
+    posix_spawnattr_setpgroup(&attr, 0);
+    int r = posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETPGROUP);
+    r = r ? r : posix_spawn_file_actions_adddup2(&files, fd, atoi(SELF_FD));
+    r = r ? r : posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+    r = r ? r : posix_spawn_file_actions_adddup2(&files, STDIN_FILENO, STDOUT_FILENO);
+    r = r ? r : posix_spawn(pid, self, &files, &attr, (char **)args, environ);
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&files);
     return r ? error_set(err, ERROR_IO, "cannot start %s: %s", self, strerror(r)) : 0;
@@ -38,8 +41,10 @@ int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err)
         close(fds[1]);
         fds[1] = moved;
     }
-    int r = start(args, fds[1], pid, err);
-    close(fds[1]);
+    int r = fds[1] < 0 ? error_set(err, ERROR_IO, "dup: %s", strerror(errno)) : start(args, fds[1], pid, err);
+    if (fds[1] >= 0) {
+        close(fds[1]);
+    }
     if (r) {
         close(fds[0]);
     } else {

@@ -12,9 +12,10 @@
 
 #define SELF_FD "3" /* the child's end of the socket: for its --fd */
 
-/* `args`: argv, ended by NULL. The child has a session of its own, so that a terminal's signals are not for it,
- * and the priority of the thread that calls. Its socket closes when this process ends, however it does. *fd: to
- * be closed; *pid: to be waited for, or not. */
+/* `args`: argv, ended by NULL. The child reads and prints nothing, but for stderr. It has a process group of its own, so that a
+ * terminal's signals are not for it, in the session of its parent: the kernel may share processors out among sessions, and then
+ * its priority, that of the thread that calls, would count among nobody. Its socket closes when this process ends, however it
+ * does. *fd: to be closed; *pid: to be waited for, or not. */
 int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err);
 /* In the child, at its beginning: of its parent's other descriptors it keeps none open. */
 void self_begin(int fd);

@@ -192,5 +192,6 @@ int survey_run(const struct survey_order *o)
         summarise(&s);
     }
     fflush(NULL);
+    apart_quit();
     _exit(r ? 1 : 0); /* as serve.c: the operating system frees what we hold, threads may be lost */
 }

@@ -317,6 +317,7 @@ int warm_run(struct warm_order *o)
             fprintf(stderr, "gemmd-runner: %u failed, the first: %s\n", w.failed, w.failure.text);
         }
     }
+    apart_quit();
     fflush(NULL);
     _exit(r || w.failed ? 1 : interrupted ? 128 + interrupted : 0); /* threads may be lost */
 }

@@ -77,16 +77,24 @@ static int emulate(struct program *p, const char *root, int n, const char *const
 
 #define MAY_FAIL() STUB_MAY_FAIL(result)
 
-static void keep_tally(void)
+static void append(const char *variable, const char *text)
 {
-    const char *path = getenv("GEMMD_STUB_TALLY");
+    const char *path = getenv(variable);
     int fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) {
-        if (write(fd, "x", 1) != 1) {
+        if (write(fd, text, strlen(text)) != (ssize_t)strlen(text)) {
             abort();
         }
         close(fd);
     }
+}
+
+static void keep_tally(void)
+{
+    char pid[24];
+    snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
+    append("GEMMD_STUB_TALLY", "x");
+    append("GEMMD_STUB_PIDS", pid);
     usleep((useconds_t)stub_number("GEMMD_STUB_MS", 0) * 1000);
     if (getenv("GEMMD_STUB_SIGNAL")) {
         raise((int)stub_number("GEMMD_STUB_SIGNAL", 0));

@@ -17,6 +17,7 @@
  *   GEMMD_STUB_LOG=<text>     the log of every compile
  *   GEMMD_STUB_TALLY=<file>   grows by a byte for each compile
  *   GEMMD_STUB_MS=<n>         how long each takes (default 0)
+ *   GEMMD_STUB_PIDS=<file>    grows by a line for each compile, the process that does it
  *   GEMMD_STUB_SIGNAL=<n>     each dies of it
  *   GEMMD_STUB_MHZ, GEMMD_STUB_THROTTLE (bits), GEMMD_STUB_BUSY (percent), GEMMD_STUB_FREE_MIB,
  *   GEMMD_STUB_PROCESSES      what NVML says of the GPU

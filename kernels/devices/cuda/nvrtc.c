@@ -263,7 +263,7 @@ static int compiler_compile_cuda(struct compiler *c, const struct variant *v, st
 const struct compiler_ops cuda_compiler_ops = {
     .kind = "cuda",
     .suffix = "cubin",
-    .apart = true, /* its front end compiles one program at a time */
+    .apart = true,
     .open = compiler_open_cuda,
     .close = compiler_close_cuda,
     .version = compiler_version_cuda,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Compiles by child processes (daemon/runner/apart.h), over the stub of NVRTC: this program is its own child, as
- * gemmd-runner is.
+ * gemmd-runner is. The stub says which process did each.
  */
 #include "tests/unit/cuda/stubbed.h"
 
@@ -12,6 +12,15 @@
 
 #include "daemon/runner/apart.h"
 
+/* Sanitizers end a process that faults as they like, and want to start some themselves. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+enum { THREADS = 8, EACH = 25, PIDS_MAX = THREADS * EACH, PATIENCE_MS = 30000 };
+
 static const struct variant variant = {.family = "grouped_gemm",
                                        .kind = "cuda",
                                        .arch = "sm_90a",
@@ -20,10 +29,15 @@ static const struct variant variant = {.family = "grouped_gemm",
                                        .source = "/* \xc2\xb5s, \"quoted\" */",
                                        .source_hash = "0123456789abcdef0123456789abcdef"};
 
+static char pids_path[64];
+
 static struct compiler *open_one(bool children)
 {
     struct compiler *c;
     struct error err = ERROR_NULL;
+    snprintf(pids_path, sizeof(pids_path), "/tmp/gemmd-apart-%ld", (long)getpid());
+    unlink(pids_path);
+    setenv("GEMMD_STUB_PIDS", pids_path, 1);
     if (children) {
         apart_enable();
     }
@@ -33,9 +47,40 @@ static struct compiler *open_one(bool children)
     return c;
 }
 
+static void close_one(struct compiler *c)
+{
+    c->ops->close(c);
+    unlink(pids_path);
+    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left, nor is one waited for */
+}
+
+/* Which processes have compiled, in order. */
+static int read_pids(pid_t pids[PIDS_MAX])
+{
+    FILE *f = fopen(pids_path, "r");
+    int n = 0;
+    long pid;
+    while (f && n < PIDS_MAX && fscanf(f, "%ld", &pid) == 1) {
+        pids[n++] = (pid_t)pid;
+    }
+    if (f) {
+        fclose(f);
+    }
+    return n;
+}
+
 static int compile(struct compiler *c, struct image *out, struct error *err)
 {
     return c->ops->compile(c, &variant, out, err);
+}
+
+static void compile_well(struct compiler *c)
+{
+    struct image image;
+    struct error err = ERROR_NULL;
+    expect(compile(c, &image, &err), 0, &err, NULL);
+    CHECK(image.size > 0 && image.meta.registers == 64 && strcmp(image.meta.compiler, "nvrtc 13.0") == 0);
+    image_deinit(&image);
 }
 
 /* ---- what comes back --------------------------------------------------------------------------- */
@@ -43,13 +88,16 @@ static int compile(struct compiler *c, struct image *out, struct error *err)
 static void same_image(const void *arg)
 {
     (void)arg;
+    pid_t pids[PIDS_MAX];
     struct image here, apart;
     struct error err = ERROR_NULL;
     struct compiler *c = open_one(false);
     expect(compile(c, &here, &err), 0, &err, NULL);
-    c->ops->close(c);
+    CHECK(read_pids(pids) == 1 && pids[0] == getpid());
+    close_one(c);
     c = open_one(true);
     expect(compile(c, &apart, &err), 0, &err, NULL);
+    CHECK(read_pids(pids) == 1 && pids[0] != getpid());
     CHECK(apart.size == here.size && memcmp(apart.data, here.data, here.size) == 0);
     CHECK(strcmp(apart.log, here.log) == 0 && strstr(apart.log, "64 registers"));
     CHECK(!apart.refused && apart.meta.registers == 64 && apart.meta.compile_ms >= 0);
@@ -59,7 +107,10 @@ static void same_image(const void *arg)
     CHECK(memcmp(&apart.meta, &here.meta, sizeof(here.meta)) == 0);
     image_deinit(&here);
     image_deinit(&apart);
-    c->ops->close(c);
+    compile_well(c);
+    CHECK(read_pids(pids) == 2 && pids[1] == pids[0]); /* it is kept */
+    apart_quit();
+    close_one(c);
 }
 
 static void test_same_image(void **state)
@@ -73,143 +124,219 @@ struct outcome {
     int code;
     bool refused;
     const char *words;
+    int processes; /* that have tried */
 };
 
 /* What is wrong is said as if it had been compiled here, and the next compile goes well. */
 static void fails_once(const void *arg)
 {
     const struct outcome *o = arg;
+    pid_t pids[PIDS_MAX];
     struct image image;
     struct error err = ERROR_NULL;
     struct compiler *c = open_one(true);
     setenv(o->name, o->value, 1);
     expect(compile(c, &image, &err), o->code, &err, o->words);
     CHECK(image.refused == o->refused && !image.data && image.size == 0);
+    CHECK(read_pids(pids) == o->processes && (o->processes == 0 || pids[o->processes - 1] != getpid()));
+    CHECK(o->processes < 2 || pids[0] != pids[1]);
     unsetenv(o->name);
-    c->ops->close(c); /* the child has what is no more in our environment */
-    c = open_one(true);
-    expect(compile(c, &image, &err), 0, &err, NULL);
-    image_deinit(&image);
-    c->ops->close(c);
+    if (o->refused || o->processes == 0) { /* a child has what is no more in our environment */
+        close_one(c);
+        c = open_one(true);
+    }
+    compile_well(c);
+    close_one(c);
 }
 
 static void test_failures(void **state)
 {
     (void)state;
     static const struct outcome cases[] = {
-        {"GEMMD_STUB_FAIL", "nvrtcCompileProgram:1:6", ERROR_COMPILE, true, "NVRTC_ERROR_COMPILATION"},
-        {"GEMMD_STUB_FAIL", "nvrtcCreateProgram:1:1", ERROR_NO_MEMORY, false, "starting the compiler"},
-        {"GEMMD_STUB_LOG", "ptxas info : 64 bytes spill stores, 64 bytes spill loads\n", ERROR_RESOURCE, true, "spill"},
-        {"GEMMD_STUB_SIGNAL", "11", ERROR_CRASHED, false, "crashed: signal 11"},
-        {"GEMMD_STUB_SIGNAL", "6", ERROR_CRASHED, false, "crashed: signal 6"},
-        {"GEMMD_STUB_SIGNAL", "9", ERROR_NO_MEMORY, false, "killed (signal 9)"},
+        {"GEMMD_STUB_FAIL", "nvrtcCompileProgram:1:6", ERROR_COMPILE, true, "NVRTC_ERROR_COMPILATION", 1},
+        {"GEMMD_STUB_FAIL", "nvrtcCreateProgram:1:1", ERROR_NO_MEMORY, false, "starting the compiler", 0},
+        {"GEMMD_STUB_LOG", "ptxas info : 64 bytes spill stores, 64 bytes spill loads\n", ERROR_RESOURCE, true, "spill", 1},
+#if !SANITIZED
+        {"GEMMD_STUB_SIGNAL", "11", ERROR_CRASHED, false, "crashed: signal 11", 1},
+#endif
+        {"GEMMD_STUB_SIGNAL", "6", ERROR_CRASHED, false, "crashed: signal 6", 1},
+        {"GEMMD_STUB_SIGNAL", "9", ERROR_NO_MEMORY, false, "killed twice (signal 9)", 2},
+        {"GEMMD_STUB_SIGNAL", "2", ERROR_NO_MEMORY, false, "killed twice (signal 2)", 2}, /* no fault of the compiler's */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         in_child(fails_once, &cases[i]);
     }
 }
 
-/* A crash costs the child alone: the same compiler goes on with another. */
-static void crash_and_go_on(const void *arg)
+/* ---- children that end ------------------------------------------------------------------------- */
+
+/* One that is idle says nothing of the variant that comes next, however it ended. */
+static void ends_idle(const void *arg)
 {
-    (void)arg;
-    struct image image;
-    struct error err = ERROR_NULL;
+    pid_t pids[PIDS_MAX];
     struct compiler *c = open_one(true);
-    setenv("GEMMD_STUB_SIGNAL", "11", 1);
-    for (int i = 0; i < 3; i++) {
-        expect(compile(c, &image, &err), ERROR_CRASHED, &err, "signal 11");
-    }
-    unsetenv("GEMMD_STUB_SIGNAL");
-    expect(compile(c, &image, &err), 0, &err, NULL);
-    image_deinit(&image);
-    c->ops->close(c);
+    compile_well(c);
+    CHECK(read_pids(pids) == 1 && kill(pids[0], *(const int *)arg) == 0);
+    CHECK(waitid(P_PID, (id_t)pids[0], &(siginfo_t){.si_pid = 0}, WEXITED | WNOWAIT) == 0);
+    compile_well(c);
+    CHECK(read_pids(pids) == 2 && pids[1] != pids[0] && pids[1] != getpid());
+    close_one(c);
 }
 
-static void test_crash(void **state)
+static void test_idle(void **state)
 {
     (void)state;
-    in_child(crash_and_go_on, NULL);
+    static const int signals[] = {SIGKILL, SIGSEGV};
+    for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
+        in_child(ends_idle, &signals[i]);
+    }
+}
+
+static void *compile_hung(void *arg)
+{
+    struct image image;
+    struct error err = ERROR_NULL;
+    expect(compile(arg, &image, &err), ERROR_HUNG, &err, "stopped");
+    CHECK(!image.data);
+    return NULL;
+}
+
+/* A compile that is given up comes back, and its process is gone. */
+static void stops(const void *arg)
+{
+    (void)arg;
+    pid_t pids[PIDS_MAX];
+    pthread_t thread;
+    struct compiler *c = open_one(true);
+    struct variant other = variant;
+    setenv("GEMMD_STUB_MS", "100000", 1);
+    CHECK(pthread_create(&thread, NULL, compile_hung, c) == 0);
+    for (int ms = 0; read_pids(pids) == 0 && ms < PATIENCE_MS; ms++) {
+        usleep(1000);
+    }
+    CHECK(read_pids(pids) == 1);
+    c->ops->stop(c, &other); /* nobody compiles that */
+    CHECK(waitpid(pids[0], NULL, WNOHANG) == 0);
+    c->ops->stop(c, &variant);
+    pthread_join(thread, NULL);
+    unsetenv("GEMMD_STUB_MS");
+    compile_well(c);
+    close_one(c);
+}
+
+static void test_stop(void **state)
+{
+    (void)state;
+    in_child(stops, NULL);
 }
 
 /* ---- where no child can be had ----------------------------------------------------------------- */
 
-static void compile_well(struct compiler *c)
+/* Lines on stderr while `c` compiles twice, both times in this process. */
+static int lines_of_compiling_here(struct compiler *c)
 {
-    struct image image;
-    struct error err = ERROR_NULL;
-    expect(compile(c, &image, &err), 0, &err, NULL);
-    CHECK(image.meta.registers == 64);
-    image_deinit(&image);
-    c->ops->close(c);
+    pid_t pids[PIDS_MAX];
+    char path[] = "/tmp/gemmd-apart-said-XXXXXX";
+    int lines = 0, was = dup(STDERR_FILENO), fd = mkstemp(path);
+    CHECK(fd >= 0 && was >= 0 && dup2(fd, STDERR_FILENO) == STDERR_FILENO);
+    compile_well(c);
+    compile_well(c);
+    fflush(stderr);
+    dup2(was, STDERR_FILENO);
+    FILE *f = fdopen(fd, "r");
+    rewind(f);
+    for (int ch; (ch = fgetc(f)) != EOF;) {
+        lines += ch == '\n';
+    }
+    fclose(f);
+    unlink(path);
+    int n = read_pids(pids);
+    CHECK(n >= 2 && pids[n - 1] == getpid() && pids[n - 2] == getpid());
+    return lines;
 }
 
-static void no_descriptor(const void *arg)
+static void no_process(const void *arg)
 {
     (void)arg;
-    const struct rlimit none = {.rlim_cur = 3, .rlim_max = 3};
     struct compiler *c = open_one(true);
-    CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-    compile_well(c);
+    const struct rlimit none = {.rlim_cur = 0, .rlim_max = 0};
+    if (geteuid() == 0 && (setgid(65534) || setuid(65534))) { /* root may always start one */
+        exit(1);
+    }
+    unlink(pids_path);
+    snprintf(pids_path, sizeof(pids_path), "/tmp/gemmd-apart-nobody-%ld", (long)getpid());
+    setenv("GEMMD_STUB_PIDS", pids_path, 1);
+    CHECK(setrlimit(RLIMIT_NPROC, &none) == 0);
+    CHECK(lines_of_compiling_here(c) == 1);
+    close_one(c);
 }
 
-static void child_that_cannot_begin(const void *arg)
+static void cannot_begin(const void *arg)
 {
     (void)arg;
     struct compiler *c = open_one(true);
     setenv("GEMMD_NVRTC", "/no/such/libnvrtc.so", 1);
-    compile_well(c);
+    CHECK(lines_of_compiling_here(c) == 2); /* the child's, and ours */
+    close_one(c);
+}
+
+/* Another NVRTC than the one whose name modules are filed under. */
+static void replaced(const void *arg)
+{
+    (void)arg;
+    struct compiler *c = open_one(true);
+    setenv("GEMMD_STUB_NVRTC", "12090", 1);
+    CHECK(lines_of_compiling_here(c) == 1);
+    close_one(c);
 }
 
 static void test_compiles_here(void **state)
 {
     (void)state;
-    in_child(no_descriptor, NULL);
-    in_child(child_that_cannot_begin, NULL);
+    if (!SANITIZED) {
+        in_child(no_process, NULL);
+    }
+    in_child(cannot_begin, NULL);
+    in_child(replaced, NULL);
 }
 
 /* ---- many at a time ---------------------------------------------------------------------------- */
 
-enum { THREADS = 8, EACH = 25, MS = 20 };
-
 static void *compile_some(void *arg)
 {
-    struct compiler *c = arg;
     for (int i = 0; i < EACH; i++) {
-        struct image image;
-        struct error err = ERROR_NULL;
-        expect(compile(c, &image, &err), 0, &err, NULL);
-        CHECK(image.size > 0);
-        image_deinit(&image);
+        compile_well(arg);
     }
     return NULL;
-}
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static void many(const void *arg)
 {
     (void)arg;
-    char wait[16];
+    pid_t pids[PIDS_MAX], different[PIDS_MAX];
     pthread_t threads[THREADS];
-    snprintf(wait, sizeof(wait), "%d", MS);
-    setenv("GEMMD_STUB_MS", wait, 1);
+    int n, found = 0;
+    setenv("GEMMD_STUB_MS", "10", 1);
     struct compiler *c = open_one(true);
-    double began = now_s();
     for (int i = 0; i < THREADS; i++) {
         CHECK(pthread_create(&threads[i], NULL, compile_some, c) == 0);
     }
     for (int i = 0; i < THREADS; i++) {
         pthread_join(threads[i], NULL);
     }
-    CHECK(now_s() - began < THREADS * EACH * MS * 1e-3 * 0.75); /* they were compiled side by side */
-    c->ops->close(c);
-    CHECK(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left, nor is one waited for */
+    n = read_pids(pids);
+    CHECK(n == THREADS * EACH);
+    for (int i = 0; i < n; i++) {
+        int known = 0;
+        while (known < found && different[known] != pids[i]) {
+            known++;
+        }
+        CHECK(pids[i] != getpid());
+        different[known] = pids[i];
+        found += known == found;
+    }
+    CHECK(found > 1 && found <= THREADS); /* side by side, and no more than there were calls at a time */
+    close_one(c);
 }
 
 static void test_many(void **state)
@@ -224,8 +351,8 @@ int main(int argc, char **argv)
         return apart_child(argv[3], atoi(argv[5]));
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_image), cmocka_unit_test(test_failures), cmocka_unit_test(test_crash),
-        cmocka_unit_test(test_compiles_here), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_same_image), cmocka_unit_test(test_failures),      cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_stop),       cmocka_unit_test(test_compiles_here), cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
