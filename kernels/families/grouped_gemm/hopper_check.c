@@ -326,8 +326,8 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
     if (!t->gather && !hopper_loaders_fit(t, t->loaders)) {
         return rejection_set(why, ERROR_INVALID, "load_warps",
                              "load_warps=%d with num_stages=%d: they take a stage each in turn; take "
-                             "no more than there are, and with schedule=pingpong a number that "
-                             "divides them",
+                             "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
+                             "number that divides them",
                              t->loaders, t->stages);
     }
     return 0;

@@ -82,9 +82,12 @@ static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
 
+/* Each warp has stages of its own where they may be given back in another order than they were loaded: by two consumers, or by
+ * another block of threads. */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
-    return loaders <= t->stages && (!t->pingpong || t->stages % loaders == 0);
+    const bool own = t->pingpong || hopper_sharers(t) > 1;
+    return loaders <= t->stages && (!own || t->stages % loaders == 0);
 }
 
 /* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and loads the

@@ -172,6 +172,7 @@ static void run_reference(struct test_case *c, void *so, double *out)
     free(check_at);
 }
 
+static uint32_t launches = 1; /* of each kernel, one after the other, each with another course of things */
 static int64_t sms = 0; /* of the device that kernels are launched on; 0: emulated_info's */
 
 /* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has other rows,
@@ -229,7 +230,9 @@ static void run_target(struct test_case *c)
         e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
         char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
         e.ranges[e.n_ranges++] = (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
-        run(c, so, &plan->steps[i], &e);
+        for (uint32_t n = 0; n < launches; n++, e.seed++) {
+            run(c, so, &plan->steps[i], &e);
+        }
     }
     dlclose(so);
     free(workspace);
@@ -452,6 +455,34 @@ static void test_paired_sums(void **state)
 {
     (void)state;
     each_kind(1, kind_paired_sums, make_paired_sums, NULL);
+}
+
+/* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are stages; where the second block
+ * of a cluster has nothing to write it ends as soon as it may. */
+static bool make_paired_turns(struct test_case *c)
+{
+    struct rejection why;
+    record_put_text(&c->config, "cluster_shape_mn", "1x2");
+    record_put_text(&c->config, "schedule", "pingpong");
+    record_put_int(&c->config, "num_warps", 12);
+    record_put_int(&c->config, "num_stages", 2);
+    record_put_int(&c->config, "load_warps", 2);
+    return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+static int kind_paired_turns(const struct test_case *c)
+{
+    const bool in_order = !c->v.gather_x && !c->v.gather_dy;
+    return c->v.mode == GEMM_DW && c->v.k < 64 && c->v.m > 64 && in_order && !c->v.accumulate ? 0 : -1;
+}
+
+static void test_paired_turns(void **state)
+{
+    (void)state;
+    static const uint64_t soon[] = {4464, 0}; /* one of 60 launches failed when a single warp heard out all stages */
+    launches = 60;
+    each_kind(1, kind_paired_turns, make_paired_turns, soon);
+    launches = 1;
 }
 
 /* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have no two tiles whose sum is
@@ -689,6 +720,7 @@ int main(void)
                                        cmocka_unit_test(test_deferred),
                                        cmocka_unit_test(test_paired),
                                        cmocka_unit_test(test_paired_sums),
+        cmocka_unit_test(test_paired_turns),
                                        cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),

@@ -100,6 +100,8 @@ static const struct refusal {
      "load_warps", "divides"},
     {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=6 load_warps=4", ERROR_INVALID,
      "load_warps", "divides"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " num_warps=12 schedule=cooperative num_stages=3 load_warps=2 cluster_shape_mn=2x1",
+     ERROR_INVALID, "load_warps", "cluster_shape_mn"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
     {QWEN " mode=forward permute_y=true", GOOD " use_tma_store=true", ERROR_CONFLICT,

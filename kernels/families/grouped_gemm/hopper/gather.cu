@@ -120,8 +120,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         }
     }
     copies_wait();
-    if (THREAD < 32)
-        hear_out(shared, at, &w);
+    if (HEARS_OUT)
+        hear_out(shared, at, 0, &w); /* a stage says whose it is */
 }
 
 #else
@@ -239,8 +239,8 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         walk_next(shared, &w);
     }
     copies_wait();
-    if (THREAD < 32)
-        hear_out(shared, at, &w);
+    if (HEARS_OUT)
+        hear_out(shared, at, 0, &w); /* a stage says whose it is */
 }
 #endif
 #endif

@@ -53,7 +53,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 4.
+ * Rules: 5.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -186,7 +186,7 @@
 #if GATHER ? LOADERS != 4 : LOADERS < 1 || LOADERS > (MODE == MODE_DW ? 4 : 1) || LOADERS > NUM_STAGES
 #error "in dW up to four warps load, no more than there are stages; all four gather"
 #endif
-#if PINGPONG && !GATHER && NUM_STAGES % LOADERS
+#if (PINGPONG || CLUSTER > 1) && !GATHER && NUM_STAGES % LOADERS
 #error "in ping-pong warps that load divide the stages"
 #endif
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)

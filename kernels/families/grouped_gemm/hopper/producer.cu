@@ -316,23 +316,38 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 }
 
 #if CLUSTER > 1
+#if MODE == MODE_DW
+#define HEARS_OUT 1 /* each warp that loads, */
+/* ... blocks that it loads. */
+INLINE int is_loaded_here(u32 block, u32 stage)
+{
+    return (GATHER ? stage : block) % LOADERS == (u32)THREAD / 32;
+}
+#else
+#define HEARS_OUT (THREAD < 32) /* which loads all, or with others that gather a part of all */
+#define is_loaded_here(block, stage) 1
+#endif
+
 /*
- * By a warp that has loaded the block's last tile; `at` is behind it. What blocks of the cluster tell this one, that
- * a stage has been read and (the first) a ticket, is on its way for longer than it takes them to end: a
- * block that has left by then is a fault. So it waits for all of it, as if the stages were to be filled once more
- * and as many tickets handed on.
+ * By a warp that has loaded its last block; `from` blocks were loaded in all, and `at` is behind them. What blocks of the
+ * cluster tell this one, that a stage has been read and (the first) a ticket, is on its way for longer than it takes
+ * them to end: a block that has left by then is a fault. So it waits for all of it, as if the stages were to be
+ * filled once more and as many tickets handed on. Each warp for stages that it has waited for before: of another's it does
+ * not know the round, and would take one two rounds back for the last.
  */
-INLINE void hear_out(u32 shared, struct place at, const struct walk *w)
+INLINE void hear_out(u32 shared, struct place at, u32 from, const struct walk *w)
 {
 #pragma unroll 1
     for (int i = 0; i < NUM_STAGES; i++, place_next(&at))
-        barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
+        if (is_loaded_here(from + (u32)i - NUM_STAGES, at.stage))
+            barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
 #pragma unroll 1
     for (u32 n = w->read; DRAWS && LANE == 0 && n < w->read + TICKETS; n++)
         ticket_wait(shared, n);
 }
 #else
-#define hear_out(shared, at, w) ((void)0)
+#define HEARS_OUT 0
+#define hear_out(shared, at, from, w) ((void)0)
 #endif
 
 #if MODE == MODE_DW
@@ -497,7 +512,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             x = extent_of(p, &t);
         }
     }
-    if (THREAD < 32)
-        hear_out(shared, place_of(from), &w);
+    if (HEARS_OUT)
+        hear_out(shared, place_of(from), from, &w);
 }
 #endif
