@@ -209,7 +209,7 @@ static void stops(const void *arg)
     pthread_t thread;
     struct compiler *c = open_one(true);
     struct variant other = variant;
-    setenv("GEMMD_STUB_MS", "100000", 1);
+    setenv("GEMMD_STUB_MS", "20000", 1);
     CHECK(pthread_create(&thread, NULL, compile_hung, c) == 0);
     for (int ms = 0; read_pids(pids) == 0 && ms < PATIENCE_MS; ms++) {
         usleep(1000);
