@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -87,12 +88,11 @@ static struct worker *take_idle(struct apart *a)
     return w;
 }
 
-/* One that lives, or a new one: *fresh. */
+/* A new one if *fresh says so, or no other lives, which sets it. */
 static struct worker *take(struct apart *a, bool *fresh, struct error *err)
 {
     struct worker *w;
-    *fresh = false;
-    while ((w = take_idle(a))) {
+    while (!*fresh && (w = take_idle(a))) {
         siginfo_t info = {.si_pid = 0};
         if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
             return w;
@@ -204,13 +204,14 @@ static enum ending ask(struct apart *a, struct worker *w, const struct variant *
     return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
 }
 
-/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is killed twice. */
+/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is killed twice: so one
+ * that has is followed by a new one, and no more of them are lost. */
 static int compile_apart(struct compiler *c, const struct variant *v, struct image *out, struct error *err)
 {
     struct apart *a = (struct apart *)c;
-    for (int killed = 0; !is_broken(a);) {
+    for (int killed = 0, tries = 0; !is_broken(a); tries++) {
         struct error why = ERROR_NULL;
-        bool fresh;
+        bool fresh = tries > 0;
         int r = 0, status = 0;
         struct worker *w = take(a, &fresh, &why);
         if (!w) {
@@ -256,10 +257,20 @@ static const char *version_apart(const struct compiler *c)
     return a->inner->ops->version(a->inner);
 }
 
+/* They end all at once, and then are waited for. */
 static void end_idle(struct apart *a)
 {
-    for (struct worker *w; (w = take_idle(a));) {
+    pthread_mutex_lock(&a->lock);
+    struct worker *w = a->idle;
+    a->idle = NULL;
+    pthread_mutex_unlock(&a->lock);
+    for (struct worker *i = w; i; i = i->next) {
+        shutdown(i->fd, SHUT_RDWR);
+    }
+    while (w) {
+        struct worker *next = w->next;
         end(w);
+        w = next;
     }
 }
 

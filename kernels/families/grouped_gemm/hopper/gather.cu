@@ -121,7 +121,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     }
     copies_wait();
     if (HEARS_OUT)
-        hear_out(shared, at, 0, &w); /* a stage says whose it is */
+        hear_out(shared, at, 0, &w); /* how many blocks there were is not looked at */
 }
 
 #else

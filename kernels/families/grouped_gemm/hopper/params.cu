@@ -187,7 +187,7 @@
 #error "in dW up to four warps load, no more than there are stages; all four gather"
 #endif
 #if (PINGPONG || CLUSTER > 1) && !GATHER && NUM_STAGES % LOADERS
-#error "in ping-pong warps that load divide the stages"
+#error "in ping-pong and in clusters warps that load divide the stages"
 #endif
 #if KSPLIT && (MODE == MODE_DW || PINGPONG || DYNAMIC || TMA_STORE)
 #error "sums are split in forward and dX, by cooperative tiles dealt in turn and stored by threads"

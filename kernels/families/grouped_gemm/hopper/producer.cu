@@ -284,7 +284,8 @@ INLINE u64 weight_policy(const struct tile *t)
  * parity tells a round of the ring from the next, not from the one after that, so no warp may come to a
  * stage two rounds ahead of its release. With no more warps than stages none does, if blocks are released
  * in order: a warp's last block was loaded after the one that many before it. In ping-pong two consumers
- * release them, each in its own time: there the warps divide the stages, and each has its own.
+ * release them, each in its own time, and in a cluster another block, from where it may come in any order: there the
+ * warps divide the stages, and each has its own.
  *
  * The first block of a tile that this warp loads; `from`: blocks before the tile.
  */
