@@ -5,13 +5,16 @@ process.
 
     moe_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
                  [--rows REGEX] [--tokens 512,4096] [--shard 0/3] [--seconds 150] [--energy 2]
+                 [--unsloth CHECKOUT]
 
 For each row, on the same inputs: ours and torch._grouped_mm on rows in expert order; ours with the
 layer's permute fused and torch._grouped_mm with an index_select before or after it; and a dense
 cuBLAS product of the same FLOPs, in the mode's own layouts. Results of ours are compared with
 torch's before they are timed; a wrong one is a failure. candidates.py says what is computed,
 measure.py how times are taken, verdicts.py what is promised of them. With --energy each also runs back
-to back for so many seconds, and what a launch takes of the card's energy is said (energy.py).
+to back for so many seconds, and what a launch takes of the card's energy is said (energy.py). With
+--unsloth the Triton kernels of that checkout are tuned by their own tuner, and timed beside ours
+with the permute fused (unsloth_peer.py): half a minute a row, most of it compiling.
 
 gemmd is started in a temporary folder and asked with wait=tuned; --store begins with an earlier
 --out-store. Several short runs make one long one:
@@ -41,9 +44,10 @@ import measure
 import ours
 import report
 import shapes
+import unsloth_peer
 import verdicts
 
-ORDER = ("ours", "torch", "ours_fused", "torch_fused", "dense")
+ORDER = ("ours", "torch", "ours_fused", "torch_fused", "unsloth", "dense")
 
 
 def parse(arguments=None):
@@ -54,6 +58,7 @@ def parse(arguments=None):
     p.add_argument("--shard", default="0/1", help="part i of n, from 0, by inputs: 0/3")
     p.add_argument("--samples", type=int, default=7)
     p.add_argument("--only", choices=["both", "contiguous", "fused"], default="both")
+    p.add_argument("--unsloth", metavar="CHECKOUT", help="a checkout of unslothai/unsloth, whose kernels are timed too")
     p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     p.add_argument("--energy", type=float, default=0, metavar="SECONDS",
                    help="measure joules too, each candidate for so long (default: not)")
@@ -62,6 +67,8 @@ def parse(arguments=None):
         p.error(f"--shard is {options.shard!r}: use i/n, such as 0/3")
     if options.samples < 1:
         p.error("--samples must be 1 or more")
+    if options.unsloth and options.only == "contiguous":
+        p.error("--unsloth has the layer's permute in it: leave out --only contiguous")
     return options
 
 
@@ -148,20 +155,18 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
         keep.append(alive)
 
 
-def measure_row(torch, device, clock, result, row, w, inputs, wanted, samples, joules):
-    result["bytes"] = row.bytes(inputs.routing.active)
-    result["bytes_fused"] = row.bytes(inputs.routing.active, True)
-    result["rows_per_expert"] = [min(inputs.routing.m_sizes), max(inputs.routing.m_sizes)]
-    keep, ops = [], {"torch": candidates.torch_plain(torch, row, w, inputs),
-                     "torch_fused": candidates.torch_permuted(torch, row, w, inputs),
-                     "dense": candidates.torch_dense(torch, row, w, inputs)}
-    add_ours(torch, result, row, w, inputs, wanted, device, ops, keep)
-    result["samples_us"] = clock.run({name: ops[name] for name in ORDER if name in ops}, samples)
-    result["us"] = {name: statistics.median(t) for name, t in result["samples_us"].items()}
+def add_unsloth(torch, result, row, w, inputs, peer, ops):
+    """Unsloth's, tuned, and checked as ours is."""
     try:
-        result["energy"] = {name: joules(op) for name, op in ops.items() if joules}
-    except measure.CannotTime as e:  # the times stand
-        print(f"{row.name}: no joules: {e}")
+        launch = peer.candidate(row, w, inputs)
+        result["unsloth"] = peer.tune(torch, row, launch)
+        why = measure.wrong(compare(torch, inputs, row.mode, launch(), candidates.torch_permuted(torch, row, w, inputs)()))
+    except Exception as e:  # any: what a compiler, a driver or its own assertions say
+        why = (str(e).strip().splitlines() or [type(e).__name__])[0]
+    if why:
+        result["left_out"].append(f"unsloth: {why}")
+    else:
+        ops["unsloth"] = launch
 
 
 def say(result):
@@ -177,6 +182,8 @@ class Bench:
         self.record, self.options, self.rows, self.wanted = record, options, rows, wanted
         self.machine = machine.Machine(torch, device)
         self.joules = energy.meter(torch, self.machine, options.energy)
+        self.unsloth = unsloth_peer.Unsloth(options.unsloth) if options.unsloth else None
+        record["peers"] = {"unsloth": self.unsloth.facts} if self.unsloth else {}
         self.results = {row.name: new_result(row, options.seed) for row in rows}
         self.why_over = ""
 
@@ -203,17 +210,34 @@ class Bench:
                 self.row(row, w, inputs)
 
     def row(self, row, w, inputs):
-        result = self.results[row.name]
+        result, theirs = self.results[row.name], {}
+        if self.unsloth:  # not watched: it may compile for a minute
+            add_unsloth(self.torch, result, row, w, inputs, self.unsloth, theirs)
         try:
             with ours.watched(result, self.record, self.options):
-                measure_row(self.torch, self.device, self.clock, result, row, w, inputs,
-                            self.wanted, self.options.samples, self.joules)
+                self.measure(result, row, w, inputs, theirs)
         except measure.CannotTime as e:
             result["left_out"].append(f"not measured: {e}")
         except RuntimeError as e:
             self.why_over = measure.note_fault(self.torch, self.device, result, e)
         result["machine"] = self.machine.now()
         say(result)
+
+    def measure(self, result, row, w, inputs, theirs):
+        torch = self.torch
+        result["bytes"] = row.bytes(inputs.routing.active)
+        result["bytes_fused"] = row.bytes(inputs.routing.active, True)
+        result["rows_per_expert"] = [min(inputs.routing.m_sizes), max(inputs.routing.m_sizes)]
+        keep, ops = [], {"torch": candidates.torch_plain(torch, row, w, inputs),
+                         "torch_fused": candidates.torch_permuted(torch, row, w, inputs),
+                         "dense": candidates.torch_dense(torch, row, w, inputs), **theirs}
+        add_ours(torch, result, row, w, inputs, self.wanted, self.device, ops, keep)
+        result["samples_us"] = self.clock.run({name: ops[name] for name in ORDER if name in ops}, self.options.samples)
+        result["us"] = {name: statistics.median(t) for name, t in result["samples_us"].items()}
+        try:
+            result["energy"] = {name: self.joules(op) for name, op in ops.items() if self.joules}
+        except measure.CannotTime as e:  # the times stand
+            print(f"{row.name}: no joules: {e}")
 
 
 def probe_row(torch, device, row):

@@ -18,6 +18,7 @@ import moe_peers
 import ours
 import report
 import shapes
+import unsloth_peer
 import verdicts
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -338,6 +339,87 @@ def test_peers_of_the_table_only_where_the_table_has_them():
     c = find(checks, "deepgemm", "forward")
     assert c["of"] == c["rows"] == 1 and math.isclose(c["got"], 1.08) and c["verdict"] == "holds"
     assert find(checks, "unsloth", "dW")["verdict"] == "no row"
+
+
+def test_a_peer_that_was_timed_in_the_run():
+    rows = [moe_result(i=0), moe_result(i=1)]
+    assert not [c for c in verdicts.moe_checks(rows, FLOORS) if "timed in this run" in c["check"]]
+    rows[0]["us"]["unsloth"] = 156.0  # ours fused: 120
+    checks = verdicts.moe_checks(rows, FLOORS)
+    c = find(checks, "Unsloth, timed in this run", "forward")
+    assert math.isclose(c["got"], 1.3) and c["verdict"] == "holds (1 of 2 rows)"
+    assert find(checks, "Unsloth, timed in this run", "dW")["verdict"] == "no row"
+    line = report.rows_of_mode(rows, "forward").splitlines()
+    assert line[1].split()[-1] == "1.30" and line[2].split()[-1] == "-"
+    assert "1.300" in report.means_table(verdicts.means(rows))
+
+
+PEER_FILES = {
+    "triton.py": "__version__ = '3.6'",
+    "unsloth/kernels/moe/grouped_gemm/__init__.py": "",
+    "unsloth/kernels/moe/grouped_gemm/kernels/__init__.py": "",
+    "unsloth/kernels/moe/grouped_gemm/interface.py": """
+from unsloth import DEVICE_TYPE
+import pandas
+from .kernels import forward
+assert DEVICE_TYPE == "cuda"
+def grouped_gemm_forward(x, w, topk, m_sizes, gather, autotune, permute_x=False, permute_y=False):
+    tuner = forward._autotuned_grouped_gemm_forward_kernel
+    tuner.tuned += not tuner.cache
+    tuner.cache["key"] = 1
+    return x, w, topk, m_sizes, gather, autotune, permute_x, permute_y
+""",
+    "unsloth/kernels/moe/grouped_gemm/kernels/forward.py": """
+class Tuner:
+    cache, best_config, tuned = {"old": 1}, "BLOCK_SIZE_M: 64", 0
+_autotuned_grouped_gemm_forward_kernel = Tuner()
+""",
+    "unsloth/kernels/moe/grouped_gemm/kernels/backward.py":
+        "_autotuned_grouped_gemm_dX_kernel = _autotuned_grouped_gemm_dW_kernel = None",
+}
+
+
+def test_unsloth_is_called_as_its_layer_calls_it(tmp_path):
+    for name, text in PEER_FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    script = f"""
+import sys, types
+sys.path[:0] = [{str(HERE)!r}, {str(tmp_path)!r}]
+import shapes, unsloth_peer
+peer = unsloth_peer.Unsloth({str(tmp_path)!r})
+assert peer.facts["triton"] == "3.6" and peer.facts["commit"] == "" and len(peer.facts["sha256"]) == 64
+inputs = types.SimpleNamespace(x_own="x_own", m_sizes="m", gather="g")
+torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=lambda: None))
+for layer, permutes in (("gate_up", (True, False)), ("down", (False, True))):
+    row = shapes.Row("m", layer, 96, "forward", 4, 2, 192, 64, 128)
+    launch = peer.candidate(row, "w", inputs)
+    assert launch() == ("x_own", "w", 2, "m", "g", True, *permutes)
+    before = peer.tuners["forward"].tuned
+    assert peer.tune(torch, row, launch)["config"] == "BLOCK_SIZE_M: 64"
+    launch()
+    assert peer.tuners["forward"].tuned == before + 1, "what it knew of another row is forgotten, and each row is tuned once"
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    with pytest.raises(SystemExit, match="name a checkout of unslothai/unsloth"):
+        unsloth_peer.Unsloth(tmp_path / "unsloth")
+
+
+def test_what_unsloth_gets_wrong_is_said_and_not_timed(monkeypatch):
+    def fails():
+        raise AssertionError("Cannot permute both\nmore")
+
+    monkeypatch.setattr(moe_peers, "compare", lambda *_: {"whole": 0.5, "worst_row": 0.5})
+    monkeypatch.setattr(moe_peers.candidates, "torch_permuted", lambda *_: lambda: None)
+    for launch, why in ((fails, "Cannot permute both"), (lambda: None, "relative norm 5.00e-01 of the whole")):
+        peer = types.SimpleNamespace(candidate=lambda *_, launch=launch: launch,
+                                     tune=lambda torch, row, launch: launch() or {"seconds": 1})
+        result, ops = {"left_out": []}, {}
+        moe_peers.add_unsloth(None, result, types.SimpleNamespace(mode="dX"), None, None, peer, ops)
+        assert not ops and len(result["left_out"]) == 1 and why in result["left_out"][0]
+    with pytest.raises(SystemExit):
+        moe_peers.parse(["--unsloth", "x", "--only", "contiguous"])
 
 
 def test_two_runs_are_compared_where_both_measured():
