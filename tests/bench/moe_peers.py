@@ -5,7 +5,7 @@ process.
 
     moe_peers.py --build build [--lib libgemmd.so] [--store FILE] [--out-store FILE] --json FILE
                  [--rows REGEX] [--tokens 512,4096] [--shard 0/3] [--seconds 150] [--energy 2]
-                 [--unsloth CHECKOUT]
+                 [--unsloth CHECKOUT] [--deepgemm CHECKOUT]
 
 For each row, on the same inputs: ours and torch._grouped_mm on rows in expert order; ours with the
 layer's permute fused and torch._grouped_mm with an index_select before or after it; and a dense
@@ -13,8 +13,9 @@ cuBLAS product of the same FLOPs, in the mode's own layouts. Results of ours are
 torch's before they are timed; a wrong one is a failure. candidates.py says what is computed,
 measure.py how times are taken, verdicts.py what is promised of them. With --energy each also runs back
 to back for so many seconds, and what a launch takes of the card's energy is said (energy.py). With
---unsloth the Triton kernels of that checkout are tuned by their own tuner, and timed beside ours
-with the permute fused (unsloth_peer.py): half a minute a row, most of it compiling.
+--unsloth and --deepgemm the kernels of those checkouts are timed too (peers.py): Unsloth's, tuned by
+their own tuner, beside ours with the permute fused, DeepGEMM's, with padded rows, beside ours without.
+They compile first: half a minute a row, and seconds.
 
 gemmd is started in a temporary folder and asked with wait=tuned; --store begins with an earlier
 --out-store. Several short runs make one long one:
@@ -42,12 +43,13 @@ import gemmd_ffi
 import machine
 import measure
 import ours
+import peers
 import report
 import shapes
-import unsloth_peer
 import verdicts
 
-ORDER = ("ours", "torch", "ours_fused", "torch_fused", "unsloth", "dense")
+ORDER = ("ours", "torch", "ours_fused", "torch_fused", "unsloth", "deepgemm", "dense")
+PEERS = {"unsloth": peers.Unsloth, "deepgemm": peers.DeepGemm}
 
 
 def parse(arguments=None):
@@ -59,6 +61,7 @@ def parse(arguments=None):
     p.add_argument("--samples", type=int, default=7)
     p.add_argument("--only", choices=["both", "contiguous", "fused"], default="both")
     p.add_argument("--unsloth", metavar="CHECKOUT", help="a checkout of unslothai/unsloth, whose kernels are timed too")
+    p.add_argument("--deepgemm", metavar="CHECKOUT", help="a built checkout of deepseek-ai/DeepGEMM, likewise")
     p.add_argument("--results", type=pathlib.Path, nargs="+", metavar="FILE", help="say what --json files hold; nothing is run")
     p.add_argument("--energy", type=float, default=0, metavar="SECONDS",
                    help="measure joules too, each candidate for so long (default: not)")
@@ -69,6 +72,8 @@ def parse(arguments=None):
         p.error("--samples must be 1 or more")
     if options.unsloth and options.only == "contiguous":
         p.error("--unsloth has the layer's permute in it: leave out --only contiguous")
+    if options.deepgemm and options.only == "fused":
+        p.error("--deepgemm has no permute in it: leave out --only fused")
     return options
 
 
@@ -155,18 +160,19 @@ def add_ours(torch, result, row, w, inputs, wanted, device, ops, keep):
         keep.append(alive)
 
 
-def add_unsloth(torch, result, row, w, inputs, peer, ops):
-    """Unsloth's, tuned, and checked as ours is."""
+def add_peer(torch, result, row, w, inputs, peer, ops):
+    """What a peer launches, compiled and tuned, and checked as ours is."""
+    yardstick = {"torch": candidates.torch_plain, "torch_fused": candidates.torch_permuted}[peer.yardstick]
     try:
-        launch = peer.candidate(row, w, inputs)
-        result["unsloth"] = peer.tune(torch, row, launch)
-        why = measure.wrong(compare(torch, inputs, row.mode, launch(), candidates.torch_permuted(torch, row, w, inputs)()))
+        launch, read = peer.ready(torch, row, w, inputs)
+        result.setdefault("peers", {})[peer.name] = peer.first(torch, row, launch)
+        why = measure.wrong(compare(torch, inputs, row.mode, read(launch()), yardstick(torch, row, w, inputs)()))
     except Exception as e:  # any: what a compiler, a driver or its own assertions say
         why = (str(e).strip().splitlines() or [type(e).__name__])[0]
     if why:
-        result["left_out"].append(f"unsloth: {why}")
+        result["left_out"].append(f"{peer.name}: {why}")
     else:
-        ops["unsloth"] = launch
+        ops[peer.name] = launch
 
 
 def say(result):
@@ -182,8 +188,8 @@ class Bench:
         self.record, self.options, self.rows, self.wanted = record, options, rows, wanted
         self.machine = machine.Machine(torch, device)
         self.joules = energy.meter(torch, self.machine, options.energy)
-        self.unsloth = unsloth_peer.Unsloth(options.unsloth) if options.unsloth else None
-        record["peers"] = {"unsloth": self.unsloth.facts} if self.unsloth else {}
+        self.peers = [make(getattr(options, name)) for name, make in PEERS.items() if getattr(options, name)]
+        record["peers"] = {peer.name: peer.facts for peer in self.peers}
         self.results = {row.name: new_result(row, options.seed) for row in rows}
         self.why_over = ""
 
@@ -211,8 +217,9 @@ class Bench:
 
     def row(self, row, w, inputs):
         result, theirs = self.results[row.name], {}
-        if self.unsloth:  # not watched: it may compile for a minute
-            add_unsloth(self.torch, result, row, w, inputs, self.unsloth, theirs)
+        for peer in self.peers:  # not watched: one may compile for a minute
+            if row.mode in peer.modes:
+                add_peer(self.torch, result, row, w, inputs, peer, theirs)
         try:
             with ours.watched(result, self.record, self.options):
                 self.measure(result, row, w, inputs, theirs)

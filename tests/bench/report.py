@@ -16,7 +16,7 @@ def table(header, rows):
 
 def rows_of_mode(results, mode):
     header = ["row", "us", "TFLOP/s", "torch", "t/o", "fused us", "torch+p", "t/o", "dense",
-              "%dense", "f.%dense", "%bandw.", "f.%bandw.", "bound", "DeepGEMM", "Unsloth", "U. timed"]
+              "%dense", "f.%dense", "%bandw.", "f.%bandw.", "bound", "DeepGEMM", "Unsloth", "D. timed", "U. timed"]
     lines = []
     for r in results:
         if r["mode"] != mode or not r["us"]:
@@ -34,7 +34,7 @@ def rows_of_mode(results, mode):
                       cell(us.get("dense"), ".1f"), share(c["dense"]), share(f["dense"]),
                       share(c["bandwidth"]), share(f["bandwidth"]), c["bound"],
                       cell(d["deepgemm"], ".2f"), cell(d["unsloth"], ".2f"),
-                      cell(d["unsloth_here"], ".2f")])
+                      cell(d["deepgemm_here"], ".2f"), cell(d["unsloth_here"], ".2f")])
     return table(header, lines)
 
 

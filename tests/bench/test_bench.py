@@ -16,9 +16,9 @@ import energy
 import measure
 import moe_peers
 import ours
+import peers
 import report
 import shapes
-import unsloth_peer
 import verdicts
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -350,8 +350,11 @@ def test_a_peer_that_was_timed_in_the_run():
     assert math.isclose(c["got"], 1.3) and c["verdict"] == "holds (1 of 2 rows)"
     assert find(checks, "Unsloth, timed in this run", "dW")["verdict"] == "no row"
     line = report.rows_of_mode(rows, "forward").splitlines()
-    assert line[1].split()[-1] == "1.30" and line[2].split()[-1] == "-"
+    assert line[1].split()[-2:] == ["-", "1.30"] and line[2].split()[-2:] == ["-", "-"]
     assert "1.300" in report.means_table(verdicts.means(rows))
+    rows[1]["us"]["deepgemm"] = 121.0  # ours in order: 110
+    c = find(verdicts.moe_checks(rows, FLOORS), "DeepGEMM, timed in this run", "forward")
+    assert math.isclose(c["got"], 1.1) and c["verdict"] == "holds (1 of 2 rows)"
 
 
 PEER_FILES = {
@@ -386,37 +389,75 @@ def test_unsloth_is_called_as_its_layer_calls_it(tmp_path):
     script = f"""
 import sys, types
 sys.path[:0] = [{str(HERE)!r}, {str(tmp_path)!r}]
-import shapes, unsloth_peer
-peer = unsloth_peer.Unsloth({str(tmp_path)!r})
+import peers, shapes
+peer = peers.Unsloth({str(tmp_path)!r})
 assert peer.facts["triton"] == "3.6" and peer.facts["commit"] == "" and len(peer.facts["sha256"]) == 64
 inputs = types.SimpleNamespace(x_own="x_own", m_sizes="m", gather="g")
 torch = types.SimpleNamespace(cuda=types.SimpleNamespace(synchronize=lambda: None))
 for layer, permutes in (("gate_up", (True, False)), ("down", (False, True))):
     row = shapes.Row("m", layer, 96, "forward", 4, 2, 192, 64, 128)
-    launch = peer.candidate(row, "w", inputs)
-    assert launch() == ("x_own", "w", 2, "m", "g", True, *permutes)
+    launch, read = peer.ready(torch, row, "w", inputs)
+    assert read(launch()) == ("x_own", "w", 2, "m", "g", True, *permutes)
     before = peer.tuners["forward"].tuned
-    assert peer.tune(torch, row, launch)["config"] == "BLOCK_SIZE_M: 64"
+    assert peer.first(torch, row, launch)["config"] == "BLOCK_SIZE_M: 64"
     launch()
     assert peer.tuners["forward"].tuned == before + 1, "what it knew of another row is forgotten, and each row is tuned once"
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with pytest.raises(SystemExit, match="name a checkout of unslothai/unsloth"):
-        unsloth_peer.Unsloth(tmp_path / "unsloth")
+        peers.Unsloth(tmp_path / "unsloth")
 
 
-def test_what_unsloth_gets_wrong_is_said_and_not_timed(monkeypatch):
+def test_rows_are_padded_for_deepgemm(tmp_path):
+    rows, layout = peers.padded([3, 0, 4, 1], 4)
+    assert rows == [0, 1, 2, 4, 5, 6, 7, 8]
+    assert layout == [0, 0, 0, -1, 2, 2, 2, 2, 3, -1, -1, -1]
+    assert peers.padded([], 128) == ([], []) and peers.padded([128], 128) == (list(range(128)), [0] * 128)
+    with pytest.raises(SystemExit, match="develop.sh"):
+        peers.DeepGemm(tmp_path)
+    with pytest.raises(SystemExit):
+        moe_peers.parse(["--deepgemm", "x", "--only", "fused"])
+
+
+def test_deepgemm_multiplies_padded_rows(tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch")
+    (tmp_path / "deep_gemm").mkdir()
+    (tmp_path / "deep_gemm" / "_C.so").touch()
+    (tmp_path / "deep_gemm" / "__init__.py").write_text("""
+__version__ = "2"
+def get_mk_alignment_for_contiguous_layout(): return 16
+def m_grouped_bf16_gemm_nt_contiguous(a, b, d, experts):
+    assert len(a) % 16 == 0
+    for r, e in enumerate(experts.tolist()):
+        d[r] = a[r] @ b[e].t() if e >= 0 else float("nan")
+def m_grouped_bf16_gemm_nn_contiguous(a, b, d, experts):
+    m_grouped_bf16_gemm_nt_contiguous(a, b.transpose(1, 2), d, experts)
+""")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    peer = peers.DeepGemm(tmp_path)
+    monkeypatch.delitem(sys.modules, "deep_gemm")
+    for mode in peer.modes:
+        row = shapes.Row("m", "down", 20, mode, 4, 2, 40, 24, 16)
+        w = moe_peers.candidates.random_tensor(torch, "cpu", row.experts, row.n, row.k)
+        inputs = moe_peers.candidates.Inputs(torch, "cpu", row, 0)
+        launch, read = peer.ready(torch, row, w, inputs)
+        right = moe_peers.candidates.truth(torch, row, w, inputs)
+        assert not measure.wrong(measure.difference(torch, read(launch()), right))
+
+
+def test_what_a_peer_gets_wrong_is_said_and_not_timed(monkeypatch):
     def fails():
         raise AssertionError("Cannot permute both\nmore")
 
     monkeypatch.setattr(moe_peers, "compare", lambda *_: {"whole": 0.5, "worst_row": 0.5})
     monkeypatch.setattr(moe_peers.candidates, "torch_permuted", lambda *_: lambda: None)
     for launch, why in ((fails, "Cannot permute both"), (lambda: None, "relative norm 5.00e-01 of the whole")):
-        peer = types.SimpleNamespace(candidate=lambda *_, launch=launch: launch,
-                                     tune=lambda torch, row, launch: launch() or {"seconds": 1})
+        peer = types.SimpleNamespace(name="unsloth", yardstick="torch_fused",
+                                     ready=lambda *_, launch=launch: (launch, lambda out: out),
+                                     first=lambda torch, row, launch: launch() or {"seconds": 1})
         result, ops = {"left_out": []}, {}
-        moe_peers.add_unsloth(None, result, types.SimpleNamespace(mode="dX"), None, None, peer, ops)
+        moe_peers.add_peer(None, result, types.SimpleNamespace(mode="dX"), None, None, peer, ops)
         assert not ops and len(result["left_out"]) == 1 and why in result["left_out"][0]
     with pytest.raises(SystemExit):
         moe_peers.parse(["--unsloth", "x", "--only", "contiguous"])

@@ -2,13 +2,13 @@
 """From times to ratios, and from ratios to what was promised of them. Pure functions.
 
 A result is a dict, as the record holds it: the row's sizes, `us` (medians by candidate: ours,
-torch, ours_fused, torch_fused, unsloth, dense), `flops`, `bytes`, `bytes_fused`, and `recorded`, the peers'
+torch, ours_fused, torch_fused, unsloth, deepgemm, dense), `flops`, `bytes`, `bytes_fused`, and `recorded`, the peers'
 times of moe.csv. Contiguous ours is only ever compared with plain torch, fused ours with torch and
 its permute. A peer that is not here is reached through torch: (theirs / torch there) x (torch /
 ours here), with plain torch as the yardstick on both sides; its times there, of warm caches, are
 only used as that ratio. Unsloth's are of kernels with the permute fused: so its ratio is also told with torch and its
-permute as the yardstick of those rows that have that in the table; where its kernels were timed in the run itself
-(`us` has unsloth), their time over fused ours is told too.
+permute as the yardstick of those rows that have that in the table. Where a peer's kernels were timed in the run itself (`us`
+has unsloth or deepgemm), their time over ours is told too.
 """
 import math
 
@@ -64,6 +64,7 @@ def derive(result, floors):
     out["unsloth_permuted"] = product(ratio(recorded.get("unsloth_triton_us"), permuted),
                                       ratio(us.get("torch_fused"), us.get("ours_fused"))) if permuted else out["unsloth"]
     out["unsloth_here"] = ratio(us.get("unsloth"), us.get("ours_fused"))
+    out["deepgemm_here"] = ratio(us.get("deepgemm"), us.get("ours"))
     return out
 
 
@@ -138,9 +139,10 @@ def moe_checks(results, floors):
             continue  # it would be the one above
         checks.append(_mean("Unsloth, through torch and its permute where the table has that: geometric mean of theirs / "
                             f"ours, {mode}", least, rows, lambda r: r["derived"]["unsloth_permuted"]))
-    for mode, least in UNSLOTH.items() if any("unsloth" in r["us"] for r in results) else ():
-        checks.append(_mean(f"Unsloth, timed in this run: geometric mean of theirs / ours, {mode}", least,
-                            [r for r in results if r["mode"] == mode], lambda r: r["derived"]["unsloth_here"]))
+    for peer, name, wanted in (("deepgemm", "DeepGEMM", DEEPGEMM), ("unsloth", "Unsloth", UNSLOTH)):
+        for mode, least in wanted.items() if any(peer in r["us"] for r in results) else ():
+            checks.append(_mean(f"{name}, timed in this run: geometric mean of theirs / ours, {mode}", least,
+                                [r for r in results if r["mode"] == mode], lambda r, p=peer: r["derived"][f"{p}_here"]))
     return checks
 
 
@@ -172,6 +174,7 @@ RATIOS = {
     "f. of bandw.": lambda d: d["fused"]["bandwidth"],
     "DeepGEMM": lambda d: d["deepgemm"],
     "Unsloth": lambda d: d["unsloth"],
+    "D. timed": lambda d: d["deepgemm_here"],
     "U. timed": lambda d: d["unsloth_here"],
 }
 

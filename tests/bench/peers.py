@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other projects' kernels, beside ours in one run. They are under licences of their own and no part of this tree: a checkout
+of each is named, and called as its own users call it.
+
+A peer has a `name`; `beside`, which of ours does the same, and `yardstick`, whose result its own is compared with; `modes`;
+`facts` for the record; ready(torch, row, w, inputs), which returns a function that launches it and one that makes of what
+that returns what the yardstick returns; and first(torch, row, launch), the first launch, with what it took and found.
+"""
+import hashlib
+import importlib
+import pathlib
+import subprocess
+import sys
+import time
+import types
+
+
+def _commit(checkout):
+    """Nothing where the folder is not a checkout itself, but lies in one of something else."""
+    try:
+        done = subprocess.run(["git", "-C", checkout, "rev-parse", "--show-toplevel", "HEAD"], capture_output=True, text=True,
+                              timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    top, _, commit = done.stdout.strip().partition("\n")
+    return commit if done.returncode == 0 and pathlib.Path(top) == pathlib.Path(checkout).resolve() else ""
+
+
+def _digest(*folders):
+    """Of what is run, wherever it came from."""
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for end in ("py", "cuh", "hpp", "cpp") for path in folder.rglob(f"*.{end}")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _seconds(torch, launch):
+    at = time.monotonic()
+    launch()
+    torch.cuda.synchronize()
+    return round(time.monotonic() - at, 1)
+
+
+# ---- Unsloth -------------------------------------------------------------------------------------
+
+FOLDER = pathlib.Path("unsloth", "kernels", "moe")
+
+
+def _import_unsloth(folder):
+    # The whole package patches transformers when it is imported; these kernels want one name of it, and pandas only for
+    # tables that nothing here asks for.
+    sys.modules.setdefault("unsloth", types.ModuleType("unsloth")).DEVICE_TYPE = "cuda"
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        sys.modules["pandas"] = types.ModuleType("pandas")
+    sys.path.insert(0, str(folder))
+    return [importlib.import_module(f"grouped_gemm.{name}") for name in ("interface", "kernels.forward", "kernels.backward")]
+
+
+class Unsloth:
+    """unslothai/unsloth's Triton kernels (AGPL), with the layer's permute and under their own autotuner."""
+    name, beside, yardstick, modes = "unsloth", "ours_fused", "torch_fused", ("forward", "dX", "dW")
+
+    def __init__(self, checkout):
+        folder = pathlib.Path(checkout) / FOLDER
+        if not (folder / "grouped_gemm" / "interface.py").is_file():
+            raise SystemExit(f"--unsloth: {checkout} has no {FOLDER}/grouped_gemm: name a checkout of unslothai/unsloth")
+        self.interface, forward, backward = _import_unsloth(folder)
+        self.tuners = {"forward": forward._autotuned_grouped_gemm_forward_kernel,
+                       "dX": backward._autotuned_grouped_gemm_dX_kernel,
+                       "dW": backward._autotuned_grouped_gemm_dW_kernel}
+        import triton
+        self.facts = {"commit": _commit(checkout), "sha256": _digest(folder / "grouped_gemm"), "triton": triton.__version__}
+
+    def ready(self, torch, row, w, i):
+        """Every output is allocated anew, and those of dX and dW filled with zeros before, which is part of what its users
+        wait for."""
+        lib, permute = self.interface, {row.permute: True}
+        launch = {
+            "forward": lambda: lib.grouped_gemm_forward(i.x_own, w, row.topk, i.m_sizes, i.gather, autotune=True, **permute),
+            "dX": lambda: lib.grouped_gemm_dX(i.dy_own, w, i.gather, i.m_sizes, row.topk, autotune=True, **permute),
+            "dW": lambda: lib.grouped_gemm_dW(i.x_own, i.dy_own, i.m_sizes, i.gather, row.topk, autotune=True, **permute),
+        }[row.mode]
+        return launch, lambda out: out
+
+    def first(self, torch, row, launch):
+        """It tunes. The tuner's key leaves the number of tokens out, so what it found at one would be used at another: it
+        forgets between rows."""
+        tuner = self.tuners[row.mode]
+        tuner.cache.clear()
+        seconds = _seconds(torch, launch)
+        return {"seconds": seconds, "config": str(tuner.best_config)}
+
+
+# ---- DeepGEMM ------------------------------------------------------------------------------------
+
+class DeepGemm:
+    """deepseek-ai/DeepGEMM's bf16 kernels (MIT): each expert's rows padded to the alignment it asks for, beforehand and
+    untimed. Its dW adds to float32 and is not compared."""
+    name, beside, yardstick, modes = "deepgemm", "ours", "torch", ("forward", "dX")
+
+    def __init__(self, checkout):
+        folder = pathlib.Path(checkout) / "deep_gemm"
+        if not list(folder.glob("_C*.so")):
+            raise SystemExit(f"--deepgemm: {checkout} has no deep_gemm/_C*.so: name a checkout of deepseek-ai/DeepGEMM that "
+                             "its develop.sh has built")
+        sys.path.insert(0, str(checkout))
+        self.lib = importlib.import_module("deep_gemm")
+        self.facts = {"commit": _commit(checkout), "sha256": _digest(folder, pathlib.Path(checkout) / "csrc"),
+                      "version": self.lib.__version__}
+
+    def ready(self, torch, row, w, i):
+        rows, layout = padded(i.routing.m_sizes, self.lib.get_mk_alignment_for_contiguous_layout())
+        at = torch.tensor(rows, dtype=torch.int64, device=w.device)
+        source = i.x if row.mode == "forward" else i.dy
+        operand = torch.zeros(len(layout), source.shape[1], dtype=source.dtype, device=w.device)
+        operand[at] = source
+        out = torch.zeros(len(layout), row.n if row.mode == "forward" else row.k, dtype=source.dtype, device=w.device)
+        experts = torch.tensor(layout, dtype=torch.int32, device=w.device)
+        multiply = (self.lib.m_grouped_bf16_gemm_nt_contiguous if row.mode == "forward"
+                    else self.lib.m_grouped_bf16_gemm_nn_contiguous)
+
+        def launch():
+            multiply(operand, w, out, experts)
+            return out
+
+        return launch, lambda out: out.index_select(0, at)
+
+    def first(self, torch, row, launch):
+        """It compiles."""
+        return {"seconds": _seconds(torch, launch)}
+
+
+def padded(m_sizes, align):
+    """Where the rows of experts lie when each expert's are padded, and of each padded row its expert, or -1."""
+    rows, layout = [], []
+    for expert, m in enumerate(m_sizes):
+        rows += range(len(layout), len(layout) + m)
+        layout += [expert] * m + [-1] * (-m % align)
+    return rows, layout
