@@ -5,7 +5,7 @@
     ablate.py NAME DIR [MESON_OPTION...]   the committed tree with that edit, in DIR/source; built in DIR/build
     ablate.py --check                      every edit still applies; at once, in CI
 
-Then, on a GPU, for the figures of dW in docs/performance.md:
+Then, on a GPU, for the figures of dW in docs/kernel-notes.md:
 
     DIR/build/tests/gpu/hopper_bench --cubins EMPTY_DIR --stages time --kind dW --tile "128x128 c1 s5 nb4 x2" \\
         --samples 7 --gap-ms 2 --shape "2048 5760 2880 32 4"
