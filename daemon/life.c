@@ -14,6 +14,7 @@
 #include "daemon/life.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
+#include "daemon/orphans.h"
 #include "daemon/scheme.h"
 #include "daemon/start.h"
 #include "daemon/views.h"
@@ -26,6 +27,7 @@ struct life {
     struct parts parts;
     uv_signal_t signals[2]; /* SIGTERM, SIGINT */
     struct chores chores;
+    struct orphans orphans;
     int exit_code;
 };
 
@@ -221,6 +223,7 @@ static void init_handles(struct life *x)
         uv_signal_start(&x->signals[i], on_signal, numbers[i]);
     }
     chores_init(&x->chores, &x->parts);
+    orphans_init(&x->orphans, loop);
     turns_init(&x->parts.daemon.turns, loop);
     x->parts.started_ms = uv_now(loop);
 }
@@ -233,6 +236,7 @@ static void close_handles(struct life *x)
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
     chores_close(&x->chores);
+    orphans_close(&x->orphans);
     shortlist_close(&x->parts.tiers.shortlist);
     loader_close(&x->parts.loader);
     turns_close(&x->parts.daemon.turns);

@@ -40,7 +40,7 @@ job scheduler wanting ahead spread
 runner_link supervisor
 tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
 parts methods announce methods_ dispatch
-start wiring chores life main
+start wiring orphans chores life main
 """
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]')
 

@@ -146,7 +146,7 @@ class Tree:
 
     def make(self, patch):
         target = PROGRAMS if patch.in_python() else [self.program(patch)]
-        if patch.file.startswith("cuda_"): # libraries that these tests open by name
+        if patch.in_python() or patch.file.startswith("cuda_"): # libraries that these tests open by name
             targets = (self.build / "build.ninja").read_text()
             target += re.findall(r"^build (tests/cuda_stub/\S+\.so):", targets, re.M)
         run(["nice", "ninja", "-C", self.build, *target]) # not the tests: some look at priorities

@@ -106,11 +106,12 @@ class Daemon:
         self.cache = cache or folder / "cache"
         self.options, self.env = list(options), {**os.environ, **(env or {})}
         self.log = folder / "log"
+        self.launcher = []  # a command that becomes gemmd, or starts it
         self.process = None
         self.killed = False  # by the test: its exit status says nothing
 
     def command(self):
-        return [GEMMD, "--device", self.device, "--socket", self.socket, "--database",
+        return [*self.launcher, GEMMD, "--device", self.device, "--socket", self.socket, "--database",
                 self.database, "--cache-dir", self.cache, "--runner", RUNNER, *self.options]
 
     def start(self):

@@ -12,6 +12,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -78,10 +79,11 @@ def compiled():
 def stubbed(folder, compiled):
     started = []
 
-    def start(options=(), cache=compiled, computes=True, **env):
+    def start(options=(), cache=compiled, computes=True, launcher=(), **env):
         if computes:
             env["GEMMD_STUB_EMULATE"] = str(ROOT)
         d = Stubbed(folder, options, cache, env)
+        d.launcher = list(launcher)
         started.append(d)
         return d.start()
     yield start
@@ -330,6 +332,70 @@ def test_a_crash_of_the_compiler_is_not_the_runners(stubbed):
     with pytest.raises(RpcError, match="the compiler crashed: signal"):
         d.tune(M=96, N=64, K=64)
     assert d.status()["runner"]["deaths"] == 0
+
+
+# What makes gemmd the process that orphans are given to.
+AS_SUBREAPER = [sys.executable, "-c", "import ctypes, os, sys\n"
+                "assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER\n"
+                "os.execv(sys.argv[1], sys.argv[1:])"]
+AS_FIRST = ["unshare", "--fork", "--kill-child", "--pid", "--mount-proc"]
+
+
+def can_unshare():
+    try:
+        return subprocess.run([*AS_FIRST, "true"], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def children(pid):
+    """{pid: state} of a process's children, by the numbers that hold here. Z: a zombie."""
+    found = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]  # what is after the name
+        except OSError:  # it has ended
+            continue
+        if int(parent) == pid:
+            found[int(path.parent.name)] = state
+    return found
+
+
+def number_within(pid):
+    """What a process is called where it lives; None: it has ended."""
+    try:
+        return int(re.search(r"^NSpid:.*?(\d+)$", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+    except OSError:
+        return None
+
+
+@pytest.mark.parametrize("place", ["subreaper", "first process"])
+def test_what_a_killed_runner_leaves_behind_is_waited_for(stubbed, place):
+    if place == "first process" and not can_unshare():
+        pytest.skip("no process namespace can be made here")
+    d = stubbed(cache=None, computes=False, GEMMD_STUB_MS="1000000",
+                launcher=AS_SUBREAPER if place == "subreaper" else AS_FIRST)
+    gemmd, = [d.process.pid] if place == "subreaper" else children(d.process.pid)
+
+    def working(starts):
+        """(the runner of so many starts, its compilers) once it has some, by the numbers that hold here."""
+        status = d.status()["runner"]
+        if (status["starts"], status["state"]) != (starts, "busy"):
+            return None
+        runner = next(pid for pid in children(gemmd) if number_within(pid) == status["pid"])
+        compiling = set(compilers(d)) & set(children(runner))
+        return (runner, compiling) if compiling else None
+
+    with d.connect() as c:
+        c.send("get", problem=gemm(M=96, N=64, K=64), wait="tuned", target="portable")
+        for deaths in (1, 2):
+            runner, orphans = eventually(lambda: working(deaths))
+            os.kill(runner, signal.SIGKILL)
+            eventually(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in (runner, *orphans)))
+            eventually(lambda: d.status()["runner"]["deaths"] == deaths)
+        eventually(lambda: working(3) and "Z" not in children(gemmd).values())
+    assert d.call("shutdown")["stopping"] is True
+    assert d.process.wait(20 * PATIENCE) == 0
 
 
 @pytest.mark.parametrize("death", ["stop", "runner killed", "all killed"])

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Looks at a child that has ended without taking it (WNOWAIT), then waits for that one alone, unless libuv does: the loop
+ * knows whom it waits for, as active handles, so nobody has to keep a list. Everything that waits for children does it on
+ * the loop's thread (probe.c before the loop turns), so nothing changes between the two. waitpid(-1) would take
+ * exit statuses away from libuv, for which a runner would then never have ended; and not every kernel lists a
+ * process's children in /proc.
+ *
+ * While a child of libuv's is the one that is shown, those behind it are not seen. libuv's own handler of SIGCHLD takes it in
+ * the same turn of the loop or the next one, hence the second look.
+ */
+#include "daemon/orphans.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { AGAIN_MS = 10 };
+
+struct wanted {
+    pid_t pid;
+    bool found;
+};
+
+static void compare(uv_handle_t *handle, void *arg)
+{
+    struct wanted *w = arg;
+    if (uv_handle_get_type(handle) == UV_PROCESS && uv_is_active(handle)) {
+        w->found = w->found || uv_process_get_pid((uv_process_t *)handle) == w->pid;
+    }
+}
+
+static bool is_libuvs(uv_loop_t *loop, pid_t pid)
+{
+    struct wanted w = {.pid = pid};
+    uv_walk(loop, compare, &w);
+    return w.found;
+}
+
+/* 0: none. */
+static pid_t find_ended(void)
+{
+    siginfo_t info = {.si_pid = 0};
+    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 ? info.si_pid : 0;
+}
+
+bool orphans_reap(uv_loop_t *loop)
+{
+    pid_t pid;
+    while ((pid = find_ended()) != 0) {
+        if (is_libuvs(loop, pid) || waitpid(pid, NULL, WNOHANG) != pid) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void on_again(uv_timer_t *timer)
+{
+    if (orphans_reap(timer->loop)) {
+        uv_timer_start(timer, on_again, AGAIN_MS, 0);
+    }
+}
+
+static void on_ended(uv_signal_t *signal, int number)
+{
+    struct orphans *o = signal->data;
+    (void)number;
+    on_again(&o->again);
+}
+
+static bool is_given_orphans(void)
+{
+    int subreaper = 0;
+    return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper);
+}
+
+void orphans_init(struct orphans *o, uv_loop_t *loop)
+{
+    uv_signal_init(loop, &o->ended);
+    uv_timer_init(loop, &o->again);
+    o->ended.data = o;
+    if (is_given_orphans()) {
+        uv_signal_start(&o->ended, on_ended, SIGCHLD);
+        uv_timer_start(&o->again, on_again, 0, 0); /* those that ended before that */
+    }
+}
+
+void orphans_close(struct orphans *o)
+{
+    uv_close((uv_handle_t *)&o->ended, NULL);
+    uv_close((uv_handle_t *)&o->again, NULL);
+}
