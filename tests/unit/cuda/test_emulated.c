@@ -96,6 +96,7 @@ static void run(const struct test_case *c, void *so, struct launch *l, struct em
     e->grid[0] = l->grid[0];
     e->grid[1] = l->grid[1];
     e->grid[2] = l->grid[2];
+    e->cluster = l->cluster[0];
     e->threads = l->block[0];
     e->shared_bytes = l->smem_bytes;
     e->params = l->params;
