@@ -575,6 +575,56 @@ static void test_split_sums(void **state)
     }
 }
 
+/* What blocks of a cluster may not do is seen, in one course of things of several at least; what they may do is right in all. */
+static void test_cluster_faults(void **state)
+{
+    (void)state;
+    static const char *const faults[][2] = {
+        {"none", NULL},
+        {"past_the_end", "sends 4 bytes to"},
+        {"not_aligned", "sends 4 bytes to"},
+        {"no_such_block", "in block 2 of 2"},
+        {"other_mbarrier", "counted by"},
+        {"their_mbarrier", "the mbarrier of another block"},
+        {"their_memory", "load at"},
+        {"no_fence", "that no fence has shown"},
+        {"not_begun", "no mbarrier here"},
+        {"ended", "ended"},
+        {"twice", "before what the cluster sends there has come"},
+        {"read_early", "load at"},
+        {"not_acquired", "only as its own are seen"},
+    };
+    static struct variant v;
+    struct problem p;
+    struct record config;
+    struct error err = ERROR_NULL;
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=forward M=64 N=64 K=128", &err), 0);
+    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                                           "num_warps=8 num_stages=2 use_tma_store=false NUM_KSPLIT=2", &err), 0);
+    assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
+    void *so = compile("emulate_faults.c", v.options);
+    int (*launch)(const struct emulate_launch *);
+    *(void **)&launch = dlsym(so, "emulate_launch");
+    const char *said = dlsym(so, "emulate_error");
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        int seen = 0;
+        for (uint64_t seed = 1; seed <= 32; seed++) {
+            struct emulate_launch e = {.entry = faults[i][0], .grid = {2, 1, 1}, .cluster = 2, .threads = 32,
+                                       .shared_bytes = 1024, .seed = seed * 1000};
+            if (launch(&e)) {
+                seen += 1;
+                if (!faults[i][1] || !strstr(said, faults[i][1])) {
+                    fail_msg("%s: %s", faults[i][0], said);
+                }
+            }
+        }
+        if (!seen != !faults[i][1]) {
+            fail_msg("%s: seen %d times", faults[i][0], seen);
+        }
+    }
+    dlclose(so);
+}
+
 /* Rows of 16 bytes, that permute_copy is to bring into another order. */
 enum { COPIED_CHUNKS = 300, COPIED_ROWS = 128, COPIED_TOKENS = 64 };
 
@@ -725,6 +775,7 @@ int main(void)
                                        cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_small_product),
                                        cmocka_unit_test(test_split_sums),
+                                       cmocka_unit_test(test_cluster_faults),
                                        cmocka_unit_test(test_slabs_of_other_rows),
                                        cmocka_unit_test(test_copy_by_token),
 #endif
