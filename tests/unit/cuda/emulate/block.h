@@ -28,9 +28,11 @@ enum {
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
-    EMULATE_LINGER_CHANCE = 16, /* 1 : so many, of a thread that tells others something, for less than so many rounds */
-    EMULATE_LINGER_MOST = 16,
-    EMULATE_PAUSE_CHANCE = 64, /* 1 : so many, that a block stands still, in each round of the warps */
+    EMULATE_LINGER_CHANCE = 16, /* 1 : so many, of a thread that tells others something, */
+    EMULATE_BEGUN_CHANCE = 4,   /* ... that its block has begun, */
+    EMULATE_LATE_CHANCE = 1024, /* ... and of each that has waited for an mbarrier, */
+    EMULATE_LINGER_MOST = 32,   /* ... for less than so many rounds */
+    EMULATE_PAUSE_CHANCE = 64,  /* 1 : so many, that a block stands still, in each round of the warps */
 };
 
 struct emulate_copy {
@@ -167,11 +169,12 @@ static uint64_t emulate_random(void)
     return emulate.random >> 33;
 }
 
-/* By one that has told others something: they may know it long before it goes on. */
-static void emulate_linger(void)
+/* By one that has told others something: they may know it long before it goes on. And by one that has waited: lanes of a warp need
+ * not go on together. */
+static void emulate_linger(uint64_t chance)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
-    for (uint32_t n = emulate_random() % EMULATE_LINGER_CHANCE ? 0 : emulate_random() % EMULATE_LINGER_MOST; n > 0; n--) {
+    for (uint32_t n = emulate_random() % chance ? 0 : emulate_random() % EMULATE_LINGER_MOST; n > 0; n--) {
         t->waits_for = &emulate.rounds;
         t->round = emulate.rounds.round;
         emulate_switch(&t->fiber, &emulate.scheduler);
