@@ -29,9 +29,10 @@ enum {
     EMULATE_COPIES_MAX = 1024,
     EMULATE_COPIES4_MAX = 4,
     EMULATE_LINGER_CHANCE = 16, /* 1 : so many, of a thread that tells others something, */
-    EMULATE_BEGUN_CHANCE = 4,   /* ... that its block has begun, */
-    EMULATE_LATE_CHANCE = 1024, /* ... and of each that has waited for an mbarrier, */
-    EMULATE_LINGER_MOST = 32,   /* ... for less than so many rounds */
+    EMULATE_LATE_CHANCE = 256,  /* ... and of each that has waited for an mbarrier, */
+    EMULATE_LINGER_MOST = 16,   /* ... for less than so many rounds; */
+    EMULATE_BEGUN_CHANCE = 4,   /* of one that tells that its block has begun, */
+    EMULATE_BEGUN_MOST = 64,    /* ... for longer */
     EMULATE_PAUSE_CHANCE = 64,  /* 1 : so many, that a block stands still, in each round of the warps */
 };
 
@@ -171,10 +172,10 @@ static uint64_t emulate_random(void)
 
 /* By one that has told others something: they may know it long before it goes on. And by one that has waited: lanes of a warp need
  * not go on together. */
-static void emulate_linger(uint64_t chance)
+static void emulate_linger(uint64_t chance, uint64_t most)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
-    for (uint32_t n = emulate_random() % chance ? 0 : emulate_random() % EMULATE_LINGER_MOST; n > 0; n--) {
+    for (uint64_t n = emulate_random() % chance ? 0 : emulate_random() % most; n > 0; n--) {
         t->waits_for = &emulate.rounds;
         t->round = emulate.rounds.round;
         emulate_switch(&t->fiber, &emulate.scheduler);

@@ -103,7 +103,7 @@ static struct emulate_sent *cluster_send(uint32_t to, uint32_t bar)
 static void cluster_send_arrival(uint32_t bar, uint32_t expects)
 {
     cluster_send(bar, bar)->expects = expects;
-    emulate_linger(EMULATE_LINGER_CHANCE);
+    emulate_linger(EMULATE_LINGER_CHANCE, EMULATE_LINGER_MOST);
 }
 
 static void cluster_send_bytes(uint32_t to, const uint32_t *v, uint32_t bytes, uint32_t bar)
@@ -183,7 +183,7 @@ static void cluster_barrier_arrive(void)
         m->arrived = 0;
         m->round++;
     }
-    emulate_linger(EMULATE_BEGUN_CHANCE);
+    emulate_linger(EMULATE_BEGUN_CHANCE, EMULATE_BEGUN_MOST);
 }
 
 static void cluster_barrier_wait(void)

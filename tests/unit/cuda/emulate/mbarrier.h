@@ -100,14 +100,14 @@ static void mbarrier_expect(struct emulate_mbarrier *b, uint32_t bytes)
 static void barrier_expect(uint32_t bar, uint32_t bytes)
 {
     mbarrier_expect(mbarrier_own(bar), bytes);
-    emulate_linger(EMULATE_LINGER_CHANCE);
+    emulate_linger(EMULATE_LINGER_CHANCE, EMULATE_LINGER_MOST);
 }
 
 static void barrier_arrive(uint32_t bar, int really)
 {
     if (really) {
         mbarrier_arrive(mbarrier_own(bar));
-        emulate_linger(EMULATE_LINGER_CHANCE);
+        emulate_linger(EMULATE_LINGER_CHANCE, EMULATE_LINGER_MOST);
     }
 }
 
@@ -120,7 +120,7 @@ static struct emulate_mbarrier *mbarrier_wait(uint32_t bar, uint32_t parity)
         t->round = b->phases.round;
         emulate_switch(&t->fiber, &emulate.scheduler);
     }
-    emulate_linger(EMULATE_LATE_CHANCE);
+    emulate_linger(EMULATE_LATE_CHANCE, EMULATE_LINGER_MOST);
     return b;
 }
 
