@@ -203,8 +203,8 @@ static void compare(const void *params)
 
 /* ---- launching ------------------------------------------------------------------------------ */
 
-int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t threads,
-                    uint32_t shared_bytes, const void *params)
+int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t cluster,
+                    uint32_t threads, uint32_t shared_bytes, const void *params)
 {
     if (strcmp(entry, "cuda_fill") == 0) {
         fill(params);
@@ -220,6 +220,7 @@ int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3
     }
     struct emulate_launch l = {.entry = entry,
                                .grid = {grid[0], grid[1], grid[2]},
+                               .cluster = cluster,
                                .threads = threads,
                                .shared_bytes = shared_bytes,
                                .params = params,

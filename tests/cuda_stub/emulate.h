@@ -18,8 +18,8 @@ struct emulated; /* a loaded image */
 /* NULL: the image holds nothing to emulate. */
 struct emulated *emulated_load(const void *image);
 void emulated_unload(struct emulated *e);
-/* 0, or 719 with the emulator's sentence on stderr. `e` may be NULL for entries of tools. */
-int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t threads,
-                    uint32_t shared_bytes, const void *params);
+/* `cluster`: blocks of threads in one. 0, or 719 with the emulator's sentence on stderr. `e` may be NULL for entries of tools. */
+int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3], uint32_t cluster,
+                    uint32_t threads, uint32_t shared_bytes, const void *params);
 
 #endif

@@ -6,9 +6,15 @@
 #include "tests/cuda_stub/libcuda.h"
 #include "tests/unit/cuda/emulate_launch.h"
 
+struct attribute { /* CUlaunchAttribute */
+    int which;
+    char reserved[4];
+    unsigned value[16];
+};
 struct config { /* CUlaunchConfig */
     unsigned grid[3], block[3], smem;
-    void *stream, *attributes;
+    void *stream;
+    const struct attribute *attributes;
     unsigned n_attributes;
 };
 
@@ -114,6 +120,17 @@ static result say_where(const struct config *c, int *sms)
     return SUCCESS;
 }
 
+/* Blocks of threads in a cluster. */
+static unsigned cluster_of(const struct config *c)
+{
+    enum { CLUSTER_DIMENSION = 4 };
+    unsigned size = 1;
+    for (unsigned i = 0; i < c->n_attributes; i++) {
+        size *= c->attributes[i].which == CLUSTER_DIMENSION ? c->attributes[i].value[0] : 1;
+    }
+    return size;
+}
+
 STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
                                     void **extra);
 STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, void **params,
@@ -130,7 +147,8 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
     if (!getenv("GEMMD_STUB_EMULATE")) {
         return SUCCESS;
     }
-    return emulated_launch(f->module->emulated, f->name, c->grid, c->block[0], c->smem, params[0]);
+    return emulated_launch(f->module->emulated, f->name, c->grid, cluster_of(c), c->block[0], c->smem,
+                           params[0]);
 }
 
 /* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does.

@@ -8,6 +8,7 @@
  *   TMA stores    read shared memory later, at the latest when its thread waits for that
  *   cp.async      poison at once; data and the barrier's arrival come later, in order per thread
  *   wgmma         reads shared memory and writes accumulators later, in order per warpgroup
+ *   clusters      what a block sends to another comes later, in no order (emulate/cluster.h)
  *
  * wgmma and TMA stores read a second copy of shared memory: what threads wrote is not in it before
  * an async_fence. So a stage given back too early, a wrong parity or byte count, a buffer written
@@ -19,7 +20,7 @@
 #define GEMMD_TESTS_EMULATE_HOPPER_H
 
 #define EMULATE_ASYNC
-#define EMULATE_BLOCKS CLUSTER
+#define EMULATE_BLOCKS (KSPLIT ? 8 : CLUSTER)
 #define copy16 emulate_copy16 /* here a copy ends otherwise */
 #include "tests/unit/cuda/emulate.h"
 #undef copy16
@@ -33,6 +34,7 @@
 #define EMULATE_ALIGN(n)   __attribute__((aligned(n)))
 
 #include "tests/unit/cuda/emulate/async.h"
+#include "tests/unit/cuda/emulate/cluster.h"
 #include "tests/unit/cuda/emulate/mbarrier.h"
 #include "tests/unit/cuda/emulate/tma.h"
 #include "tests/unit/cuda/emulate/wgmma.h"
@@ -100,53 +102,6 @@ static void group_arrive(int id, int threads)
         m->round++;
     }
 }
-
-#if CLUSTER > 1
-static uint32_t cluster_address(uint32_t at, uint32_t rank)
-{
-    return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
-}
-
-/* What is sent to a block is on its way for a while. */
-static void cluster_arrive_read(uint32_t bar)
-{
-    new_op(OP_ARRIVE, -1, 0)->bar = bar;
-}
-
-static void cluster_wait(uint32_t bar, uint32_t parity)
-{
-    barrier_wait(bar, parity);
-}
-
-static void cluster_hand4(uint32_t to, int v, uint32_t bar)
-{
-    struct emulate_op *op = new_op(OP_HAND, -1, 0);
-    op->bar = bar;
-    op->shared = to;
-    op->scale = v;
-}
-
-static void cluster_barrier_arrive(void)
-{
-    struct emulate_meeting *m = &async_.cluster;
-    async_.cluster_arrivals[emulate.current]++;
-    m->what = "barrier.cluster";
-    if (++m->arrived == emulate.l.threads * EMULATE_BLOCKS) {
-        m->arrived = 0;
-        m->round++;
-    }
-}
-
-static void cluster_barrier_wait(void)
-{
-    struct emulate_thread *t = &emulate.threads[emulate.current];
-    while (async_.cluster.round < async_.cluster_arrivals[emulate.current]) {
-        t->waits_for = &async_.cluster;
-        t->round = async_.cluster.round;
-        emulate_switch(&t->fiber, &emulate.scheduler);
-    }
-}
-#endif
 
 static void registers_give(void)
 {

@@ -22,6 +22,7 @@ struct emulate_map {
 struct emulate_launch {
     const char *entry;
     uint32_t grid[3], threads, shared_bytes;
+    uint32_t cluster; /* blocks of threads in one; 0: none */
     const void *params;
     uint64_t seed;
     uint32_t n_ranges; /* what copy16 may read and store16, store8 may write */

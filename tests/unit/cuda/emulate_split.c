@@ -2,7 +2,8 @@
 /*
  * Where the sums of a split tile go (hopper/split.cu), on the CPU and without time: the blocks of a cluster send
  * one after the other, lanes one after the other, and what each then adds up is compared with what was
- * sent. Compiled by test_emulated.c with a tile's options. Barriers and who waits for whom are not looked at.
+ * sent. Compiled by test_emulated.c with a tile's options. Barriers and who waits for whom
+ * are not looked at: test_split does that.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 

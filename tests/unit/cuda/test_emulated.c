@@ -96,6 +96,7 @@ static void run(const struct test_case *c, void *so, struct launch *l, struct em
     e->grid[0] = l->grid[0];
     e->grid[1] = l->grid[1];
     e->grid[2] = l->grid[2];
+    e->cluster = l->cluster[0];
     e->threads = l->block[0];
     e->shared_bytes = l->smem_bytes;
     e->params = l->params;
@@ -172,7 +173,7 @@ static void run_reference(struct test_case *c, void *so, double *out)
     free(check_at);
 }
 
-static uint32_t launches = 1; /* of each kernel, one after the other, each with another course of things */
+static uint32_t launches = 1; /* of what a case launches, one after the other, each with another course of things */
 static int64_t sms = 0; /* of the device that kernels are launched on; 0: emulated_info's */
 
 /* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has other rows,
@@ -187,6 +188,35 @@ static void bucket_of(const struct test_case *c, struct problem *out)
     record_put_text(&fields, "routing", "uniform");
     if (problem_make(out, c->problem.op_name, &fields, &err)) {
         fail_msg("%s", err.text);
+    }
+}
+
+/* Owned by the caller. */
+static char *copy_of(const struct matrix *m)
+{
+    char *copy = malloc(matrix_bytes(m) + 1);
+    memcpy(copy, m->data, matrix_bytes(m));
+    return copy;
+}
+
+static void run_plan(struct test_case *c, void *so, struct launch_plan *plan, char *workspace, int64_t bytes,
+                     uint64_t seed)
+{
+    for (uint32_t i = 0; i < plan->n; i++) {
+        struct emulate_launch e = {.seed = seed};
+        if (plan->steps[i].zero_bytes) {
+            assert_true(plan->steps[i].zero == workspace && plan->steps[i].zero_bytes <= bytes);
+            memset(workspace, 0, (size_t)plan->steps[i].zero_bytes);
+            continue;
+        }
+        allow(&e, &c->x);
+        allow(&e, &c->w);
+        allow(&e, &c->dy);
+        allow(&e, &c->out);
+        e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
+        char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
+        e.ranges[e.n_ranges++] = (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
+        run(c, so, &plan->steps[i], &e);
     }
 }
 
@@ -216,24 +246,18 @@ static void run_target(struct test_case *c)
         fail_msg("%s: %s", case_text(c), err.text);
     }
     void *so = compile(EMULATED, variant.options);
-    for (uint32_t i = 0; i < plan->n; i++) {
-        struct emulate_launch e = {.seed = c->random};
-        if (plan->steps[i].zero_bytes) {
-            assert_true(plan->steps[i].zero == workspace && plan->steps[i].zero_bytes <= bytes);
-            memset(workspace, 0, (size_t)plan->steps[i].zero_bytes);
-            continue;
-        }
-        allow(&e, &c->x);
-        allow(&e, &c->w);
-        allow(&e, &c->dy);
-        allow(&e, &c->out);
-        e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
-        char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
-        e.ranges[e.n_ranges++] = (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
-        for (uint32_t n = 0; n < launches; n++, e.seed++) {
-            run(c, so, &plan->steps[i], &e);
+    char *const before = copy_of(&c->out);
+    run_plan(c, so, plan, workspace, bytes, c->random);
+    char *const first = copy_of(&c->out);
+    for (uint32_t n = 1; n < launches; n++) {
+        memcpy(c->out.data, before, matrix_bytes(&c->out));
+        run_plan(c, so, plan, workspace, bytes, c->random + n);
+        if (memcmp(c->out.data, first, matrix_bytes(&c->out)) != 0) {
+            fail_msg("%s: launch %u of the same comes to another result than the first", case_text(c), n);
         }
     }
+    free(before);
+    free(first);
     dlclose(so);
     free(workspace);
     free(plan);
@@ -545,6 +569,66 @@ static void test_small_product(void **state)
     each_kind(4, kind_small, make_small, soon);
 }
 
+/* The same problem with another length of its sums. */
+static void sum_over(struct test_case *c, int64_t depth)
+{
+    struct record fields;
+    struct error err = ERROR_NULL;
+    record_copy(&fields, &c->problem.fields);
+    record_put_int(&fields, c->v.mode == GEMM_DX ? "N" : "K", depth);
+    if (problem_make(&c->problem, "grouped_gemm", &fields, &err)) {
+        fail_msg("%s", err.text);
+    }
+    grouped_gemm_view(&c->problem, &c->v);
+}
+
+/* Of the few blocks that a small sum has each thread block's part is one or two: so they meet as often as may be. */
+static const int64_t parts[] = {2, 4, 8};
+
+/* The drawn case of forward or dX with sums of so many parts. False: it is not legal, or the cluster has no three tiles, or more
+ * than take long. */
+static bool make_split(struct test_case *c)
+{
+    static const char *const cols[] = {[GEMM_FORWARD] = "BLOCK_SIZE_N", [GEMM_DX] = "BLOCK_SIZE_K"};
+    struct rejection why;
+    if (c->v.mode == GEMM_DW) {
+        return false;
+    }
+    const int64_t n = parts[c->seed % 3], rows = (const int64_t[]){64, 128, 256}[c->seed / 3 % 3];
+    sum_over(c, n * 64 + 8); /* not all are of one length */
+    record_put_int(&c->config, "NUM_KSPLIT", n);
+    record_put_text(&c->config, "schedule", "cooperative");
+    record_put_text(&c->config, "tile_scheduler", "static");
+    record_put_text(&c->config, "cluster_shape_mn", "1x1");
+    record_put_bool(&c->config, "swap_ab", false);
+    record_put_bool(&c->config, "use_tma_store", false);
+    record_put_int(&c->config, "BLOCK_SIZE_M", rows);
+    record_put_int(&c->config, cols[c->v.mode], 64);
+    record_put_int(&c->config, "num_warps", rows > 64 ? 12 : 8);
+    int64_t tiles = 0;
+    for (int64_t e = 0; e < c->v.experts; e++) {
+        tiles += ceil_by(c->rows[e], rows) * ceil_by(c->v.out_cols, 64);
+    }
+    return tiles > 2 && tiles < 9 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+static int kind_split(const struct test_case *c)
+{
+    return c->v.mode == GEMM_DW ? -1 : (int)(c->seed % 3) + 3 * (c->v.experts > 1);
+}
+
+/* Each tile by the thread blocks of a cluster of two, four and eight, which send one another what they have summed; of one
+ * expert and of several. */
+static void test_split(void **state)
+{
+    (void)state;
+    /* Of 3460 the second consumer has no rows, and a lane of it waited for ever while others gave stages back for it. */
+    static const uint64_t soon[] = {9, 25, 132, 215, 728, 3460, 0};
+    launches = 5;
+    each_kind(6, kind_split, make_split, soon);
+    launches = 1;
+}
+
 /* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
 static void test_split_sums(void **state)
 {
@@ -572,6 +656,56 @@ static void test_split_sums(void **state)
         }
         dlclose(so);
     }
+}
+
+/* What blocks of a cluster may not do is seen, in one course of things of several at least; what they may do is right in all. */
+static void test_cluster_faults(void **state)
+{
+    (void)state;
+    static const char *const faults[][2] = {
+        {"none", NULL},
+        {"past_the_end", "sends 4 bytes to"},
+        {"not_aligned", "sends 4 bytes to"},
+        {"no_such_block", "in block 2 of 2"},
+        {"other_mbarrier", "counted by"},
+        {"their_mbarrier", "the mbarrier of another block"},
+        {"their_memory", "load at"},
+        {"no_fence", "that no fence has shown"},
+        {"not_begun", "no mbarrier here"},
+        {"ended", "ended"},
+        {"twice", "before what the cluster sends there has come"},
+        {"read_early", "load at"},
+        {"not_acquired", "only as its own are seen"},
+    };
+    static struct variant v;
+    struct problem p;
+    struct record config;
+    struct error err = ERROR_NULL;
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=forward M=64 N=64 K=128", &err), 0);
+    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                                           "num_warps=8 num_stages=2 use_tma_store=false NUM_KSPLIT=2", &err), 0);
+    assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
+    void *so = compile("emulate_faults.c", v.options);
+    int (*launch)(const struct emulate_launch *);
+    *(void **)&launch = dlsym(so, "emulate_launch");
+    const char *said = dlsym(so, "emulate_error");
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        int seen = 0;
+        for (uint64_t seed = 1; seed <= 32; seed++) {
+            struct emulate_launch e = {.entry = faults[i][0], .grid = {2, 1, 1}, .cluster = 2, .threads = 32,
+                                       .shared_bytes = 1024, .seed = seed * 1000};
+            if (launch(&e)) {
+                seen += 1;
+                if (!faults[i][1] || !strstr(said, faults[i][1])) {
+                    fail_msg("%s: %s", faults[i][0], said);
+                }
+            }
+        }
+        if (!seen != !faults[i][1]) {
+            fail_msg("%s: seen %d times", faults[i][0], seen);
+        }
+    }
+    dlclose(so);
 }
 
 /* Rows of 16 bytes, that permute_copy is to bring into another order. */
@@ -723,7 +857,9 @@ int main(void)
         cmocka_unit_test(test_paired_turns),
                                        cmocka_unit_test(test_single_consumer),
                                        cmocka_unit_test(test_small_product),
+                                       cmocka_unit_test(test_split),
                                        cmocka_unit_test(test_split_sums),
+                                       cmocka_unit_test(test_cluster_faults),
                                        cmocka_unit_test(test_slabs_of_other_rows),
                                        cmocka_unit_test(test_copy_by_token),
 #endif

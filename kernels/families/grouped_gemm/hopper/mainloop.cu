@@ -172,6 +172,7 @@ INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
         if (block > 0)
             give_stage(shared, last);
         barrier_wait(full_barrier(shared, at.stage), at.phase);
+        warp_barrier(); /* one lane gives it back for all: none may look when it is filled anew */
         last = at.stage;
         place_next(&at);
     }

@@ -7,6 +7,7 @@
 #define GEMMD_TESTS_EMULATE_ACCESSES_H
 
 #include "tests/unit/cuda/emulate/async.h"
+#include "tests/unit/cuda/emulate/cluster.h"
 #include "tests/unit/cuda/emulate/mbarrier.h"
 #include "tests/unit/cuda/emulate/memory.h"
 #include "tests/unit/cuda/emulate/tma.h"
@@ -109,6 +110,7 @@ static void global_store16_hinted(char *to, const uint32_t v[4], uint64_t policy
 static void shared_load16(uint32_t v[4], uint32_t at)
 {
     emulate_shared(at, "load");
+    cluster_must_have_come(at, 16, "load");
     memcpy(v, emulate_memory + at, 16);
 }
 
@@ -116,6 +118,7 @@ static int shared_load4(uint32_t at)
 {
     int v;
     emulate_shared(at & ~15u, "load");
+    cluster_must_have_come(at, 4, "load");
     memcpy(&v, emulate_memory + at, 4);
     return v;
 }
@@ -123,6 +126,7 @@ static int shared_load4(uint32_t at)
 static void shared_store4(uint32_t at, int v)
 {
     emulate_shared(at & ~15u, "store");
+    cluster_must_have_come(at, 4, "store");
     memcpy(emulate_memory + at, &v, 4);
 }
 
@@ -137,6 +141,7 @@ static uint32_t global_add(uint32_t *at, uint32_t v)
 static void shared_store8(uint32_t at, float a, float b)
 {
     emulate_shared(at & ~15u, "store");
+    cluster_must_have_come(at, 8, "store");
     memcpy(emulate_memory + at, (float[]){a, b}, 8);
     async_dirty(at);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the GPU does beside the threads, as a list of operations, and shared memory as they see it:
- * what threads wrote is not in that second copy before an async_fence.
+ * what threads wrote is not in that second copy before an async_fence, and what was there before no longer.
  */
 #ifndef GEMMD_TESTS_EMULATE_ASYNC_H
 #define GEMMD_TESTS_EMULATE_ASYNC_H
@@ -23,11 +23,11 @@ struct EMULATE_ALIGN(64) tensor_map { /* who launches puts the description here 
     char rest[128 - sizeof(struct emulate_map)];
 };
 
-enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA, OP_ARRIVE, OP_HAND };
+enum emulate_kind { OP_LOAD, OP_STORE, OP_ADD, OP_COPIES, OP_WGMMA };
 
 struct emulate_op {
     enum emulate_kind kind;
-    int actor; /* LOAD, ARRIVE, HAND: none; STORE, COPIES: thread; WGMMA: warpgroup */
+    int actor; /* LOAD: none; STORE, COPIES: thread; WGMMA: warpgroup */
     uint32_t group;
     uint32_t shared, bar;
     struct emulate_map map;
@@ -45,6 +45,9 @@ struct emulate_asked { /* a box, for L2 */
 struct emulate_mbarrier {
     uint32_t at, expected, pending;
     int64_t bytes;
+    int by;           /* thread */
+    int is_announced; /* to TMA and to other blocks of the cluster */
+    int is_told;      /* threads of other blocks have sent bytes that it counts */
     struct emulate_meeting phases;
     char what[40];
 };
@@ -57,8 +60,6 @@ static struct {
     struct emulate_asked asked[EMULATE_ASKED_MAX]; /* and not loaded yet */
     uint32_t n_asked;
     struct emulate_meeting named[EMULATE_BLOCKS * EMULATE_NAMED];
-    struct emulate_meeting cluster; /* all of its threads; how often each has arrived */
-    uint32_t cluster_arrivals[EMULATE_THREADS_MAX];
     struct emulate_meeting warpgroups[EMULATE_THREADS_MAX / 128];
     float *d[EMULATE_THREADS_MAX];
     uint32_t stores[EMULATE_THREADS_MAX], wgmmas[EMULATE_THREADS_MAX]; /* committed groups */
@@ -77,8 +78,10 @@ static void async_fail(const char *what, uint64_t value)
     emulate.failed = 1;
 }
 
+/* A thread wrote here: until a fence TMA and wgmma may see that or what was there before. */
 static void async_dirty(uint32_t at)
 {
+    memset(async_.memory + at / 16 * 16, 0xff, 16);
     if (!async_.is_dirty[at / 16]) {
         async_.is_dirty[at / 16] = 1;
         async_.dirty[async_.n_dirty++] = at / 16;
@@ -105,6 +108,19 @@ static int async_has_ended(uint32_t at)
         }
     }
     return 1;
+}
+
+/* What is sent goes to a block that is there, and is counted by an mbarrier of the same one. */
+static void async_check_place(uint32_t to, uint32_t bar)
+{
+    const uint32_t rank = to / EMULATE_SHARED_MAX;
+    if (rank >= (uint32_t)emulate.blocks || bar / EMULATE_SHARED_MAX != rank) {
+        emulate_fail("sends to %u of block %u of %d, counted by %u of block %u", to % EMULATE_SHARED_MAX, rank,
+                     emulate.blocks, bar % EMULATE_SHARED_MAX, bar / EMULATE_SHARED_MAX);
+    }
+    if (async_has_ended(to)) {
+        emulate_fail("sends to %u of block %u of the cluster, which has ended", to % EMULATE_SHARED_MAX, rank);
+    }
 }
 
 static uint32_t swizzle_128(uint32_t at)

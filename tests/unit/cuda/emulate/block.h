@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A block of threads as fibers: its state, meetings of a warp or of all, and which warp is next,
- * drawn from a seed. With EMULATE_BLOCKS 2 a cluster of them, each of which has shared memory of its own: an address in it is
- * EMULATE_SHARED_MAX beyond that of the block before. A warp whose lanes meet in different instructions, or that waits for ever,
+ * drawn from a seed. Or a cluster of up to EMULATE_BLOCKS of them, each of which has shared memory of its own: an address in it is
+ * EMULATE_SHARED_MAX beyond that of the block before. They need not begin together, and one may stand still while the others go
+ * on, until these can do no more without it. A warp whose lanes meet in different instructions, or that waits for ever,
  * ends the run with a sentence in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
@@ -18,7 +19,7 @@
 #include "tests/unit/cuda/emulate_launch.h"
 
 #ifndef EMULATE_BLOCKS
-#define EMULATE_BLOCKS 1
+#define EMULATE_BLOCKS 1 /* in a cluster, at most */
 #endif
 
 enum {
@@ -26,7 +27,13 @@ enum {
     EMULATE_SHARED_MAX = 256 * 1024,
     EMULATE_WORDS = 12,
     EMULATE_COPIES_MAX = 1024,
-    EMULATE_COPIES4_MAX = 4
+    EMULATE_COPIES4_MAX = 4,
+    EMULATE_LINGER_CHANCE = 16, /* 1 : so many, of a thread that tells others something, */
+    EMULATE_LATE_CHANCE = 256,  /* ... and of each that has waited for an mbarrier, */
+    EMULATE_LINGER_MOST = 16,   /* ... for less than so many rounds; */
+    EMULATE_BEGUN_CHANCE = 4,   /* of one that tells that its block has begun, */
+    EMULATE_BEGUN_MOST = 64,    /* ... for longer */
+    EMULATE_PAUSE_CHANCE = 64,  /* 1 : so many, that a block stands still, in each round of the warps */
 };
 
 struct emulate_copy {
@@ -65,7 +72,9 @@ static struct {
     struct emulate_meeting barrier[EMULATE_BLOCKS];
     struct emulate_fiber scheduler;
     int current;
-    int block[3];
+    int block[3], blocks; /* the first of a cluster; how many it has */
+    uint32_t pause[EMULATE_BLOCKS]; /* rounds that a block stands still */
+    struct emulate_meeting rounds;
     uint64_t random;
     int failed;
 } emulate;
@@ -161,6 +170,18 @@ static uint64_t emulate_random(void)
     return emulate.random >> 33;
 }
 
+/* By one that has told others something: they may know it long before it goes on. And by one that has waited: lanes of a warp need
+ * not go on together. */
+static void emulate_linger(uint64_t chance, uint64_t most)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    for (uint64_t n = emulate_random() % chance ? 0 : emulate_random() % most; n > 0; n--) {
+        t->waits_for = &emulate.rounds;
+        t->round = emulate.rounds.round;
+        emulate_switch(&t->fiber, &emulate.scheduler);
+    }
+}
+
 static int emulate_can_run(int i)
 {
     struct emulate_thread *t = &emulate.threads[i];
@@ -199,10 +220,58 @@ static void emulate_begin(void)
     emulate_switch(&emulate.threads[emulate.current].fiber, &emulate.scheduler);
 }
 
+static uint32_t emulate_pause(void)
+{
+    return (uint32_t[]){0, 4, 64, UINT32_MAX}[emulate_random() % 4];
+}
+
+static void emulate_begin_apart(void)
+{
+    for (int i = 0; i < emulate.blocks; i++) {
+        emulate.pause[i] = emulate.blocks > 1 ? emulate_pause() : 0;
+    }
+}
+
+/* Whether a block that stood still goes on because all others wait. */
+static int emulate_end_pauses(void)
+{
+    int any = 0;
+    for (int i = 0; i < emulate.blocks; i++) {
+        any |= emulate.pause[i] > 0;
+        emulate.pause[i] = 0;
+    }
+    return any;
+}
+
+/* Whether anything could go on. */
+static int emulate_round(int warps)
+{
+    int ran = emulate_async();
+    emulate.rounds.round++;
+    const int first = (int)(emulate_random() % (uint64_t)warps), back = (int)(emulate_random() & 1);
+    if (emulate.blocks > 1 && emulate_random() % EMULATE_PAUSE_CHANCE == 0) {
+        emulate.pause[emulate_random() % (uint64_t)emulate.blocks] = emulate_pause();
+    }
+    for (int i = 0; i < warps && !emulate.failed; i++) {
+        const int warp = (back ? first + warps - i : first + i) % warps;
+        if (emulate.pause[warp / (warps / emulate.blocks)] == 0) {
+            ran |= emulate_run_warp(warp);
+        }
+    }
+    if (!ran) {
+        return emulate_end_pauses();
+    }
+    for (int i = 0; i < emulate.blocks; i++) {
+        emulate.pause[i] -= emulate.pause[i] > 0;
+    }
+    return 1;
+}
+
+/* A block, or those of a cluster. */
 static void emulate_block(void)
 {
-    int n = (int)emulate.l.threads * EMULATE_BLOCKS, warps = n / 32;
-    memset(emulate_memory, 0xff, sizeof(emulate_memory));
+    int n = (int)emulate.l.threads * emulate.blocks, warps = n / 32;
+    memset(emulate_memory, 0xff, (size_t)emulate.blocks * EMULATE_SHARED_MAX);
     memset(emulate.warps, 0, sizeof(emulate.warps));
     memset(emulate.barrier, 0, sizeof(emulate.barrier));
     emulate_async_begin();
@@ -213,12 +282,8 @@ static void emulate_block(void)
         t->waits_for = NULL;
         emulate_make(&t->fiber, t->stack, emulate_begin);
     }
-    for (int ran = 1; ran && !emulate.failed;) {
-        ran = emulate_async();
-        int first = (int)(emulate_random() % (uint64_t)warps), back = (int)(emulate_random() & 1);
-        for (int i = 0; i < warps && !emulate.failed; i++) {
-            ran |= emulate_run_warp((back ? first + warps - i : first + i) % warps);
-        }
+    emulate_begin_apart();
+    while (!emulate.failed && emulate_round(warps)) {
     }
     for (int i = 0; i < n && !emulate.failed; i++) {
         if (!emulate.threads[i].done) {
@@ -239,13 +304,18 @@ int emulate_launch(const struct emulate_launch *l)
     emulate.l = *l;
     emulate.failed = 0;
     emulate.random = l->seed;
-    const uint32_t threads = l->threads * EMULATE_BLOCKS;
+    emulate.blocks = l->cluster ? (int)l->cluster : 1;
+    if (emulate.blocks > EMULATE_BLOCKS || l->grid[0] % (uint32_t)emulate.blocks) {
+        snprintf(emulate_error, sizeof(emulate_error), "%u blocks in clusters of %d", l->grid[0], emulate.blocks);
+        return -1;
+    }
+    const uint32_t threads = l->threads * (uint32_t)emulate.blocks;
     emulate.threads = calloc(threads, sizeof(emulate.threads[0]));
     for (uint32_t i = 0; i < threads; i++) {
         emulate.threads[i].stack = malloc(EMULATE_STACK);
     }
     for (uint32_t y = 0; y < l->grid[1] && !emulate.failed; y++) {
-        for (uint32_t x = 0; x < l->grid[0] && !emulate.failed; x += EMULATE_BLOCKS) {
+        for (uint32_t x = 0; x < l->grid[0] && !emulate.failed; x += (uint32_t)emulate.blocks) {
             emulate.block[0] = (int)x;
             emulate.block[1] = (int)y;
             emulate_block();

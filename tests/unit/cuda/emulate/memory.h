@@ -26,9 +26,10 @@ static uint32_t shared_base(void)
     return (uint32_t)emulate_rank() * EMULATE_SHARED_MAX;
 }
 
+/* Its own: what a block of a cluster does to another's is said otherwise (cluster.h). */
 static void emulate_shared(uint32_t at, const char *what)
 {
-    if (at % 16 || at / EMULATE_SHARED_MAX >= EMULATE_BLOCKS || at % EMULATE_SHARED_MAX + 16 > emulate.l.shared_bytes) {
+    if (at % 16 || at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() || at % EMULATE_SHARED_MAX + 16 > emulate.l.shared_bytes) {
         emulate_fail("%s at %u of %u bytes of shared memory", what, at, emulate.l.shared_bytes);
     }
 }

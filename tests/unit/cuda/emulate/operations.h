@@ -6,26 +6,18 @@
 #define GEMMD_TESTS_EMULATE_OPERATIONS_H
 
 #include "tests/unit/cuda/emulate/accesses.h"
+#include "tests/unit/cuda/emulate/cluster.h"
 #include "tests/unit/cuda/emulate/mbarrier.h"
 #include "tests/unit/cuda/emulate/tma.h"
 #include "tests/unit/cuda/emulate/wgmma.h"
 
 static void run_op(const struct emulate_op *op)
 {
-    const int is_sent = op->kind == OP_LOAD || op->kind == OP_ARRIVE || op->kind == OP_HAND;
-    if (is_sent && async_has_ended(op->bar)) {
+    if (op->kind == OP_LOAD && async_has_ended(op->bar)) {
         async_fail("a block has ended before all that is sent to it has come", op->bar);
         return;
     }
     switch (op->kind) {
-    case OP_ARRIVE:
-        mbarrier_arrive(mbarrier_at(op->bar));
-        break;
-    case OP_HAND:
-        barrier_expect(op->bar, 4);
-        memcpy(emulate_memory + op->shared, &op->scale, 4);
-        mbarrier_bytes(mbarrier_at(op->bar), 4);
-        break;
     case OP_LOAD:
         each_element(op, load_element);
         mbarrier_bytes(mbarrier_at(op->bar), box_bytes(&op->map));
@@ -90,7 +82,7 @@ static int emulate_async(void)
     memset(blocked_wgmmas, 0, sizeof(blocked_wgmmas));
     int any = async_.n_ops > 0;
     run_ops(by_chance, 0, 0);
-    return any;
+    return cluster_go_on() || any;
 }
 
 static void emulate_async_end(void)
@@ -113,12 +105,11 @@ static void emulate_async_begin(void)
     async_.laziness = (uint32_t[]){1, 2, 8, 40}[emulate_random() % 4];
     memset(async_.is_dirty, 0, sizeof(async_.is_dirty));
     memset(async_.named, 0, sizeof(async_.named));
-    memset(&async_.cluster, 0, sizeof(async_.cluster));
-    memset(async_.cluster_arrivals, 0, sizeof(async_.cluster_arrivals));
     memset(async_.warpgroups, 0, sizeof(async_.warpgroups));
     memset(async_.stores, 0, sizeof(async_.stores));
     memset(async_.wgmmas, 0, sizeof(async_.wgmmas));
-    memset(async_.memory, 0xff, sizeof(async_.memory));
+    memset(async_.memory, 0xff, (size_t)emulate.blocks * EMULATE_SHARED_MAX);
+    cluster_begin();
 }
 
 #endif

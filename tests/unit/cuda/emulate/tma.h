@@ -6,6 +6,7 @@
 #define GEMMD_TESTS_EMULATE_TMA_H
 
 #include "tests/unit/cuda/emulate/async.h"
+#include "tests/unit/cuda/emulate/mbarrier.h"
 
 static int async_allowed(const char *at, size_t bytes)
 {
@@ -126,6 +127,14 @@ static void policy_check(uint64_t policy)
     }
 }
 
+/* What threads wrote there before and showed by no fence might come after what TMA loads. */
+static void check_clean(uint32_t shared, uint32_t bytes)
+{
+    if (memchr(&async_.is_dirty[shared / 16], 1, (bytes + 15) / 16)) {
+        emulate_fail("TMA load to %u, where threads wrote without a fence", shared);
+    }
+}
+
 static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_map *map,
                   const int at[5], uint32_t bar)
 {
@@ -142,36 +151,51 @@ static void issue(enum emulate_kind kind, uint32_t shared, const struct tensor_m
     if (shared % EMULATE_SHARED_MAX + box_bytes(&op->map) > emulate.l.shared_bytes) {
         emulate_fail("TMA past the end of shared memory, at %u", shared);
     }
+    if (kind != OP_LOAD && shared / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
+        emulate_fail("TMA stores what another block has, at %u", shared);
+    }
     if (kind == OP_LOAD) {
+        async_check_place(shared, bar);
+        mbarrier_announced(bar);
+        check_clean(shared, box_bytes(&op->map));
         no_longer_asked(map, at);
         memset(emulate_memory + shared, 0xff, box_bytes(&op->map));
         memset(async_.memory + shared, 0xff, box_bytes(&op->map));
     }
 }
 
+/* To the block's own shared memory. */
+static void load(uint32_t to, const struct tensor_map *map, const int at[5], uint32_t bar)
+{
+    if (to / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
+        emulate_fail("TMA load for another block, to %u", to);
+    }
+    issue(OP_LOAD, to, map, at, bar);
+}
+
 static void load_3d(uint32_t to, const struct tensor_map *map, int x, int y, int z, uint32_t bar,
                     uint64_t policy)
 {
     policy_check(policy);
-    issue(OP_LOAD, to, map, (int[5]){x, y, z}, bar);
+    load(to, map, (int[5]){x, y, z}, bar);
 }
 
 static void load_4d(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w,
                     uint32_t bar)
 {
-    issue(OP_LOAD, to, map, (int[5]){x, y, z, w}, bar);
+    load(to, map, (int[5]){x, y, z, w}, bar);
 }
 
 static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w, int v,
                     uint32_t bar)
 {
-    issue(OP_LOAD, to, map, (int[5]){x, y, z, w, v}, bar);
+    load(to, map, (int[5]){x, y, z, w, v}, bar);
 }
 
 /* To the same place of all blocks of the cluster, each with a barrier of its own. */
 static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5], uint32_t bar)
 {
-    for (uint32_t rank = 0; rank < EMULATE_BLOCKS; rank++) {
+    for (uint32_t rank = 0; rank < (uint32_t)emulate.blocks; rank++) {
         const uint32_t there = rank * EMULATE_SHARED_MAX;
         issue(OP_LOAD, there + shared % EMULATE_SHARED_MAX, map, at, there + bar % EMULATE_SHARED_MAX);
     }

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What threads of a cluster's blocks do to one another's shared memory, and to their own by the same instructions:
+ *
+ *   mapa                    the address of the same byte there: of a block that the cluster has
+ *   st.async                bytes, which come at some later moment, in no order with anything else that the thread sends or
+ *                           does; whoever has seen a phase of the mbarrier that counts them, acquired from the cluster, sees them
+ *   mbarrier.arrive         (shared::cluster) an arrival, later likewise: it waits for no bytes that were sent before it. With
+ *                           expect_tx it comes before bytes that it expects, or after
+ *   barrier.cluster         all threads of all blocks; arrivals are relaxed: nothing that is on its way has come after it
+ *
+ * A block's shared memory is there from the moment when its threads run until the last has ended. That they run another thread knows
+ * by barrier.cluster, and that mbarriers have been initialised by that and a fence. So these are faults, whatever comes of
+ * them: something that comes to a block that has ended, or is sent to one whose mbarrier is not there yet; a place outside the block's
+ * shared memory; bytes for a place that others are on their way to, or that a thread reads or writes before they have come.
+ */
+#ifndef GEMMD_TESTS_EMULATE_CLUSTER_H
+#define GEMMD_TESTS_EMULATE_CLUSTER_H
+
+#include "tests/unit/cuda/emulate/async.h"
+#include "tests/unit/cuda/emulate/mbarrier.h"
+
+enum { EMULATE_SENT_MAX = 1 << 16, EMULATE_WORD = 4 };
+
+struct emulate_sent {
+    struct emulate_mbarrier *bar;
+    uint32_t expects;   /* an arrival: so many bytes */
+    uint32_t to, bytes; /* 0: an arrival */
+    int from;           /* block of the cluster */
+    uint32_t v[4];
+};
+
+static struct {
+    struct emulate_sent sent[EMULATE_SENT_MAX]; /* and not come yet; in no order */
+    uint32_t n, laziness;                       /* one comes with 1 : laziness in each round */
+    uint8_t is_due[EMULATE_BLOCKS * EMULATE_SHARED_MAX / EMULATE_WORD];
+    struct emulate_meeting barrier; /* all threads; how often each has arrived */
+    uint32_t arrivals[EMULATE_THREADS_MAX];
+} cluster_;
+
+static void cluster_begin(void)
+{
+    cluster_.n = 0;
+    cluster_.laziness = emulate.blocks > 1 ? (uint32_t[]){1, 2, 8, 40}[emulate_random() % 4] : 1;
+    memset(cluster_.is_due, 0, (size_t)emulate.blocks * EMULATE_SHARED_MAX / EMULATE_WORD);
+    memset(&cluster_.barrier, 0, sizeof(cluster_.barrier));
+    memset(cluster_.arrivals, 0, sizeof(cluster_.arrivals));
+}
+
+/* ---- sending -------------------------------------------------------------------------------- */
+
+static uint32_t cluster_rank(void)
+{
+    return (uint32_t)emulate_rank();
+}
+
+static uint32_t cluster_size(void)
+{
+    return (uint32_t)emulate.blocks;
+}
+
+static uint32_t divide_by_size(uint32_t v)
+{
+    return v / (uint32_t)emulate.blocks;
+}
+
+static uint32_t cluster_address(uint32_t at, uint32_t rank)
+{
+    if (at / EMULATE_SHARED_MAX != cluster_rank() || rank >= cluster_size()) {
+        emulate_fail("where %u is in block %u of %u", at, rank, cluster_size());
+    }
+    return at % EMULATE_SHARED_MAX + rank * EMULATE_SHARED_MAX;
+}
+
+/* Whether bytes are on their way to this place. */
+static int cluster_is_due(uint32_t at, uint32_t bytes)
+{
+    int any = 0;
+    for (uint32_t i = 0; i < bytes; i += EMULATE_WORD) {
+        any |= cluster_.is_due[(at + i) / EMULATE_WORD];
+    }
+    return any;
+}
+
+static void cluster_must_have_come(uint32_t at, uint32_t bytes, const char *what)
+{
+    if (cluster_is_due(at, bytes)) {
+        emulate_fail("%s at %u before what the cluster sends there has come", what, at);
+    }
+}
+
+static struct emulate_sent *cluster_send(uint32_t to, uint32_t bar)
+{
+    async_check_place(to, bar);
+    if (cluster_.n == EMULATE_SENT_MAX) {
+        emulate_fail("more is on its way than there is room for");
+    }
+    struct emulate_sent *s = &cluster_.sent[cluster_.n++];
+    *s = (struct emulate_sent){.bar = mbarrier_announced(bar), .from = emulate_rank()};
+    return s;
+}
+
+static void cluster_send_arrival(uint32_t bar, uint32_t expects)
+{
+    cluster_send(bar, bar)->expects = expects;
+    emulate_linger(EMULATE_LINGER_CHANCE, EMULATE_LINGER_MOST);
+}
+
+static void cluster_send_bytes(uint32_t to, const uint32_t *v, uint32_t bytes, uint32_t bar)
+{
+    struct emulate_sent *s = cluster_send(to, bar);
+    if (to % bytes || to % EMULATE_SHARED_MAX + bytes > emulate.l.shared_bytes) {
+        emulate_fail("sends %u bytes to %u of %u of another block's", bytes, to % EMULATE_SHARED_MAX,
+                     emulate.l.shared_bytes);
+    }
+    cluster_must_have_come(to, bytes, "bytes");
+    memset(&cluster_.is_due[to / EMULATE_WORD], 1, bytes / EMULATE_WORD);
+    s->to = to;
+    s->bytes = bytes;
+    memcpy(s->v, v, bytes);
+}
+
+static void cluster_arrive_read(uint32_t bar)
+{
+    cluster_send_arrival(bar, 0);
+}
+
+static void cluster_store16(uint32_t to, const uint32_t v[4], uint32_t bar)
+{
+    cluster_send_bytes(to, v, 16, bar);
+}
+
+static void cluster_hand4(uint32_t to, int v, uint32_t bar)
+{
+    cluster_send_arrival(bar, 4);
+    cluster_send_bytes(to, (uint32_t[]){(uint32_t)v}, 4, bar);
+}
+
+/* ---- what has come -------------------------------------------------------------------------- */
+
+static void cluster_comes(const struct emulate_sent *s)
+{
+    if (async_has_ended(s->bar->at)) {
+        async_fail("a block has ended before all that is sent to it has come", s->bar->at);
+    } else if (s->bytes == 0) {
+        mbarrier_expect(s->bar, s->expects);
+    } else {
+        memcpy(emulate_memory + s->to, s->v, s->bytes);
+        memset(&cluster_.is_due[s->to / EMULATE_WORD], 0, s->bytes / EMULATE_WORD);
+        async_dirty(s->to);
+        s->bar->is_told |= s->bar->at / EMULATE_SHARED_MAX != (uint32_t)s->from;
+        mbarrier_bytes(s->bar, s->bytes);
+    }
+}
+
+/* Whether there is anything on its way. */
+static int cluster_go_on(void)
+{
+    const int any = cluster_.n > 0;
+    for (uint32_t i = cluster_.n; i-- > 0 && !emulate.failed;) {
+        if (emulate_random() % cluster_.laziness == 0) {
+            const struct emulate_sent s = cluster_.sent[i];
+            cluster_.sent[i] = cluster_.sent[--cluster_.n];
+            cluster_comes(&s);
+        }
+    }
+    return any;
+}
+
+static void cluster_wait(uint32_t bar, uint32_t parity)
+{
+    mbarrier_wait(bar, parity);
+}
+
+/* ---- barrier.cluster ------------------------------------------------------------------------- */
+
+static void cluster_barrier_arrive(void)
+{
+    struct emulate_meeting *m = &cluster_.barrier;
+    cluster_.arrivals[emulate.current]++;
+    m->what = "barrier.cluster";
+    if (++m->arrived == emulate.l.threads * cluster_size()) {
+        m->arrived = 0;
+        m->round++;
+    }
+    emulate_linger(EMULATE_BEGUN_CHANCE, EMULATE_BEGUN_MOST);
+}
+
+static void cluster_barrier_wait(void)
+{
+    struct emulate_thread *t = &emulate.threads[emulate.current];
+    while (cluster_.barrier.round < cluster_.arrivals[emulate.current]) {
+        t->waits_for = &cluster_.barrier;
+        t->round = cluster_.barrier.round;
+        emulate_switch(&t->fiber, &emulate.scheduler);
+    }
+}
+
+#endif
