@@ -162,17 +162,17 @@ INLINE u32 stage_before(u32 stage)
     return stage ? stage - 1 : NUM_STAGES - 1;
 }
 
-/* The same for a consumer that has no rows of the tile. */
+/* The same for a consumer that has no rows of the tile. One lane gives a stage back for all, and no other may still look when it is filled
+ * anew: so they meet at each block. (At a barrier the compiler would no longer know that they are together: SAY_TOGETHER.) */
 INLINE u32 mainloop_idle(u32 shared, u32 from, int blocks)
 {
     struct place at = place_of(from);
     u32 last = 0;
 #pragma unroll 1
-    for (int block = 0; block < blocks; block++) {
+    for (int block = 0; any_lane(block < blocks); block++) {
         if (block > 0)
             give_stage(shared, last);
         barrier_wait(full_barrier(shared, at.stage), at.phase);
-        warp_barrier(); /* one lane gives it back for all: none may look when it is filled anew */
         last = at.stage;
         place_next(&at);
     }

@@ -75,6 +75,12 @@ INLINE int count_lanes(int yes)
     return __popc(__ballot_sync(~0u, yes));
 }
 
+/* Whether one does: all of them meet here, and get the same answer. */
+INLINE int any_lane(int yes)
+{
+    return __any_sync(~0u, yes);
+}
+
 INLINE void warp_barrier(void)
 {
     __syncwarp();

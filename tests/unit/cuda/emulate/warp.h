@@ -162,4 +162,9 @@ static int count_lanes(int yes)
     return (int)*emulate_exchange("vote", (uint32_t[]){(uint32_t)yes}, 1, emulate_count);
 }
 
+static int any_lane(int yes)
+{
+    return count_lanes(yes) > 0;
+}
+
 #endif
