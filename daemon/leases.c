@@ -15,6 +15,7 @@ struct lease {
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
     struct list slot;      /* leases->slots */
+    struct list passed;    /* leases->passed */
     struct list wanters;
     struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
     enum lease_state state;
@@ -28,7 +29,6 @@ struct lease {
 };
 
 static void on_timer(uv_timer_t *timer);
-static void next_turn(struct lease *l);
 
 static uint64_t now_of(const struct leases *l)
 {
@@ -104,6 +104,7 @@ static struct lease *make(struct leases *l, const char *key)
         x->leases = l;
         strcpy(x->key, key);
         list_init(&x->wanters);
+        list_init(&x->passed);
         list_append(&l->all, &x->link);
         list_append(slot_of(l, key), &x->slot);
         l->n++;
@@ -137,6 +138,7 @@ static void discard(struct lease *l)
 static void unlease(struct lease *l)
 {
     struct daemon *d = l->leases->daemon;
+    list_remove(&l->passed);
     if (d->ledger) {
         d->ledger->ops->unlease(d->ledger, l->key, d->owner);
     }
@@ -164,6 +166,54 @@ static void turn_away(struct lease *l)
             w->other(w, l->uid, l->pid, NULL);
         }
     }
+}
+
+/* ---- turns
+ * --------------------------------------------------------------------------------------- */
+
+static void next_turn(struct lease *l)
+{
+    if (list_empty(&l->wanters)) {
+        unlease(l);
+        return;
+    }
+    l->state = LEASE_CHECKING;
+    struct wanter *w = take_wanter(l->wanters.next);
+    w->turn(w, l);
+}
+
+static void turns_soon(struct leases *l)
+{
+    chore_cancel(&l->turns); /* it is in line once */
+    turns_chore(&l->daemon->turns, &l->turns);
+}
+
+/* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each comes
+ * in a slice of the loop, not on the stack of the one before, and no other client waits for all. */
+static void give_turns(struct chore *c)
+{
+    struct leases *l = LIST_OF(c, struct leases, turns);
+    for (int i = 0; i < LEASE_TURNS && !list_empty(&l->passed); i++) {
+        struct lease *x = LIST_OF(l->passed.next, struct lease, passed);
+        list_remove(&x->passed);
+        next_turn(x);
+    }
+    if (!list_empty(&l->passed)) {
+        turns_soon(l);
+    }
+}
+
+void lease_pass(struct lease *l)
+{
+    struct leases *all = l->leases;
+    give_back(l);
+    l->state = LEASE_CHECKING;
+    if (all->stopping) { /* nobody waits any more */
+        unlease(l);
+        return;
+    }
+    list_append(&all->passed, &l->passed);
+    turns_soon(all);
 }
 
 /* ---- the ledger
@@ -212,25 +262,8 @@ static void ask_ledger(struct lease *l)
     }
 }
 
-/* ---- turns
- * --------------------------------------------------------------------------------------- */
-
-static void next_turn(struct lease *l)
-{
-    give_back(l);
-    if (list_empty(&l->wanters)) {
-        unlease(l);
-        return;
-    }
-    l->state = LEASE_CHECKING;
-    struct wanter *w = take_wanter(l->wanters.next);
-    w->turn(w, l);
-}
-
-void lease_pass(struct lease *l)
-{
-    next_turn(l);
-}
+/* ---- the holder
+ * -------------------------------------------------------------------------------------- */
 
 static void holder_gone(struct ticket *t)
 {
@@ -346,8 +379,7 @@ static void event(struct lease *l, uint64_t now)
     if (l->state == LEASE_HELD && l->until_ms <= now) {
         log_warning("lease of %s: its holder (pid %d) said nothing for %lld ms: lost", l->key,
                     (int)l->pid, (long long)l->lease_ms);
-        ticket_close(&l->holder);
-        next_turn(l);
+        lease_end(l);
         return;
     }
     turn_away(l);
@@ -384,6 +416,8 @@ void leases_init(struct leases *l, struct daemon *d)
     for (size_t i = 0; i < LEASE_SLOTS; i++) {
         list_init(&l->slots[i]);
     }
+    list_init(&l->passed);
+    chore_init(&l->turns, give_turns);
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }
@@ -398,7 +432,7 @@ static void stop_one(struct lease *l, const struct error *e)
         ticket_close(&l->holder);
         give_back(l);
     }
-    if (l->state != LEASE_CHECKING) { /* else by the one whose turn it is */
+    if (l->state != LEASE_CHECKING || !list_empty(&l->passed)) { /* else by the one whose turn it is */
         unlease(l);
     }
 }
@@ -408,6 +442,7 @@ void leases_stop(struct leases *l)
     struct error e = ERROR_NULL;
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
+    chore_cancel(&l->turns);
     LIST_EACH(node, &l->all)
     {
         stop_one(LIST_OF(node, struct lease, link), &e);

@@ -7,7 +7,7 @@ import threading
 import time
 
 import pytest
-from conftest import Client, Daemon, RpcError, eventually
+from conftest import SYNTHETIC, Client, Daemon, RpcError, eventually
 
 PROBLEM = {"op": "custom:my_kernel", "source": "0123abcd", "n": 4096}
 CONFIGS = [{"BLOCK": 64}, {"BLOCK": 128}, "BLOCK=256"]
@@ -157,6 +157,25 @@ def test_a_stop_ends_those_who_wait(daemon):
         with pytest.raises(RpcError, match="shutting_down"):
             c.wait(asked)
         stopper.join()
+
+
+def test_thousands_who_wait_have_their_turns_one_after_the_other(folder):
+    """Each passes the key on to the next one: with a stack of 1 MiB none of it may pile up there."""
+    d = Daemon(folder, SYNTHETIC)
+    d.launcher = ["prlimit", "--stack=1048576"]
+    d.start()
+    with d.connect() as holder:
+        holder.call("acquire", problem=PROBLEM)
+        waiting = [(c, [c.send("acquire", problem=PROBLEM) for _ in range(250)])
+                   for c in (d.connect() for _ in range(8))]
+        for c, _ in waiting:
+            c.call("hello")  # all of its requests are in line
+        holder.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
+        assert holder.call("acquire", problem=PROBLEM)["outcome"] == "hit"
+        for c, asked in waiting:
+            assert {c.wait(request)["outcome"] for request in asked} == {"hit"}
+            c.close()
+    assert d.stop() == 0
 
 
 def test_bad_requests_say_what_is_wrong(daemon):
