@@ -29,6 +29,7 @@ void cache_deinit(struct cache *c)
         }
     }
     memo_deinit(&c->memo);
+    ids_deinit(&c->ids);
     free(c->slots);
     entries_deinit(&c->entries);
     *c = (struct cache){0};
@@ -57,6 +58,11 @@ static int grow(struct cache *c, struct error *err)
     struct cache_entry **slots = calloc(capacity, sizeof(struct cache_entry *));
     if (!slots) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
+    }
+    int status = ids_grow(&c->ids, capacity, err);
+    if (status) {
+        free(slots);
+        return status;
     }
     for (size_t i = 0; i < c->capacity; i++) {
         struct cache_entry *e = c->slots[i];
@@ -100,8 +106,10 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     c->unsaved += !e->saved;
     size_t i = probe(c, k);
     if (c->slots[i]) {
+        ids_replace(&c->ids, c->slots[i], e);
         drop(c, c->slots[i]);
     } else {
+        ids_put(&c->ids, e);
         c->n++;
     }
     c->slots[i] = e;
@@ -112,6 +120,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
+    ids_remove(&c->ids, c->slots[i]);
     drop(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
@@ -166,38 +175,23 @@ int cache_all_saved(struct cache *c, struct error *err)
 
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many)
 {
-    struct cache_entry *found = NULL;
-    size_t n = strlen(prefix);
-    *many = false;
-    for (size_t i = 0; i < c->capacity; i++) {
-        struct cache_entry *e = c->slots[i];
-        char id[HASH_HEX];
-        if (!e) {
-            continue;
-        }
-        cache_entry_id(e, id);
-        if (n < HASH_HEX && memcmp(id, prefix, n) == 0) {
-            if (found) {
-                *many = true;
-                return NULL;
-            }
-            found = e;
-        }
-    }
-    return found;
+    return ids_find(&c->ids, prefix, many);
 }
 
 bool cache_remove_id(struct cache *c, const char *id)
 {
     bool many;
     struct cache_entry *e = strlen(id) == HASH_HEX - 1 ? cache_find_id(c, id, &many) : NULL;
-    for (size_t i = 0; e && i < c->capacity; i++) {
-        if (c->slots[i] == e) {
-            remove_at(c, i);
-            return true;
-        }
+    if (!e) {
+        return false;
     }
-    return false;
+    size_t mask = c->capacity - 1;
+    size_t i = e->hash & mask;
+    while (c->slots[i] != e) {
+        i = (i + 1) & mask;
+    }
+    remove_at(c, i);
+    return true;
 }
 
 /* ---- near ------------------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* The hot cache: found again, replaced, removed, ranked, near, compact. */
 #include <malloc.h>
 #include <math.h>
+#include <time.h>
 
 #include "common.h"
 #include "daemon/answer.h"
@@ -172,9 +173,12 @@ static void many_keys_come_and_go(void **state)
     }
     for (size_t i = 0; i < KEYS; i++) {
         char text[96];
+        bool many;
         snprintf(text, sizeof(text), "custom:x i=%zu", i);
         struct cache_entry *e = find(f, text);
         assert_int_equal(e ? e->generation : 0, known[i]);
+        key_id(&f->k);
+        assert_ptr_equal(cache_find_id(&f->cache, f->k.id, &many), e);
     }
 }
 
@@ -201,6 +205,68 @@ static void by_the_beginning_of_an_id(void **state)
     assert_true(cache_remove_id(&f->cache, id));
     assert_false(cache_remove_id(&f->cache, id));
     assert_null(find(f, "custom:x i=17"));
+}
+
+/* What a prefix of any length finds is what a look at every id finds. */
+static void prefixes_of_all_lengths(void **state)
+{
+    enum { KEYS = 600, ODD = 7 };
+    struct fixture *f = *state;
+    static char ids[KEYS][HASH_HEX];
+    static struct cache_entry *entries[KEYS];
+    for (int i = 0; i < KEYS; i++) {
+        char text[96];
+        snprintf(text, sizeof(text), "custom:x i=%d", i);
+        put(f, text, i + 1, CACHE_SERVES);
+        memcpy(ids[i], f->k.id, HASH_HEX);
+        entries[i] = cache_find(&f->cache, &f->k);
+    }
+    for (int i = 0; i < KEYS; i += ODD) {
+        for (size_t n = 0; n < HASH_HEX; n++) {
+            char prefix[HASH_HEX] = "";
+            struct cache_entry *expected = NULL;
+            bool many;
+            int matches = 0;
+            memcpy(prefix, ids[i], n);
+            for (int j = 0; j < KEYS; j++) {
+                if (strncmp(ids[j], prefix, n) == 0) {
+                    expected = entries[j];
+                    matches++;
+                }
+            }
+            assert_ptr_equal(cache_find_id(&f->cache, prefix, &many),
+                             matches == 1 ? expected : NULL);
+            assert_int_equal(many, matches > 1);
+        }
+    }
+    bool many;
+    assert_null(cache_find_id(&f->cache, "0123456789abcdef0123456789abcdef0", &many));
+    assert_null(cache_find_id(&f->cache, "0123456789ABCDEF0123456789abcdef", &many));
+}
+
+/* Whoever names a key does not wait for all that is known: of 20,000 keys each look-up took half a
+ * millisecond. */
+static void an_id_is_found_without_a_look_at_every_key(void **state)
+{
+    enum { KEYS = 20000, FINDS = 5000 };
+    struct fixture *f = *state;
+    char prefix[HASH_HEX];
+    bool many;
+    for (int i = 0; i < KEYS; i++) {
+        char text[96];
+        snprintf(text, sizeof(text), "custom:x i=%d", i);
+        put(f, text, i + 1, CACHE_SERVES);
+    }
+    struct cache_entry *e = cache_find(&f->cache, &f->k);
+    snprintf(prefix, sizeof(prefix), "%.12s", f->k.id);
+    clock_t begun = clock();
+    for (int i = 0; i < FINDS; i++) {
+        assert_ptr_equal(cache_find_id(&f->cache, f->k.id, &many), e);
+        assert_ptr_equal(cache_find_id(&f->cache, prefix, &many), e);
+    }
+    double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    print_message("%.2f us to find an id\n", seconds * 1e6 / (2 * FINDS));
+    assert_true(seconds < 1);
 }
 
 static void near_is_nearest_of_the_same_kind(void **state)
@@ -402,6 +468,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(replaced_not_doubled, setup, teardown),
         cmocka_unit_test_setup_teardown(many_keys_come_and_go, setup, teardown),
         cmocka_unit_test_setup_teardown(by_the_beginning_of_an_id, setup, teardown),
+        cmocka_unit_test_setup_teardown(prefixes_of_all_lengths, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            an_id_is_found_without_a_look_at_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
         cmocka_unit_test_setup_teardown(near_of_another_routing, setup, teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
