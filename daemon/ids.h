@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache's entries by their ids: open addressing with linear probing, as the cache itself has it, but
- * an entry's place is by the beginning of its id. So entries whose ids begin alike stand together, and what
- * somebody names by the first digits of an id is found like a whole one: a look at some slots, not at every
- * entry. Only of a beginning that is shorter than the table's own (4 digits for some ten thousands of keys)
- * all slots of that beginning are looked at.
+ * The cache's entries by their ids: open addressing with linear probing, as the cache itself has
+ * it, but an entry's place is by the beginning of its id. So entries whose ids begin alike stand
+ * together, and what somebody names by the first digits of an id is found like a whole one: a look
+ * at some slots, not at every entry. Only of a beginning that is shorter than the table's own (4
+ * digits for some ten thousands of keys) all slots of that beginning are looked at.
  *
  * The cache owns the entries, says when it grows, and keeps this no fuller than itself.
  */
