@@ -188,8 +188,9 @@ static void turns_soon(struct leases *l)
     turns_chore(&l->daemon->turns, &l->turns);
 }
 
-/* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each comes
- * in a slice of the loop, not on the stack of the one before, and no other client waits for all. */
+/* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each
+ * comes in a slice of the loop, not on the stack of the one before, and no other client waits for
+ * all. */
 static void give_turns(struct chore *c)
 {
     struct leases *l = LIST_OF(c, struct leases, turns);
@@ -432,7 +433,8 @@ static void stop_one(struct lease *l, const struct error *e)
         ticket_close(&l->holder);
         give_back(l);
     }
-    if (l->state != LEASE_CHECKING || !list_empty(&l->passed)) { /* else by the one whose turn it is */
+    if (l->state != LEASE_CHECKING ||
+        !list_empty(&l->passed)) { /* else by the one whose turn it is */
         unlease(l);
     }
 }
