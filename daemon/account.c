@@ -91,6 +91,32 @@ int account_add_subscription(struct account *a, struct error *err)
     return 0;
 }
 
+int account_add_waiting(struct account *a, size_t bytes, struct error *err)
+{
+    size_t most = a->all->limits.most[ACCOUNT_IN];
+    if (a->waiting >= a->all->limits.waiting) {
+        return error_set(err, ERROR_BUSY,
+                         "%u acquires of user %u wait for leases already, as many as may be; retry when "
+                         "some are answered, or give them a deadline_ms",
+                         a->waiting, (unsigned)a->uid);
+    }
+    if (bytes > most || a->waiting_bytes > most - bytes) {
+        return error_set(err, ERROR_BUSY,
+                         "the configs of user %u's %u acquires that wait take %zu KiB already, its share "
+                         "(--user-mib); name fewer, or retry when some are answered",
+                         (unsigned)a->uid, a->waiting, a->waiting_bytes >> 10);
+    }
+    a->waiting++;
+    a->waiting_bytes += bytes;
+    return 0;
+}
+
+void account_end_waiting(struct account *a, size_t bytes)
+{
+    a->waiting--;
+    a->waiting_bytes -= bytes;
+}
+
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now)
 {
     size_t *held = &a->held[side];

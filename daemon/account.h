@@ -7,14 +7,17 @@
  * the daemon's own, so there is room for somebody else at any time.
  *
  *   connections, jobs, leases, subscriptions   one more than the limit is refused: `busy`, retry
+ *   waiting             acquires that wait for a lease, and the bytes of what they choose among (no more than
+ *                       of requests): one more is refused, too, since to read nothing of a user who has too
+ *                       many would keep the holder from ending the wait
  *   in                  bytes of requests not handled yet. Above the limit no connection of the
  *                       user is read from; messages that are whole are handled, others run into
  *                       their deadline, so it ends by itself
  *   out                 bytes of answers not taken yet. Above the limit no connection of the user is
  *                       read from and no request handled; who takes nothing is hung up on by the
  *                       deadline for that, so this ends by itself, too
- *   asked               requests that wait for the ledger, which answers one after the other. Above
- *                       the limit no request of the user is handled
+ *   asked               requests that wait for the ledger, which answers one after the other; some are
+ *                       as heavy as several. Above the limit no request of the user is handled
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on between
  * two rounds of the loop; then its connections wait for the next one. So a user of a thousand connections
@@ -42,7 +45,7 @@ enum { TURN_NS = 1000000 };
 enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
 
 struct account_limits {
-    unsigned connections, jobs, leases, subscriptions;
+    unsigned connections, jobs, leases, subscriptions, waiting;
     size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests */
 };
 
@@ -56,7 +59,8 @@ struct account {
     const struct accounts *all; /* borrowed */
     uid_t uid;
     unsigned holders;
-    unsigned connections, jobs, leases, subscriptions;
+    unsigned connections, jobs, leases, subscriptions, waiting;
+    size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
     uint64_t tick_ms, spent_ns; /* time used since that tick */
@@ -73,6 +77,8 @@ int account_add_connection(struct account *a, struct error *err);
 int account_add_job(struct account *a, struct error *err);
 int account_add_lease(struct account *a, struct error *err);
 int account_add_subscription(struct account *a, struct error *err);
+int account_add_waiting(struct account *a, size_t bytes, struct error *err);
+void account_end_waiting(struct account *a, size_t bytes);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
 

@@ -69,6 +69,11 @@ void choices_deinit(struct choices *c)
     wire_buf_deinit(&c->best);
 }
 
+size_t choices_bytes(const struct choices *c)
+{
+    return c->n * sizeof(*c->all) + c->known.cap + c->best.cap;
+}
+
 /* ---- what is known of them ------------------------------------------------------------------ */
 
 static void put_known(struct wire_buf *b, const struct record *config, const char *status,

@@ -33,6 +33,7 @@ struct choices { /* begins as zeros */
 int choices_read(struct choices *c, const struct wire_obj *list, struct record *scratch,
                  struct error *err);
 void choices_deinit(struct choices *c);
+size_t choices_bytes(const struct choices *c); /* what it holds */
 
 /* Of one that is not among them nothing is kept, and the first word on one counts: tell the newest
  * first. */

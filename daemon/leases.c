@@ -19,8 +19,9 @@ struct lease {
     struct list wanters;
     struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
     enum lease_state state;
-    bool asked; /* the ledger, and it has not answered yet */
-    bool over;  /* freed when the ledger has answered */
+    bool turning; /* somebody has his turn, and has not said yet what follows */
+    bool asked;   /* the ledger, and it has not answered yet */
+    bool over;    /* freed when the ledger has answered */
     char key[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
@@ -178,14 +179,23 @@ static void next_turn(struct lease *l)
         return;
     }
     l->state = LEASE_CHECKING;
+    l->turning = true;
+    l->leases->n_turning++;
     struct wanter *w = take_wanter(l->wanters.next);
     w->turn(w, l);
+}
+
+static bool may_give(const struct leases *l)
+{
+    return !list_empty(&l->passed) && l->n_turning < LEASES_TURNING;
 }
 
 static void turns_soon(struct leases *l)
 {
     chore_cancel(&l->turns); /* it is in line once */
-    turns_chore(&l->daemon->turns, &l->turns);
+    if (may_give(l)) {
+        turns_chore(&l->daemon->turns, &l->turns);
+    }
 }
 
 /* Whoever has his turn may pass the key on at once, and so on through thousands who wait: each
@@ -194,14 +204,20 @@ static void turns_soon(struct leases *l)
 static void give_turns(struct chore *c)
 {
     struct leases *l = LIST_OF(c, struct leases, turns);
-    for (int i = 0; i < LEASE_TURNS && !list_empty(&l->passed); i++) {
+    for (int i = 0; i < LEASE_TURNS && may_give(l); i++) {
         struct lease *x = LIST_OF(l->passed.next, struct lease, passed);
         list_remove(&x->passed);
         next_turn(x);
     }
-    if (!list_empty(&l->passed)) {
-        turns_soon(l);
-    }
+    turns_soon(l);
+}
+
+/* The lease is held, or goes on to the next one. */
+static void turn_over(struct lease *l)
+{
+    l->leases->n_turning -= l->turning;
+    l->turning = false;
+    turns_soon(l->leases);
 }
 
 void lease_pass(struct lease *l)
@@ -214,7 +230,7 @@ void lease_pass(struct lease *l)
         return;
     }
     list_append(&all->passed, &l->passed);
-    turns_soon(all);
+    turn_over(l);
 }
 
 /* ---- the ledger
@@ -288,6 +304,7 @@ int lease_hold(struct lease *l, struct wanter *w, struct error *err)
         lease_pass(l);
         return status;
     }
+    turn_over(l);
     l->state = LEASE_HELD;
     l->uid = w->uid;
     l->pid = w->pid;

@@ -10,8 +10,8 @@
  *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one -> ... -> gone
  *   ASKING -> ELSEWHERE (another daemon has it: asked again when it is freed, or after a while)
  *
- * Turns are given in slices of the loop, some at a time: a key that thousands wait for goes from one to the next
- * without anybody else waiting for all of them.
+ * Turns are given in slices of the loop, some at a time: a key that thousands wait for goes from
+ * one to the next without anybody else waiting for all of them.
  *
  * Towards other daemons the daemon itself holds the key in the ledger, and renews it there.
  */
@@ -31,7 +31,8 @@ enum {
     LEASE_RENEW_MS = 5 * 1000,
     LEASE_RETRY_MS = 500, /* while another daemon has the key */
     LEASE_SLOTS = 1024,
-    LEASE_TURNS = 32,   /* in a slice: some tenths of a millisecond when all of them hit */
+    LEASE_TURNS = 32,    /* in a slice: some tenths of a millisecond when all of them hit */
+    LEASES_TURNING = 16, /* whose turns are not over yet: thousands would fill the ledger */
     LEASES_PER_MS = 64, /* so many cost a look at all of them a millisecond's delay */
 };
 
@@ -63,8 +64,9 @@ struct leases {
     struct list all;       /* struct lease */
     struct list slots[LEASE_SLOTS]; /* the same by their keys */
     unsigned n;
-    struct list passed;    /* struct lease: the next in line has his turn soon */
-    struct chore turns;    /* while there are such */
+    struct list passed; /* struct lease: the next in line has his turn soon */
+    struct chore turns; /* while there are such */
+    unsigned n_turning;
     uv_timer_t timer;
     uint64_t looked_ms; /* when all of them were looked at last */
     bool stopping;
@@ -87,8 +89,8 @@ void leases_freed(struct leases *l, const char *key);
 /* In a turn: the session of `w` holds it from now on. ERROR_BUSY: it waits for too much already, or
  * its user holds too much; then nobody does, and the next one has its turn. */
 int lease_hold(struct lease *l, struct wanter *w, struct error *err);
-/* In a turn: the key is not wanted, or not needed any more. The next one has his turn soon, not before
- * this returns. */
+/* In a turn: the key is not wanted, or not needed any more. The next one has his turn soon, not
+ * before this returns. */
 void lease_pass(struct lease *l);
 void lease_renew(struct lease *l); /* the holder is at work */
 void lease_end(struct lease *l);   /* the holder has done with it; the same holds */

@@ -5,7 +5,9 @@
  *
  * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
  * which are known, and whoever gets the lease is told what need not be measured again: adding a
- * config to a kernel's list costs one measurement.
+ * config to a kernel's list costs one measurement. To look these up the ledger reads all that was
+ * recorded of the key, so such a question is charged like many others; and what waits for its turn is
+ * charged as long as it does (account.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +17,10 @@
 #include "daemon/choices.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
+#include "daemon/pending.h"
+
+/* A key may have thousands of trials: to read them takes the ledger twenty milliseconds. */
+enum { ASKED_AS = PENDING_MAX };
 
 struct acquiring {
     struct wanter wanter;  /* first */
@@ -22,14 +28,27 @@ struct acquiring {
     struct lease *lease;   /* NULL: it is not its turn */
     char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
     bool asking;           /* the ledger has not answered yet: it may not be freed */
+    struct asked asked;    /* meanwhile */
+    struct account *account; /* a holder */
+    size_t waiting;        /* in line for a lease, and charged with so many bytes; 0: not */
     bool mine;             /* its session holds the key */
     struct choices choices;
 };
 
 static void evaluate(struct acquiring *a);
 
+static void end_waiting(struct acquiring *a)
+{
+    if (a->waiting) {
+        account_end_waiting(a->account, a->waiting);
+    }
+    a->waiting = 0;
+}
+
 static void acquiring_free(struct acquiring *a)
 {
+    end_waiting(a);
+    account_drop(a->account);
     choices_deinit(&a->choices);
     free(a);
 }
@@ -150,6 +169,21 @@ static bool is_hit(struct acquiring *a)
 
 /* ---- its turn -------------------------------------------------------------------------------- */
 
+/* In line. Who holds the key already renews it, and does not wait. */
+static int wait_in_line(struct acquiring *a, struct error *err)
+{
+    struct leases *l = &a->parts->leases;
+    if (!leases_of(l, a->wanter.ticket.session, a->wanter.key)) {
+        size_t bytes = sizeof(*a) + choices_bytes(&a->choices);
+        int status = account_add_waiting(a->account, bytes, err);
+        if (status < 0) {
+            return status;
+        }
+        a->waiting = bytes;
+    }
+    return leases_want(l, &a->wanter, err);
+}
+
 static void evaluated(struct acquiring *a)
 {
     struct lease *l = a->lease;
@@ -171,7 +205,7 @@ static void evaluated(struct acquiring *a)
             answer_acquire(a, "lease", a->wanter.uid, a->wanter.pid);
         }
         return;
-    } else if (leases_want(&a->parts->leases, &a->wanter, &err) < 0) {
+    } else if (wait_in_line(a, &err) < 0) {
         fail(a, &err);
     }
     if (l) {
@@ -184,6 +218,7 @@ static void on_turn(struct wanter *w, struct lease *l)
     struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
     a->lease = l;
     a->mine = l == NULL;
+    end_waiting(a);
     evaluate(a);
 }
 
@@ -207,6 +242,18 @@ static void on_trials(struct acquiring *a, int status, const struct trial *t, ui
     }
 }
 
+static void known(struct acquiring *a)
+{
+    struct session *s = a->wanter.ticket.session;
+    a->asking = false;
+    asked_end(&a->asked, s);
+    if (s) {
+        session_poke(s); /* what else it asks is taken again */
+    }
+    learn_answer(a);
+    evaluated(a);
+}
+
 static void on_shared_history(void *ctx, int status, const struct trial *t, uint32_t n,
                               char (*avoid)[HASH_HEX], uint32_t n_avoid, const struct error *err)
 {
@@ -215,9 +262,7 @@ static void on_shared_history(void *ctx, int status, const struct trial *t, uint
     (void)n_avoid;
     (void)err; /* what is not known is measured */
     on_trials(a, status, t, n);
-    a->asking = false;
-    learn_answer(a);
-    evaluated(a);
+    known(a);
 }
 
 static void on_own_history(void *ctx, int status, const struct trial *t, uint32_t n,
@@ -243,6 +288,7 @@ static void evaluate(struct acquiring *a)
         return;
     }
     a->asking = true;
+    asked_begin(&a->asked, a->wanter.ticket.session, ASKED_AS);
     if (!d->ledger || d->ledger->ops->history(d->ledger, a->wanter.key, "", d->device.class,
                                               d->device.driver, on_own_history, a) < 0) {
         on_shared_history(a, ERROR_STORE, NULL, 0, NULL, 0, NULL);
@@ -320,6 +366,7 @@ int method_acquire(struct call *c, struct error *err)
     a->wanter = (struct wanter){
         .d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn, .other = on_other};
     a->parts = c->parts;
+    a->account = account_hold(c->s->account);
     status = read_keys(c, a, err);
     status = status ? status : read_acquire(c, a, err);
     status = status ? status : ticket_open(&a->wanter.ticket, c->s, c->id, client_gone, err);

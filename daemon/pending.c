@@ -5,11 +5,27 @@
 #include "daemon/daemon.h"
 #include "daemon/pending.h"
 
-static void charge(struct pending *p, size_t now)
+static void charge(struct asked *a, size_t now)
 {
-    if (account_charge(p->account, ACCOUNT_ASKED, &p->charged, now)) {
-        sessions_poke_all(p->sessions, p->account);
+    if (account_charge(a->account, ACCOUNT_ASKED, &a->charged, now)) {
+        sessions_poke_all(a->sessions, a->account);
     }
+}
+
+void asked_begin(struct asked *a, struct session *s, size_t n)
+{
+    *a = (struct asked){.sessions = s->all, .account = account_hold(s->account)};
+    s->n_pending += (unsigned)n;
+    charge(a, n);
+}
+
+void asked_end(struct asked *a, struct session *s)
+{
+    if (s) {
+        s->n_pending -= (unsigned)a->charged;
+    }
+    charge(a, 0);
+    a->account = account_drop(a->account);
 }
 
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err)
@@ -20,27 +36,20 @@ int call_later(struct call *c, size_t size, struct pending **out, struct error *
     }
     p->d = c->d;
     p->parts = c->parts;
-    p->sessions = c->s->all;
     p->uid = (int64_t)c->s->uid;
     int status = ticket_open(&p->ticket, c->s, c->id, NULL, err);
     if (status < 0) {
         free(p);
         return status;
     }
-    c->s->n_pending++;
-    p->account = account_hold(c->s->account);
-    charge(p, 1);
+    asked_begin(&p->asked, c->s, 1);
     *out = p;
     return 0;
 }
 
 static void no_longer(struct pending *p)
 {
-    if (p->ticket.session) {
-        p->ticket.session->n_pending--;
-    }
-    charge(p, 0);
-    p->account = account_drop(p->account);
+    asked_end(&p->asked, p->ticket.session);
 }
 
 void pending_free(struct pending *p)

@@ -5,15 +5,22 @@
 
 #include "daemon/call.h"
 
+/* What is asked of the ledger for a session: charged to it and its user until it is answered. */
+struct asked {
+    struct sessions *sessions; /* borrowed */
+    struct account *account;   /* a holder, also when the client has gone; NULL: nothing is asked */
+    size_t charged;
+};
+void asked_begin(struct asked *a, struct session *s, size_t n); /* as heavy as n requests */
+void asked_end(struct asked *a, struct session *s);             /* NULL: the client has gone */
+
 /* A request that the ledger answers. The client may have gone meanwhile: then nothing is sent. */
 struct pending {
     struct ticket ticket;
     struct daemon *d;    /* borrowed */
     struct parts *parts; /* borrowed */
-    struct sessions *sessions; /* borrowed */
     int64_t uid;         /* who asks: the client may have gone when it is written down */
-    struct account *account; /* a holder: charged with this request, also when the client has gone */
-    size_t charged;
+    struct asked asked;
 };
 /* `size` bytes, zeroed, of which struct pending is the first part. */
 int call_later(struct call *c, size_t size, struct pending **out, struct error *err);

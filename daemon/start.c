@@ -139,6 +139,7 @@ static unsigned raise_files(unsigned connections)
 enum {
     ASKED_MAX = 1024,  /* a user's requests at the ledger: some tenths of a second of its work */
     LEASES_MAX = 2048, /* a user's leased keys: the ledger renews each every few seconds */
+    WAITING_MAX = 2048, /* a user's acquires that wait for leases */
     SUBSCRIPTIONS_MAX = 512, /* a user's: each gets a copy of every improvement */
 };
 
@@ -155,6 +156,7 @@ void start_limits(const struct config *c, struct session_limits *out)
     out->user.connections = share(c->user_connections, out->sessions);
     out->user.jobs = share(c->user_jobs, QUEUE_MAX);
     out->user.leases = LEASES_MAX;
+    out->user.waiting = WAITING_MAX;
     out->user.subscriptions = SUBSCRIPTIONS_MAX;
     out->user.most[ACCOUNT_IN] = out->user.most[ACCOUNT_OUT] = (size_t)c->user_mib << 20;
     out->user.most[ACCOUNT_ASKED] = ASKED_MAX;

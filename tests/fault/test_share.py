@@ -328,3 +328,80 @@ def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
     everything = time.monotonic() - began
     waited = float(other.communicate(timeout=60)[0]) - began
     assert waited < everything / 4, (waited, everything)
+
+
+@ROOT_ONLY
+def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
+    """Each that names configs reads all that was recorded of its key: another user's question waits
+    for a few of them, not for all."""
+    d = daemon()
+    problem = {"op": "custom:mine"}
+    askers = [d.connect() for _ in range(4)]
+    for start in range(0, 1000, 50):
+        askers[0].call("record", problem=problem, trials=[{"config": {"A": i}, "time_us": 5}
+                                                          for i in range(start, start + 50)])
+    d.process.send_signal(signal.SIGSTOP)
+    for c in askers:
+        c.socket.sendall(b"".join(msgpack.packb([0, 1000 + n, "acquire", {
+            "problem": problem, "configs": ["A=1", "A=2"], "wait": "now"}]) for n in range(100)))
+    other = start_as_nobody(d, "c = Client(socket, 60)\n"
+                               "request = c.send('list', what='best')\n"
+                               "print('asked', flush=True)\n"
+                               "c.wait(request)\n"
+                               "import time\n"
+                               "print(time.monotonic())\n")
+    assert other.stdout.readline() == "asked\n"
+    began = time.monotonic()
+    d.process.send_signal(signal.SIGCONT)
+    for c in askers:
+        for n in range(100):
+            assert c.wait(1000 + n)["outcome"] == "hit"
+    everything = time.monotonic() - began
+    waited = float(other.communicate(timeout=60)[0]) - began
+    assert waited < everything / 6, (waited, everything)
+    assert user(d.status())["asked"] == 1, "the question itself"
+
+
+def fill_line(d, connections, **params):
+    """Acquires of a key that another one holds: what waits, and what was refused."""
+    asked, refused = [], []
+    for c in connections:
+        requests = [c.send("acquire", problem={"op": "custom:mine"}, **params) for _ in range(250)]
+        c.call("hello")  # they have been handled
+        eventually(lambda: user(d.status())["asked"] == 1)
+        c.call("hello")
+        refused += [c.responses.pop(r)[2] for r in requests if r in c.responses]
+        asked += [(c, r) for r in requests]
+    return asked, refused
+
+
+@ROOT_ONLY
+def test_acquires_that_wait_are_bounded_for_each_user_and_given_back(daemon):
+    d = daemon()
+    holder, connections = d.connect(), [d.connect() for _ in range(9)]
+    holder.call("acquire", problem={"op": "custom:mine"})
+    _, refused = fill_line(d, connections)
+    assert len(refused) == 9 * 250 - 2048
+    assert all(e["name"] == "busy" and "deadline_ms" in e["message"] for e in refused)
+    assert user(holder.call("status"))["waiting"] == 2048
+    # who holds a key goes on, and so does another user
+    assert holder.call("acquire", problem={"op": "custom:mine"})["outcome"] == "lease"
+    ask = "c.call('acquire', problem={'op': 'custom:mine'})"
+    assert as_nobody(d, f"with Client(socket) as c: print({ask}['outcome'])") == ["lease"]
+    connections.pop(0).close()
+    eventually(lambda: user(holder.call("status"))["waiting"] == 2048 - 250)
+    holder.call("put", problem={"op": "custom:mine"}, config="A=1", time_us=5)
+    eventually(lambda: user(holder.call("status"))["waiting"] == 0)
+
+
+@ROOT_ONLY
+def test_configs_of_acquires_that_wait_are_bounded_for_each_user(daemon):
+    d = daemon(options=["--user-mib", "1"])
+    holder, connection = d.connect(), d.connect()
+    holder.call("acquire", problem={"op": "custom:mine"})
+    _, refused = fill_line(d, [connection], configs=[f"A={i}" for i in range(512)])
+    assert 100 < len(refused) < 200
+    assert all(e["name"] == "busy" and "--user-mib" in e["message"] for e in refused)
+    assert user(holder.call("status"))["waiting"] == 250 - len(refused)
+    holder.call("release", problem={"op": "custom:mine"})
+    eventually(lambda: user(holder.call("status"))["waiting"] == 250 - len(refused) - 1)

@@ -3,7 +3,7 @@
 #include "common.h"
 #include "daemon/account.h"
 
-static const struct account_limits limits = {.connections = 2, .jobs = 1, .leases = 1, .subscriptions = 1,
+static const struct account_limits limits = {.connections = 2, .jobs = 1, .leases = 1, .subscriptions = 1, .waiting = 2,
                                              .most = {1000, 1000, 1000}};
 
 static void one_account_per_user_while_somebody_holds_it(void **state)
@@ -39,6 +39,31 @@ static void one_more_than_the_share_is_busy_and_not_charged(void **state)
     assert_ok(account_add_job(a, &err), &err);
     assert_int_equal(account_add_job(a, &err), ERROR_BUSY);
     assert_ok(account_add_job(b, &err), &err);
+    account_drop(a);
+    account_drop(b);
+}
+
+static void what_waits_is_counted_and_its_bytes_are(void **state)
+{
+    (void)state;
+    struct error err = ERROR_NULL;
+    struct accounts all;
+    accounts_init(&all, &limits);
+    struct account *a = account_of(&all, 7), *b = account_of(&all, 8);
+    assert_ok(account_add_waiting(a, 600, &err), &err);
+    assert_int_equal(account_add_waiting(a, 401, &err), ERROR_BUSY);
+    assert_non_null(strstr(err.text, "--user-mib"));
+    assert_ok(account_add_waiting(b, 1000, &err), &err);
+    assert_ok(account_add_waiting(a, 400, &err), &err);
+    account_end_waiting(a, 600);
+    assert_ok(account_add_waiting(a, 1, &err), &err);
+    assert_int_equal(account_add_waiting(a, 1, &err), ERROR_BUSY);
+    assert_non_null(strstr(err.text, "user 7"));
+    account_end_waiting(a, 400);
+    account_end_waiting(a, 1);
+    assert_int_equal(a->waiting, 0);
+    assert_int_equal(a->waiting_bytes, 0);
+    account_end_waiting(b, 1000);
     account_drop(a);
     account_drop(b);
 }
@@ -89,6 +114,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_account_per_user_while_somebody_holds_it),
         cmocka_unit_test(one_more_than_the_share_is_busy_and_not_charged),
+        cmocka_unit_test(what_waits_is_counted_and_its_bytes_are),
         cmocka_unit_test(over_begins_above_the_limit_and_ends_at_half),
         cmocka_unit_test(time_is_spent_until_the_next_tick),
     };
