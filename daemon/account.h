@@ -63,6 +63,7 @@ struct account {
     size_t waiting_bytes;
     size_t held[ACCOUNT_SIDES];
     bool over[ACCOUNT_SIDES];
+    unsigned round;             /* while places in the queue are looked for (rounds.h) */
     uint64_t tick_ms, spent_ns; /* time used since that tick */
 };
 

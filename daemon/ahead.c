@@ -52,12 +52,11 @@ static bool write_search(struct daemon *d, const struct job *j, int fd)
 static unsigned write_searches(struct ahead *a, int fd)
 {
     struct daemon *d = a->daemon;
-    const int64_t known = a->last_id;
     unsigned n = 0;
     LIST_EACH(node, &a->scheduler->queue) {
-        const struct job *j = LIST_OF(node, struct job, link);
-        if (n < JOBS_MOST && j->id > known) {
-            a->last_id = j->id > a->last_id ? j->id : a->last_id;
+        struct job *j = LIST_OF(node, struct job, link);
+        if (n < JOBS_MOST && !j->ahead) {
+            j->ahead = true;
             n += write_search(d, j, fd);
         }
     }

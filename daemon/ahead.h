@@ -29,7 +29,6 @@ struct ahead {
     uv_timer_t soon;       /* keys of a layer come one by one: they are looked at together */
     uv_process_t process;
     bool runs, stopping;
-    int64_t last_id; /* jobs up to this one have been handed to it */
     uint64_t starts;
 };
 

@@ -61,6 +61,7 @@ struct job *job_free(struct job *j)
         j->account->jobs--;
         account_drop(j->account);
     }
+    account_drop(j->turn);
     free(j->avoid);
     free(j->best);
     free(j->gate);

@@ -45,6 +45,8 @@ struct job {
     bool set_aside;         /* it has begun, and waits for compilers: what follows is kept */
     int64_t uid;            /* who asked first */
     struct account *account; /* a holder, charged with this job; NULL: not yet */
+    struct account *turn;   /* a holder: the user in whose turn it comes (rounds.h); NULL: not queued yet */
+    bool ahead;             /* handed to those who compile ahead */
     struct list waiters;
     unsigned n_waiters;
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "daemon/rounds.h"
 #include "daemon/scheduler.h"
 
 enum { BEFORE_ASIDE = 3 /* jobs: as long as they take, compilers do */ };
@@ -145,21 +146,39 @@ void scheduler_come_back(struct scheduler *s, struct job *j)
     list_remove(&j->link);
     s->n_elsewhere--;
     j->state = JOB_QUEUED;
-    list_append(&s->queue, &j->link);
+    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
     s->n_queued++;
 }
 
 void scheduler_queue(struct scheduler *s, struct job *j)
 {
-    list_append(&s->queue, &j->link);
+    j->turn = account_hold(j->account);
+    list_append(rounds_place(&s->queue, s->running, j, j->turn), &j->link);
     s->n_queued++;
     scheduler_next(s);
     s->hooks->queued(s->ctx, j);
 }
 
-void scheduler_wanted(struct scheduler *s, struct job *j)
+/* What is set aside stays where it is: compilers have their time. */
+static void join(struct scheduler *s, struct job *j, struct account *user)
+{
+    struct list *place = rounds_place(&s->queue, s->running, j, user);
+    bool moves = place != j->link.next && !j->set_aside;
+    if (moves) {
+        list_remove(&j->link);
+        list_append(place, &j->link);
+    }
+    if (moves || j->n_waiters == 1) {
+        account_hold(user);
+        account_drop(j->turn);
+        j->turn = user;
+    }
+}
+
+void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user)
 {
     if (j != s->running && j->state == JOB_QUEUED) {
+        join(s, j, user);
         s->hooks->queued(s->ctx, j);
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The scheduler: what is to be tuned, in which order, and who waits for it. One job at a time has
- * the device. Jobs that somebody waits for go before background ones, each in the order they came;
- * a waiting client does not interrupt a running job. A running one that only waits for compilers is set
+ * the device. Jobs that somebody waits for go before background ones; of each, users take turns, and one
+ * user's go in the order they came (rounds.h). A waiting client does not interrupt a running job. A running one that only waits for compilers is set
  * aside, behind those that wait. A job that nobody waits for any more and that
  * nobody asked for in the background is cancelled.
  *
@@ -39,7 +39,7 @@ struct scheduler {
     struct daemon *daemon; /* borrowed */
     const struct scheduler_hooks *hooks; /* borrowed */
     void *ctx;
-    struct list queue;
+    struct list queue;     /* in the order in which they run, but for background ones (rounds.h) */
     unsigned n_queued;
     struct list elsewhere; /* jobs whose keys other daemons have (elsewhere.h) */
     unsigned n_elsewhere;
@@ -59,8 +59,8 @@ void scheduler_init(struct scheduler *s, struct daemon *d, const struct schedule
                     void *ctx);
 /* One more, wanted by somebody. */
 void scheduler_queue(struct scheduler *s, struct job *j);
-/* Somebody waits for a job that was there already. */
-void scheduler_wanted(struct scheduler *s, struct job *j);
+/* Somebody of this user waits for a job that was there already: it may come sooner. */
+void scheduler_wanted(struct scheduler *s, struct job *j, struct account *user);
 /* Somebody waits no more: the job is cancelled when nobody does, and it is for nobody else. */
 void scheduler_unwanted(struct scheduler *s, struct job *j);
 /* The next job, soon, unless one runs. */

@@ -147,7 +147,7 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
     if (fresh) {
         scheduler_queue(s, j);
     } else if (w->session) {
-        scheduler_wanted(s, j);
+        scheduler_wanted(s, j, w->account);
     }
     if (query.progress) {
         job_tell(j);

@@ -36,7 +36,7 @@ cache_entry ids memo cache closest
 daemon target learn scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call choices pending loader views leases followers
-job scheduler wanting ahead spread
+job rounds scheduler wanting ahead spread
 runner_link supervisor
 tuning_known elsewhere tuning_order tuning_trials tuning_blame tuning_end tuning
 parts methods announce methods_ dispatch
