@@ -414,13 +414,13 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
     d = daemon()
     other = start_as_nobody(d, "with Client(socket) as c:\n"
                                "    print('ready', flush=True)\n"
-                               "    eventually(lambda: c.call('status')['jobs']['queued'] > 90, every=0.01)\n"
+                               "    eventually(lambda: c.call('status')['jobs']['queued'] > 50, every=0.01)\n"
                                f"    c.call('get', problem={problem}, budget=4)\n"
                                "    print(c.call('status')['jobs']['queued'])\n")
     assert other.stdout.readline() == "ready\n"
     with d.connect() as c:
         asked = [c.send("get", problem=gemm(n=64 * i), budget=4) for i in range(1, 120)]
         left = int(other.communicate(timeout=60)[0])
-        assert left > 60, left
+        assert left > 20, left
         for request in asked:
             assert c.wait(request)["tier"] == "exact"
