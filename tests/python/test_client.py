@@ -99,6 +99,13 @@ def test_rows_as_dicts_and_frames():
     assert isinstance(frame, pandas.DataFrame) and list(frame["k"]) == [3, 6]
 
 
+@pytest.mark.no_library
+def test_rows_with_an_error_among_them():
+    """As get_many() returns them."""
+    rows = gemmd.Rows([gemmd.Problem(m=1, n=2, k=3), gemmd.Invalid("get_many", -6, "conflict", "odd")])
+    assert rows.to_dicts()[1] == {"name": "conflict", "code": -6, "text": "odd"}
+
+
 def test_without_pandas_there_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_dicts"):
