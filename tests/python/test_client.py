@@ -13,6 +13,7 @@ import pytest
 
 import gemmd
 from conftest import environment
+from gemmd import client as client_module
 
 SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
 
@@ -116,6 +117,16 @@ def test_an_answer_as_a_dict(cpu):
     with client(cpu) as g:
         d = g.get(SMALL, wait="cached").to_dict()
     assert d["tier"] == "default" and d["config"]["BLOCK_SIZE_M"] and d["time_us"] is None
+
+
+@pytest.mark.no_library
+def test_what_a_kernel_is_loaded_by_goes_back_whole():
+    """The target, too: a kernel that the daemon no longer has is compiled for that device."""
+    answer = gemmd.Answer(key="", tier="exact", source="tuned", family="", config_text="a=1",
+                          module="0" * 32, target="cpu", stamp="src=1 target=cpu")
+    back = client_module.read_answer(client_module._write_answer(answer))
+    for name in ("tier", "config_text", "module", "target", "stamp"):
+        assert getattr(back, name) == getattr(answer, name), name
 
 
 # ---- errors --------------------------------------------------------------------------------------
