@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.Client against a real daemon on the CPU: asking, results, errors, threads and forks."""
+import contextlib
 import os
 import pickle
 import signal
@@ -297,6 +298,51 @@ def test_a_forked_child_connects_anew(cpu):
         stop.set()
         t.join()
     g.close()
+
+
+def test_a_fork_inside_a_call(cpu):
+    """In progress: the child comes back out of the call, too, and only then close() takes effect
+    there, as everywhere. Calls of threads that only the parent has do not count in it."""
+    g, children, too_early = client(cpu), [], []
+
+    def fork(_):
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                g.close()
+                too_early.append(not g._handle)
+
+    with a_call_of_another_thread(g):
+        try:
+            g.tune(SMALL, budget=2, progress=fork)
+        except gemmd.GemmdError:  # the child's is cut off
+            assert children == [0]
+        finally:
+            if children == [0]:
+                os._exit(0 if too_early == [False] and not g._handle else 1)
+        assert os.waitpid(children[0], 0)[1] == 0
+    assert g.status()["pid"] == cpu.process.pid
+    g.close()
+    assert not g._handle
+
+
+@contextlib.contextmanager
+def a_call_of_another_thread(g):
+    began, enough = threading.Event(), threading.Event()
+
+    def call():
+        with g._use():
+            began.set()
+            enough.wait()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert began.wait(20)
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
 
 
 # ---- a program's start ---------------------------------------------------------------------------
