@@ -468,6 +468,31 @@ def test_no_library(monkeypatch, tmp_path):
     assert hows() == {"plain"}
 
 
+@pytest.mark.parametrize("want", ["no library", "nothing can be asked"])
+def test_what_is_plain_stays_so_when_it_is_asked_for_again(monkeypatch, tmp_path, want):
+    gt.configure(socket=tmp_path / "nobody.sock", retry_s=0)
+    if want == "no library":
+        monkeypatch.setattr(gemmd.ffi, "_shared", None)
+        monkeypatch.setenv("GEMMD_LIBRARY", str(tmp_path / "libgemmd.so"))
+    else:
+        def refuse(*_, **__):
+            raise gemmd.GemmdError("get", -15, "no_config", "no config for this")
+        monkeypatch.setattr(gemmd.Client, "get", refuse)
+    said = steps(3)
+    assert len(said) == 1 and hows() == {"plain"}
+
+
+def test_topk_without_permutes_means_nothing(cpu):
+    """As where experts live on several devices: any number of rows may come to these."""
+    gt.configure(socket=cpu.socket, budget=1, retry_s=0)
+    x, w = torch.randn(13, K), torch.randn(E, N, K)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            gt.grouped_gemm(x, w, torch.tensor([6, 0, 7, 0], dtype=torch.int32), topk=8)
+    assert [(p["how"], p["M"], p["topk"]) for p in gt.status()] == [("gemmd", 13, 1)]
+
+
 def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("GEMMD_CC", "/nonexistent/cc")
     gt.configure(socket=tmp_path / "nobody.sock")
@@ -522,7 +547,7 @@ def test_a_better_answer_is_taken_up_later(cpu, monkeypatch):
         first = run()
     assert hows() == {"compiled here"}
     with gemmd.Client(cpu.socket) as g:
-        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, topk=TOPK, dtype_in="fp32"), budget=1)
+        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, dtype_in="fp32"), budget=1)
     assert error(run(), first) < 1e-5 and hows() == {"gemmd"}
     assert gt.status()[0]["launches"] == 2
 

@@ -148,8 +148,11 @@ class Plans:
     def _renew(self, call, old):
         if old is None:
             return self._make(call)
-        answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
-                              deadline_ms=min(self.settings.deadline_ms, 100))
+        try:
+            answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
+                                  deadline_ms=min(self.settings.deadline_ms, 100))
+        except (GemmdError, OSError):  # as in _make: nothing became better
+            answer = None
         old.made_at = time.monotonic()
         if answer is None or not answer.final:
             return old
