@@ -194,6 +194,34 @@ def test_the_sum_over_a_token_s_experts(tuned, wanted):
         gt.grouped_gemm_sum(x, w, m_sizes, gather, 5)
 
 
+@pytest.mark.parametrize("wanted", ["", "x", "w", "xw"])
+@pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_only_what_a_gradient_needs_is_kept(tuned, product, wanted, compiled):
+    """With frozen experts x is not: it is most of what a step keeps."""
+    m_sizes, gather = routing()
+    x, w = operands()
+    x.requires_grad_("x" in wanted)
+    w.requires_grad_("w" in wanted)
+    permute_y = {"permute_y": True} if product == "grouped_gemm" else {}
+    kept = []
+
+    def run(x, w):
+        return getattr(gt, product)(x * 1, w * 1, m_sizes, gather, TOPK, **permute_y)
+
+    torch._dynamo.reset()
+    run = torch.compile(run, fullgraph=True, backend="aot_eager") if compiled else run
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
+        y = run(x, w)
+    assert (x.shape in kept) == ("w" in wanted) and (w.shape in kept) == ("x" in wanted)
+    operand = {"x": x, "w": w}
+    if wanted:
+        got = torch.autograd.grad(y.sum(), [operand[name] for name in wanted])
+        exact = torch.autograd.grad(right(x, w, m_sizes, gather, permute_y=True).sum(),
+                                    [operand[name] for name in wanted])
+        assert all(error(a, b) < 1e-5 for a, b in zip(got, exact))
+
+
 def test_no_rows_at_all(tuned):
     x, w = operands(rows=0)
     y = gt.grouped_gemm(x, w, torch.zeros(E, dtype=torch.int32))
