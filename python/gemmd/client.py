@@ -29,6 +29,7 @@ OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 STEP_MS = 100  # so late is what a signal's handler raises
+HELLO_MS = 1000  # a daemon greets from its event loop, whatever it is at
 _clients = weakref.WeakSet()
 
 
@@ -396,6 +397,15 @@ class Client:
 
     def status(self) -> Dict[str, Any]:
         return self.call("status")
+
+    def reaches_daemon(self, deadline_ms: int = HELLO_MS) -> bool:
+        """Whether a daemon says hello. What is answered by the analytic default does not tell a
+        daemon that is not there from one that has no answer to this problem."""
+        try:
+            self.call("hello", deadline_ms=deadline_ms)
+        except GemmdError:
+            return False
+        return True
 
     # ---- kernels
 

@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 
-import msgpack
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
@@ -17,7 +16,7 @@ if not hasattr(torch.library, "register_autograd"):
 
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
-from conftest import BUILD, LIB  # noqa: E402
+from conftest import BUILD, LIB, Refused, strange_daemon  # noqa: E402
 from gemmd.torch import launch, plans  # noqa: E402
 from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
@@ -409,33 +408,10 @@ def test_a_daemon_that_dies_while_it_tunes(cpu):
     assert len(said) == 1 and "compiled here" in hows() and len(gt.status()) == 6
 
 
-def strange_daemon(path, result):
-    """Answers every request with this result."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-
-    def serve():
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            unpacker = msgpack.Unpacker()
-            with connection:
-                while data := connection.recv(65536):
-                    unpacker.feed(data)
-                    for _, request, method, _ in unpacker:
-                        connection.sendall(msgpack.packb([1, request, None, result(method)]))
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listener
-
-
 @pytest.mark.parametrize("kind", ["newer", "nonsense"])
 def test_a_daemon_of_another_version(folder, kind):
     path = folder / "other.sock"
-    listener = strange_daemon(path, lambda _: {"version": 2, "build": "2.0"} if kind == "newer"
+    listener = strange_daemon(path, lambda *_: {"version": 2, "build": "2.0"} if kind == "newer"
                               else {"what": [1, 2, 3]})
     gt.configure(socket=path, deadline_ms=2000)
     said = steps()
@@ -443,6 +419,38 @@ def test_a_daemon_of_another_version(folder, kind):
     listener.close()
     assert len(said) == 1 and hows() == {"compiled here"}
     assert kind == "nonsense" or "version 2" in said[0]
+
+
+def test_one_refused_key_is_not_taken_for_no_daemon(folder):
+    asked = []
+
+    def result(method, params):
+        if method == "hello":
+            return {"version": 1, "build": "strange"}
+        asked.append(params["problem"])
+        raise Refused("no_memory", -24)
+
+    path = folder / "other.sock"
+    listener = strange_daemon(path, result)
+    gt.configure(socket=path, retry_s=None)
+    steps()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    assert len(asked) == 6 and {p["reason"] for p in gt.status()} == {gt.status()[0]["reason"]}
+    assert "no_memory, it said" in gt.status()[0]["reason"] and hows() == {"compiled here"}
+
+
+def test_a_daemon_that_is_not_there_for_one_device_is_for_another(cpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(plans, "_fits", lambda answer, device: True)  # there may be no GPU
+    own = plans.Plans()
+    own.settings.retry_s = None
+    own._clients = {"cuda:0": gemmd.Client(tmp_path / "nobody.sock", device="cpu", lazy=True),
+                    "cpu": gemmd.Client(cpu.socket, lazy=True)}
+    calls = [Call("forward", torch.device(device), torch.float32, 8, 16, 16, 1, Flags(1, False, False))
+             for device in ("cuda:0", "cuda:0", "cpu")]
+    reasons = [own._ask(call, "cached", 1000)[1] for call in calls]
+    assert "nobody.sock" in reasons[0] and "a moment ago" in reasons[1]
+    assert "a moment ago" not in reasons[2] and cpu.status()["requests"] >= 1
 
 
 def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
@@ -484,7 +492,7 @@ def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
 def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):
     gt.configure(socket=tmp_path / "nobody.sock", retry_s=0)
     steps()
-    assert plans.plans._quiet_until <= time.monotonic()
+    assert plans.plans._quiet_until["cpu"] <= time.monotonic()
 
 
 def test_no_library(monkeypatch, tmp_path):

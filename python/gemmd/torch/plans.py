@@ -17,7 +17,7 @@ import warnings
 import torch
 
 from gemmd import ffi
-from gemmd.client import Client, compile_kernel
+from gemmd.client import HELLO_MS, Client, compile_kernel
 from gemmd.errors import GemmdError
 from gemmd.results import Rows
 
@@ -48,7 +48,7 @@ class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
-    daemon that did not answer is left alone; None: for ever, so that results do not change within a
+    device's daemon that did not answer is left alone; None: for ever, so that results do not change within a
     job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
     as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
     (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
@@ -106,7 +106,7 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients, self._kernels = {}, {}, {}
-        self._quiet_until, self._warned = 0.0, False
+        self._quiet_until, self._warned = {}, False  # of each device's daemon
 
     def reset(self, **settings):
         """Forgets everything and takes new settings; a mistake changes nothing."""
@@ -177,19 +177,28 @@ class Plans:
     def _ask(self, call, wait, deadline_ms):
         """(answer or None, why it is not gemmd's). GemmdError: nobody has a config for this."""
         client, problem = self._client(call.device), call.problem()
-        if time.monotonic() < self._quiet_until:
+        if time.monotonic() < self._quiet_until.get(_device_name(call.device), 0.0):
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"
+        deadline_ms = int(min(max(1, deadline_ms), ffi.INT_MAX))
+        late_at = time.monotonic() + deadline_ms / 1e3
         try:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
-                                deadline_ms=int(min(max(1, deadline_ms), ffi.INT_MAX)))
+                                deadline_ms=deadline_ms)
         except GemmdError as e:  # a daemon that does not know what this library does, say
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
-            retry_s = self.settings.retry_s
-            self._quiet_until = time.monotonic() + (float("inf") if retry_s is None else retry_s)
+            self._look_for_daemon(call.device, client, deadline_ms, late_at)
         if not _fits(answer, call.device):
             return None, f"the daemon that was asked serves another device ({answer.target})"
         return answer, answer.note
+
+    def _look_for_daemon(self, device, client, deadline_ms, late_at):
+        """Leaves the device's daemon alone when it was late or is not there; not when it refused
+        this key (no room on its disk, say)."""
+        now, retry_s = time.monotonic(), self.settings.retry_s
+        if now >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
+            self._quiet_until[_device_name(device)] = (float("inf") if retry_s is None
+                                                       else now + retry_s)
 
     def _with_kernel(self, call, answer, reason):
         if answer is not None and answer.module:
