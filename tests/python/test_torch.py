@@ -236,6 +236,37 @@ def test_row_counts_share_a_kernel(tuned):
     assert len(plans.plans._kernels) == len({p["config"] for p in gt.status()})
 
 
+def forward_call(rows):
+    return Call("forward", torch.device("cpu"), torch.float32, rows, N, K, E, Flags(1, False, False))
+
+
+def test_plans_are_bounded_and_kernels_stay(tuned, monkeypatch):
+    """What was used last stays; a captured graph may launch what no plan names any more."""
+    monkeypatch.setattr(plans, "PLANS_MOST", 4)
+    w, x, launched = torch.randn(E, N, K), torch.randn(12, K), set()
+    for rows in range(1, 12):
+        for m in (12, rows):
+            gt.grouped_gemm(x[:m], w, torch.tensor([m, 0, 0, 0]))
+            launched.add(plans.plans._plans[forward_call(m)].kernel)
+        assert len(gt.status()) <= 4
+    assert forward_call(12) in plans.plans._plans and forward_call(11) in plans.plans._plans
+    assert gt.status()[0]["launches"] == 11  # always the same plan
+    assert forward_call(1) not in plans.plans._plans
+    assert launched == set(plans.plans._kernels.values())
+    assert plans.plans.find(forward_call(1)).how == "gemmd"
+
+
+def test_default_kernels_are_shared_by_all_rows_that_run_them(monkeypatch):
+    made = []
+    monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
+                        made.append(config) or len(made))
+    own = plans.Plans()
+    kernels = {own._compile(forward_call(rows), None) for rows in range(1, 200)}
+    assert all(made) and len(set(made)) == len(made) == len(kernels) < 20
+    own._compile(forward_call(8)._replace(n=2 * N), None)  # another product
+    assert len(made) == len(kernels) + 1
+
+
 # ---- calls ---------------------------------------------------------------------------------------
 
 def test_calls_written_for_unsloth(tuned):
@@ -471,7 +502,8 @@ def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypa
 
     def of_a_newer_one(self, *args, **query):
         a = real(self, *args, **query)
-        return gemmd.Answer(**{**a.__dict__, "config_text": a.config_text + " newer=1"})
+        newer = "" if query.get("offline") else " newer=1"
+        return gemmd.Answer(**{**a.__dict__, "config_text": a.config_text + newer})
 
     monkeypatch.setattr(gemmd.Client, "get", of_a_newer_one)
     said = steps()

@@ -23,6 +23,7 @@ from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached")
+PLANS_MOST = 4096  # of a job whose row counts never come again
 
 
 def _check_wait(wait):
@@ -71,7 +72,7 @@ class Plan:
     def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
         self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
         self.reason, self.launches, self.workspace_bytes = reason, 0, None
-        self.made_at = time.monotonic()
+        self.made_at, self.used = time.monotonic(), 0
         self.final = bool(answer and answer.final and kernel)
 
     def row(self):
@@ -106,6 +107,7 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients, self._kernels = {}, {}, {}
+        self._unconnected, self._made = {}, 0
         self._quiet_until, self._warned = {}, False  # of each device's daemon
 
     def reset(self, **settings):
@@ -127,14 +129,27 @@ class Plans:
         """The plan of a call; quick when there is one. During a capture there may be none."""
         plan = self._plans.get(call)
         if plan is not None and (plan.final or not self._is_stale(plan)):
+            plan.used = self._made
             return plan
         if _is_capturing(call.device):
             return plan or self._unplanned(call)
         with self._lock:
             plan = self._plans.get(call)
             if plan is None or self._is_stale(plan):
-                plan = self._plans[call] = self._renew(call, plan)
+                plan = self._keep(self._renew(call, plan))
             return plan
+
+    def _keep(self, plan):
+        """When there are too many, the half goes that was used longest ago. Kernels stay loaded: a
+        captured graph may launch them, and they are as many as configs, not as row counts."""
+        if len(self._plans) >= PLANS_MOST and plan.call not in self._plans:
+            by_use = sorted(list(self._plans.values()), key=lambda p: p.used)
+            for old in by_use[:(len(by_use) + 1) // 2]:
+                self._plans.pop(old.call, None)
+        self._made += 1
+        plan.used = self._made
+        self._plans[plan.call] = plan
+        return plan
 
     def _is_stale(self, plan):
         s = self.settings
@@ -237,10 +252,17 @@ class Plans:
 
     def _compile(self, call, answer):
         device = _device_name(call.device)  # said: without a driver, libgemmd's default is the CPU
-        config = answer.config_text if answer else ""  # "": its own default, which M decides
-        key = config or call.m
-        return self._shared(call, key, lambda: compile_kernel(call.problem(), config, device,
-                                                              self._library()))
+        config = answer.config_text if answer else self._default_config(call, device)
+        return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
+                                                                 self._library()))
+
+    def _default_config(self, call, device):
+        """This library's own, which M decides: of a Client that is never connected, since a daemon's
+        device may be another one."""
+        if device not in self._unconnected:
+            self._unconnected[device] = Client(device=device, lazy=True,
+                                               library=self.settings.library)
+        return self._unconnected[device].get(call.problem(), offline=True).config_text
 
     def _library(self):
         return self.settings.library or ffi.shared_library()
@@ -249,6 +271,7 @@ class Plans:
         """Refused launches (a config that does not take these strides, say) are not tried
         again."""
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
+        plain.used = plan.used
         self._warn(plain)
 
     def _warn(self, plan):
@@ -272,7 +295,7 @@ def configure(**settings):
 
 def status():
     """What runs, as Rows of dicts: mode, sizes, `how` ("gemmd": as measured; "compiled here";
-    "plain"), tier, time_us, config, launches, reason."""
+    "plain"), tier, time_us, config, launches, reason. Of the 4096 products that were used last."""
     return plans.rows()
 
 
