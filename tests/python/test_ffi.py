@@ -55,7 +55,7 @@ def test_nothing_is_loaded_that_is_not_needed(tmp_path, monkeypatch):
     library("libneeded_x.so.0", "int needed(void) { return 7; }")
     library("libbegin_x.so.0", "int needed(void); int begin(void) { return needed(); }",
             tmp_path / "libneeded_x.so.0")
-    library("libother_x.so.0", "#include <stdio.h>\n__attribute__((constructor)) void at_load(void) "
+    library("libother_x.so.0", "#include <stdio.h>\n__attribute__((constructor)) void f(void) "
                                f'{{ fclose(fopen("{mark}", "w")); }}')
     monkeypatch.chdir(tmp_path)
     for name in ("libbegin_x.so.0", "libnobody_has_it.so.0"):  # a bare name is the loader's affair

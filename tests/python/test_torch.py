@@ -237,7 +237,8 @@ def test_row_counts_share_a_kernel(tuned):
 
 
 def forward_call(rows):
-    return Call("forward", torch.device("cpu"), torch.float32, rows, N, K, E, Flags(1, False, False))
+    return Call("forward", torch.device("cpu"), torch.float32, rows, N, K, E,
+                Flags(1, False, False))
 
 
 def test_plans_are_bounded_and_kernels_stay(tuned, monkeypatch):
@@ -477,7 +478,7 @@ def test_a_daemon_that_is_not_there_for_one_device_is_for_another(cpu, tmp_path,
     own.settings.retry_s = None
     own._clients = {"cuda:0": gemmd.Client(tmp_path / "nobody.sock", device="cpu", lazy=True),
                     "cpu": gemmd.Client(cpu.socket, lazy=True)}
-    calls = [Call("forward", torch.device(device), torch.float32, 8, 16, 16, 1, Flags(1, False, False))
+    calls = [forward_call(8)._replace(device=torch.device(device))
              for device in ("cuda:0", "cuda:0", "cpu")]
     reasons = [own._ask(call, "cached", 1000)[1] for call in calls]
     assert "nobody.sock" in reasons[0] and "a moment ago" in reasons[1]

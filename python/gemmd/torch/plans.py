@@ -49,8 +49,8 @@ class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
-    device's daemon that did not answer is left alone; None: for ever, so that results do not change within a
-    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
+    device's daemon that did not answer is left alone; None: for ever, so that results do not change
+    within a job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
     as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
     (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
 
@@ -257,8 +257,8 @@ class Plans:
                                                                  self._library()))
 
     def _default_config(self, call, device):
-        """This library's own, which M decides: of a Client that is never connected, since a daemon's
-        device may be another one."""
+        """This library's own, which M decides: of a Client that is never connected, since a
+        daemon's device may be another one."""
         if device not in self._unconnected:
             self._unconnected[device] = Client(device=device, lazy=True,
                                                library=self.settings.library)
