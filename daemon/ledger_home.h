@@ -33,7 +33,9 @@ enum {
 struct unsaved {
     struct unsaved *next;
     char key[HASH_HEX];
-    struct wire_buf row; /* owned; its generation is reserved by the store */
+    int64_t generation; /* reserved by the store */
+    bool imported;
+    struct wire_buf row; /* owned */
 };
 
 struct local {

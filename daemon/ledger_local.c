@@ -94,6 +94,7 @@ static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb 
     struct request *r = request_new(&verb_publish, ctx, NO_TEXT);
     if (r) {
         r->cb.best = cb;
+        r->argument = b->generation;
     }
     return submit_row(local_of(l), r, b);
 }

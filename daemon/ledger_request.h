@@ -49,7 +49,7 @@ struct request {
     int status;
     struct error *err;   /* owned; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument;    /* ttl_ms, max_bytes, first */
+    int64_t argument;    /* ttl_ms, max_bytes, first; the generation known to who publishes */
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
     union { /* results and large arguments; owned */

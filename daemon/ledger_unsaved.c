@@ -21,9 +21,22 @@ void unsaved_keep(struct local *l, struct request *r)
         return;
     }
     memcpy(u->key, b->key, sizeof(u->key));
+    u->generation = b->generation;
+    u->imported = strcmp(b->source, "imported") == 0;
     *l->unsaved_last = u;
     l->unsaved_last = &u->next;
     l->n_unsaved++;
+}
+
+const struct unsaved *unsaved_newest(const struct local *l, const char *key)
+{
+    const struct unsaved *newest = NULL;
+    for (const struct unsaved *u = l->unsaved; u; u = u->next) {
+        if (strcmp(u->key, key) == 0) {
+            newest = u;
+        }
+    }
+    return newest;
 }
 
 int64_t unsaved_drop(struct local *l, const char *key)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that pins a generation has one set of answers for its whole life; who wants to hear of
 improvements subscribes."""
+import itertools
 import threading
 
 import pytest
@@ -157,8 +158,10 @@ def test_a_number_is_known_where_its_news_has_not_arrived_yet(host):  # noqa: F8
 
     def improve_on():
         with one.connect() as c:
-            while not done.is_set():
-                c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)
+            for i in itertools.count():
+                if done.is_set():
+                    break
+                c.call("put", problem=CUSTOM, config={"A": i}, time_us=5)
     writer = threading.Thread(target=improve_on)
     writer.start()
     try:

@@ -196,6 +196,32 @@ static void stopping_carries_out_what_was_asked(void **state)
     free(t);
 }
 
+/* It is asked for before the other's answer has come. */
+static void what_is_brought_does_not_push_out_what_is_on_its_way(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best)), *back = calloc(1, sizeof(*back));
+    assert_ok(begin(&b, *state, &err));
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    fixture_best(best, 1, 2);
+    strcpy(best->source, "imported");
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 2);
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    assert_non_null(strstr(b.text, "measured here"));
+    best->generation = 1; /* who has seen that row, and takes it for a hint */
+    CALL_OK(&b, publish, best, on_best, back);
+    wait_for(&b, 3);
+    assert_int_equal(b.status, 0);
+    assert_true(b.saved && back->generation > 1);
+    assert_int_equal(counts(&b).unsaved, 0);
+    end(&b);
+    free(best);
+    free(back);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -205,6 +231,7 @@ int main(void)
         T(every_call_is_answered_once),
         T(many_writes_keep_their_order),
         T(stopping_carries_out_what_was_asked),
+        T(what_is_brought_does_not_push_out_what_is_on_its_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
