@@ -115,6 +115,11 @@ struct ledger_ops {
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
     int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
+    /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see `room`. */
+    int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
+    /* How many more of them are taken now. They have a queue's share of their own: who brings many
+     * takes the place of nothing that was measured here. */
+    uint32_t (*room)(struct ledger *l);
     /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed map. */
     void (*tell)(struct ledger *l, const struct wire_buf *said);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);

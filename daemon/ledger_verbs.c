@@ -339,6 +339,11 @@ const struct verb verb_unlease = {
 const struct verb verb_add_run = {
     .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
 
+const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
+                                 .row = &trial_schema,
+                                 .work = work_add_trial,
+                                 .answer = answer_done};
+
 /* Nobody waits for these. */
 #define EVIDENCE(schema, does, more)                                                               \
     {                                                                                              \
