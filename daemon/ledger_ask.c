@@ -119,6 +119,9 @@ static void done_alone(struct outgoing *o, const struct error *silent)
 
 static const struct outgoing_kind kind_lease = {.answer = answer_lease, .alone = done_alone};
 static const struct outgoing_kind kind_row = {.kept = true};
+/* Events, leases that end: what is lost of them is only said, or ends by itself. The rest of the room
+ * is for rows. */
+static const struct outgoing_kind kind_small = {.kept = true, .most = OUTGOING_MAX / 2};
 
 static int ask_lease(struct ledger *base, const char *key, const char *owner, int64_t ttl_ms,
                      ledger_done_cb cb, void *ctx)
@@ -135,7 +138,7 @@ static int ask_lease(struct ledger *base, const char *key, const char *owner, in
 static int ask_unlease(struct ledger *base, const char *key, const char *owner)
 {
     struct shared *s = shared_of(base);
-    struct outgoing *o = outgoing_new(&s->outbox, &kind_row, NULL);
+    struct outgoing *o = outgoing_new(&s->outbox, &kind_small, NULL);
     if (o) {
         ledger_wire_put(&o->params, "unlease", NULL, NULL, key, owner, 0);
     }
@@ -312,7 +315,10 @@ static void give(struct ledger *base, const char *verb, const struct schema *sch
 {
     struct shared *s = shared_of(base);
     bool trial = schema == &trial_schema;
-    struct outgoing *o = outgoing_new(&s->outbox, trial ? &kind_trial : &kind_row, NULL);
+    const struct outgoing_kind *kind = trial                      ? &kind_trial
+                                       : schema == &event_schema ? &kind_small
+                                                                 : &kind_row;
+    struct outgoing *o = outgoing_new(&s->outbox, kind, NULL);
     if (o) {
         ledger_wire_put(&o->params, verb, schema, row, NULL, NULL, 0);
     }
