@@ -11,7 +11,6 @@
 enum {
     STORE_TRIALS_PER_KEY = 4096,
     STORE_EVENTS_MAX = 10000,
-    STORE_IMPORTED_PER_KEY = 64,
     /* After a rebuild generations go on this much higher: the lost rows' numbers are not known. */
     STORE_GENERATION_GAP = 1000,
 };

@@ -17,6 +17,8 @@ enum { STORE_SCHEMA_VERSION = 3 };
 
 enum { STORE_MISS = 1 };
 
+enum { STORE_IMPORTED_PER_KEY = 64 }; /* imported rows of a key that are kept */
+
 struct store;
 
 enum store_flags {

@@ -131,8 +131,19 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
     assert_int_equal(b.status, 0);
     assert_false(b.saved);
     assert_int_equal(counts(&b).unsaved, 2);
+    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) { /* nor do they pile up in memory */
+        fixture_best(best, 2, i);
+        strcpy(best->source, "imported");
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    wait_for(&b, b.callbacks + 2 * STORE_IMPORTED_PER_KEY);
+    assert_int_equal(counts(&b).unsaved, 1 + STORE_IMPORTED_PER_KEY);
     limit_files(0);
     end(&b);
+    struct store *s = fixture_open(*state);
+    assert_int_equal(fixture_find_best(s, 2, best), 0);
+    assert_int_equal(best->generation, b.generation); /* the last one is among them */
+    store_close(s);
     free(best);
 }
 
