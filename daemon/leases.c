@@ -20,12 +20,12 @@ struct lease {
     enum lease_state state;
     bool asked; /* the ledger, and it has not answered yet */
     bool over;  /* freed when the ledger has answered */
-    bool known; /* the ledger took the question, and did not say that another has it */
     char key[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
     uint64_t until_ms; /* HELD: when it is lost */
     uint64_t renew_ms; /* when the ledger is asked (again) */
+    bool known;        /* the ledger took the question, and did not say that another has it */
 };
 
 static void on_timer(uv_timer_t *timer);

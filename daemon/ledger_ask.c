@@ -119,8 +119,8 @@ static void done_alone(struct outgoing *o, const struct error *silent)
 
 static const struct outgoing_kind kind_lease = {.answer = answer_lease, .alone = done_alone};
 static const struct outgoing_kind kind_row = {.kept = true};
-/* Events, leases that end: what is lost of them is only said, or ends by itself. The rest of the room
- * is for rows. */
+/* Events, leases that end: what is lost of them is only said, or ends by itself. The rest of the
+ * room is for rows. */
 static const struct outgoing_kind kind_small = {.kept = true, .most = OUTGOING_MAX / 2};
 
 static int ask_lease(struct ledger *base, const char *key, const char *owner, int64_t ttl_ms,
@@ -315,7 +315,7 @@ static void give(struct ledger *base, const char *verb, const struct schema *sch
 {
     struct shared *s = shared_of(base);
     bool trial = schema == &trial_schema;
-    const struct outgoing_kind *kind = trial                      ? &kind_trial
+    const struct outgoing_kind *kind = trial                     ? &kind_trial
                                        : schema == &event_schema ? &kind_small
                                                                  : &kind_row;
     struct outgoing *o = outgoing_new(&s->outbox, kind, NULL);

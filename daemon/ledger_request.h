@@ -14,10 +14,10 @@ struct local;
 struct request;
 
 enum verb_flags {
-    VERB_READ = 1 << 0,  /* may be refused once stopping */
-    VERB_GROUP = 1 << 1, /* a write that can share a transaction */
-    VERB_TRIAL = 1 << 2, /* counted: queued, and lost */
-    VERB_PAGE = 1 << 3,  /* its answer asks for the next one: others come first */
+    VERB_READ = 1 << 0,   /* may be refused once stopping */
+    VERB_GROUP = 1 << 1,  /* a write that can share a transaction */
+    VERB_TRIAL = 1 << 2,  /* counted: queued, and lost */
+    VERB_PAGE = 1 << 3,   /* its answer asks for the next one: others come first */
     VERB_RECORD = 1 << 4, /* counted: queued */
 };
 

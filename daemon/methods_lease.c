@@ -116,11 +116,12 @@ static void on_recorded(void *ctx, int status, const struct error *err)
 static int check_room(const struct daemon *d, size_t n, struct error *err)
 {
     uint32_t room = d->ledger->ops->room(d->ledger);
-    return n <= room ? 0
-                     : error_set(err, ERROR_BUSY,
-                                 "the database takes %u trials now, not %zu, since too much waits for "
-                                 "it: none was recorded; try again",
-                                 (unsigned)room, n);
+    return n <= room
+               ? 0
+               : error_set(err, ERROR_BUSY,
+                           "the database takes %u trials now, not %zu, since too much waits for "
+                           "it: none was recorded; try again",
+                           (unsigned)room, n);
 }
 
 static void record(struct recording *x, const struct wire_obj *list, const char *key)

@@ -113,8 +113,9 @@ const char *lockfile_name(const struct lockfile_holder *h, char out[LOCKFILE_NAM
     if (h->lives) {
         snprintf(out, LOCKFILE_NAME_MAX, "pid %ld", h->pid);
     } else {
-        snprintf(out, LOCKFILE_NAME_MAX, "a process that is not seen from here: in another container, or "
-                                         "one that only holds the lock; `lslocks` says which");
+        snprintf(out, LOCKFILE_NAME_MAX,
+                 "a process that is not seen from here: in another container, or "
+                 "one that only holds the lock; `lslocks` says which");
     }
     return out;
 }

@@ -6,8 +6,8 @@
  * or process namespace. The file is not removed: another process may just have opened it, and would
  * then lock a file without a name. (But for one whose name nobody else can want: daemon/lock.h.)
  *
- * Its text is for people, and for those who are refused: the holder's pid first. Whoever can open it,
- * be it only to read, can take it: so nobody else may.
+ * Its text is for people, and for those who are refused: the holder's pid first. Whoever can open
+ * it, be it only to read, can take it: so nobody else may.
  */
 #ifndef GEMMD_PROTO_LOCKFILE_H
 #define GEMMD_PROTO_LOCKFILE_H
@@ -18,10 +18,11 @@
 
 enum { LOCKFILE_HELD = 1 };
 
-/* Takes it without waiting, makes it, for our user alone, when it is not there, and writes our pid and,
- * when `second` is not NULL, a line of it. One of ours that others may open is closed to them. 0: closing *fd lets go. LOCKFILE_HELD: somebody else has it.
- * ERROR_DENIED: no permission, or what is there is a symbolic link, no plain file, or has a second
- * name: it is neither followed nor written to. ERROR_DISK_FULL, ERROR_IO. */
+/* Takes it without waiting, makes it, for our user alone, when it is not there, and writes our pid
+ * and, when `second` is not NULL, a line of it. One of ours that others may open is closed to them.
+ * 0: closing *fd lets go. LOCKFILE_HELD: somebody else has it. ERROR_DENIED: no permission, or what
+ * is there is a symbolic link, no plain file, or has a second name: it is neither followed nor
+ * written to. ERROR_DISK_FULL, ERROR_IO. */
 int lockfile_take(const char *path, const char *second, int *fd, struct error *err);
 
 struct lockfile_holder {

@@ -10,10 +10,11 @@
 
 int store_outranked(const char *key, struct error *err)
 {
-    return error_set(err, ERROR_CONFLICT,
-                     "key %.12s has an answer that was measured here, which a put or an import does "
-                     "not push out; `pin` a config to decide it, or `evict` the key first",
-                     key);
+    return error_set(
+        err, ERROR_CONFLICT,
+        "key %.12s has an answer that was measured here, which a put or an import does "
+        "not push out; `pin` a config to decide it, or `evict` the key first",
+        key);
 }
 
 static bool is_measured_here(const struct best *b)

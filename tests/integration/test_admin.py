@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Client, RpcError, eventually, gemm
+from test_keeper import host  # noqa: F401: the fixture
 
 CLIENT = """
 import sys
@@ -155,11 +156,13 @@ def test_a_put_does_not_push_out_what_was_measured(daemon):
         assert e.value.name in ("invalid", "conflict", "unknown_field")
 
 
-def test_a_put_at_the_last_moment_does_not_push_out_what_was_measured(daemon):
-    """The runner has said what won, and its row is on its way to the database."""
-    d = daemon()
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_put_at_the_last_moment_does_not_push_out_what_was_measured(host, n):  # noqa: F811
+    """The runner has said what won, and its row is on its way to the database, or to another daemon."""
+    members = host(n)
+    d = members[0]
     problems = [gemm(n=64 * i) for i in range(1, 11)]
-    with d.connect() as c, d.connect() as other:
+    with d.connect() as c, members[-1].connect() as other:
         for p in problems:
             config = c.call("get", problem=p, wait="cached")["config"]
             asked = c.send("get", problem=p, budget=2, progress=True)

@@ -232,10 +232,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(what_is_unsaved_is_not_pushed_out),
-        T(a_full_disk_stops_nothing),
-        T(unsaved_bests_are_evicted_or_told),
-        T(damage_is_repaired_on_the_way),
+        T(what_is_unsaved_is_not_pushed_out),    T(a_full_disk_stops_nothing),
+        T(unsaved_bests_are_evicted_or_told),    T(damage_is_repaired_on_the_way),
         T(the_file_is_checked_when_it_is_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
