@@ -340,7 +340,7 @@ GEMMD_API int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem
 /* What was measured: a JSON array of {"config": text or {..}, "time_us": microseconds, "status":
  * "ok" (the default), "invalid", "compile", "resource", "wrong_result", "crashed" or "hung",
  * "reason": text of at most 319 bytes}. What crashed or hung may be tried again; the others are
- * known from now on. Renews the lease of the key. Durable with the gemmd_put that follows. */
+ * known from now on. Renews the lease of the key. Durable when it has returned 0. */
 GEMMD_API int gemmd_record(struct gemmd *g, const struct gemmd_problem *problem,
                            const char *trials_json, struct gemmd_error *err);
 /* Gives up a lease without an answer: the next in line gets it. 0 also when there was none. */

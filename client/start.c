@@ -118,7 +118,7 @@ static int name_files(struct start *s, struct error *err)
 static int take_lock(const struct start *s, struct error *err)
 {
     int fd, r;
-    while ((r = lockfile_take(s->lock, 0600, NULL, &fd, err)) == LOCKFILE_HELD) {
+    while ((r = lockfile_take(s->lock, NULL, &fd, err)) == LOCKFILE_HELD) {
         if (clock_ns() >= s->order->deadline) {
             return error_set(err, ERROR_DEADLINE,
                              "another process has been starting gemmd for too "

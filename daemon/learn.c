@@ -22,11 +22,17 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
+    enum cache_rank rank = status == 0 ? target_rank(d, b, &x->learned) : CACHE_HINT;
+    /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
+    bool brought = strcmp(b->source, "imported") == 0;
+    if (e && brought && !b->generation && e->rank >= CACHE_SERVES && rank < CACHE_SERVES) {
+        return;
+    }
     if (status == 0) {
         d->learning(d, e, b, saved);
         answer_of_best(&x->hint, b, saved);
-        status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint,
-                           target_rank(d, b, &x->learned), b->atol, b->rtol, &err);
+        status = cache_put(&d->cache, &x->learned_key, &x->learned, &x->hint, rank, b->atol,
+                           b->rtol, &err);
     }
     if (status < 0) {
         log_warning("row %s is not served: %s", b->key, err.text);

@@ -27,6 +27,7 @@ struct lease {
     int64_t lease_ms;
     uint64_t until_ms; /* HELD: when it is lost */
     uint64_t renew_ms; /* when the ledger is asked (again) */
+    bool known;        /* the ledger took the question, and did not say that another has it */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -140,7 +141,7 @@ static void unlease(struct lease *l)
 {
     struct daemon *d = l->leases->daemon;
     list_remove(&l->passed);
-    if (d->ledger) {
+    if (d->ledger && l->known) {
         d->ledger->ops->unlease(d->ledger, l->key, d->owner);
     }
     discard(l);
@@ -240,6 +241,7 @@ static void on_leased(void *ctx, int status, const struct error *err)
 {
     struct lease *l = ctx;
     l->asked = false;
+    l->known = l->known && status != STORE_HELD;
     if (l->over) {
         discard(l);
         return;
@@ -274,6 +276,7 @@ static void ask_ledger(struct lease *l)
     int status = d->ledger ? d->ledger->ops->lease(d->ledger, l->key, d->owner, LEASE_LEDGER_MS,
                                                    on_leased, l)
                            : ERROR_SHUTTING_DOWN;
+    l->known = l->known || status == 0; /* also when it answers too late for us: then it has it */
     if (status < 0) {
         on_leased(l, status, &gone);
     }

@@ -109,10 +109,17 @@ struct ledger_ops {
     int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
     int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
+    /* Of an imported row b->generation is the newest of its key that the caller knew. ERROR_CONFLICT:
+     * the key has got an answer since (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
     int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
+    /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see `room`. */
+    int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
+    /* How many more of them are taken now. They have a queue's share of their own: who brings many
+     * takes the place of nothing that was measured here. */
+    uint32_t (*room)(struct ledger *l);
     /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed map. */
     void (*tell)(struct ledger *l, const struct wire_buf *said);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);

@@ -72,7 +72,7 @@ static const struct outgoing_kind kind_publish = {.answer = answer_best,
                                                   .alone = publish_alone,
                                                   .late = publish_late,
                                                   .kept = true,
-                                                  .limited = true};
+                                                  .most = OUTGOING_MAX};
 
 static int ask_publish(struct ledger *base, const struct best *b, ledger_best_cb cb, void *ctx)
 {
@@ -112,13 +112,16 @@ static void answer_lease(struct outgoing *o, const struct wire_obj *result, cons
     o->cb.done(o->ctx, err ? err->code : held ? STORE_HELD : 0, err);
 }
 
-static void lease_alone(struct outgoing *o, const struct error *silent)
+static void done_alone(struct outgoing *o, const struct error *silent)
 {
     o->cb.done(o->ctx, silent->code, silent);
 }
 
-static const struct outgoing_kind kind_lease = {.answer = answer_lease, .alone = lease_alone};
+static const struct outgoing_kind kind_lease = {.answer = answer_lease, .alone = done_alone};
 static const struct outgoing_kind kind_row = {.kept = true};
+/* Events, leases that end: what is lost of them is only said, or ends by itself. The rest of the
+ * room is for rows. */
+static const struct outgoing_kind kind_small = {.kept = true, .most = OUTGOING_MAX / 2};
 
 static int ask_lease(struct ledger *base, const char *key, const char *owner, int64_t ttl_ms,
                      ledger_done_cb cb, void *ctx)
@@ -135,11 +138,41 @@ static int ask_lease(struct ledger *base, const char *key, const char *owner, in
 static int ask_unlease(struct ledger *base, const char *key, const char *owner)
 {
     struct shared *s = shared_of(base);
-    struct outgoing *o = outgoing_new(&s->outbox, &kind_row, NULL);
+    struct outgoing *o = outgoing_new(&s->outbox, &kind_small, NULL);
     if (o) {
         ledger_wire_put(&o->params, "unlease", NULL, NULL, key, owner, 0);
     }
     return outbox_submit(&s->outbox, o);
+}
+
+/* ---- what a client measured ------------------------------------------------------------------ */
+
+static void answer_record(struct outgoing *o, const struct wire_obj *result,
+                          const struct error *err)
+{
+    (void)result;
+    o->cb.done(o->ctx, err ? err->code : 0, err);
+}
+
+/* Half of what may wait: the rest is for what is measured here. */
+static const struct outgoing_kind kind_record = {
+    .answer = answer_record, .alone = done_alone, .most = OUTGOING_MAX / 2};
+
+static int ask_record(struct ledger *base, const struct trial *t, ledger_done_cb cb, void *ctx)
+{
+    struct shared *s = shared_of(base);
+    struct outgoing *o = outgoing_new(&s->outbox, &kind_record, ctx);
+    if (o) {
+        o->cb.done = cb;
+        ledger_wire_put(&o->params, "record", &trial_schema, t, NULL, NULL, 0);
+    }
+    return outbox_submit(&s->outbox, o);
+}
+
+static uint32_t ask_room(struct ledger *base)
+{
+    const struct outbox *b = &shared_of(base)->outbox;
+    return b->silent_ms || b->n >= kind_record.most ? 0 : kind_record.most - b->n;
 }
 
 /* ---- what gives a number --------------------------------------------------------------------- */
@@ -262,7 +295,7 @@ static int ask_status(struct ledger *base, void (*cb)(void *, const struct ledge
 
 static const struct outgoing_kind kind_said = {
     0}; /* of this moment: not kept for a silent keeper */
-static const struct outgoing_kind kind_trial = {.kept = true, .limited = true};
+static const struct outgoing_kind kind_trial = {.kept = true, .most = OUTGOING_MAX};
 
 static void ask_tell(struct ledger *base, const struct wire_buf *said)
 {
@@ -282,7 +315,10 @@ static void give(struct ledger *base, const char *verb, const struct schema *sch
 {
     struct shared *s = shared_of(base);
     bool trial = schema == &trial_schema;
-    struct outgoing *o = outgoing_new(&s->outbox, trial ? &kind_trial : &kind_row, NULL);
+    const struct outgoing_kind *kind = trial                     ? &kind_trial
+                                       : schema == &event_schema ? &kind_small
+                                                                 : &kind_row;
+    struct outgoing *o = outgoing_new(&s->outbox, kind, NULL);
     if (o) {
         ledger_wire_put(&o->params, verb, schema, row, NULL, NULL, 0);
     }
@@ -309,6 +345,8 @@ const struct ledger_ops ledger_ask_ops = {
     .publish = ask_publish,
     .lease = ask_lease,
     .unlease = ask_unlease,
+    .record = ask_record,
+    .room = ask_room,
     .tell = ask_tell,
     .add_run = ask_add_run,
     .evict = ask_evict,

@@ -6,6 +6,7 @@
 #include "daemon/ledger_follow.h"
 #include "daemon/ledger_wire.h"
 #include "daemon/log.h"
+#include "proto/lockfile.h"
 #include "proto/paths.h"
 #include "store/store.h"
 
@@ -105,14 +106,15 @@ static void still_nobody(struct shared *s)
 {
     struct error err = ERROR_NULL;
     long pid = 0;
-    char address[PATHS_MAX] = "";
+    char address[PATHS_MAX] = "", name[LOCKFILE_NAME_MAX];
     if (!s->ready && uv_now(s->loop) - s->started_ms > START_PATIENCE_MS) {
         store_holder(s->config.path, &pid, address, sizeof(address));
+        struct lockfile_holder h = lockfile_of(pid);
         error_set(
             &err, ERROR_BUSY,
-            "database %s is in use by gemmd with pid %ld, which does not answer on its socket "
+            "database %s is in use by another gemmd (%s), which does not answer on its socket "
             "'%.100s': stop that one, or give this one another --database",
-            s->config.path, pid, address);
+            s->config.path, lockfile_name(&h, name), address);
         say_ready(s, err.code, &err);
         return;
     }

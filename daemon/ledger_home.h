@@ -24,6 +24,7 @@ enum {
     LOAD_PAGE = 64,     /* rows of one load callback */
     GROUP_MAX = 256,    /* writes of one transaction */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
+    RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
     IDLE_MS = 5000,     /* quiet, before the file is tidied and checked, and the cache directory */
     BUSY_TRIM_MS = 30000, /* after a write the cache directory waits no longer for quiet */
@@ -33,7 +34,9 @@ enum {
 struct unsaved {
     struct unsaved *next;
     char key[HASH_HEX];
-    struct wire_buf row; /* owned; its generation is reserved by the store */
+    int64_t generation; /* reserved by the store */
+    bool imported;
+    struct wire_buf row; /* owned */
 };
 
 struct local {
@@ -53,7 +56,7 @@ struct local {
     uv_mutex_t mutex;
     uv_cond_t more; /* todo grew, or stopping */
     struct queue todo, done;
-    uint32_t trials; /* in todo */
+    uint32_t trials, records; /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
     bool read_only; /* fixed at the start */

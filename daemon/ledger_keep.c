@@ -135,6 +135,18 @@ static int keep_unlease(struct ledger *base, const char *key, const char *owner)
     return status;
 }
 
+static int keep_record(struct ledger *base, const struct trial *t, ledger_done_cb cb, void *ctx)
+{
+    struct ledger *w = shared_of(base)->writer;
+    return w->ops->record(w, t, cb, ctx);
+}
+
+static uint32_t keep_room(struct ledger *base)
+{
+    struct ledger *w = shared_of(base)->writer;
+    return w->ops->room(w);
+}
+
 /* Who hears it may say something himself: each has a memory of its own. */
 static void keep_tell(struct ledger *base, const struct wire_buf *said)
 {
@@ -177,6 +189,8 @@ const struct ledger_ops ledger_keep_ops = {
     .publish = keep_publish,
     .lease = keep_lease,
     .unlease = keep_unlease,
+    .record = keep_record,
+    .room = keep_room,
     .tell = keep_tell,
     .add_run = keep_add_run,
     .evict = keep_evict,

@@ -25,16 +25,18 @@ static struct local *local_of(struct ledger *l)
 /* Hands a request to the writer. Takes r; NULL is a failed allocation. */
 static int submit(struct local *l, struct request *r)
 {
-    bool trial = r && r->verb->flags & VERB_TRIAL;
+    bool trial = r && r->verb->flags & VERB_TRIAL, record = r && r->verb->flags & VERB_RECORD;
     int status = !r || r->row.failed ? ERROR_NO_MEMORY : 0;
     uv_mutex_lock(&l->mutex);
     if (status == 0 && l->stopping) {
         status = ERROR_SHUTTING_DOWN;
-    } else if (status == 0 && trial && l->trials >= TRIALS_MAX) {
+    } else if (status == 0 &&
+               ((trial && l->trials >= TRIALS_MAX) || (record && l->records >= RECORDS_MAX))) {
         status = ERROR_BUSY;
     }
     if (status == 0) {
         l->trials += trial;
+        l->records += record;
         queue_push(&l->todo, r);
         uv_cond_signal(&l->more);
         if (l->checking) {
@@ -94,6 +96,7 @@ static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb 
     struct request *r = request_new(&verb_publish, ctx, NO_TEXT);
     if (r) {
         r->cb.best = cb;
+        r->argument = b->generation;
     }
     return submit_row(local_of(l), r, b);
 }
@@ -121,6 +124,24 @@ static int local_lease(struct ledger *l, const char *key, const char *owner, int
 static int local_unlease(struct ledger *l, const char *key, const char *owner)
 {
     return submit(local_of(l), request_new(&verb_unlease, NULL, TEXTS(key, owner)));
+}
+
+static int local_record(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_record, ctx, NO_TEXT);
+    if (r) {
+        r->cb.done = cb;
+    }
+    return submit_row(local_of(l), r, t);
+}
+
+static uint32_t local_room(struct ledger *base)
+{
+    struct local *l = local_of(base);
+    uv_mutex_lock(&l->mutex);
+    uint32_t room = RECORDS_MAX - l->records;
+    uv_mutex_unlock(&l->mutex);
+    return room;
 }
 
 static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb cb, void *ctx)
@@ -451,6 +472,8 @@ const struct ledger_ops ledger_local_ops = {
     .publish = local_publish,
     .lease = local_lease,
     .unlease = local_unlease,
+    .record = local_record,
+    .room = local_room,
     .add_run = local_add_run,
     .list = local_list,
     .evict = local_evict,

@@ -66,7 +66,7 @@ static int may_submit(const struct outbox *b, const struct outgoing *o)
     if (!o || o->params.failed) {
         return b->stopping ? ERROR_SHUTTING_DOWN : ERROR_NO_MEMORY;
     }
-    bool refused = (b->silent_ms && !o->kind->kept) || (o->kind->limited && b->n >= OUTGOING_MAX);
+    bool refused = (b->silent_ms && !o->kind->kept) || (o->kind->most && b->n >= o->kind->most);
     return refused ? ERROR_BUSY : 0;
 }
 

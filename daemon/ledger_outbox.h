@@ -29,8 +29,8 @@ struct outgoing_kind {
     /* The keeper's answer to a request that was answered alone; or, at the end, that there is none.
      * NULL: is logged when it is an error. */
     void (*late)(struct outgoing *o, const struct error *err);
-    bool kept;    /* is taken while the keeper is silent; others are refused, ERROR_BUSY */
-    bool limited; /* is refused, ERROR_BUSY, beyond OUTGOING_MAX */
+    bool kept;     /* is taken while the keeper is silent; others are refused, ERROR_BUSY */
+    unsigned most; /* is refused, ERROR_BUSY, while so many wait; 0: never */
 };
 
 struct outbox;

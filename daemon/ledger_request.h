@@ -14,10 +14,11 @@ struct local;
 struct request;
 
 enum verb_flags {
-    VERB_READ = 1 << 0,  /* may be refused once stopping */
-    VERB_GROUP = 1 << 1, /* a write that can share a transaction */
-    VERB_TRIAL = 1 << 2, /* counted: queued, and lost */
-    VERB_PAGE = 1 << 3,  /* its answer asks for the next one: others come first */
+    VERB_READ = 1 << 0,   /* may be refused once stopping */
+    VERB_GROUP = 1 << 1,  /* a write that can share a transaction */
+    VERB_TRIAL = 1 << 2,  /* counted: queued, and lost */
+    VERB_PAGE = 1 << 3,   /* its answer asks for the next one: others come first */
+    VERB_RECORD = 1 << 4, /* counted: queued */
 };
 
 /* What a request asks for. */
@@ -49,7 +50,7 @@ struct request {
     int status;
     struct error *err;   /* owned; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
-    int64_t argument;    /* ttl_ms, max_bytes, first */
+    int64_t argument;    /* ttl_ms, max_bytes, first; the generation known to who publishes */
     int64_t number;      /* coming back: id, rows, total */
     bool saved;
     union { /* results and large arguments; owned */

@@ -5,6 +5,35 @@
 
 #include "daemon/ledger_unsaved.h"
 
+static void forget(struct local *l, struct unsaved **at)
+{
+    struct unsaved *u = *at;
+    *at = u->next;
+    if (l->unsaved_last == &u->next) {
+        l->unsaved_last = at;
+    }
+    wire_buf_deinit(&u->row);
+    free(u);
+    l->n_unsaved--;
+}
+
+/* As many of what is brought as the store would keep (store_offer): without room for them there is
+ * no room for more in memory. */
+static void trim(struct local *l, const char *key)
+{
+    struct unsaved **oldest = NULL;
+    int n = 0;
+    for (struct unsaved **at = &l->unsaved; *at; at = &(*at)->next) {
+        if ((*at)->imported && strcmp((*at)->key, key) == 0) {
+            oldest = oldest ? oldest : at;
+            n++;
+        }
+    }
+    if (n > STORE_IMPORTED_PER_KEY) {
+        forget(l, oldest);
+    }
+}
+
 void unsaved_keep(struct local *l, struct request *r)
 {
     struct best *b = &l->object->best;
@@ -21,9 +50,25 @@ void unsaved_keep(struct local *l, struct request *r)
         return;
     }
     memcpy(u->key, b->key, sizeof(u->key));
+    u->generation = b->generation;
+    u->imported = strcmp(b->source, "imported") == 0;
     *l->unsaved_last = u;
     l->unsaved_last = &u->next;
     l->n_unsaved++;
+    if (u->imported) {
+        trim(l, u->key);
+    }
+}
+
+const struct unsaved *unsaved_newest(const struct local *l, const char *key)
+{
+    const struct unsaved *newest = NULL;
+    for (const struct unsaved *u = l->unsaved; u; u = u->next) {
+        if (strcmp(u->key, key) == 0) {
+            newest = u;
+        }
+    }
+    return newest;
 }
 
 int64_t unsaved_drop(struct local *l, const char *key)
@@ -36,16 +81,9 @@ int64_t unsaved_drop(struct local *l, const char *key)
             at = &u->next;
             continue;
         }
-        *at = u->next;
-        wire_buf_deinit(&u->row);
-        free(u);
+        forget(l, at);
         n++;
     }
-    while (*at) {
-        at = &(*at)->next;
-    }
-    l->unsaved_last = at;
-    l->n_unsaved -= n;
     return n;
 }
 

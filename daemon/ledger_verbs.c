@@ -22,9 +22,25 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
 
 /* ---- verbs that write ------------------------------------------------------------------------ */
 
+/* What the file says of the key is old while newer rows of it are only in memory. */
+static int offer(struct local *l, struct best *b, int64_t known, struct error *err)
+{
+    const struct unsaved *u = unsaved_newest(l, b->key);
+    if (u && !u->imported && b->family[0] && u->generation > known) {
+        return store_outranked(b->key, err);
+    }
+    b->generation = known;
+    return u ? store_publish(l->store, b, err) : store_offer(l->store, b, err);
+}
+
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
-    int status = store_publish(l->store, &l->object->best, err);
+    struct best *b = &l->object->best;
+    int status = strcmp(b->source, "imported") == 0 ? offer(l, b, r->argument, err)
+                                                    : store_publish(l->store, b, err);
+    if (status == ERROR_CONFLICT) {
+        return status;
+    }
     /* also after a fault: the generation is reserved */
     int back = encode(&r->row, &best_schema, &l->object->best, err);
     return status ? status : back;
@@ -33,7 +49,7 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
 static void settle_publish(struct local *l, struct request *r)
 {
     r->saved = r->status == 0;
-    if (r->status < 0 && !r->row.failed) {
+    if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
         unsaved_keep(l, r);
         l->retry_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
@@ -322,6 +338,11 @@ const struct verb verb_unlease = {
     .flags = VERB_GROUP, .work = work_unlease, .settle = settle_evidence};
 const struct verb verb_add_run = {
     .flags = VERB_GROUP, .row = &run_schema, .work = work_add_run, .answer = answer_id};
+
+const struct verb verb_record = {.flags = VERB_GROUP | VERB_RECORD,
+                                 .row = &trial_schema,
+                                 .work = work_add_trial,
+                                 .answer = answer_done};
 
 /* Nobody waits for these. */
 #define EVIDENCE(schema, does, more)                                                               \

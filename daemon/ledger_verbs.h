@@ -7,7 +7,7 @@
 
 extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_unpin, verb_lease,
     verb_unlease, verb_add_run, verb_list, verb_evict, verb_unquarantine, verb_backup, verb_status,
-    verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event, verb_put_device,
-    verb_end_run;
+    verb_record, verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event,
+    verb_put_device, verb_end_run;
 
 #endif

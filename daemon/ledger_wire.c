@@ -79,6 +79,14 @@ static void on_id(void *ctx, int status, int64_t id, const struct error *err)
     answer(ctx, &result, fault(status, err, &spare));
 }
 
+static void on_recorded(void *ctx, int status, const struct error *err)
+{
+    struct wire_buf result = WIRE_BUF_NULL;
+    struct error spare = ERROR_NULL;
+    wire_put_nil(&result);
+    answer(ctx, &result, fault(status, err, &spare));
+}
+
 static void on_lease(void *ctx, int status, const struct error *err)
 {
     struct wire_buf result = WIRE_BUF_NULL;
@@ -123,6 +131,11 @@ static int unlease(struct ledger *l, struct message *m, struct applying *a)
 {
     (void)a;
     return l->ops->unlease(l, m->key, m->owner);
+}
+
+static int record(struct ledger *l, struct message *m, struct applying *a)
+{
+    return l->ops->record(l, &m->row.trial, on_recorded, a);
 }
 
 static int evict(struct ledger *l, struct message *m, struct applying *a)
@@ -208,6 +221,7 @@ static const struct wire_verb {
     {"trial", &trial_schema, add_trial, false},
     {"lease", NULL, lease, true},
     {"unlease", NULL, unlease, false},
+    {"record", &trial_schema, record, true},
     {"publish", &best_schema, publish, true},
     {"module", &module_schema, add_module, false},
     {"run", &run_schema, add_run, true},

@@ -7,6 +7,7 @@
  *   {"verb": "unpin", "key": id}                    -> the same; row nil: nothing is left
  *   {"verb": "lease", "key":, "owner":, "ttl_ms":}  -> {"held": another has it}
  *   {"verb": "unlease", "key":, "owner":}           -> nil
+ *   {"verb": "record", "row": a trial}              -> nil, when it is durable
  *   {"verb": "evict" | "unquarantine", "key":}      -> {"n": rows}
  *   {"verb": "run", "row":}                         -> {"n": its id}
  *   {"verb": "tell", "said": {...}}                 -> nil; to all daemons, as news

@@ -245,7 +245,7 @@ void writer_run(void *local)
         for (struct request *r; (r = queue_pop(&l->todo));) {
             queue_push(&q, r);
         }
-        l->trials = 0;
+        l->trials = l->records = 0;
         bool stopping = l->stopping;
         uv_mutex_unlock(&l->mutex);
         if (q.first) {

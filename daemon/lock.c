@@ -20,7 +20,7 @@ int lock_path(const char *socket_path, int *out, struct error *err)
 {
     char path[PATHS_MAX + 8], name[LOCKFILE_NAME_MAX];
     snprintf(path, sizeof(path), "%s.lock", socket_path);
-    int status = lockfile_take(path, 0600, NULL, out, err);
+    int status = lockfile_take(path, NULL, out, err);
     if (status != LOCKFILE_HELD) {
         return status;
     }
@@ -58,7 +58,7 @@ static int take_file(const char *uuid, const char *socket_path, int *out, struct
         return status;
     }
     snprintf(path, sizeof(path), "%s/device-%.100s.lock", dir, uuid);
-    status = lockfile_take(path, 0640, socket_path, out, err);
+    status = lockfile_take(path, socket_path, out, err);
     if (status != LOCKFILE_HELD) {
         return status;
     }

@@ -141,7 +141,9 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (strcmp(x->event, "evict") == 0) {
-        /* what was on its way to the ledger before has come back, and is gone there by now */
+        /* Not before: an evict that is refused takes nothing away. What was on its way to the ledger
+         * before has come back, and is gone there by now; what comes after it is told after it, as
+         * is all that a follower hears. */
         cache_remove_id(&x->pending.d->cache, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
@@ -166,7 +168,6 @@ int method_evict(struct call *c, struct error *err)
     struct removing *x = (struct removing *)p;
     x->event = "evict";
     memcpy(x->what, key, sizeof(x->what));
-    cache_remove_id(&c->d->cache, key);
     int asked = c->d->ledger->ops->evict(c->d->ledger, key, on_removed, x);
     if (asked < 0) {
         pending_drop(p);

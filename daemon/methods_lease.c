@@ -12,6 +12,7 @@
 #include "daemon/answer.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
+#include "daemon/pending.h"
 
 int method_release(struct call *c, struct error *err)
 {
@@ -79,6 +80,68 @@ static int read_trial(const struct wire_obj *map, const char *key, struct trial 
     return status;
 }
 
+struct recording {
+    struct pending pending; /* first */
+    unsigned n, left, failed;
+    struct error why; /* of the first that failed */
+};
+
+static void finish_recording(struct recording *x)
+{
+    if (x->failed) {
+        error_prefix(&x->why, "%u of %u trials are not kept", x->failed, x->n);
+        pending_fail(&x->pending, &x->why);
+        return;
+    }
+    struct wire_buf *b = pending_result(&x->pending);
+    if (b) {
+        wire_put_map(b, 1);
+        wire_put_kv_int(b, "recorded", x->n);
+    }
+    pending_drop(&x->pending);
+}
+
+static void on_recorded(void *ctx, int status, const struct error *err)
+{
+    struct recording *x = ctx;
+    if (status < 0 && x->failed++ == 0) {
+        error_set(&x->why, status, "%s", err ? err->text : "no memory");
+    }
+    if (--x->left == 0) {
+        finish_recording(x);
+    }
+}
+
+/* All of them, or none. */
+static int check_room(const struct daemon *d, size_t n, struct error *err)
+{
+    uint32_t room = d->ledger->ops->room(d->ledger);
+    return n <= room
+               ? 0
+               : error_set(err, ERROR_BUSY,
+                           "the database takes %u trials now, not %zu, since too much waits for "
+                           "it: none was recorded; try again",
+                           (unsigned)room, n);
+}
+
+static void record(struct recording *x, const struct wire_obj *list, const char *key)
+{
+    struct daemon *d = x->pending.d;
+    struct trial *t = &d->scratch->trial;
+    x->left = x->n + 1; /* held until all are asked for */
+    for (size_t i = 0; i < x->n; i++) {
+        struct error e = ERROR_NULL;
+        int status = read_trial(wire_at(list, i), key, t, &e);
+        if (status == 0 && (status = d->ledger->ops->record(d->ledger, t, on_recorded, x)) < 0) {
+            ledger_refused(status, &e);
+        }
+        if (status < 0) {
+            on_recorded(x, status, &e);
+        }
+    }
+    on_recorded(x, 0, NULL);
+}
+
 int method_record(struct call *c, struct error *err)
 {
     static const char *const names[] = {"problem", "trials", NULL};
@@ -97,20 +160,18 @@ int method_record(struct call *c, struct error *err)
         status = read_trial(wire_at(list, i), key, t, err);
         status = status ? error_prefix(err, "trials[%zu]", i) : 0;
     }
+    status = status ? status : check_room(d, wire_count(list), err);
+    struct pending *p;
+    status = status ? status : call_later(c, sizeof(struct recording), &p, err);
     if (status < 0) {
         return status;
-    }
-    for (size_t i = 0; i < wire_count(list); i++) {
-        if (read_trial(wire_at(list, i), key, t, NULL) == 0) {
-            d->ledger->ops->add_trial(d->ledger, t);
-        }
     }
     struct lease *l = leases_of(&c->parts->leases, c->s, key);
     if (l) {
         lease_renew(l);
     }
-    rpc_put_result(&c->s->out, c->id);
-    wire_put_map(&c->s->out, 1);
-    wire_put_kv_int(&c->s->out, "recorded", (int64_t)wire_count(list));
-    return 0;
+    struct recording *x = (struct recording *)p;
+    x->n = (unsigned)wire_count(list);
+    record(x, list, key);
+    return METHOD_LATER;
 }

@@ -16,6 +16,7 @@
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
+#include "store/store.h"
 
 /* A config that its one-line form can carry, valid where gemmd knows what that means. */
 static int check_config(struct daemon *d, const struct problem *bucket, const struct record *config,
@@ -61,17 +62,21 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Whether the key has an answer that outranks an imported row. */
-static bool outranked(const struct daemon *d, const struct key *k, const struct problem *bucket)
+/* Whether the key has an answer that outranks an imported row. What is on its way to the cache, the
+ * ledger knows: it is told which row of the key was known here. */
+static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
+                      int64_t *known, struct error *err)
 {
     const struct cache_entry *e = cache_find(&d->cache, k);
-    return e && e->rank >= CACHE_SERVES && family_of_problem(bucket);
+    *known = e ? e->generation : 0;
+    return e && e->rank >= CACHE_SERVES && family_of_problem(bucket) ? store_outranked(k->id, err)
+                                                                     : 0;
 }
 
 static void learned(struct daemon *d, int status, const struct best *b, bool saved,
                     const struct error *err)
 {
-    if (status < 0 && err) {
+    if (status < 0 && status != ERROR_CONFLICT && err) {
         log_warning("an imported row is not saved: %s", err->text);
     }
     if (b) {
@@ -136,11 +141,9 @@ int method_put(struct call *c, struct error *err)
     if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
         return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
     }
-    if (outranked(d, &x->key, &x->bucket)) {
-        return error_set(err, ERROR_CONFLICT,
-                         "key %.12s has an answer that was measured here, which a put does not push "
-                         "out; `pin` a config to decide it, or `evict` the key first",
-                         x->key.id);
+    status = check_rank(d, &x->key, &x->bucket, &b->generation, err);
+    if (status < 0) {
+        return status;
     }
     fill(d, b, &x->bucket, &x->key, c->s->uid);
     struct pending *p;
@@ -193,12 +196,22 @@ static void skip(struct importing *x, size_t row, const char *why)
     wire_put_kv_str(&x->skipped, "message", why);
 }
 
+struct imported { /* a row that the ledger was given */
+    struct importing *x;
+    size_t row;
+};
+
 static void on_imported(void *ctx, int status, const struct best *b, bool saved,
                         const struct error *err)
 {
-    struct importing *x = ctx;
+    struct imported i = *(struct imported *)ctx;
+    struct importing *x = i.x;
+    free(ctx);
     learned(x->pending.d, status, b, saved, err);
     x->imported += b != NULL;
+    if (!b) {
+        skip(x, i.row, err ? err->text : "no memory");
+    }
     if (--x->left == 0) {
         finish_import(x);
     }
@@ -231,7 +244,7 @@ static int check_numbers(struct best *b, struct error *err)
 }
 
 /* A row of another device class keeps its class: it is for the daemon that has such a device. */
-static int import_row(struct importing *x, const struct wire_obj *row, int64_t uid,
+static int import_row(struct importing *x, const struct wire_obj *row, size_t number, int64_t uid,
                       struct error *err)
 {
     struct daemon *d = x->pending.d;
@@ -256,25 +269,32 @@ static int import_row(struct importing *x, const struct wire_obj *row, int64_t u
         return status;
     }
     key_id(&s->key);
-    if (ours && outranked(d, &s->key, &s->bucket)) {
-        return error_set(err, ERROR_CONFLICT, "the key has an answer that was measured here");
+    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
+    b->generation = b->trial = 0;
+    status = ours ? check_rank(d, &s->key, &s->bucket, &b->generation, err) : 0;
+    if (status < 0) {
+        return status;
     }
     if (!ours && family_of_problem(p)) {
         return error_set(err, ERROR_CONFLICT,
                          "the row is of another device class (%s): import it through the gemmd of "
                          "such a device", class_);
     }
-    /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
     double floor_us = b->floor_us;
-    b->generation = b->trial = 0;
     if (!family_of_problem(p)) {
         b->atol = b->rtol = 0; /* gemmd does not verify it: it answers whatever is asked for */
     }
     fill(d, b, &s->bucket, &s->key, uid);
     b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
-    status = d->ledger->ops->publish(d->ledger, b, on_imported, x);
+    struct imported *i = malloc(sizeof(*i));
+    if (!i) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
+    }
+    *i = (struct imported){x, number};
+    status = d->ledger->ops->publish(d->ledger, b, on_imported, i);
     if (status < 0) {
+        free(i);
         return ledger_refused(status, err);
     }
     x->left++;
@@ -300,7 +320,7 @@ int method_import(struct call *c, struct error *err)
     x->left = 1; /* held until all rows are looked at */
     for (size_t i = 0; i < wire_count(rows); i++) {
         struct error why = ERROR_NULL;
-        if (import_row(x, wire_at(rows, i), c->s->uid, &why) < 0) {
+        if (import_row(x, wire_at(rows, i), i, c->s->uid, &why) < 0) {
             skip(x, i, why.text);
         }
     }

@@ -176,20 +176,22 @@ static struct view_answer *answer_new(int64_t generation, double atol, double rt
     return a;
 }
 
-static void put_best(const struct view *v, struct view_key *k, const struct best *b, bool saved,
+/* False: no memory for it. */
+static bool put_best(const struct view *v, struct view_key *k, const struct best *b, bool saved,
                      struct answer *scratch)
 {
     struct view_answer *a = answer_new(b->generation, b->atol, b->rtol);
     if (!a) {
-        return;
+        return false;
     }
     answer_of_best(scratch, b, saved);
     schema_encode(&a->packed, &answer_schema, scratch);
     if (a->packed.failed) {
         answer_free(a);
-    } else {
-        put_answer(v, k, a);
+        return false;
     }
+    put_answer(v, k, a);
+    return true;
 }
 
 static void put_entry(const struct view *v, struct view_key *k, const struct cache_entry *e)
@@ -274,6 +276,7 @@ void views_evicted(struct list *views, const char *key)
 struct parked {
     struct pending pending; /* first */
     struct view *view;      /* a holder */
+    struct error fault;     /* a key was not read: the view does not know it, nor is it answered */
     size_t left;            /* keys that the ledger has not told of */
     size_t len;
     uint8_t message[];
@@ -283,6 +286,7 @@ struct reading { /* one key's rows, page by page */
     struct parked *parked;
     struct view_key *key; /* owned until it is put into the view */
     int64_t offset;
+    bool failed; /* not all of them are known */
 };
 
 static void resume(struct parked *p)
@@ -292,11 +296,32 @@ static void resume(struct parked *p)
         return;
     }
     view_drop(p->view);
+    if (p->fault.code) {
+        struct error fault = p->fault;
+        pending_fail(&p->pending, &fault);
+        return;
+    }
     pending_end(&p->pending);
     if (s) {
         session_again(s, p->message, p->len);
     }
     free(p);
+}
+
+static void fail(struct parked *p, int status, const char *text)
+{
+    bool passes = status == ERROR_NO_MEMORY || status == ERROR_CANCELLED;
+    if (!p->fault.code) {
+        error_set(&p->fault, passes ? ERROR_BUSY : status,
+                  "what a key answered in generation %lld could not be read; ask again: %s",
+                  (long long)p->view->generation, text);
+    }
+}
+
+static void fail_reading(struct reading *r, int status, const char *text)
+{
+    r->failed = true;
+    fail(r->parked, status, text);
 }
 
 /* Rows come in the order of their generations. */
@@ -309,18 +334,20 @@ static void learn(struct reading *r, const struct wire_obj *row)
     status = status ? status : problem_make(&d->scratch->learned, b->op, &b->problem, &err);
     if (status < 0) {
         log_warning("a row of key %s is not read: %s", r->key->id, err.text);
-    } else if (target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES) {
-        put_best(r->parked->view, r->key, b, true, &d->scratch->hint);
+    } else if (target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES &&
+               !put_best(r->parked->view, r->key, b, true, &d->scratch->hint)) {
+        fail_reading(r, ERROR_NO_MEMORY, "no memory for its rows");
     }
 }
 
+/* Only what was read to its end is known: a view is for good, and the same at all daemons. */
 static void finish(struct reading *r)
 {
     struct parked *p = r->parked;
     struct view_key *k = r->key;
-    if (!find(p->view, k->id)) {
+    if (!r->failed && !find(p->view, k->id)) {
         put_key(p->view, k);
-    } else { /* somebody else has read it */
+    } else { /* somebody else has read it, or nobody has */
         key_free(k);
     }
     free(r);
@@ -329,39 +356,58 @@ static void finish(struct reading *r)
 
 static int ask(struct reading *r);
 
+/* Returns how many rows the page has. */
+static size_t learn_page(struct reading *r, const void *rows, size_t size)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *array = NULL;
+    int status = wire_decode(r->parked->pending.d->doc, rows, size, &array, &err);
+    size_t n = status == 0 ? wire_count(array) : 0;
+    for (size_t i = 0; i < n; i++) {
+        learn(r, wire_at(array, i));
+    }
+    if (status < 0) {
+        fail_reading(r, status, err.text);
+    }
+    return n;
+}
+
 static void on_rows(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
     struct reading *r = ctx;
-    struct daemon *d = r->parked->pending.d;
-    const struct wire_obj *array = NULL;
-    if (status < 0) {
-        log_warning("what key %s answered before is not known: %s", r->key->id, err->text);
-    }
     size_t count = 0;
-    if (status == 0 && wire_decode(d->doc, rows, n, &array, NULL) == 0) {
-        count = wire_count(array);
-    }
-    for (size_t i = 0; i < count; i++) {
-        learn(r, wire_at(array, i));
+    if (status < 0) {
+        fail_reading(r, status, err ? err->text : "no memory");
+        log_warning("what key %s answered before is not known: %s", r->key->id,
+                    err ? err->text : "no memory");
+    } else {
+        count = learn_page(r, rows, n);
     }
     r->offset += (int64_t)count;
-    if (count == 0 || r->offset >= total || ask(r) < 0) {
+    if (r->failed || count == 0 || r->offset >= total || ask(r) < 0) {
         finish(r);
     }
 }
 
+/* On a fault the request fails, too. */
 static int ask(struct reading *r)
 {
     enum { ROWS_BYTES = 256 * 1024 };
     struct daemon *d = r->parked->pending.d;
     struct record *filter = &d->scratch->config;
+    struct error err = ERROR_NULL;
     record_init(filter);
     record_put_text(filter, "key", r->key->id);
     record_put_text(filter, "sort", "generation");
     record_put_int(filter, "offset", r->offset);
-    return d->ledger ? d->ledger->ops->list(d->ledger, "history", filter, ROWS_BYTES, on_rows, r)
-                     : ERROR_SHUTTING_DOWN;
+    int status = d->ledger ? d->ledger->ops->list(d->ledger, "history", filter, ROWS_BYTES, on_rows, r)
+                           : ERROR_SHUTTING_DOWN;
+    if (status < 0) {
+        ledger_refused(status, &err);
+        fail_reading(r, status, err.text);
+    }
+    return status;
 }
 
 static void read_key(struct parked *p, const char *id)
@@ -371,6 +417,7 @@ static void read_key(struct parked *p, const char *id)
     if (!r || !k) {
         free(r);
         free(k);
+        fail(p, ERROR_NO_MEMORY, "no memory for its rows");
         resume(p);
         return;
     }

@@ -53,7 +53,8 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved);
 /* The key's rows are gone, old ones too. */
 void views_evicted(struct list *views, const char *key);
-/* METHOD_LATER: the request is begun anew when the rows of these keys were read.
+/* METHOD_LATER: the request is begun anew when the rows of these keys were read. When they could not
+ * be, it fails, and the view knows no more of the key than before: the next request reads again.
  * ERROR_NO_MEMORY, ERROR_BUSY. */
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);
 

@@ -13,7 +13,7 @@
 
 #include "proto/lockfile.h"
 
-enum { LOOK_MS = 20 };
+enum { LOOK_MS = 20, OURS_ALONE = 0600 };
 
 static int refuse(const char *path, struct error *err)
 {
@@ -38,6 +38,15 @@ static int check_plain(const char *path, int fd, struct error *err)
     return 0;
 }
 
+/* It may be an older gemmd's. When it cannot be closed to others, it serves all the same. */
+static void close_to_others(int fd)
+{
+    struct stat st;
+    if (fstat(fd, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 07777 & ~OURS_ALONE)) {
+        fchmod(fd, OURS_ALONE);
+    }
+}
+
 /* For the sentences of those who are refused, and for people: a disk too full for it is no fault.
  */
 static void sign(int fd, const char *second)
@@ -50,13 +59,16 @@ static void sign(int fd, const char *second)
     }
 }
 
-int lockfile_take(const char *path, unsigned mode, const char *second, int *fd, struct error *err)
+int lockfile_take(const char *path, const char *second, int *fd, struct error *err)
 {
-    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, mode);
+    *fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, OURS_ALONE);
     if (*fd < 0) {
         return refuse(path, err);
     }
     int status = check_plain(path, *fd, err);
+    if (status == 0) {
+        close_to_others(*fd);
+    }
     if (status == 0 && flock(*fd, LOCK_EX | LOCK_NB) < 0) {
         status = errno == EWOULDBLOCK ? LOCKFILE_HELD : refuse(path, err);
     }
@@ -69,6 +81,12 @@ int lockfile_take(const char *path, unsigned mode, const char *second, int *fd, 
     return 0;
 }
 
+struct lockfile_holder lockfile_of(long pid)
+{
+    bool lives = pid > 0 && (kill((pid_t)pid, 0) == 0 || errno == EPERM);
+    return (struct lockfile_holder){.pid = pid, .lives = lives};
+}
+
 static struct lockfile_holder look(const char *path)
 {
     char text[32] = "";
@@ -77,9 +95,7 @@ static struct lockfile_holder look(const char *path)
     if (fd >= 0) {
         close(fd);
     }
-    struct lockfile_holder h = {.pid = n > 0 ? strtol(text, NULL, 10) : 0};
-    h.lives = h.pid > 0 && (kill((pid_t)h.pid, 0) == 0 || errno == EPERM);
-    return h;
+    return lockfile_of(n > 0 ? strtol(text, NULL, 10) : 0);
 }
 
 struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms)
@@ -94,11 +110,12 @@ struct lockfile_holder lockfile_holder(const char *path, unsigned patience_ms)
 
 const char *lockfile_name(const struct lockfile_holder *h, char out[LOCKFILE_NAME_MAX])
 {
-    if (h->pid <= 0) {
-        snprintf(out, LOCKFILE_NAME_MAX, "which does not say its pid");
+    if (h->lives) {
+        snprintf(out, LOCKFILE_NAME_MAX, "pid %ld", h->pid);
     } else {
-        snprintf(out, LOCKFILE_NAME_MAX, "pid %ld%s", h->pid,
-                 h->lives ? "" : " of another container");
+        snprintf(out, LOCKFILE_NAME_MAX,
+                 "a process that is not seen from here: in another container, or "
+                 "one that only holds the lock; `lslocks` says which");
     }
     return out;
 }

@@ -108,12 +108,12 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
     char name[PATH_MAX + 8], who[LOCKFILE_NAME_MAX];
     struct error why = ERROR_NULL;
     snprintf(name, sizeof(name), "%s.lock", path);
-    int status = lockfile_take(name, 0644, address ? address : "", fd, &why);
+    int status = lockfile_take(name, address ? address : "", fd, &why);
     if (status == LOCKFILE_HELD) {
         struct lockfile_holder h = lockfile_holder(name, 0);
         return error_set(err, ERROR_BUSY,
-                         "database %s is in use by gemmd with %s: stop that one, or give this one "
-                         "another --database",
+                         "database %s is in use by another gemmd (%s): stop that one, or give this "
+                         "one another --database",
                          path, lockfile_name(&h, who));
     }
     if (status < 0) { /* a disk too full for it is met, and reported, at the database */

@@ -37,7 +37,11 @@ bool store_holder(const char *path, long *pid, char *address, size_t size)
 static int attach_again(struct store *s, struct error *err)
 {
     store_detach(s);
-    return store_attach(s, err);
+    int r = store_attach(s, err);
+    if (r < 0) { /* half of it would look as if it were open */
+        store_detach(s);
+    }
+    return r;
 }
 
 int store_refresh(struct store *s, struct error *err)

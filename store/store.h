@@ -17,6 +17,8 @@ enum { STORE_SCHEMA_VERSION = 3 };
 
 enum { STORE_MISS = 1 };
 
+enum { STORE_IMPORTED_PER_KEY = 64 }; /* imported rows of a key that are kept */
+
 struct store;
 
 enum store_flags {
@@ -96,6 +98,13 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
  * taken: store_publish_again, later, writes the row under that number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
+/* The same for a row that somebody brings (source imported). b->generation is, going in, the newest
+ * row of the key that he knew (0: none). ERROR_CONFLICT, and nothing is written: the op has kernels
+ * (b->family), and what serves the key was tuned or pinned after that row. A row that says what the
+ * key's newest one says is not written again: *b becomes that one. Of a key the last
+ * STORE_IMPORTED_PER_KEY imported rows are kept. */
+int store_offer(struct store *s, struct best *b, struct error *err);
+int store_outranked(const char *key, struct error *err); /* the sentence of that conflict; it */
 
 /* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. Finished is
  * what would come out the same again: ok, aborted, invalid, compile, resource, wrong_result. What

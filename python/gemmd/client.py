@@ -29,6 +29,7 @@ OnProgress = Callable[[Progress], object]
 _WAITS = {"tuned": ffi.WAIT_TUNED, "now": ffi.WAIT_NOW, "cached": ffi.WAIT_CACHED}
 _OUTCOMES = {ffi.HIT: "hit", ffi.LEASE: "lease", ffi.HELD: "held"}
 STEP_MS = 100  # so late is what a signal's handler raises
+HELLO_MS = 1000  # a daemon greets from its event loop, whatever it is at
 _clients = weakref.WeakSet()
 
 
@@ -141,7 +142,7 @@ def read_answer(a):
 
 def _write_answer(answer):
     out = ffi.Answer(size=sizeof(ffi.Answer))
-    for name in ("tier", "module", "stamp"):
+    for name in ("tier", "module", "target", "stamp"):
         setattr(out, name, getattr(answer, name).encode())
     out.config = answer.config_text.encode()
     return out
@@ -165,7 +166,8 @@ class Client:
                  deadline_ms: int = 0, lazy: bool = False, autostart: bool = False,
                  library: Optional[ffi.Library] = None):
         self.library = library or ffi.shared_library()
-        self._handle, self._users, self._lock = c_void_p(), 0, threading.Lock()
+        self._handle, self._lock = c_void_p(), threading.Lock()
+        self._users = []  # threads, once for each call that they are in
         self._closing = False
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart}
@@ -183,13 +185,13 @@ class Client:
         with self._lock:
             if self._closing or not self._handle:
                 raise invalid("client", "this Client is closed")
-            self._users += 1
+            self._users.append(threading.get_ident())
         try:
             yield self._handle
         finally:
             with self._lock:
-                self._users -= 1
-                last = self._closing and self._users == 0
+                self._users.remove(threading.get_ident())
+                last = self._closing and not self._users
             if last:
                 self._free()
 
@@ -199,13 +201,15 @@ class Client:
             self.library.dll.gemmd_close(handle)
 
     def _forked(self):
-        """In the child there is no other thread: neither its lock nor its calls."""
-        self._lock, self._users = threading.Lock(), 0
+        """In the child there is no other thread: neither its lock nor its calls. Those that this
+        one is in, when it forks in progress or a signal's handler, end in the child, too."""
+        me = threading.get_ident()
+        self._lock, self._users = threading.Lock(), [user for user in self._users if user == me]
 
     def close(self) -> None:
         with self._lock:
             self._closing = True
-            idle = self._users == 0
+            idle = not self._users
         if idle:
             self._free()
 
@@ -393,6 +397,15 @@ class Client:
 
     def status(self) -> Dict[str, Any]:
         return self.call("status")
+
+    def reaches_daemon(self, deadline_ms: int = HELLO_MS) -> bool:
+        """Whether a daemon says hello. What is answered by the analytic default does not tell a
+        daemon that is not there from one that has no answer to this problem."""
+        try:
+            self.call("hello", deadline_ms=deadline_ms)
+        except GemmdError:
+            return False
+        return True
 
     # ---- kernels
 

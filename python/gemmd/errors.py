@@ -17,6 +17,10 @@ class GemmdError(Exception):
     def __reduce__(self):
         return type(self), (self.what, self.code, self.name, self.text)
 
+    def to_dict(self):
+        """As a row beside answers (Rows.to_dicts())."""
+        return {"name": self.name, "code": self.code, "text": self.text}
+
 
 class Unreachable(GemmdError, ConnectionError):
     """No daemon listens, or it went away."""

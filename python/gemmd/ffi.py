@@ -9,6 +9,7 @@ it alive until the device is done with it.
 """
 import ctypes
 import os
+import re
 from ctypes import (CFUNCTYPE, POINTER, Structure, c_bool, c_char, c_char_p, c_double, c_int,
                     c_int64, c_size_t, c_uint, c_uint32, c_void_p, sizeof)
 from operator import index
@@ -203,35 +204,35 @@ _FUNCTIONS = {
     "gemmd_kernel_launch": (c_int, [c_void_p, POINTER(Args), POINTER(Error)]),
 }
 # Never from a folder that was carried along: the C library of this machine is in use already.
-_SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "ld-linux", "libgemmd")
+_SYSTEM = ("libc.", "libm.", "libdl.", "libpthread.", "librt.", "ld-linux")
+_MISSING = re.compile(r"([^/:\s]+): cannot open shared object file")
 
 
 def open_shared(path):
-    """With what lies beside it when the loader does not find what it needs (a build that was
-    carried from another machine). They may need each other: tried until nothing more loads."""
-    try:
+    """With what it needs and the loader does not find, from beside it (a build that was carried
+    from another machine): only that, by the name that the loader says, since what else lies there
+    may be anything. A path without a folder is the loader's affair alone."""
+    if os.sep not in path:
         return ctypes.CDLL(path)
-    except OSError as first:
-        folder = os.path.dirname(path)
-        left = [os.path.join(folder, name) for name in sorted(os.listdir(folder or "."))
-                if ".so" in name and not name.startswith(_SYSTEM)]
-        while left:
-            failed = [p for p in left if not _loads(p)]
-            if len(failed) == len(left):
-                break
-            left = failed
+    try:
+        return _open_in(os.path.dirname(path), path, set())
+    except OSError as e:
+        raise OSError(f"{path} cannot be loaded: {e}") from None
+
+
+def _open_in(folder, path, tried):
+    while True:
         try:
             return ctypes.CDLL(path)
-        except OSError as second:
-            raise OSError(f"{path} cannot be loaded: {second} (at first: {first})") from None
-
-
-def _loads(path):
-    try:
-        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-    except OSError:
-        return False
-    return True
+        except OSError as e:
+            missing = _MISSING.match(str(e))
+            name = missing and missing[1]
+            needed = os.path.join(folder, name or "")
+            if (not name or name in tried or name.startswith(_SYSTEM)
+                    or not os.path.exists(needed)):
+                raise
+        tried.add(name)  # what is loaded under another name than its file's is missed again
+        _open_in(folder, needed, tried)
 
 
 def find_library():

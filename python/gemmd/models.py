@@ -80,9 +80,14 @@ def _is_final(answer):
     return not isinstance(answer, GemmdError) and answer.final
 
 
-def _is_alone(answer):
-    """Nobody answered: nor will it for the other keys."""
+def _is_made_here(answer):
+    """The daemon has none: it is not there, or refused this key."""
     return not isinstance(answer, GemmdError) and answer.local and answer.tier == "default"
+
+
+def _is_alone(client, answers):
+    """Nobody answered: nor will it for the other keys."""
+    return any(map(_is_made_here, answers)) and not client.reaches_daemon()
 
 
 def _tune_one(client, problem, until, query):
@@ -110,11 +115,13 @@ def _leave(client, problems, answers):
 def _tune_missing(client, problems, answers, until, query):
     """Into answers. Ranks that prefetch together share every tuning; one at a time, since there is
     one device. What is left when the time is over is tuned in the background."""
+    asked = answers
     for i, problem in enumerate(problems):
         if not _is_final(answers[i]):
-            if _is_over(until) or any(map(_is_alone, answers)):
+            if _is_over(until) or _is_alone(client, asked):
                 break
             answers[i] = _tune_one(client, problem, until, query)
+            asked = answers[i:i + 1]
     if _is_over(until):
         _leave(client, problems, answers)
 
@@ -143,7 +150,7 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     finally:
         if own:
             client.close()
-    alone = [a.note for a in answers if _is_alone(a)]
-    if alone:
-        warnings.warn(f"gemmd.prefetch: {alone[0]}", RuntimeWarning, stacklevel=2)
+    notes = [a.note for a in answers if _is_made_here(a)]
+    if notes:
+        warnings.warn(f"gemmd.prefetch: {notes[0]}", RuntimeWarning, stacklevel=2)
     return answers

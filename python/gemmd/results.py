@@ -101,7 +101,7 @@ class Progress:
 
 
 class Rows(list):
-    """A list of answers, or of the rows of a listing (dicts)."""
+    """A list of answers (or a GemmdError in one's place), or of the rows of a listing (dicts)."""
 
     def to_dicts(self) -> List[Dict[str, object]]:
         return [row if isinstance(row, dict) else row.to_dict() for row in self]

@@ -10,8 +10,8 @@ process of all that ask holds a lease and times the configs that are not known y
 and get its winner. What is kept is one row per config (failures, with their reason, too), so a
 config more is one timing more. A row is of: the kernel's name and source (with what it calls),
 Triton's version and backend, the device class, the key's arguments and all dtypes; private to its
-user until the daemon's owner promotes it. Without a daemon Triton tunes by itself, with one
-warning.
+user until the daemon's owner promotes it. Without a daemon or libgemmd Triton tunes by itself, with
+one warning.
 """
 import contextlib
 import hashlib
@@ -217,10 +217,18 @@ class SharedCache(dict):
         return dict.__contains__(self, key) or self._ask(key)
 
     def _ask(self, key):
+        try:
+            client = _client(self.socket)
+        except (GemmdError, OSError) as e:  # OSError: no libgemmd; from below it is the kernel's
+            _warn(e)
+            return False
+        return self._ask_by(client, key)
+
+    def _ask_by(self, client, key):
         tuner, args, kwargs = self.tuner, self.call.args, self.call.kwargs
         try:
             configs = tuner.prune_configs(kwargs)
-            config = decide(_client(self.socket), problem_of(tuner, key, kwargs), configs,
+            config = decide(client, problem_of(tuner, key, kwargs), configs,
                             Timer(tuner, args, kwargs), self.deadline_ms)
         except GemmdError as e:
             if e.name != "no_config":  # else all fail, and Triton says so in its own words

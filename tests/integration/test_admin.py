@@ -10,6 +10,7 @@ import msgpack
 import pytest
 
 from conftest import GEMMCTL, GEMMD, RUNNER, SYNTHETIC, Client, RpcError, eventually, gemm
+from test_keeper import host  # noqa: F401: the fixture
 
 CLIENT = """
 import sys
@@ -153,6 +154,43 @@ def test_a_put_does_not_push_out_what_was_measured(daemon):
         with pytest.raises(RpcError) as e:
             c.call("put", problem=gemm(n=512), config={"BLOCK_SIZE_M": 7}, time_us=1)
         assert e.value.name in ("invalid", "conflict", "unknown_field")
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_put_at_the_last_moment_does_not_push_out_what_was_measured(host, n):  # noqa: F811
+    """The runner has said what won, and its row is on its way to the database, or to another daemon."""
+    members = host(n)
+    d = members[0]
+    problems = [gemm(n=64 * i) for i in range(1, 11)]
+    with d.connect() as c, members[-1].connect() as other:
+        for p in problems:
+            config = c.call("get", problem=p, wait="cached")["config"]
+            asked = c.send("get", problem=p, budget=2, progress=True)
+            while (message := c.read())[0] == 2:
+                if message[2]["phase"] == "done":
+                    other.send("put", problem=p, config=config, time_us=0.001)
+            assert message[1] == asked and message[3]["source"] == "tuned"
+        other.responses.clear()
+        for _ in range(other.next_id):
+            message = other.read()
+            assert message[2] is None or message[2]["name"] == "conflict"
+        assert [c.call("get", problem=p, wait="cached")["source"] for p in problems] == ["tuned"] * 10
+    assert d.sql("SELECT DISTINCT source FROM current_best") == [("tuned",)]
+
+
+def test_puts_do_not_pile_up(daemon):
+    d = daemon()
+    problem = {"op": "custom:same", "i": 1}
+    with d.connect() as c:
+        first = c.call("put", problem=problem, config={"x": 0}, time_us=1)
+        for x in (0, 0, *range(1, 200)):
+            c.send("put", problem=problem, config={"x": x}, time_us=1)
+        again = c.wait(c.next_id - 199)
+        assert again["generation"] == first["generation"] and again["saved"]
+        assert c.wait(c.next_id)["config"] == {"x": 199}
+        assert c.call("get", problem=problem)["config"] == {"x": 199}
+        kept = c.list("history", key=first["key"])
+    assert [r["config"]["x"] for r in kept] == list(range(136, 200))
 
 
 def test_a_put_is_a_hint_that_is_tried(daemon):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import Daemon, SYNTHETIC, eventually, gemm
+from conftest import Daemon, RpcError, SYNTHETIC, eventually, gemm
 
 READ = """
 import sqlite3, sys
@@ -71,6 +71,19 @@ def test_a_pinned_job_keeps_its_answers_without_room(daemon):
         eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
         assert put(2, 4)["saved"]
         assert get(job, 1) == get(job, 2) == {"A": 1} and get(c, 2) == {"A": 4}
+
+
+def test_an_evict_that_is_refused_takes_nothing_away(daemon):
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=4)
+        limit_files(d, True)
+        with pytest.raises(RpcError, match="disk_full"):
+            c.call("evict", problem=gemm())
+        assert c.call("get", problem=gemm(), wait="cached") == first
+        limit_files(d, False)
+        assert c.call("evict", problem=gemm())["removed"] > 1
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] == "default"
 
 
 def test_a_stop_without_room_says_what_is_lost(daemon):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A job that pins a generation has one set of answers for its whole life; who wants to hear of
 improvements subscribes."""
+import itertools
 import threading
 
 import pytest
@@ -157,8 +158,10 @@ def test_a_number_is_known_where_its_news_has_not_arrived_yet(host):  # noqa: F8
 
     def improve_on():
         with one.connect() as c:
-            while not done.is_set():
-                c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)
+            for i in itertools.count():
+                if done.is_set():
+                    break
+                c.call("put", problem=CUSTOM, config={"A": i}, time_us=5)
     writer = threading.Thread(target=improve_on)
     writer.start()
     try:
@@ -197,3 +200,25 @@ def test_improvements_are_announced_to_those_who_want_them(host):  # noqa: F811
         _, new = improve(asking, gemm())
         eventually(lambda: c.call("get", problem=gemm())["config"] == new["config"])
         assert c.notifications == [] and quiet.call("hello") and quiet.notifications == []
+
+
+def test_what_could_not_be_read_once_is_read_again(host):  # noqa: F811
+    """A view is for as long as a job lives, and must say the same at all daemons."""
+    one, two = host(2)
+    with one.connect() as c:
+        old = c.call("put", problem=CUSTOM, config={"A": 1}, time_us=5)
+        rank = pinned(two, old["generation"])
+        c.call("put", problem=CUSTOM, config={"A": 2}, time_us=4)
+        eventually(lambda: two.call("get", problem=CUSTOM)["config"] == {"A": 2})
+        files = [one.database.with_name(one.database.name + end) for end in ("", "-wal", "-shm")]
+        [f.rename(f.with_name("aside-" + f.name)) for f in files]
+        one.database.write_text("somebody's letter, which is in the way for a moment\n" * 100)
+        for ask in (lambda: rank.call("get", problem=CUSTOM),
+                    lambda: rank.call("get_many", problems=[CUSTOM])):
+            with pytest.raises(RpcError, match="could not be read") as e:
+                ask()
+            assert e.value.name in ("store", "busy")
+        [f.with_name("aside-" + f.name).rename(f) for f in files]
+        assert rank.call("get", problem=CUSTOM)["config"] == {"A": 1}
+        assert rank.call("get_many", problems=[CUSTOM])["answers"][0]["config"] == {"A": 1}
+        assert pinned(one, old["generation"]).call("get", problem=CUSTOM)["config"] == {"A": 1}

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several daemons, one database: a key is tuned once, everybody gets it, and the keeper's death loses
 nothing that was acknowledged."""
+import json
 import os
 import pathlib
 import shutil
@@ -104,6 +105,32 @@ def test_what_one_takes_out_is_out_everywhere(host):
     eventually(lambda: one.call("get", problem=gemm())["source"] == "manual")
     assert one.call("unpin", problem=gemm())["config"] == pinned["config"]
     eventually(lambda: two.call("get", problem=gemm())["source"] == "tuned")
+
+
+def test_evicts_and_puts_in_turn_are_the_same_everywhere(host):
+    """Each cache ends up with what the file has, whoever asked for what in between."""
+    one, two = host(2)
+    problems = [{**CUSTOM, "n": i} for i in range(20)]
+    with one.connect() as a, two.connect() as b:
+        keys = [a.call("put", problem=p, config={"A": 0}, time_us=5)["key"] for p in problems]
+        for round_ in range(1, 6):
+            for p, key in zip(problems, keys):
+                a.send("put", problem=p, config={"A": round_}, time_us=5)
+                b.send("evict", key=key)
+                b.send("put", problem=p, config={"A": -round_}, time_us=5)
+                a.send("evict", key=key)
+        a.wait(a.next_id), b.wait(b.next_id)
+        left = {key: json.loads(config) for key, config in one.sql("SELECT key, config FROM current_best")}
+        assert set(left) <= set(keys)
+
+        def said(c, key, problem):
+            try:
+                return c.call("get", problem=problem, wait="cached")["config"]
+            except RpcError:
+                return None
+        for p, key in zip(problems, keys):
+            for c in (a, b):
+                eventually(lambda c=c: said(c, key, p) == left.get(key))
 
 
 def test_two_clients_of_two_daemons_one_tuning(host):

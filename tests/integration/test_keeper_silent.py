@@ -2,6 +2,7 @@
 """A keeper that is there and does not answer (SIGSTOP): the others go on from memory within --keeper-ms,
 and what they kept is written exactly once when it wakes up, or when another has taken over."""
 import os
+import re
 import signal
 import time
 
@@ -69,6 +70,23 @@ def test_a_tuning_goes_on_in_time_and_is_delivered_once(stopped):
     assert two.sql("SELECT count(*) FROM event WHERE kind = 'tuned'") == [(1,)]
     assert len(two.sql("SELECT DISTINCT config FROM trial")) >= 4
     assert not two.sql("SELECT config FROM trial GROUP BY config, stage, time_us HAVING count(*) > 1")
+
+
+def test_leases_that_the_keeper_never_heard_of_are_not_kept(stopped):
+    one, two = stopped()
+    with two.connect() as c:
+        c.call("acquire", problem=CUSTOM)  # asked for before the silence: the keeper will have it
+        c.call("release", problem=CUSTOM)
+        assert two.status()["store"]["keeper_silent_ms"]
+        for _ in range(500):
+            assert c.call("acquire", problem=CUSTOM)["outcome"] == "lease"
+            assert c.call("release", problem=CUSTOM)["released"]
+    time.sleep(0.5)  # the log leaves out what comes too fast
+    wake(one)
+    eventually(lambda: delivered(two) and "rows that were kept" in two.text())
+    kept, = re.findall(r"it gets (\d+) rows that were kept", two.text())
+    assert int(kept) < 20
+    assert one.call("acquire", problem=CUSTOM, wait="now")["outcome"] == "lease"
 
 
 def test_what_was_sent_before_the_silence_is_written_once(stopped):

@@ -8,6 +8,8 @@ import time
 
 import pytest
 from conftest import SYNTHETIC, Client, Daemon, RpcError, eventually
+from test_disk import limit_files
+from test_keeper import host, kill  # noqa: F401 (host is a fixture)
 
 PROBLEM = {"op": "custom:my_kernel", "source": "0123abcd", "n": 4096}
 CONFIGS = [{"BLOCK": 64}, {"BLOCK": 128}, "BLOCK=256"]
@@ -262,3 +264,51 @@ def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
     d.start()
     os.chmod(d.socket, 0o666)
     assert as_user(OTHER + 1, lambda: d.call("get", problem=PROBLEM))[1]["key"] == promoted["key"]
+
+
+def many(n):
+    return [{"config": f"x={i}", "status": "invalid"} for i in range(n)]
+
+
+def trials_of(d, name):
+    return d.sql("SELECT count(*) FROM trial WHERE json_extract(config, '$.x') IS NOT NULL AND key IN "
+                 "(SELECT key FROM best WHERE op = ?)", f"custom:{name}")[0][0]
+
+
+def test_what_is_said_to_be_recorded_is(host):  # noqa: F811
+    """Also of a flood, also after kill -9 of the daemon that answers or writes."""
+    one, two = host(2)
+    for d in (two, one):
+        with d.connect() as c:
+            name = f"flood{d.socket.stem}"
+            problems = [{"op": f"custom:{name}", "i": i} for i in range(24)]
+            for p in problems:
+                c.call("put", problem=p, config={"x": 0}, time_us=1)
+            asked = [c.send("record", problem=p, trials=many(1000)) for p in problems]
+            recorded = 0
+            for request in asked:
+                try:
+                    recorded += c.wait(request)["recorded"]
+                except RpcError as e:
+                    assert e.name == "busy" and "none was recorded" in e.message
+            assert recorded and trials_of(d, name) == recorded
+            assert d.status()["store"]["lost_trials"] == 0
+            last = c.send("record", problem=problems[0], trials=many(500))
+            assert c.wait(last)["recorded"] == 500
+            kill(d)
+        assert trials_of(d, name) == recorded + 500
+        d.start()
+        eventually(lambda: one.status()["store"]["daemons"] == 2)
+
+
+def test_who_records_while_the_database_takes_nothing_is_told(daemon):
+    d = daemon()
+    with d.connect() as c:
+        c.call("put", problem=PROBLEM, config={"x": 1}, time_us=1)
+        limit_files(d, True)
+        with pytest.raises(RpcError) as e:
+            c.call("record", problem=PROBLEM, trials=many(100))
+        assert e.value.name == "disk_full" and "of 100 trials are not kept" in e.value.message
+        limit_files(d, False)
+        assert c.call("record", problem=PROBLEM, trials=many(100)) == {"recorded": 100}
+        assert c.call("record", problem=PROBLEM, trials=[]) == {"recorded": 0}

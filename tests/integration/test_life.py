@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starting, idling, stopping; two daemons; bad databases, sockets and disks."""
+import fcntl
 import os
 import pathlib
 import signal
@@ -95,6 +96,25 @@ def test_an_offline_daemon_on_a_database_in_use(daemon, folder):
     d = daemon()
     code, text = start_fails(folder, "--offline", database=d.database)
     assert code == 75 and str(d.process.pid) in text
+
+
+def test_nobody_else_can_take_a_lock(daemon, folder):
+    """flock(2) asks for no more than to read the file."""
+    d = daemon()
+    lock = folder / "cache.db.lock"
+    assert {p.stat().st_mode & 0o777 for p in folder.glob("*.lock")} == {0o600}
+    lock.chmod(0o644)  # as an older gemmd left it
+    assert d.stop() == 0
+    d.start()
+    assert lock.stat().st_mode & 0o777 == 0o600
+    assert d.stop() == 0
+    pid = d.process.pid
+    with lock.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        code, text = start_fails(folder, "--offline", database=d.database)
+        assert code == 75 and f"pid {pid}" not in text and "lslocks" in text
+        code, text = start_fails(folder, database=d.database)
+        assert code == 75 and f"pid {pid}" not in text and "lslocks" in text
 
 
 def test_a_stale_socket_is_replaced(daemon):

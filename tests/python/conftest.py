@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """python/gemmd from the sources, the libgemmd.so of the build, and a real daemon on the CPU: the
 one of tests/integration/conftest.py, whose fixtures these tests use."""
+import contextlib
 import importlib.util
 import os
 import pathlib
+import socket
 import sys
 import tempfile
+import threading
 
+import msgpack
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -58,6 +62,45 @@ def shared_cache():
 def cpu(daemon):
     """A daemon of the CPU."""
     return daemon("cpu")
+
+
+class Refused(Exception):
+    """What a strange daemon answers with: an error's name and code."""
+
+
+def strange_daemon(path, result):
+    """Answers every request with result(method, params), or refuses it, or hangs up (OSError). A
+    listening socket, to be closed."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen()
+
+    def answer(request, method, params):
+        try:
+            return [1, request, None, result(method, params)]
+        except Refused as e:
+            name, code = e.args
+            return [1, request, {"code": code, "name": name, "message": f"{name}, it said",
+                                 "survives": True}, None]
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve_one, args=(connection,), daemon=True).start()
+
+    def serve_one(connection):
+        unpacker = msgpack.Unpacker()
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(65536):
+                unpacker.feed(data)
+                for _, request, method, params in unpacker:
+                    connection.sendall(msgpack.packb(answer(request, method, params)))
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listener
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.Client against a real daemon on the CPU: asking, results, errors, threads and forks."""
+import contextlib
 import os
 import pickle
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 import gemmd
 from conftest import environment
+from gemmd import client as client_module
 
 SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
 
@@ -99,6 +101,14 @@ def test_rows_as_dicts_and_frames():
     assert isinstance(frame, pandas.DataFrame) and list(frame["k"]) == [3, 6]
 
 
+@pytest.mark.no_library
+def test_rows_with_an_error_among_them():
+    """As get_many() returns them."""
+    rows = gemmd.Rows([gemmd.Problem(m=1, n=2, k=3),
+                       gemmd.Invalid("get_many", -6, "conflict", "odd")])
+    assert rows.to_dicts()[1] == {"name": "conflict", "code": -6, "text": "odd"}
+
+
 def test_without_pandas_there_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_dicts"):
@@ -109,6 +119,16 @@ def test_an_answer_as_a_dict(cpu):
     with client(cpu) as g:
         d = g.get(SMALL, wait="cached").to_dict()
     assert d["tier"] == "default" and d["config"]["BLOCK_SIZE_M"] and d["time_us"] is None
+
+
+@pytest.mark.no_library
+def test_what_a_kernel_is_loaded_by_goes_back_whole():
+    """The target, too: a kernel that the daemon no longer has is compiled for that device."""
+    answer = gemmd.Answer(key="", tier="exact", source="tuned", family="", config_text="a=1",
+                          module="0" * 32, target="cpu", stamp="src=1 target=cpu")
+    back = client_module.read_answer(client_module._write_answer(answer))
+    for name in ("tier", "config_text", "module", "target", "stamp"):
+        assert getattr(back, name) == getattr(answer, name), name
 
 
 # ---- errors --------------------------------------------------------------------------------------
@@ -279,6 +299,51 @@ def test_a_forked_child_connects_anew(cpu):
         stop.set()
         t.join()
     g.close()
+
+
+def test_a_fork_inside_a_call(cpu):
+    """In progress: the child comes back out of the call, too, and only then close() takes effect
+    there, as everywhere. Calls of threads that only the parent has do not count in it."""
+    g, children, too_early = client(cpu), [], []
+
+    def fork(_):
+        if not children:
+            children.append(os.fork())
+            if children == [0]:
+                g.close()
+                too_early.append(not g._handle)
+
+    with a_call_of_another_thread(g):
+        try:
+            g.tune(SMALL, budget=2, progress=fork)
+        except gemmd.GemmdError:  # the child's is cut off
+            assert children == [0]
+        finally:
+            if children == [0]:
+                os._exit(0 if too_early == [False] and not g._handle else 1)
+        assert os.waitpid(children[0], 0)[1] == 0
+    assert g.status()["pid"] == cpu.process.pid
+    g.close()
+    assert not g._handle
+
+
+@contextlib.contextmanager
+def a_call_of_another_thread(g):
+    began, enough = threading.Event(), threading.Event()
+
+    def call():
+        with g._use():
+            began.set()
+            enough.wait()
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert began.wait(20)
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
 
 
 # ---- a program's start ---------------------------------------------------------------------------

@@ -44,6 +44,28 @@ def test_a_library_that_was_carried_with_what_it_needs(tmp_path):
 
 
 @pytest.mark.no_library
+def test_nothing_is_loaded_that_is_not_needed(tmp_path, monkeypatch):
+    """What else lies there may be anything: a libasan.so ends the process."""
+    def library(name, source, *needs):
+        (tmp_path / "x.c").write_text(source)
+        subprocess.run([*cc(), "-shared", "-fPIC", f"-Wl,-soname,{name}", "-o", tmp_path / name,
+                        tmp_path / "x.c", *needs], check=True)
+
+    mark = tmp_path / "loaded"
+    library("libneeded_x.so.0", "int needed(void) { return 7; }")
+    library("libbegin_x.so.0", "int needed(void); int begin(void) { return needed(); }",
+            tmp_path / "libneeded_x.so.0")
+    library("libother_x.so.0", "#include <stdio.h>\n__attribute__((constructor)) void f(void) "
+                               f'{{ fclose(fopen("{mark}", "w")); }}')
+    monkeypatch.chdir(tmp_path)
+    for name in ("libbegin_x.so.0", "libnobody_has_it.so.0"):  # a bare name is the loader's affair
+        with pytest.raises(OSError, match=f"{name}: cannot open"):
+            ffi.open_shared(name)
+    assert ffi.open_shared(str(tmp_path / "libbegin_x.so.0")).begin() == 7
+    assert not mark.exists()
+
+
+@pytest.mark.no_library
 def test_a_library_that_is_not_there_or_too_old(tmp_path):
     with pytest.raises(OSError, match="GEMMD_LIBRARY"):
         ffi.Library(tmp_path / "libgemmd.so")

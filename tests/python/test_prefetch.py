@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.prefetch: the products of a model by its shape, tuned before a job starts."""
 import os
+import socket
 import threading
 import types
 
 import pytest
 
 import gemmd
-from conftest import BUILD, ROOT
+from conftest import BUILD, ROOT, Refused, strange_daemon
 
 TINY = {"experts": 4, "topk": 2, "hidden": 16, "inter": 8}
 
@@ -85,6 +86,48 @@ def test_without_a_daemon_there_is_a_warning(tmp_path):
         with pytest.warns(RuntimeWarning, match="nobody") as said:
             answers = gemmd.prefetch(TINY, 16, client=g)
     assert len(said) == 1 and {a.tier for a in answers} == {"default"}
+
+
+def test_one_key_s_fault_does_not_end_it(folder):
+    tuned = []
+
+    def result(method, params):
+        if method == "get_many":
+            return {"answers": [{"code": -26, "name": "store", "message": "store, it said",
+                                 "survives": True} for _ in params["problems"]]}
+        if method == "get":
+            tuned.append(params["problem"])
+            raise Refused("no_memory", -24)
+        return {"version": 1, "build": "strange"}
+
+    listener = strange_daemon(folder / "strange.sock", result)
+    with gemmd.Client(folder / "strange.sock", device="cpu", lazy=True) as g:
+        with pytest.warns(RuntimeWarning, match="no_memory, it said"):
+            answers = gemmd.prefetch(TINY, 16, client=g)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    assert len(tuned) == len(answers) == 6 and {a.tier for a in answers} == {"default"}
+
+
+def test_a_daemon_that_goes_ends_it(folder):
+    tuned = []
+
+    def result(method, params):
+        if method == "get_many":
+            return {"answers": [{"code": -10, "name": "not_found", "message": "none",
+                                 "survives": True} for _ in params["problems"]]}
+        if method == "get":
+            tuned.append(params["problem"])
+            (folder / "strange.sock").unlink()
+            raise ConnectionResetError
+        return {"version": 1, "build": "strange"}
+
+    listener = strange_daemon(folder / "strange.sock", result)
+    with gemmd.Client(folder / "strange.sock", device="cpu", lazy=True) as g:
+        with pytest.warns(RuntimeWarning):
+            answers = gemmd.prefetch(TINY, 16, client=g)
+    listener.close()
+    assert len(tuned) == 1 and len(answers) == 6
 
 
 def test_the_deadline_is_of_all_keys_together(cpu):

@@ -8,7 +8,6 @@ import threading
 import time
 import warnings
 
-import msgpack
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
@@ -17,7 +16,7 @@ if not hasattr(torch.library, "register_autograd"):
 
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
-from conftest import BUILD, LIB  # noqa: E402
+from conftest import BUILD, LIB, Refused, strange_daemon  # noqa: E402
 from gemmd.torch import launch, plans  # noqa: E402
 from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
@@ -194,6 +193,34 @@ def test_the_sum_over_a_token_s_experts(tuned, wanted):
         gt.grouped_gemm_sum(x, w, m_sizes, gather, 5)
 
 
+@pytest.mark.parametrize("wanted", ["", "x", "w", "xw"])
+@pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+def test_only_what_a_gradient_needs_is_kept(tuned, product, wanted, compiled):
+    """With frozen experts x is not: it is most of what a step keeps."""
+    m_sizes, gather = routing()
+    x, w = operands()
+    x.requires_grad_("x" in wanted)
+    w.requires_grad_("w" in wanted)
+    permute_y = {"permute_y": True} if product == "grouped_gemm" else {}
+    kept = []
+
+    def run(x, w):
+        return getattr(gt, product)(x * 1, w * 1, m_sizes, gather, TOPK, **permute_y)
+
+    torch._dynamo.reset()
+    run = torch.compile(run, fullgraph=True, backend="aot_eager") if compiled else run
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
+        y = run(x, w)
+    assert (x.shape in kept) == ("w" in wanted) and (w.shape in kept) == ("x" in wanted)
+    operand = {"x": x, "w": w}
+    if wanted:
+        got = torch.autograd.grad(y.sum(), [operand[name] for name in wanted])
+        exact = torch.autograd.grad(right(x, w, m_sizes, gather, permute_y=True).sum(),
+                                    [operand[name] for name in wanted])
+        assert all(error(a, b) < 1e-5 for a, b in zip(got, exact))
+
+
 def test_no_rows_at_all(tuned):
     x, w = operands(rows=0)
     y = gt.grouped_gemm(x, w, torch.zeros(E, dtype=torch.int32))
@@ -207,6 +234,38 @@ def test_row_counts_share_a_kernel(tuned):
         gt.grouped_gemm(torch.randn(rows, K), w, torch.tensor([rows, 0, 0, 0]))
     assert len(gt.status()) == 3 and len(plans.plans._kernels) <= 3
     assert len(plans.plans._kernels) == len({p["config"] for p in gt.status()})
+
+
+def forward_call(rows):
+    return Call("forward", torch.device("cpu"), torch.float32, rows, N, K, E,
+                Flags(1, False, False))
+
+
+def test_plans_are_bounded_and_kernels_stay(tuned, monkeypatch):
+    """What was used last stays; a captured graph may launch what no plan names any more."""
+    monkeypatch.setattr(plans, "PLANS_MOST", 4)
+    w, x, launched = torch.randn(E, N, K), torch.randn(12, K), set()
+    for rows in range(1, 12):
+        for m in (12, rows):
+            gt.grouped_gemm(x[:m], w, torch.tensor([m, 0, 0, 0]))
+            launched.add(plans.plans._plans[forward_call(m)].kernel)
+        assert len(gt.status()) <= 4
+    assert forward_call(12) in plans.plans._plans and forward_call(11) in plans.plans._plans
+    assert gt.status()[0]["launches"] == 11  # always the same plan
+    assert forward_call(1) not in plans.plans._plans
+    assert launched == set(plans.plans._kernels.values())
+    assert plans.plans.find(forward_call(1)).how == "gemmd"
+
+
+def test_default_kernels_are_shared_by_all_rows_that_run_them(monkeypatch):
+    made = []
+    monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
+                        made.append(config) or len(made))
+    own = plans.Plans()
+    kernels = {own._compile(forward_call(rows), None) for rows in range(1, 200)}
+    assert all(made) and len(set(made)) == len(made) == len(kernels) < 20
+    own._compile(forward_call(8)._replace(n=2 * N), None)  # another product
+    assert len(made) == len(kernels) + 1
 
 
 # ---- calls ---------------------------------------------------------------------------------------
@@ -381,33 +440,10 @@ def test_a_daemon_that_dies_while_it_tunes(cpu):
     assert len(said) == 1 and "compiled here" in hows() and len(gt.status()) == 6
 
 
-def strange_daemon(path, result):
-    """Answers every request with this result."""
-    listener = socket.socket(socket.AF_UNIX)
-    listener.bind(str(path))
-    listener.listen()
-
-    def serve():
-        while True:
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            unpacker = msgpack.Unpacker()
-            with connection:
-                while data := connection.recv(65536):
-                    unpacker.feed(data)
-                    for _, request, method, _ in unpacker:
-                        connection.sendall(msgpack.packb([1, request, None, result(method)]))
-
-    threading.Thread(target=serve, daemon=True).start()
-    return listener
-
-
 @pytest.mark.parametrize("kind", ["newer", "nonsense"])
 def test_a_daemon_of_another_version(folder, kind):
     path = folder / "other.sock"
-    listener = strange_daemon(path, lambda _: {"version": 2, "build": "2.0"} if kind == "newer"
+    listener = strange_daemon(path, lambda *_: {"version": 2, "build": "2.0"} if kind == "newer"
                               else {"what": [1, 2, 3]})
     gt.configure(socket=path, deadline_ms=2000)
     said = steps()
@@ -415,6 +451,38 @@ def test_a_daemon_of_another_version(folder, kind):
     listener.close()
     assert len(said) == 1 and hows() == {"compiled here"}
     assert kind == "nonsense" or "version 2" in said[0]
+
+
+def test_one_refused_key_is_not_taken_for_no_daemon(folder):
+    asked = []
+
+    def result(method, params):
+        if method == "hello":
+            return {"version": 1, "build": "strange"}
+        asked.append(params["problem"])
+        raise Refused("no_memory", -24)
+
+    path = folder / "other.sock"
+    listener = strange_daemon(path, result)
+    gt.configure(socket=path, retry_s=None)
+    steps()
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    assert len(asked) == 6 and {p["reason"] for p in gt.status()} == {gt.status()[0]["reason"]}
+    assert "no_memory, it said" in gt.status()[0]["reason"] and hows() == {"compiled here"}
+
+
+def test_a_daemon_that_is_not_there_for_one_device_is_for_another(cpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(plans, "_fits", lambda answer, device: True)  # there may be no GPU
+    own = plans.Plans()
+    own.settings.retry_s = None
+    own._clients = {"cuda:0": gemmd.Client(tmp_path / "nobody.sock", device="cpu", lazy=True),
+                    "cpu": gemmd.Client(cpu.socket, lazy=True)}
+    calls = [forward_call(8)._replace(device=torch.device(device))
+             for device in ("cuda:0", "cuda:0", "cpu")]
+    reasons = [own._ask(call, "cached", 1000)[1] for call in calls]
+    assert "nobody.sock" in reasons[0] and "a moment ago" in reasons[1]
+    assert "a moment ago" not in reasons[2] and cpu.status()["requests"] >= 1
 
 
 def test_a_kernel_of_other_sources_is_made_here_instead(tuned, monkeypatch):
@@ -435,7 +503,8 @@ def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypa
 
     def of_a_newer_one(self, *args, **query):
         a = real(self, *args, **query)
-        return gemmd.Answer(**{**a.__dict__, "config_text": a.config_text + " newer=1"})
+        newer = "" if query.get("offline") else " newer=1"
+        return gemmd.Answer(**{**a.__dict__, "config_text": a.config_text + newer})
 
     monkeypatch.setattr(gemmd.Client, "get", of_a_newer_one)
     said = steps()
@@ -456,7 +525,7 @@ def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
 def test_no_wait_at_all_before_gemmd_is_asked_again(tmp_path):
     gt.configure(socket=tmp_path / "nobody.sock", retry_s=0)
     steps()
-    assert plans.plans._quiet_until <= time.monotonic()
+    assert plans.plans._quiet_until["cpu"] <= time.monotonic()
 
 
 def test_no_library(monkeypatch, tmp_path):
@@ -466,6 +535,31 @@ def test_no_library(monkeypatch, tmp_path):
     said = steps()
     assert len(said) == 1 and "libgemmd.so" in said[0] and "plain PyTorch" in said[0]
     assert hows() == {"plain"}
+
+
+@pytest.mark.parametrize("want", ["no library", "nothing can be asked"])
+def test_what_is_plain_stays_so_when_it_is_asked_for_again(monkeypatch, tmp_path, want):
+    gt.configure(socket=tmp_path / "nobody.sock", retry_s=0)
+    if want == "no library":
+        monkeypatch.setattr(gemmd.ffi, "_shared", None)
+        monkeypatch.setenv("GEMMD_LIBRARY", str(tmp_path / "libgemmd.so"))
+    else:
+        def refuse(*_, **__):
+            raise gemmd.GemmdError("get", -15, "no_config", "no config for this")
+        monkeypatch.setattr(gemmd.Client, "get", refuse)
+    said = steps(3)
+    assert len(said) == 1 and hows() == {"plain"}
+
+
+def test_topk_without_permutes_means_nothing(cpu):
+    """As where experts live on several devices: any number of rows may come to these."""
+    gt.configure(socket=cpu.socket, budget=1, retry_s=0)
+    x, w = torch.randn(13, K), torch.randn(E, N, K)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            gt.grouped_gemm(x, w, torch.tensor([6, 0, 7, 0], dtype=torch.int32), topk=8)
+    assert [(p["how"], p["M"], p["topk"]) for p in gt.status()] == [("gemmd", 13, 1)]
 
 
 def test_no_compiler(tmp_path, monkeypatch):
@@ -522,7 +616,7 @@ def test_a_better_answer_is_taken_up_later(cpu, monkeypatch):
         first = run()
     assert hows() == {"compiled here"}
     with gemmd.Client(cpu.socket) as g:
-        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, topk=TOPK, dtype_in="fp32"), budget=1)
+        g.tune(gemmd.Problem(m=T, n=N, k=K, experts=E, dtype_in="fp32"), budget=1)
     assert error(run(), first) < 1e-5 and hows() == {"gemmd"}
     assert gt.status()[0]["launches"] == 2
 

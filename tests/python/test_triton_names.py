@@ -33,6 +33,9 @@ class Tuner:
     def pre_hook(self, *_, **__):
         pass
 
+    def prune_configs(self, kwargs):
+        return []
+
 
 @pytest.fixture
 def gt(monkeypatch):
@@ -82,6 +85,31 @@ def test_configs_that_gemmd_cannot_tell_apart_are_timed_once(gt, cpu):
     with gemmd.Client(cpu.socket) as g:
         config, timed = decide(gt, g, PROBLEM, twins)
     assert config is twins[0] and timed == [twins[0], twins[2]]
+
+
+@pytest.mark.no_library
+def test_without_a_library_triton_tunes_by_itself(gt, monkeypatch, tmp_path):
+    monkeypatch.setattr(gemmd.ffi, "_shared", None)
+    monkeypatch.setenv("GEMMD_LIBRARY", str(tmp_path / "libgemmd.so"))
+    cache = gt.SharedCache(Tuner(), None, 0)
+    cache.call.args, cache.call.kwargs = (), {}
+    with pytest.warns(RuntimeWarning, match="libgemmd.so.*Triton tunes by itself"):
+        assert "a key" not in cache
+
+
+@pytest.mark.no_library
+def test_an_error_of_the_kernel_s_own_is_not_taken_for_gemmd_s(gt, monkeypatch):
+    """No ptxas, say."""
+    def fails(*_):
+        raise FileNotFoundError("ptxas")
+
+    monkeypatch.setattr(gt, "_client", lambda socket: None)
+    monkeypatch.setattr(gt, "problem_of", lambda *_: PROBLEM)
+    monkeypatch.setattr(gt, "decide", fails)
+    cache = gt.SharedCache(Tuner(), None, 0)
+    cache.call.args, cache.call.kwargs = (), {}
+    with pytest.raises(FileNotFoundError, match="ptxas"):
+        "a key" in cache
 
 
 def test_an_answer_of_another_config_is_told(gt, cpu):

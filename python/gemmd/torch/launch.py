@@ -65,7 +65,7 @@ def _set_strides(args, name, shape, stride):
 
 
 def _new_route(mode, flags, rows, a, b, m_sizes, gather, weights):
-    call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags,
+    call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags.meant(),
                 weights is not None)
     args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype])
     for name, t in zip(OPERANDS[mode], (a, b)):

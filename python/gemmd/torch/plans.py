@@ -17,12 +17,13 @@ import warnings
 import torch
 
 from gemmd import ffi
-from gemmd.client import Client, compile_kernel
+from gemmd.client import HELLO_MS, Client, compile_kernel
 from gemmd.errors import GemmdError
 from gemmd.results import Rows
 
 
 WAITS = ("tuned", "now", "cached")
+PLANS_MOST = 4096  # of a job whose row counts never come again
 
 
 def _check_wait(wait):
@@ -48,8 +49,8 @@ class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
     key. `retry_s`: how long what is not final is used before gemmd is asked again, and how long a
-    daemon that did not answer is left alone; None: for ever, so that results do not change within a
-    job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
+    device's daemon that did not answer is left alone; None: for ever, so that results do not change
+    within a job. `budget`: configs to measure for a key (0: the daemon's default). `socket`: the daemon's,
     as in gemmd.Client; `autostart`: starts a daemon for the device when none answers
     (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
 
@@ -71,7 +72,7 @@ class Plan:
     def __init__(self, call, kernel=None, how="plain", answer=None, reason=""):
         self.call, self.kernel, self.how, self.answer = call, kernel, how, answer
         self.reason, self.launches, self.workspace_bytes = reason, 0, None
-        self.made_at = time.monotonic()
+        self.made_at, self.used = time.monotonic(), 0
         self.final = bool(answer and answer.final and kernel)
 
     def row(self):
@@ -106,7 +107,8 @@ class Plans:
     def _forget(self):
         self._lock = threading.RLock()
         self._plans, self._clients, self._kernels = {}, {}, {}
-        self._quiet_until, self._warned = 0.0, False
+        self._unconnected, self._made = {}, 0
+        self._quiet_until, self._warned = {}, False  # of each device's daemon
 
     def reset(self, **settings):
         """Forgets everything and takes new settings; a mistake changes nothing."""
@@ -127,14 +129,27 @@ class Plans:
         """The plan of a call; quick when there is one. During a capture there may be none."""
         plan = self._plans.get(call)
         if plan is not None and (plan.final or not self._is_stale(plan)):
+            plan.used = self._made
             return plan
         if _is_capturing(call.device):
             return plan or self._unplanned(call)
         with self._lock:
             plan = self._plans.get(call)
             if plan is None or self._is_stale(plan):
-                plan = self._plans[call] = self._renew(call, plan)
+                plan = self._keep(self._renew(call, plan))
             return plan
+
+    def _keep(self, plan):
+        """When there are too many, the half goes that was used longest ago. Kernels stay loaded: a
+        captured graph may launch them, and they are as many as configs, not as row counts."""
+        if len(self._plans) >= PLANS_MOST and plan.call not in self._plans:
+            by_use = sorted(list(self._plans.values()), key=lambda p: p.used)
+            for old in by_use[:(len(by_use) + 1) // 2]:
+                self._plans.pop(old.call, None)
+        self._made += 1
+        plan.used = self._made
+        self._plans[plan.call] = plan
+        return plan
 
     def _is_stale(self, plan):
         s = self.settings
@@ -148,8 +163,11 @@ class Plans:
     def _renew(self, call, old):
         if old is None:
             return self._make(call)
-        answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
-                              deadline_ms=min(self.settings.deadline_ms, 100))
+        try:
+            answer, _ = self._ask(call, wait="cached" if self.settings.wait == "cached" else "now",
+                                  deadline_ms=min(self.settings.deadline_ms, 100))
+        except (GemmdError, OSError):  # as in _make: nothing became better
+            answer = None
         old.made_at = time.monotonic()
         if answer is None or not answer.final:
             return old
@@ -174,19 +192,28 @@ class Plans:
     def _ask(self, call, wait, deadline_ms):
         """(answer or None, why it is not gemmd's). GemmdError: nobody has a config for this."""
         client, problem = self._client(call.device), call.problem()
-        if time.monotonic() < self._quiet_until:
+        if time.monotonic() < self._quiet_until.get(_device_name(call.device), 0.0):
             return client.get(problem, offline=True), "gemmd did not answer a moment ago"
+        deadline_ms = int(min(max(1, deadline_ms), ffi.INT_MAX))
+        late_at = time.monotonic() + deadline_ms / 1e3
         try:
             answer = client.get(problem, wait=wait, budget=self.settings.budget,
-                                deadline_ms=int(min(max(1, deadline_ms), ffi.INT_MAX)))
+                                deadline_ms=deadline_ms)
         except GemmdError as e:  # a daemon that does not know what this library does, say
             return client.get(problem, offline=True), str(e)
         if answer.local and answer.tier == "default":
-            retry_s = self.settings.retry_s
-            self._quiet_until = time.monotonic() + (float("inf") if retry_s is None else retry_s)
+            self._look_for_daemon(call.device, client, deadline_ms, late_at)
         if not _fits(answer, call.device):
             return None, f"the daemon that was asked serves another device ({answer.target})"
         return answer, answer.note
+
+    def _look_for_daemon(self, device, client, deadline_ms, late_at):
+        """Leaves the device's daemon alone when it was late or is not there; not when it refused
+        this key (no room on its disk, say)."""
+        now, retry_s = time.monotonic(), self.settings.retry_s
+        if now >= late_at or not client.reaches_daemon(min(deadline_ms, HELLO_MS)):
+            self._quiet_until[_device_name(device)] = (float("inf") if retry_s is None
+                                                       else now + retry_s)
 
     def _with_kernel(self, call, answer, reason):
         if answer is not None and answer.module:
@@ -225,10 +252,17 @@ class Plans:
 
     def _compile(self, call, answer):
         device = _device_name(call.device)  # said: without a driver, libgemmd's default is the CPU
-        config = answer.config_text if answer else ""  # "": its own default, which M decides
-        key = config or call.m
-        return self._shared(call, key, lambda: compile_kernel(call.problem(), config, device,
-                                                              self._library()))
+        config = answer.config_text if answer else self._default_config(call, device)
+        return self._shared(call, config, lambda: compile_kernel(call.problem(), config, device,
+                                                                 self._library()))
+
+    def _default_config(self, call, device):
+        """This library's own, which M decides: of a Client that is never connected, since a
+        daemon's device may be another one."""
+        if device not in self._unconnected:
+            self._unconnected[device] = Client(device=device, lazy=True,
+                                               library=self.settings.library)
+        return self._unconnected[device].get(call.problem(), offline=True).config_text
 
     def _library(self):
         return self.settings.library or ffi.shared_library()
@@ -237,6 +271,7 @@ class Plans:
         """Refused launches (a config that does not take these strides, say) are not tried
         again."""
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
+        plain.used = plan.used
         self._warn(plain)
 
     def _warn(self, plan):
@@ -260,7 +295,7 @@ def configure(**settings):
 
 def status():
     """What runs, as Rows of dicts: mode, sizes, `how` ("gemmd": as measured; "compiled here";
-    "plain"), tier, time_us, config, launches, reason."""
+    "plain"), tier, time_us, config, launches, reason. Of the 4096 products that were used last."""
     return plans.rows()
 
 

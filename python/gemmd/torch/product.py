@@ -19,10 +19,16 @@ def _gradients(wanted, dy, x, w, rest):
     return ops.dx(dy, w, *rest) if want_x else None, ops.dw(dy, x, *rest) if want_w else None
 
 
+def _save(ctx, x, w, m_sizes, gather):
+    """Of the operands what a gradient is made of: nothing of x with frozen experts."""
+    want_x, want_w = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(x if want_w else None, w if want_x else None, m_sizes, gather)
+
+
 class _Product(Function):
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, topk, permute_x, permute_y):
-        ctx.save_for_backward(x, w, m_sizes, gather)
+        _save(ctx, x, w, m_sizes, gather)
         ctx.flags = topk, permute_x, permute_y
         return ops.forward(x, w, m_sizes, gather, topk, permute_x, permute_y)
 
@@ -43,7 +49,7 @@ class _Sum(Function):
 
     @staticmethod
     def forward(ctx, x, w, m_sizes, gather, topk):
-        ctx.save_for_backward(x, w, m_sizes, gather)
+        _save(ctx, x, w, m_sizes, gather)
         ctx.topk = topk
         y = ops.forward(x, w, m_sizes, gather, topk, False, True)
         return sum_of_slots(y, topk)

@@ -14,6 +14,11 @@ class Flags(NamedTuple):
     permute_x: bool
     permute_y: bool
 
+    def meant(self):
+        """Without a permute topk means nothing, and rows need be no multiple of it: only those
+        that came to this rank's experts, say."""
+        return self if self.permute_x or self.permute_y else self._replace(topk=1)
+
 
 class Call(NamedTuple):
     """One mode, one device, one set of sizes: what a plan is made for."""

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -115,7 +116,7 @@ static void a_device_has_one_daemon_wherever_its_socket_is(void **state)
     assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
     refused_naming(&h, getpid());
     assert_int_equal(stat(h.lock, &st), 0);
-    assert_int_equal(st.st_mode & 0777, 0640);
+    assert_int_equal(st.st_mode & 0777, 0600);
     snprintf(path, sizeof(path), "%s/run/gemmd", h.f.path);
     assert_int_equal(stat(path, &st), 0);
     assert_int_equal(st.st_mode & 0777, 0750);
@@ -142,6 +143,44 @@ static void a_lock_file_left_behind_is_no_obstacle(void **state)
     assert_ok(lock_at(&b, &h, "here.sock", &err), &err);
     assert_int_equal(lockfile_holder(h.lock, 0).pid, getpid());
     server_deinit(&b);
+    folder_remove(&h.f);
+}
+
+/* Who may read a lock file can take the lock. */
+static void a_lock_file_is_nobody_elses_to_open(void **state)
+{
+    (void)state;
+    struct host h = host_make();
+    struct error err = ERROR_NULL;
+    struct stat st;
+    assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
+    server_deinit(&a);
+    assert_int_equal(chmod(h.lock, 0644), 0); /* as an older gemmd left it */
+    assert_ok(lock_at(&a, &h, "1.sock", &err), &err);
+    assert_int_equal(stat(h.lock, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    server_deinit(&a);
+    folder_remove(&h.f);
+}
+
+/* Somebody has it who has not written who he is: the last one who did is dead. */
+static void a_dead_holder_is_not_named(void **state)
+{
+    (void)state;
+    struct host h = host_make();
+    struct error err = ERROR_NULL;
+    char dead[32];
+    pid_t other = daemon_elsewhere(&h, false);
+    assert_true(other > 0);
+    kill_hard(other);
+    int fd = open(h.lock, O_RDONLY);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    assert_int_equal(lock_at(&b, &h, "here.sock", &err), ERROR_BUSY);
+    snprintf(dead, sizeof(dead), "pid %d", (int)other);
+    assert_null(strstr(err.text, dead));
+    assert_non_null(strstr(err.text, "lslocks"));
+    server_deinit(&b);
+    close(fd);
     folder_remove(&h.f);
 }
 
@@ -217,6 +256,8 @@ int main(void)
         cmocka_unit_test(the_second_is_told_about_the_first),
         cmocka_unit_test(a_device_has_one_daemon_wherever_its_socket_is),
         cmocka_unit_test(a_lock_file_left_behind_is_no_obstacle),
+        cmocka_unit_test(a_lock_file_is_nobody_elses_to_open),
+        cmocka_unit_test(a_dead_holder_is_not_named),
         cmocka_unit_test(containers_with_a_network_each_agree_on_the_file),
         cmocka_unit_test(users_with_a_directory_each_agree_on_the_name),
         cmocka_unit_test(what_is_planted_in_the_locks_place_is_not_written_to),

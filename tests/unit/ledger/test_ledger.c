@@ -196,6 +196,72 @@ static void stopping_carries_out_what_was_asked(void **state)
     free(t);
 }
 
+/* It is asked for before the other's answer has come. */
+static void what_is_brought_does_not_push_out_what_is_on_its_way(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best)), *back = calloc(1, sizeof(*back));
+    assert_ok(begin(&b, *state, &err));
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    fixture_best(best, 1, 2);
+    strcpy(best->source, "imported");
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 2);
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    assert_non_null(strstr(b.text, "measured here"));
+    best->generation = 1; /* who has seen that row, and takes it for a hint */
+    CALL_OK(&b, publish, best, on_best, back);
+    wait_for(&b, 3);
+    assert_int_equal(b.status, 0);
+    assert_true(b.saved && back->generation > 1);
+    assert_int_equal(counts(&b).unsaved, 0);
+    end(&b);
+    free(best);
+    free(back);
+}
+
+static void on_recorded(void *ctx, int status, const struct error *err)
+{
+    (void)ctx;
+    note(status, err);
+    bench->loaded += status == 0; /* told when it is in the file, and not before */
+}
+
+/* Clients fill their own share of the queue, and are told; the runner's trials have theirs. */
+static void who_records_too_much_is_told(void **state)
+{
+    struct fixture *f = *state;
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct trial *t = calloc(1, sizeof(*t));
+    assert_ok(begin(&b, f, &err));
+    struct local *l = (struct local *)b.l;
+    fixture_trial(t, 0, 1, 1);
+    assert_int_equal(b.l->ops->room(b.l), RECORDS_MAX);
+    uv_mutex_lock(&l->mutex); /* as if so many waited */
+    l->records = RECORDS_MAX - 1;
+    uv_mutex_unlock(&l->mutex);
+    assert_int_equal(b.l->ops->room(b.l), 1);
+    uv_mutex_lock(&l->mutex);
+    l->records = RECORDS_MAX;
+    uv_mutex_unlock(&l->mutex);
+    assert_int_equal(b.l->ops->room(b.l), 0);
+    assert_int_equal(b.l->ops->record(b.l, t, on_recorded, NULL), ERROR_BUSY);
+    CALL(&b, add_trial, t);
+    assert_int_equal(counts(&b).trials, 1);
+    assert_int_equal(b.counts.lost_trials, 0);
+    for (int i = 0; i < 300; i++) { /* of more than one transaction */
+        CALL_OK(&b, record, t, on_recorded, NULL);
+    }
+    wait_for(&b, 301);
+    assert_int_equal(b.loaded, 300);
+    assert_int_equal(counts(&b).trials, 301);
+    end(&b);
+    free(t);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -205,6 +271,8 @@ int main(void)
         T(every_call_is_answered_once),
         T(many_writes_keep_their_order),
         T(stopping_carries_out_what_was_asked),
+        T(who_records_too_much_is_told),
+        T(what_is_brought_does_not_push_out_what_is_on_its_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,6 +108,45 @@ static void unsaved_bests_are_evicted_or_told(void **state)
     free(best);
 }
 
+/* What the file says of the key is old by then. */
+static void what_is_unsaved_is_not_pushed_out(void **state)
+{
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct best *best = calloc(1, sizeof(*best));
+    signal(SIGXFSZ, SIG_IGN);
+    assert_ok(begin(&b, *state, &err));
+    limit_files(4096);
+    fixture_best(best, 1, 1);
+    CALL_OK(&b, publish, best, on_best, NULL);
+    fixture_best(best, 1, 2);
+    strcpy(best->source, "imported");
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 2);
+    assert_int_equal(b.status, ERROR_CONFLICT);
+    fixture_best(best, 2, 2);
+    strcpy(best->source, "imported");
+    CALL_OK(&b, publish, best, on_best, NULL);
+    wait_for(&b, 3);
+    assert_int_equal(b.status, 0);
+    assert_false(b.saved);
+    assert_int_equal(counts(&b).unsaved, 2);
+    for (int i = 0; i < 2 * STORE_IMPORTED_PER_KEY; i++) { /* nor do they pile up in memory */
+        fixture_best(best, 2, i);
+        strcpy(best->source, "imported");
+        CALL_OK(&b, publish, best, on_best, NULL);
+    }
+    wait_for(&b, b.callbacks + 2 * STORE_IMPORTED_PER_KEY);
+    assert_int_equal(counts(&b).unsaved, 1 + STORE_IMPORTED_PER_KEY);
+    limit_files(0);
+    end(&b);
+    struct store *s = fixture_open(*state);
+    assert_int_equal(fixture_find_best(s, 2, best), 0);
+    assert_int_equal(best->generation, b.generation); /* the last one is among them */
+    store_close(s);
+    free(best);
+}
+
 /* ---- damage
  * ---------------------------------------------------------------------------------------- */
 
@@ -193,9 +232,8 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
-        T(a_full_disk_stops_nothing),
-        T(unsaved_bests_are_evicted_or_told),
-        T(damage_is_repaired_on_the_way),
+        T(what_is_unsaved_is_not_pushed_out),    T(a_full_disk_stops_nothing),
+        T(unsaved_bests_are_evicted_or_told),    T(damage_is_repaired_on_the_way),
         T(the_file_is_checked_when_it_is_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -142,7 +142,7 @@ static void one_writer_at_a_time(void **state)
     struct store *s = fixture_open(f), *second;
     struct error err;
     char link[128], says[64];
-    snprintf(says, sizeof(says), "in use by gemmd with pid %ld:", (long)getpid());
+    snprintf(says, sizeof(says), "in use by another gemmd (pid %ld):", (long)getpid());
     assert_int_equal(open_path(f, f->path, 0, &second, &err), ERROR_BUSY);
     assert_says(err, says);
     fixture_path(f, ".other-name", link);

@@ -350,6 +350,100 @@ static void groups_commit_or_vanish(void **state)
     store_close(s);
 }
 
+static void offered(struct best *b, int key, int i, int64_t known)
+{
+    fixture_best(b, key, i);
+    strcpy(b->source, "imported");
+    b->stamp[0] = 0;
+    b->generation = known;
+}
+
+/* Who offers it looked before the others wrote: only the transaction knows what is there. */
+static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    for (int i = 0; i < 2; i++) {
+        fixture_best(b, i, 1);
+        strcpy(b->source, i ? "manual" : "tuned");
+        assert_ok(store_publish(s, b, &err));
+        int64_t known = b->generation;
+        offered(b, i, 2, 0);
+        assert_int_equal(store_offer(s, b, &err), ERROR_CONFLICT);
+        assert_says(err, "evict");
+        assert_int_equal(fixture_find_best(s, i, b), 0);
+        assert_string_equal(b->source, i ? "manual" : "tuned");
+        offered(b, i, 2, known); /* who has seen that one takes it for a hint by now */
+        assert_ok(store_offer(s, b, &err));
+        assert_int_equal(fixture_find_best(s, i, b), 0);
+        assert_string_equal(b->source, "imported");
+    }
+    offered(b, 2, 1, 0);
+    b->family[0] = 0; /* of an op that gemmd only keeps, the last one answers */
+    assert_ok(store_offer(s, b, &err));
+    offered(b, 2, 2, 0);
+    b->family[0] = 0;
+    assert_ok(store_offer(s, b, &err));
+    /* in a group with others a refused one undoes nothing of theirs */
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 3, 1);
+    assert_ok(store_publish(s, b, &err));
+    offered(b, 3, 2, 0);
+    assert_int_equal(store_offer(s, b, &err), ERROR_CONFLICT);
+    assert_ok(store_commit(s, &err));
+    assert_int_equal(fixture_find_best(s, 3, b), 0);
+    free(b);
+    store_close(s);
+}
+
+static int64_t rows_of_key(struct store *s, int key)
+{
+    struct record filter;
+    struct error err = ERROR_NULL;
+    WIRE_BUF_AUTO out = WIRE_BUF_NULL;
+    char id[HASH_HEX];
+    int64_t total = 0;
+    fixture_key(key, id);
+    record_init(&filter);
+    record_put_text(&filter, "key", id);
+    assert_ok(store_list(s, "history", &filter, 1 << 20, &out, &total, &err));
+    return total;
+}
+
+static void offers_do_not_pile_up(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    int64_t known = b->generation;
+    offered(b, 1, 2, known);
+    assert_ok(store_offer(s, b, &err));
+    int64_t first = b->generation;
+    offered(b, 1, 2, first);
+    b->uid = 12345;
+    b->created_s += 60;
+    assert_ok(store_offer(s, b, &err)); /* the same again is the row that is there */
+    assert_int_equal(b->generation, first);
+    assert_int_not_equal(b->uid, 12345);
+    assert_int_equal(rows_of_key(s, 1), 2);
+    for (int i = 3; i < 3 + 2 * STORE_IMPORTED_PER_KEY; i++) {
+        offered(b, 1, i, known);
+        assert_ok(store_offer(s, b, &err));
+    }
+    assert_int_equal(rows_of_key(s, 1), 1 + STORE_IMPORTED_PER_KEY); /* what was tuned stays */
+    int64_t last = b->generation;
+    assert_int_equal(fixture_find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, last);
+    offered(b, 2, 1, 0);
+    assert_ok(store_offer(s, b, &err));
+    assert_int_equal(b->generation, last + 1);
+    free(b);
+    store_close(s);
+}
+
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
@@ -365,6 +459,8 @@ int main(void)
         T(leases),
         T(leases_of_lost_owners),
         T(groups_commit_or_vanish),
+        T(an_offer_does_not_push_out_what_came_meanwhile),
+        T(offers_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
