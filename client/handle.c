@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
- * hold that it does not have. Before a fork the tables are locked, so that the child finds them
- * whole; in the child every session is begun anew. Closing the child's copy of a socket does not
+ * hold that it does not have. Before a fork the tables and what is known of devices are locked, so
+ * that the child finds them whole; in the child every session is begun anew. Closing the child's copy of a socket does not
  * disturb the parent's connection.
  */
 #include <errno.h>
@@ -34,12 +34,14 @@ static void before_fork(void)
     pthread_mutex_lock(&handles_lock);
     for (struct gemmd *g = handles; g; g = g->next) {
         pthread_mutex_lock(&g->table.lock);
+        pthread_mutex_lock(&g->session.device_lock);
     }
 }
 
 static void after_fork(void)
 {
     for (struct gemmd *g = handles; g; g = g->next) {
+        pthread_mutex_unlock(&g->session.device_lock);
         pthread_mutex_unlock(&g->table.lock);
     }
     pthread_mutex_unlock(&handles_lock);

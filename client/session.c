@@ -53,6 +53,7 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
     *s = (struct session){.link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1};
     s->default_ms = o->deadline_ms > 0 ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     s->autostart = o->autostart;
+    pthread_mutex_init(&s->device_lock, NULL);
     s->doc = wire_doc_new();
     if (!s->doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
@@ -74,6 +75,18 @@ void session_deinit(struct session *s)
     free(s->socket);
     free(s->device);
     s->socket = s->device = NULL;
+    pthread_mutex_destroy(&s->device_lock);
+}
+
+bool session_device(struct session *s, struct device_info *out)
+{
+    pthread_mutex_lock(&s->device_lock);
+    bool has = s->has_device;
+    if (has) {
+        *out = s->device_info;
+    }
+    pthread_mutex_unlock(&s->device_lock);
+    return has;
 }
 
 bool session_is_cold(const struct session *s)
@@ -355,6 +368,17 @@ static void pack_hello(struct wire_buf *b, const struct session *s)
     wire_put_kv_str(b, "client", "libgemmd " GEMMD_VERSION);
 }
 
+static void learn_device(struct session *s, const struct wire_obj *map)
+{
+    struct device_info info;
+    bool has = schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL) == 0 &&
+               info.kind[0];
+    pthread_mutex_lock(&s->device_lock);
+    s->has_device = has;
+    s->device_info = info;
+    pthread_mutex_unlock(&s->device_lock);
+}
+
 static int greet(struct session *s, int64_t deadline, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
@@ -382,9 +406,7 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
                          s->welcome.build);
     }
     s->known = true;
-    s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
-                                  &s->device_info, err) == 0 &&
-                    s->device_info.kind[0];
+    learn_device(s, wire_find(result, "device"));
     return 0;
 }
 

@@ -6,6 +6,8 @@
 #ifndef GEMMD_CLIENT_SESSION_H
 #define GEMMD_CLIENT_SESSION_H
 
+#include <pthread.h>
+
 #include "client/find.h"
 #include "client/gemmd.h"
 #include "client/link.h"
@@ -37,8 +39,9 @@ struct session {
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
     bool known;           /* a daemon was greeted once: welcome is filled in */
-    bool has_device;      /* device_info, too */
     struct welcome welcome;
+    pthread_mutex_t device_lock; /* of these two, which are read while another thread has the handle */
+    bool has_device;             /* device_info is filled in */
     struct device_info device_info; /* the daemon's, from hello */
     int64_t retry_at; /* while no daemon answers: do not try again before (if one need not) */
 };
@@ -101,6 +104,10 @@ bool session_has_room(const struct session *s);
 int session_listen(struct session *s, int64_t deadline,
                    void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
                    struct error *err);
+
+/* The device of the daemon that was greeted last; false: none was, or it has none. From any thread,
+ * also while another one has the handle. */
+bool session_device(struct session *s, struct device_info *out);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */
 bool session_is_cold(const struct session *s);
