@@ -257,7 +257,9 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
  *   }
  *
  * Until then, whatever the call was given stays where it is, and the handle is its thread's: other
- * threads wait, other calls of this one are GEMMD_BUSY.
+ * threads wait, as long as their deadlines allow, and not in steps; other calls of this one are
+ * GEMMD_BUSY. Connecting, again perhaps, and starting a daemon are in steps, too, but not in
+ * gemmd_connect itself: gemmd_open_lazy leaves it to the first call.
  */
 enum { GEMMD_WAITING = 1 };
 /* Back after step_ms, at the end, or with progress, when GEMMD_PROGRESS asked for it: *progress

@@ -49,6 +49,7 @@ static void after_fork(void)
 
 static void begin_anew(struct gemmd *g)
 {
+    bool between_steps = g->steps.waiting; /* then nobody is in it */
     g->steps.waiting = false;
     if (pthread_mutex_trylock(&g->lock) != 0) {
         /* A thread that the child lacks was in the middle of a call: its buffers may be half
@@ -57,7 +58,9 @@ static void begin_anew(struct gemmd *g)
         g->session.link.rx_cap = 0;
         g->session.tx = g->steps.params = WIRE_BUF_NULL;
         g->session.doc = wire_doc_new();
+        g->session.way.start = between_steps ? g->session.way.start : NULL;
     }
+    session_stop_connecting(&g->session);
     link_close(&g->session.link);
     lock_init(&g->lock);
 }

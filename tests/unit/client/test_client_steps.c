@@ -4,9 +4,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +259,206 @@ static void test_the_default_after_steps(void **state)
     gemmd_close(g);
 }
 
+/* ---- on the way to a connection ------------------------------------------------------------- */
+
+/* Steps until it is over, or for so long; how long the longest took. */
+static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemmd_error *e)
+{
+    double began = fake_ms();
+    *longest = 0;
+    while (r == GEMMD_WAITING && fake_ms() - began < ms) {
+        double from = fake_ms();
+        r = gemmd_wait(g, NULL, e);
+        *longest = fake_ms() - from > *longest ? fake_ms() - from : *longest;
+    }
+    return r;
+}
+
+/* `hello` is left unanswered, or `busy`, while the plan says so. */
+struct door {
+    atomic_bool shut, full;
+    atomic_uint hello; /* id of the one that waits, and where: */
+    atomic_int fd;
+};
+
+static void guard(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct door *d = f->ctx;
+    if (strcmp(m->method, "hello") != 0) {
+        fake_answer(fd, m->id, &script.answer);
+    } else if (atomic_load(&d->full)) {
+        fake_error(fd, m->id, GEMMD_BUSY, "all connections are in use");
+    } else if (atomic_load(&d->shut)) {
+        atomic_store(&d->fd, fd);
+        atomic_store(&d->hello, m->id);
+    } else {
+        fake_welcome(fd, m->id, PROTOCOL_VERSION);
+    }
+}
+
+static struct gemmd *open_door(struct fake *f, struct door *d, int deadline_ms)
+{
+    struct gemmd_options o = options_for(f, deadline_ms);
+    struct gemmd *g = NULL;
+    f->ctx = d;
+    f->handler = guard;
+    f->mute = true;
+    fake_start(f);
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    return g;
+}
+
+static void test_a_greeting_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double longest, began = fake_ms();
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_true(fake_ms() - began < STEP_MS + 100);
+    assert_int_equal(step_for(g, r, 150, &longest, &e), GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    fake_welcome(atomic_load(&d.fd), atomic_load(&d.hello), PROTOCOL_VERSION);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(f->connections, 1);
+    assert_int_equal(f->requests, 2);
+    close_steps(f, g);
+}
+
+static void test_who_gives_up_greeting(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    gemmd_cancel(g);
+    atomic_store(&d.shut, false);
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(f->connections, 2);
+    atomic_store(&d.shut, true);
+    fake_stop(f);
+    fake_start(f);
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* on a new one */
+    close_steps(f, g);
+}
+
+static void test_a_greeting_ends_by_its_deadline(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 150);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double began = fake_ms();
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e), GEMMD_DEADLINE);
+    double took = fake_ms() - began;
+    assert_true(took >= 149 && took < 150 + SLACK_MS);
+    assert_non_null(strstr(e.text, "hello"));
+    close_steps(f, g);
+}
+
+static void test_no_room_for_a_connection_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.full = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double longest;
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    r = step_for(g, r, 400, &longest, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    assert_in_range(f->requests, 4, 12);
+    atomic_store(&d.full, false);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    close_steps(f, g);
+}
+
+/* Of a daemon that is stopped: nobody is accepted any more. */
+static void test_a_full_queue_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct gemmd_options o = options_for(f, 250);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    double longest, began = fake_ms();
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), fillers[8];
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    for (int i = 0; i < 8; i++) {
+        fillers[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)!connect(fillers[i], (struct sockaddr *)&at, sizeof(at));
+    }
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), GEMMD_DEADLINE);
+    double took = fake_ms() - began;
+    assert_true(longest < STEP_MS + 100);
+    assert_true(took >= 249 && took < 250 + SLACK_MS);
+    assert_non_null(strstr(e.text, "full"));
+    gemmd_close(g);
+    for (int i = 0; i < 8; i++) {
+        close(fillers[i]);
+    }
+    close(listener);
+}
+
+/* A gemmd that is started and takes its time. */
+static void test_a_start_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_options o = options_for(f, 1000);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    char dir[108], program[128], command[320];
+    double longest;
+    snprintf(dir, sizeof(dir), "%s", f->path);
+    *strrchr(dir, '/') = '\0';
+    snprintf(program, sizeof(program), "%s/slow-gemmd", dir);
+    FILE *file = fopen(program, "w");
+    fputs("#!/bin/sh\nexec sleep 2\n", file);
+    fclose(file);
+    assert_int_equal(chmod(program, 0700), 0);
+    setenv("GEMMD_DAEMON", program, 1);
+    setenv("XDG_STATE_HOME", dir, 1);
+    f->ctx = &(struct door){.shut = false};
+    f->handler = guard;
+    f->mute = true;
+    o.autostart = true;
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    r = step_for(g, r, 200, &longest, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    gemmd_cancel(g); /* and the next call begins with a start of its own */
+    r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_int_equal(step_for(g, r, 100, &longest, &e), GEMMD_WAITING);
+    fake_start(f); /* "it" listens */
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    assert_string_equal(a.tier, "exact");
+    unsetenv("GEMMD_DAEMON");
+    unsetenv("XDG_STATE_HOME");
+    snprintf(command, sizeof(command), "rm -rf '%.100s'/slow-gemmd '%.100s'/gemmd", dir, dir);
+    assert_int_equal(system(command), 0);
+    close_steps(f, g);
+}
+
 /* ---- giving up ------------------------------------------------------------------------------ */
 
 static void test_a_cancelled_call_leaves_nothing(void **state)
@@ -393,6 +596,12 @@ int main(void)
         FIXTURE_TEST(test_a_deadline_is_of_all_steps),
         FIXTURE_TEST(test_a_lost_connection),
         FIXTURE_TEST(test_the_default_after_steps),
+        FIXTURE_TEST(test_a_greeting_in_steps),
+        FIXTURE_TEST(test_who_gives_up_greeting),
+        FIXTURE_TEST(test_a_greeting_ends_by_its_deadline),
+        FIXTURE_TEST(test_no_room_for_a_connection_in_steps),
+        FIXTURE_TEST(test_a_full_queue_in_steps),
+        FIXTURE_TEST(test_a_start_in_steps),
         FIXTURE_TEST(test_a_cancelled_call_leaves_nothing),
         FIXTURE_TEST(test_what_else_waits_ends_with_its_connection),
         FIXTURE_TEST(test_a_handle_is_closed_while_it_waits),
