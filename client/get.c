@@ -123,6 +123,14 @@ static int end_get(struct gemmd *g, int r, const struct wire_obj *result, struct
     return or_default(g, &g->steps.ask, r, g->steps.answer, err);
 }
 
+static int pack_ask(struct gemmd *g, struct error *err)
+{
+    struct steps *s = &g->steps;
+    wire_buf_clear(&s->params);
+    return ask_pack(&s->params, &s->ask,
+                    get_told_ms(s->ask.query.deadline_ms, s->request.deadline), err);
+}
+
 /* The handle is entered. */
 static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, int64_t deadline,
                       struct gemmd_answer *out, struct error *err)
@@ -132,6 +140,7 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     s->ask = *a;
     s->answer = out;
     s->end = is_get ? end_get : end_tune;
+    s->pack = pack_ask;
     s->request = (struct session_request){.method = method,
                                           .params = &s->params,
                                           .deadline = deadline,
@@ -142,7 +151,7 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     if (a->query.flags & GEMMD_PROGRESS) {
         steps_report(g);
     }
-    int r = ask_pack(&s->params, a, get_told_ms(a->query.deadline_ms, deadline), err);
+    int r = pack_ask(g, err);
     r = r ? r : get_may_ask(g, &a->query, err);
     return steps_run(g, r, err);
 }

@@ -31,13 +31,15 @@ static int put_json(struct wire_buf *b, const char *name, const char *json, stru
     return r ? error_prefix(err, "%s", name) : 0;
 }
 
-static int pack_acquire(struct wire_buf *b, const struct ask *a, const struct gemmd_acquire *o,
-                        int64_t deadline, struct error *err)
+static int pack_acquire(struct gemmd *g, struct error *err)
 {
+    struct wire_buf *b = &g->steps.params;
+    const struct gemmd_acquire *o = &g->steps.acquire;
+    wire_buf_clear(b);
     wire_put_map(b, 4 + (o->configs_json != NULL));
     wire_put_str(b, "problem");
-    int r = ask_pack_problem(b, &a->problem, err);
-    wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, deadline));
+    int r = ask_pack_problem(b, &g->steps.ask.problem, err);
+    wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, g->steps.request.deadline));
     wire_put_kv_int(b, "lease_ms", o->lease_ms);
     wire_put_kv_str(b, "wait", o->now ? "now" : "tuned");
     return r || !o->configs_json ? r : put_json(b, "configs", o->configs_json, err);
@@ -107,10 +109,13 @@ static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
     s->request = (struct session_request){
         .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
     s->end = end_acquire;
+    s->pack = pack_acquire;
+    s->ask.problem = a.problem;
+    s->acquire = o;
     s->outcome = outcome;
     s->answer = answer;
     s->json = known_json;
-    return steps_run(g, pack_acquire(&s->params, &a, &o, deadline, err), err);
+    return steps_run(g, pack_acquire(g, err), err);
 }
 
 int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,

@@ -104,12 +104,13 @@ struct session_other {
     bool overtaken;
 };
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
-/* SESSION_WAITING: `until` has passed, maybe on the way to a connection; called again, it goes on. */
+/* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes on. */
 enum { SESSION_WAITING = 1 };
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
                    struct session_other *other, const struct wire_obj **result, struct error *err);
-/* Its answer, or the way to a connection for it, is not waited for any more. A `get` or `tune` is cancelled; of anything else that may
- * still come of it (a lease), the daemon is freed by the end of the connection. */
+/* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is cancelled;
+ * of anything else that may still come of it (a lease), the daemon is freed by the end of the
+ * connection. */
 void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p);
 /* Leaves the way to a connection, if it is on one. */

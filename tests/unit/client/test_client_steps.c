@@ -259,6 +259,126 @@ static void test_the_default_after_steps(void **state)
     gemmd_close(g);
 }
 
+/* ---- no room --------------------------------------------------------------------------------- */
+
+/* `busy` so often, then an answer; what it was told of a deadline. */
+struct crowd {
+    atomic_int refuses, asked;
+    int told_ms[16];
+};
+
+static void refuse_some(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct crowd *c = f->ctx;
+    int64_t told = 0;
+    wire_get_int(wire_find(m->params, "deadline_ms"), &told);
+    c->told_ms[atomic_load(&c->asked) % 16] = (int)told;
+    atomic_fetch_add(&c->asked, 1);
+    if (atomic_fetch_sub(&c->refuses, 1) > 0) {
+        fake_error(fd, m->id, GEMMD_BUSY, "too many tunings of yours are queued");
+    } else if (strcmp(m->method, "acquire") == 0) {
+        struct wire_buf b = WIRE_BUF_NULL;
+        rpc_put_result(&b, m->id);
+        wire_put_map(&b, 1);
+        wire_put_kv_str(&b, "outcome", "lease");
+        fake_send(fd, &b);
+    } else {
+        fake_answer(fd, m->id, &script.answer);
+    }
+}
+
+static struct gemmd *open_crowd(struct fake *f, struct crowd *c, int step_ms)
+{
+    struct gemmd_options o = options_for(f, 0);
+    struct gemmd *g = NULL;
+    f->ctx = c;
+    f->handler = refuse_some;
+    fake_start(f);
+    o.step_ms = step_ms;
+    assert_int_equal(gemmd_connect(&g, &o, NULL), 0);
+    return g;
+}
+
+static void test_busy_is_asked_again(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_problem mine = GEMMD_PROBLEM_INIT;
+    mine.text = "custom:mine n=1";
+    for (int step_ms = 0; step_ms <= STEP_MS; step_ms += STEP_MS) {
+        struct crowd c = {.refuses = 4};
+        struct gemmd *g = open_crowd(f, &c, step_ms);
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        enum gemmd_outcome outcome = GEMMD_HELD;
+        q.flags = GEMMD_FALLBACK;
+        q.deadline_ms = 20000;
+        assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
+        assert_string_equal(a.tier, "exact");
+        assert_int_equal(c.asked, 5);
+        assert_true(c.told_ms[4] < c.told_ms[0]); /* what is left of it */
+        c.refuses = 4;
+        assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+        c.refuses = 4;
+        assert_int_equal(to_its_end(g, gemmd_acquire(g, &mine, NULL, &outcome, &a, NULL, &e), &e),
+                         0);
+        assert_int_equal(outcome, GEMMD_LEASE);
+        assert_int_equal(c.asked, 15);
+        assert_int_equal(f->connections, 1);
+        close_steps(f, g);
+    }
+}
+
+static void test_busy_until_the_deadline(void **state)
+{
+    struct fake *f = *state;
+    for (int step_ms = 0; step_ms <= STEP_MS; step_ms += STEP_MS) {
+        struct crowd c = {.refuses = 1000};
+        struct gemmd *g = open_crowd(f, &c, step_ms);
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        q.deadline_ms = 200;
+        double began = fake_ms();
+        assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e), GEMMD_BUSY);
+        double took = fake_ms() - began;
+        assert_non_null(strstr(e.text, "queued"));
+        assert_true(took > 50 && took < 200 + SLACK_MS);
+        q.flags = GEMMD_FALLBACK;
+        assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
+        check_default(&a);
+        assert_non_null(strstr(a.note, "queued"));
+        close_steps(f, g);
+    }
+}
+
+/* A pause is longer than a step; who gives up in one has no request under way. */
+static void test_a_pause_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct crowd c = {.refuses = 1000};
+    struct gemmd *g = open_crowd(f, &c, STEP_MS);
+    struct gemmd_problem mine = GEMMD_PROBLEM_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    enum gemmd_outcome outcome;
+    mine.text = "custom:mine n=1";
+    int r = gemmd_acquire(g, &mine, NULL, &outcome, &a, NULL, &e);
+    double began = fake_ms(), longest = 0;
+    while (r == GEMMD_WAITING && fake_ms() - began < 400) {
+        double from = fake_ms();
+        r = gemmd_wait(g, NULL, &e);
+        longest = fake_ms() - from > longest ? fake_ms() - from : longest;
+    }
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    gemmd_cancel(g);
+    c.refuses = 0;
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+    assert_int_equal(f->connections, 1);
+    close_steps(f, g);
+}
+
 /* ---- on the way to a connection ------------------------------------------------------------- */
 
 /* Steps until it is over, or for so long; how long the longest took. */
@@ -596,6 +716,9 @@ int main(void)
         FIXTURE_TEST(test_a_deadline_is_of_all_steps),
         FIXTURE_TEST(test_a_lost_connection),
         FIXTURE_TEST(test_the_default_after_steps),
+        FIXTURE_TEST(test_busy_is_asked_again),
+        FIXTURE_TEST(test_busy_until_the_deadline),
+        FIXTURE_TEST(test_a_pause_in_steps),
         FIXTURE_TEST(test_a_greeting_in_steps),
         FIXTURE_TEST(test_who_gives_up_greeting),
         FIXTURE_TEST(test_a_greeting_ends_by_its_deadline),
