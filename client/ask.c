@@ -29,16 +29,27 @@ static bool all_zero(const char *at, size_t n)
     return true;
 }
 
+static int check_size(size_t size, size_t min, const char *name, struct error *err)
+{
+    return size >= min ? 0
+                       : error_set(err, ERROR_INVALID,
+                                   "struct gemmd_%s has size %zu: begin with its _INIT macro", name,
+                                   size);
+}
+
+int ask_check_problem_size(const struct gemmd_problem *p, struct error *err)
+{
+    return check_size(p->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
+}
+
 /* Copies a caller's struct over ours, which holds the defaults. A newer caller may have fields that
  * we lack: only when they are unused can we do what is asked. */
 static int read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
                        const char *name, struct error *err)
 {
-    if (their_size < min) {
-        return error_set(err, ERROR_INVALID,
-                         "struct gemmd_%s has size %zu: begin with its _INIT "
-                         "macro",
-                         name, their_size);
+    int r = check_size(their_size, min, name, err);
+    if (r) {
+        return r;
     }
     size_t known = their_size < size ? their_size : size;
     if (!all_zero((const char *)theirs + known, their_size - known)) {

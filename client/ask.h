@@ -20,6 +20,7 @@ struct ask {
 };
 
 /* ERROR_INVALID. query may be NULL. */
+int ask_check_problem_size(const struct gemmd_problem *p, struct error *err);
 int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err);
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 

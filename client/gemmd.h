@@ -234,7 +234,9 @@ GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
 /* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never waits for a
  * tuning: GEMMD_WAIT_TUNED is taken as NOW. All problems, and all answers, have the size of the
  * first one. The return value is of the call as a whole: when it is not 0, the statuses of what was
- * not answered hold it too. */
+ * not answered hold it too, and their notes its text. Of `query` wait, flags, deadline_ms and target
+ * are taken; bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters, warmup, seed,
+ * atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: ask by gemmd_get. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
