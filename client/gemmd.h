@@ -393,6 +393,8 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
                                    struct gemmd_error *err);
+/* From any thread, whichever CUDA context is current there; when no launch of it is under way. NULL
+ * in, NULL out. */
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
 enum gemmd_dtype {
