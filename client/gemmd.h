@@ -6,7 +6,8 @@
  * Threading: a `struct gemmd` may be used from several threads; calls on one are serialised. After
  * fork() the child reconnects by itself; the parent's connection is left alone.
  * Blocking: every call returns within its deadline, or the connection's default (options). Only a
- * tuning without a deadline waits as long as it takes, and even that notices a daemon that hangs.
+ * tuning (gemmd_acquire, too) without a deadline waits as long as it takes, and even that notices a
+ * daemon that hangs; and gemmd_list has the default for each page, however many there are.
  * Who cannot wait for so long takes steps: gemmd_wait.
  * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when
  * no daemon answers in time.
@@ -371,7 +372,8 @@ GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_j
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The compiled image of an answer; *data is freed with gemmd_free. */
+/* The compiled image of an answer; *data is freed with gemmd_free. (Here and in gemmd_kernel_load the
+ * default deadline is that of the whole image; what is compiled here takes its time.) */
 GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                            struct gemmd_error *err);
 

@@ -111,13 +111,10 @@ static int read_options(struct gemmd_options *o, const struct gemmd_options *giv
     if (!given) {
         return 0;
     }
-    if (given->size < OPTIONS_SIZE_MIN) {
-        return error_set(err, ERROR_INVALID,
-                         "struct gemmd_options has size %zu: begin with "
-                         "GEMMD_OPTIONS_INIT",
-                         given->size);
+    int r = ask_read_struct(o, sizeof(*o), given, given->size, OPTIONS_SIZE_MIN, "options", err);
+    if (r) {
+        return r;
     }
-    memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
     if (o->deadline_ms < 0) {
         return error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (the default, 5000) or more",
                          o->deadline_ms);

@@ -15,13 +15,13 @@ static int read_options(const struct gemmd_acquire *given, struct gemmd_acquire 
     if (!given) {
         return 0;
     }
-    if (given->size < offsetof(struct gemmd_acquire, now)) {
-        return error_set(err, ERROR_INVALID,
-                         "gemmd_acquire.size is %zu: begin with GEMMD_ACQUIRE_INIT", given->size);
+    int r = ask_read_struct(out, sizeof(*out), given, given->size,
+                            offsetof(struct gemmd_acquire, now), "acquire", err);
+    if (r == 0 && out->deadline_ms < 0) {
+        r = error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (as long as it takes) or more",
+                      out->deadline_ms);
     }
-    memcpy(out, given, given->size < sizeof(*out) ? given->size : sizeof(*out));
-    out->size = sizeof(*out);
-    return 0;
+    return r;
 }
 
 static int put_json(struct wire_buf *b, const char *name, const char *json, struct error *err)
@@ -65,7 +65,10 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     const struct wire_obj *map = wire_find(result, "answer");
     int64_t pid = 0;
     int r = unpack_outcome(result, outcome, err);
-    if (r == 0 && wire_type_of(map) != WIRE_NIL) {
+    if (r) {
+        return r;
+    }
+    if (wire_type_of(map) != WIRE_NIL) {
         r = answer_unpack(map, &got, err);
     }
     if (*outcome == GEMMD_HELD &&
