@@ -227,8 +227,8 @@ struct gemmd_answer {
      "", "", ""}
 
 /* `query` may be NULL. A gemmd that is `busy` (as many tunings are queued as it takes) is asked
- * again until the deadline; GEMMD_BUSY is what is left then. So are those of gemmd_tune and
- * gemmd_acquire; gemmd_call hands it on. */
+ * again until the deadline (without one, but with GEMMD_FALLBACK, until the connection's default);
+ * GEMMD_BUSY is what is left then. So it is by gemmd_tune and gemmd_acquire; gemmd_call hands it on. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);

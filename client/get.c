@@ -141,6 +141,9 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     s->answer = out;
     s->end = is_get ? end_get : end_tune;
     s->pack = pack_ask;
+    /* Who has another way need not wait for ever to be let in, as for a tuning that goes on. */
+    bool bounded = is_get && deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
+    s->patience = bounded ? handle_deadline(g, 0, false) : deadline;
     s->request = (struct session_request){.method = method,
                                           .params = &s->params,
                                           .deadline = deadline,

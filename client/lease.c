@@ -113,6 +113,7 @@ static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
         .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
     s->end = end_acquire;
     s->pack = pack_acquire;
+    s->patience = deadline;
     s->ask.problem = a.problem;
     s->acquire = o;
     s->outcome = outcome;

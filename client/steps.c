@@ -68,8 +68,7 @@ static int attempt(struct gemmd *g, int64_t until, const struct wire_obj **resul
  */
 static bool comes_again(struct steps *s, int r)
 {
-    if (r != ERROR_BUSY || !s->pack || !s->sent.under_way ||
-        !pause_begin(&s->pause, s->request.deadline)) {
+    if (r != ERROR_BUSY || !s->pack || !s->sent.under_way || !pause_begin(&s->pause, s->patience)) {
         return false;
     }
     s->sent.under_way = false;

@@ -19,9 +19,10 @@ struct steps {
     char config[sizeof(((struct progress *)NULL)->config)];
 
     struct wire_buf params; /* request.params, when there are any */
-    /* Packs them anew, with the time that is left: the request is sent again while gemmd is `busy`
-     * and there is any. NULL: `busy` is an answer like others. */
+    /* Packs them anew, with the time that is left: while gemmd is `busy`, the request is sent again
+     * until `patience`. NULL: `busy` is an answer like others. */
     int (*pack)(struct gemmd *g, struct error *err);
+    int64_t patience;
     struct pause pause; /* before it is sent again */
     struct session_request request;
     struct session_sent sent;
