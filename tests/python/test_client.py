@@ -54,7 +54,7 @@ def test_many_take_no_query_of_their_own(cpu, field, query):
 
 
 def test_many_with_a_bad_one_in_front(cpu):
-    bad = {**SMALL.to_dict(), "routing": "uniform", "rows_per_expert": [64]}
+    bad = {**SMALL.to_dict(), "routing": "uniform", "rows_per_expert": [6] * 4}
     with client(cpu) as g:
         for at in range(2):
             rows = g.get_many([bad, SMALL] if at == 0 else [SMALL, bad], wait="cached")
