@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -29,16 +30,30 @@ static bool all_zero(const char *at, size_t n)
     return true;
 }
 
-/* Copies a caller's struct over ours, which holds the defaults. A newer caller may have fields that
- * we lack: only when they are unused can we do what is asked. */
-static int read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
-                       const char *name, struct error *err)
+static int check_size(size_t size, size_t min, const char *name, struct error *err)
 {
-    if (their_size < min) {
-        return error_set(err, ERROR_INVALID,
-                         "struct gemmd_%s has size %zu: begin with its _INIT "
-                         "macro",
-                         name, their_size);
+    char upper[16] = "";
+    if (size >= min) {
+        return 0;
+    }
+    for (size_t i = 0; name[i] && i < sizeof(upper) - 1; i++) {
+        upper[i] = (char)toupper((unsigned char)name[i]);
+    }
+    return error_set(err, ERROR_INVALID, "struct gemmd_%s has size %zu: begin with GEMMD_%s_INIT",
+                     name, size, upper);
+}
+
+int ask_check_problem_size(const struct gemmd_problem *p, struct error *err)
+{
+    return check_size(p->size, ASK_PROBLEM_SIZE_MIN, "problem", err);
+}
+
+int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
+                    const char *name, struct error *err)
+{
+    int r = check_size(their_size, min, name, err);
+    if (r) {
+        return r;
     }
     size_t known = their_size < size ? their_size : size;
     if (!all_zero((const char *)theirs + known, their_size - known)) {
@@ -79,8 +94,8 @@ int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err)
         return error_set(err, ERROR_INVALID, "there is no struct gemmd_problem (NULL)");
     }
     a->problem = (struct gemmd_problem)GEMMD_PROBLEM_INIT;
-    int r = read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN,
-                        "problem", err);
+    int r = ask_read_struct(&a->problem, sizeof(a->problem), p, p->size, ASK_PROBLEM_SIZE_MIN,
+                            "problem", err);
     return r ? r : check_rows(&a->problem, err);
 }
 
@@ -88,7 +103,8 @@ int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err)
 {
     a->query = (struct gemmd_query)GEMMD_QUERY_INIT;
     int r =
-        q ? read_struct(&a->query, sizeof(a->query), q, q->size, QUERY_SIZE_MIN, "query", err) : 0;
+        q ? ask_read_struct(&a->query, sizeof(a->query), q, q->size, QUERY_SIZE_MIN, "query", err)
+          : 0;
     if (r) {
         return r;
     }

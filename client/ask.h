@@ -19,7 +19,13 @@ struct ask {
     struct gemmd_query query;
 };
 
+/* Copies a caller's struct over ours, which holds the defaults; `name` is what comes behind gemmd_.
+ * ERROR_INVALID: it is smaller than `min`, or of a newer caller who uses a field that we lack. */
+int ask_read_struct(void *ours, size_t size, const void *theirs, size_t their_size, size_t min,
+                    const char *name, struct error *err);
+
 /* ERROR_INVALID. query may be NULL. */
+int ask_check_problem_size(const struct gemmd_problem *p, struct error *err);
 int ask_problem(struct ask *a, const struct gemmd_problem *p, struct error *err);
 int ask_query(struct ask *a, const struct gemmd_query *q, struct error *err);
 

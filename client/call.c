@@ -66,6 +66,10 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
 {
     struct error e;
     int r = check_call(g, method, result_json, &e);
+    if (r == 0 && deadline_ms < 0) {
+        r = error_set(&e, ERROR_INVALID, "deadline_ms is %d: use 0 (the default) or more",
+                      deadline_ms);
+    }
     if (r == 0) {
         int64_t deadline = handle_deadline(g, deadline_ms, takes_long(method));
         r = steps_begin(g, deadline, &e);

@@ -6,7 +6,8 @@
  * Threading: a `struct gemmd` may be used from several threads; calls on one are serialised. After
  * fork() the child reconnects by itself; the parent's connection is left alone.
  * Blocking: every call returns within its deadline, or the connection's default (options). Only a
- * tuning without a deadline waits as long as it takes, and even that notices a daemon that hangs.
+ * tuning (gemmd_acquire, too) without a deadline waits as long as it takes, and even that notices a
+ * daemon that hangs; and gemmd_list has the default for each page, however many there are.
  * Who cannot wait for so long takes steps: gemmd_wait.
  * Never in the way: gemmd_get with GEMMD_FALLBACK answers by the analytic default, marked so, when
  * no daemon answers in time.
@@ -225,14 +226,18 @@ struct gemmd_answer {
     {sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, \
      "", "", ""}
 
-/* `query` may be NULL. */
+/* `query` may be NULL. A gemmd that is `busy` (as many tunings are queued as it takes) is asked
+ * again until the deadline (without one, but with GEMMD_FALLBACK, until the connection's default);
+ * GEMMD_BUSY is what is left then. So it is by gemmd_tune and gemmd_acquire; gemmd_call hands it on. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);
 /* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never waits for a
  * tuning: GEMMD_WAIT_TUNED is taken as NOW. All problems, and all answers, have the size of the
  * first one. The return value is of the call as a whole: when it is not 0, the statuses of what was
- * not answered hold it too. */
+ * not answered hold it too, and their notes its text. Of `query` wait, flags, deadline_ms and target
+ * are taken; bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters, warmup, seed,
+ * atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: ask by gemmd_get. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
@@ -257,7 +262,9 @@ GEMMD_API int gemmd_tune(struct gemmd *g, const struct gemmd_problem *problem,
  *   }
  *
  * Until then, whatever the call was given stays where it is, and the handle is its thread's: other
- * threads wait, other calls of this one are GEMMD_BUSY.
+ * threads wait, as long as their deadlines allow, and not in steps; other calls of this one are
+ * GEMMD_BUSY. Connecting, again perhaps, and starting a daemon are in steps, too, but not in
+ * gemmd_connect itself: gemmd_open_lazy leaves it to the first call.
  */
 enum { GEMMD_WAITING = 1 };
 /* Back after step_ms, at the end, or with progress, when GEMMD_PROGRESS asked for it: *progress
@@ -365,7 +372,8 @@ GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_j
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The compiled image of an answer; *data is freed with gemmd_free. */
+/* The compiled image of an answer; *data is freed with gemmd_free. (Here and in gemmd_kernel_load the
+ * default deadline is that of the whole image; what is compiled here takes its time.) */
 GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                            struct gemmd_error *err);
 
@@ -387,6 +395,8 @@ GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *pro
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
                                    struct gemmd_error *err);
+/* From any thread, whichever CUDA context is current there; when no launch of it is under way. NULL
+ * in, NULL out. */
 GEMMD_API struct gemmd_kernel *gemmd_kernel_free(struct gemmd_kernel *k);
 
 enum gemmd_dtype {

@@ -67,10 +67,11 @@ bool get_is_reason(int code)
 int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
                   struct gemmd_answer *out, struct error *err)
 {
-    const struct session *s = &g->session;
+    struct device_info info;
+    bool known = session_device(&g->session, &info);
     struct gemmd_answer answer;
-    int r = model_answer(&a->problem, s->has_device ? &s->device_info : NULL, s->device,
-                         a->query.target, why->text, &answer, err);
+    int r = model_answer(&a->problem, known ? &info : NULL, g->session.device, a->query.target,
+                         why->text, &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
         *err = *why;
         return why->code;
@@ -122,6 +123,14 @@ static int end_get(struct gemmd *g, int r, const struct wire_obj *result, struct
     return or_default(g, &g->steps.ask, r, g->steps.answer, err);
 }
 
+static int pack_ask(struct gemmd *g, struct error *err)
+{
+    struct steps *s = &g->steps;
+    wire_buf_clear(&s->params);
+    return ask_pack(&s->params, &s->ask,
+                    get_told_ms(s->ask.query.deadline_ms, s->request.deadline), err);
+}
+
 /* The handle is entered. */
 static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, int64_t deadline,
                       struct gemmd_answer *out, struct error *err)
@@ -131,6 +140,10 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     s->ask = *a;
     s->answer = out;
     s->end = is_get ? end_get : end_tune;
+    s->pack = pack_ask;
+    /* Who has another way need not wait for ever to be let in, as for a tuning that goes on. */
+    bool bounded = is_get && deadline == CLOCK_NEVER && get_may_fall_back(g, &a->query);
+    s->patience = bounded ? handle_deadline(g, 0, false) : deadline;
     s->request = (struct session_request){.method = method,
                                           .params = &s->params,
                                           .deadline = deadline,
@@ -141,7 +154,7 @@ static int ask_daemon(struct gemmd *g, const char *method, const struct ask *a, 
     if (a->query.flags & GEMMD_PROGRESS) {
         steps_report(g);
     }
-    int r = ask_pack(&s->params, a, get_told_ms(a->query.deadline_ms, deadline), err);
+    int r = pack_ask(g, err);
     r = r ? r : get_may_ask(g, &a->query, err);
     return steps_run(g, r, err);
 }

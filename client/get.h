@@ -17,7 +17,8 @@ bool get_may_fall_back(const struct gemmd *g, const struct gemmd_query *q);
 /* Whether the daemon is to be asked at all: 0, or ERROR_UNREACHABLE with the reason. */
 int get_may_ask(const struct gemmd *g, const struct gemmd_query *q, struct error *err);
 bool get_is_reason(int code);
-/* The model's answer instead of the fault `why`; when there is none, `why` itself comes back. */
+/* The model's answer instead of the fault `why`; when there is none, `why` itself comes back. The
+ * handle need not be entered. */
 int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
                   struct gemmd_answer *out, struct error *err);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
- * hold that it does not have. Before a fork the tables are locked, so that the child finds them
- * whole; in the child every session is begun anew. Closing the child's copy of a socket does not
- * disturb the parent's connection.
+ * hold that it does not have. Before a fork the tables and what is known of devices are locked, so
+ * that the child finds them whole; in the child every session is begun anew. Closing the child's
+ * copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -34,12 +34,14 @@ static void before_fork(void)
     pthread_mutex_lock(&handles_lock);
     for (struct gemmd *g = handles; g; g = g->next) {
         pthread_mutex_lock(&g->table.lock);
+        pthread_mutex_lock(&g->session.device_lock);
     }
 }
 
 static void after_fork(void)
 {
     for (struct gemmd *g = handles; g; g = g->next) {
+        pthread_mutex_unlock(&g->session.device_lock);
         pthread_mutex_unlock(&g->table.lock);
     }
     pthread_mutex_unlock(&handles_lock);
@@ -47,6 +49,7 @@ static void after_fork(void)
 
 static void begin_anew(struct gemmd *g)
 {
+    bool between_steps = g->steps.waiting; /* then nobody is in it */
     g->steps.waiting = false;
     if (pthread_mutex_trylock(&g->lock) != 0) {
         /* A thread that the child lacks was in the middle of a call: its buffers may be half
@@ -55,7 +58,9 @@ static void begin_anew(struct gemmd *g)
         g->session.link.rx_cap = 0;
         g->session.tx = g->steps.params = WIRE_BUF_NULL;
         g->session.doc = wire_doc_new();
+        g->session.way.start = between_steps ? g->session.way.start : NULL;
     }
+    session_stop_connecting(&g->session);
     link_close(&g->session.link);
     lock_init(&g->lock);
 }
@@ -106,13 +111,10 @@ static int read_options(struct gemmd_options *o, const struct gemmd_options *giv
     if (!given) {
         return 0;
     }
-    if (given->size < OPTIONS_SIZE_MIN) {
-        return error_set(err, ERROR_INVALID,
-                         "struct gemmd_options has size %zu: begin with "
-                         "GEMMD_OPTIONS_INIT",
-                         given->size);
+    int r = ask_read_struct(o, sizeof(*o), given, given->size, OPTIONS_SIZE_MIN, "options", err);
+    if (r) {
+        return r;
     }
-    memcpy(o, given, given->size < sizeof(*o) ? given->size : sizeof(*o));
     if (o->deadline_ms < 0) {
         return error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (the default, 5000) or more",
                          o->deadline_ms);

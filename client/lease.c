@@ -15,13 +15,13 @@ static int read_options(const struct gemmd_acquire *given, struct gemmd_acquire 
     if (!given) {
         return 0;
     }
-    if (given->size < offsetof(struct gemmd_acquire, now)) {
-        return error_set(err, ERROR_INVALID,
-                         "gemmd_acquire.size is %zu: begin with GEMMD_ACQUIRE_INIT", given->size);
+    int r = ask_read_struct(out, sizeof(*out), given, given->size,
+                            offsetof(struct gemmd_acquire, now), "acquire", err);
+    if (r == 0 && out->deadline_ms < 0) {
+        r = error_set(err, ERROR_INVALID, "deadline_ms is %d: use 0 (as long as it takes) or more",
+                      out->deadline_ms);
     }
-    memcpy(out, given, given->size < sizeof(*out) ? given->size : sizeof(*out));
-    out->size = sizeof(*out);
-    return 0;
+    return r;
 }
 
 static int put_json(struct wire_buf *b, const char *name, const char *json, struct error *err)
@@ -31,13 +31,15 @@ static int put_json(struct wire_buf *b, const char *name, const char *json, stru
     return r ? error_prefix(err, "%s", name) : 0;
 }
 
-static int pack_acquire(struct wire_buf *b, const struct ask *a, const struct gemmd_acquire *o,
-                        int64_t deadline, struct error *err)
+static int pack_acquire(struct gemmd *g, struct error *err)
 {
+    struct wire_buf *b = &g->steps.params;
+    const struct gemmd_acquire *o = &g->steps.acquire;
+    wire_buf_clear(b);
     wire_put_map(b, 4 + (o->configs_json != NULL));
     wire_put_str(b, "problem");
-    int r = ask_pack_problem(b, &a->problem, err);
-    wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, deadline));
+    int r = ask_pack_problem(b, &g->steps.ask.problem, err);
+    wire_put_kv_int(b, "deadline_ms", get_told_ms(o->deadline_ms, g->steps.request.deadline));
     wire_put_kv_int(b, "lease_ms", o->lease_ms);
     wire_put_kv_str(b, "wait", o->now ? "now" : "tuned");
     return r || !o->configs_json ? r : put_json(b, "configs", o->configs_json, err);
@@ -63,7 +65,10 @@ static int unpack_acquired(const struct wire_obj *result, enum gemmd_outcome *ou
     const struct wire_obj *map = wire_find(result, "answer");
     int64_t pid = 0;
     int r = unpack_outcome(result, outcome, err);
-    if (r == 0 && wire_type_of(map) != WIRE_NIL) {
+    if (r) {
+        return r;
+    }
+    if (wire_type_of(map) != WIRE_NIL) {
         r = answer_unpack(map, &got, err);
     }
     if (*outcome == GEMMD_HELD &&
@@ -107,10 +112,14 @@ static int acquire(struct gemmd *g, const struct gemmd_problem *problem,
     s->request = (struct session_request){
         .method = "acquire", .params = &s->params, .deadline = deadline, .repeatable = true};
     s->end = end_acquire;
+    s->pack = pack_acquire;
+    s->patience = deadline;
+    s->ask.problem = a.problem;
+    s->acquire = o;
     s->outcome = outcome;
     s->answer = answer;
     s->json = known_json;
-    return steps_run(g, pack_acquire(&s->params, &a, &o, deadline, err), err);
+    return steps_run(g, pack_acquire(g, err), err);
 }
 
 int gemmd_acquire(struct gemmd *g, const struct gemmd_problem *problem,

@@ -383,15 +383,85 @@ static int run(struct many *m, struct error *err)
     return r;
 }
 
-static int check(struct many *m, struct error *err)
+static int check_pointers(const struct many *m, struct error *err)
 {
     if (!m->g) {
         return handle_enter(NULL, 0, err);
     }
-    if (m->n > 0 && (!m->problems || !m->answers || !m->statuses)) {
-        return error_set(err, ERROR_INVALID, "problems, answers and statuses may not be NULL");
+    return m->n == 0 || (m->problems && m->answers && m->statuses)
+               ? 0
+               : error_set(err, ERROR_INVALID, "problems, answers and statuses may not be NULL");
+}
+
+/* Of the first ones, by which the others are found. Whether that problem is a good one is its own
+ * matter, as it is of the others. */
+static int find_sizes(struct many *m, struct error *err)
+{
+    const struct gemmd_problem *problem = problem_at(m, 0);
+    int r = answer_check_size(answer_at(m, 0), err);
+    if (r == 0) {
+        m->answer_size = answer_at(m, 0)->size;
+        r = ask_check_problem_size(problem, err);
     }
-    return m->n > 0 ? answer_check_size(answer_at(m, 0), err) : 0;
+    m->problem_size = r ? 0 : problem->size;
+    return r;
+}
+
+/* What `get_many` has no place for is refused: an answer to another question would be wrong. */
+static int check_query(const struct gemmd_query *q, struct error *err)
+{
+    const struct {
+        const char *name;
+        bool set;
+    } fields[] = {
+        {"bucket", q->bucket},
+        {"restrict_json", q->restrict_json},
+        {"configs_json", q->configs_json},
+        {"strategy", q->strategy},
+        {"budget", q->budget},
+        {"budget_ms", q->budget_ms},
+        {"wall_ms", q->wall_ms},
+        {"iters", q->iters},
+        {"warmup", q->warmup},
+        {"seed", q->seed},
+        {"atol", q->atol != 0},
+        {"rtol", q->rtol != 0},
+        {"GEMMD_AGAIN", q->flags & GEMMD_AGAIN},
+    };
+    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
+        if (fields[i].set) {
+            return error_set(
+                err, ERROR_INVALID,
+                "many problems cannot be asked for with %s: ask for each by gemmd_get, "
+                "or leave it out",
+                fields[i].name);
+        }
+    }
+    return 0;
+}
+
+static int read_query(struct many *m, const struct gemmd_query *query, struct error *err)
+{
+    struct ask a;
+    int r = ask_query(&a, query, err);
+    r = r ? r : check_query(&a.query, err);
+    if (r == 0) {
+        m->query = a.query;
+        m->deadline = handle_deadline(m->g, a.query.deadline_ms, false);
+    }
+    return r;
+}
+
+/* With the notes, where it is known how answers lie. */
+static void fail_all(struct many *m, const struct error *why)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        m->statuses[i] = why->code;
+        if (m->answer_size) {
+            answer_at(m, i)->size = m->answer_size;
+            fail_one(m, i, why);
+        }
+    }
 }
 
 int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
@@ -399,21 +469,21 @@ int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t
                    struct gemmd_error *err)
 {
     struct error e;
-    struct ask a;
     struct many m = {.g = g,
                      .problems = (const char *)problems,
                      .n = n,
                      .answers = (char *)answers,
                      .statuses = statuses};
     answer_order_init(&m.order);
-    int r = check(&m, &e);
-    r = r || n == 0 ? r : ask_problem(&a, problems, &e);
-    r = r ? r : ask_query(&a, query, &e);
-    if (r == 0 && n > 0) {
-        m.problem_size = problems->size;
-        m.answer_size = answers->size;
-        m.query = a.query;
-        m.deadline = handle_deadline(g, a.query.deadline_ms, false);
+    int r = check_pointers(&m, &e);
+    if (r) {
+        return handle_result(r, &e, err);
+    }
+    r = n > 0 ? find_sizes(&m, &e) : 0;
+    r = r ? r : read_query(&m, query, &e);
+    if (r) {
+        fail_all(&m, &e);
+    } else if (n > 0) {
         r = run(&m, &e);
     }
     return handle_result(r, &e, err);

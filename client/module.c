@@ -54,16 +54,14 @@ static int take_chunk(struct image_read *m, const struct wire_obj *result, struc
     return 0;
 }
 
-static int fetch_chunk(struct gemmd *g, struct image_read *m, struct error *err)
+static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     wire_put_map(&params, 2);
     wire_put_kv_str(&params, "id", m->id);
     wire_put_kv_int(&params, "offset", m->have);
-    const struct session_request q = {.method = "module",
-                                      .params = &params,
-                                      .repeatable = true,
-                                      .deadline = handle_deadline(g, 0, false)};
+    const struct session_request q = {
+        .method = "module", .params = &params, .repeatable = true, .deadline = deadline};
     int r = handle_enter(g, q.deadline, err);
     if (r) {
         return r;
@@ -91,9 +89,10 @@ static int check_hash(const struct image_read *m, struct error *err)
 int module_fetch(struct gemmd *g, const char *id, void **data, size_t *size, struct error *err)
 {
     struct image_read m = {.id = id, .size = -1};
+    const int64_t deadline = handle_deadline(g, 0, false);
     int r = 0;
     while (r == 0 && m.have != m.size) {
-        r = fetch_chunk(g, &m, err);
+        r = fetch_chunk(g, &m, deadline, err);
     }
     r = r ? r : check_hash(&m, err);
     if (r) {

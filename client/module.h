@@ -6,7 +6,7 @@
 
 #include "client/handle.h"
 
-/* *data is malloc'ed. ERROR_NOT_FOUND, ERROR_STORE (content and name differ). */
+/* All of it by the default deadline. *data is malloc'ed. ERROR_NOT_FOUND, ERROR_STORE (content and name differ). */
 int module_fetch(struct gemmd *g, const char *id, void **data, size_t *size, struct error *err);
 
 #endif

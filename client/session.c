@@ -12,11 +12,9 @@
 
 #include "client/clock.h"
 #include "client/session.h"
-#include "client/start.h"
 #include "proto/build.h"
 
 enum {
-    BUSY_PAUSE_MS = 4, BUSY_PAUSE_MAX_MS = 256, /* between tries of a daemon that has no room */
     DEFAULT_DEADLINE_MS = 5000,
     COLD_MS = 1000,   /* between attempts to reach a daemon that does not answer */
     SILENCE_MS = 100, /* a daemon that let this pass without a byte is taken as hanging */
@@ -53,6 +51,7 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
     *s = (struct session){.link = LINK_NULL, .tx = WIRE_BUF_NULL, .next_id = 1};
     s->default_ms = o->deadline_ms > 0 ? o->deadline_ms : DEFAULT_DEADLINE_MS;
     s->autostart = o->autostart;
+    pthread_mutex_init(&s->device_lock, NULL);
     s->doc = wire_doc_new();
     if (!s->doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
@@ -68,12 +67,25 @@ int session_init(struct session *s, const struct gemmd_options *o, struct error 
 
 void session_deinit(struct session *s)
 {
+    session_stop_connecting(s);
     link_deinit(&s->link);
     wire_buf_deinit(&s->tx);
     s->doc = wire_doc_free(s->doc);
     free(s->socket);
     free(s->device);
     s->socket = s->device = NULL;
+    pthread_mutex_destroy(&s->device_lock);
+}
+
+bool session_device(struct session *s, struct device_info *out)
+{
+    pthread_mutex_lock(&s->device_lock);
+    bool has = s->has_device;
+    if (has) {
+        *out = s->device_info;
+    }
+    pthread_mutex_unlock(&s->device_lock);
+    return has;
 }
 
 bool session_is_cold(const struct session *s)
@@ -314,21 +326,15 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
     return r == ERROR_UNREACHABLE ? unreachable(s, err) : r;
 }
 
-static int reach(struct session *s, int64_t deadline, struct error *err)
+/* SESSION_WAITING: a listener's queue of new connections is full, and the step is over. */
+static int open_by(struct session *s, int64_t until, struct error *err)
 {
-    if (!s->found) {
-        int r = find_places(&s->places, s->socket, s->device, err);
-        if (r) {
-            return r;
-        }
-        s->found = true;
-    }
-    int r = open_any(s, deadline, err);
-    /* The system's folder, closed to this user, is no reason not to have a daemon of one's own. */
-    bool closed = r == ERROR_DENIED && s->places.n > 1;
-    if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
-        return r;
-    }
+    int r = open_any(s, clock_earlier(s->way.deadline, until), err);
+    return r == ERROR_DEADLINE && clock_ns() < s->way.deadline ? SESSION_WAITING : r;
+}
+
+static int start_by(struct session *s, int64_t until, struct error *err)
+{
     /* gemmd takes "cuda:GPU-..." where the socket is called "GPU-...". */
     const char *name = s->places.device;
     bool gpu = strncmp(name, "GPU-", 4) == 0 || strncmp(name, "MIG-", 4) == 0;
@@ -339,10 +345,32 @@ static int reach(struct session *s, int64_t deadline, struct error *err)
         .device = named ? s->device : spec,
         .socket = s->places.paths[0],
         .pass_socket = s->places.device[0] == '\0',
-        .deadline = deadline,
+        .deadline = s->way.deadline,
     };
-    r = start_daemon(&order, err);
-    return r ? r : open_any(s, deadline, err);
+    int r = start_daemon(&s->way.start, &order, until, err);
+    return r == START_WAITING ? SESSION_WAITING : r;
+}
+
+static int reach(struct session *s, int64_t until, struct error *err)
+{
+    if (!s->found) {
+        int r = find_places(&s->places, s->socket, s->device, err);
+        if (r) {
+            return r;
+        }
+        s->found = true;
+    }
+    if (!s->way.start) {
+        int r = open_by(s, until, err);
+        /* The system's folder, closed to this user, is no reason not to have a daemon of one's
+         * own. */
+        bool closed = r == ERROR_DENIED && s->places.n > 1;
+        if ((r != ERROR_UNREACHABLE && !closed) || !s->autostart) {
+            return r;
+        }
+    }
+    int r = start_by(s, until, err);
+    return r ? r : open_by(s, until, err);
 }
 
 static void pack_hello(struct wire_buf *b, const struct session *s)
@@ -355,21 +383,33 @@ static void pack_hello(struct wire_buf *b, const struct session *s)
     wire_put_kv_str(b, "client", "libgemmd " GEMMD_VERSION);
 }
 
-static int greet(struct session *s, int64_t deadline, struct error *err)
+static void learn_device(struct session *s, const struct wire_obj *map)
+{
+    struct device_info info;
+    bool has = schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL) == 0 &&
+               info.kind[0];
+    pthread_mutex_lock(&s->device_lock);
+    s->has_device = has;
+    s->device_info = info;
+    pthread_mutex_unlock(&s->device_lock);
+}
+
+/* s->way.hello: sent, or the fault that came instead. */
+static void say_hello(struct session *s)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
     s->subscribed = false;
     s->connections++;
     pack_hello(&params, s);
-    struct session_request q = {.method = "hello", .params = &params, .deadline = deadline};
-    const struct wire_obj *result;
-    struct session_sent p;
-    send_one(s, &q, &p);
-    int r = receive_one(s, &q, &p, NULL, &result, err);
-    if (r) {
-        return r;
-    }
-    r = schema_decode(&welcome_schema, SCHEMA_LENIENT, result, &s->welcome, err);
+    const struct session_request q = {
+        .method = "hello", .params = &params, .deadline = s->way.deadline};
+    send_one(s, &q, &s->way.hello);
+    s->way.greeting = true;
+}
+
+static int take_welcome(struct session *s, const struct wire_obj *result, struct error *err)
+{
+    int r = schema_decode(&welcome_schema, SCHEMA_LENIENT, result, &s->welcome, err);
     if (r) {
         return error_prefix(err, "`hello` was answered strangely");
     }
@@ -382,44 +422,81 @@ static int greet(struct session *s, int64_t deadline, struct error *err)
                          s->welcome.build);
     }
     s->known = true;
-    s->has_device = schema_decode(&device_info_schema, SCHEMA_LENIENT, wire_find(result, "device"),
-                                  &s->device_info, err) == 0 &&
-                    s->device_info.kind[0];
+    learn_device(s, wire_find(result, "device"));
     return 0;
 }
 
-/* `busy` is the answer to a connection for which there is no room: it comes again. */
-static int connect_until(struct session *s, int64_t deadline, struct error *err)
+static int hear_welcome(struct session *s, int64_t until, struct error *err)
 {
-    for (int64_t pause = BUSY_PAUSE_MS;; pause = pause < BUSY_PAUSE_MAX_MS ? 2 * pause : pause) {
-        int r = reach(s, deadline, err);
-        r = r ? r : greet(s, deadline, err);
-        if (r) {
-            link_close(&s->link);
-        }
-        if (r != ERROR_BUSY || clock_after_ms(pause) >= deadline) {
-            return r;
-        }
-        struct timespec t = {.tv_nsec = pause * CLOCK_MS};
-        nanosleep(&t, NULL);
+    const struct session_request q = {.method = "hello",
+                                      .deadline = s->way.deadline,
+                                      .until = until == CLOCK_NEVER ? 0 : until};
+    const struct wire_obj *result;
+    int r = receive_one(s, &q, &s->way.hello, NULL, &result, err);
+    if (r == SESSION_WAITING) {
+        return r;
     }
+    s->way.greeting = false;
+    r = r ? r : take_welcome(s, result, err);
+    if (r) {
+        link_close(&s->link);
+    }
+    return r;
+}
+
+/* `busy` is the answer to a connection for which there is no room: it comes again. */
+static int go_on_connecting(struct session *s, int64_t until, struct error *err)
+{
+    struct session_way *w = &s->way;
+    int r;
+    do {
+        r = 0;
+        if (!w->greeting) {
+            r = pause_sleep(&w->pause, until) ? reach(s, until, err) : SESSION_WAITING;
+            if (r == 0) {
+                say_hello(s);
+            }
+        }
+        r = r ? r : hear_welcome(s, until, err);
+    } while (r == ERROR_BUSY && pause_begin(&w->pause, w->deadline));
+    return r;
+}
+
+/* SESSION_WAITING: `until` (CLOCK_NEVER: none) has passed; called again, it goes on. */
+static int connect_by(struct session *s, int64_t deadline, int64_t until, struct error *err)
+{
+    if (s->link.fd >= 0 && !s->way.greeting) {
+        return 0;
+    }
+    if (!s->way.deadline) {
+        s->way.deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
+    }
+    int r = go_on_connecting(s, until, err);
+    if (r == SESSION_WAITING) {
+        return r;
+    }
+    session_stop_connecting(s);
+    s->retry_at = r ? clock_after_ms(COLD_MS) : 0;
+    if (r) {
+        /* Nobody yet where the current device says: there may be another one next time. Once a
+         * daemon has been found, it stays that one. */
+        s->found = s->known || (s->device && strcmp(s->device, "any") != 0);
+    }
+    return r;
 }
 
 int session_connect(struct session *s, int64_t deadline, struct error *err)
 {
-    if (s->link.fd >= 0) {
-        return 0;
+    return connect_by(s, deadline, CLOCK_NEVER, err);
+}
+
+void session_stop_connecting(struct session *s)
+{
+    if (s->way.greeting) {
+        link_close(&s->link);
     }
-    int r = connect_until(s, clock_earlier(deadline, clock_after_ms(s->default_ms)), err);
-    if (r) {
-        s->retry_at = clock_after_ms(COLD_MS);
-        /* Nobody yet where the current device says: there may be another one next time. Once a
-         * daemon has been found, it stays that one. */
-        s->found = s->known || (s->device && strcmp(s->device, "any") != 0);
-        return r;
-    }
-    s->retry_at = 0;
-    return 0;
+    start_free(s->way.start);
+    s->way = (struct session_way){.deadline = 0};
 }
 
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p)
@@ -434,7 +511,8 @@ void session_start(struct session *s, const struct session_request *q, struct se
 void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p)
 {
-    if (s->link.fd < 0 || p->connection != s->connections) {
+    session_stop_connecting(s);
+    if (!p->under_way || s->link.fd < 0 || p->connection != s->connections) {
         return;
     }
     if (strcmp(q->method, "get") != 0 && strcmp(q->method, "tune") != 0) {
@@ -476,12 +554,14 @@ int session_finish(struct session *s, const struct session_request *q, struct se
         if (!again) {
             return r;
         }
+        p->under_way = false;
     }
-    int r = session_connect(s, q->deadline, err);
+    p->again = true;
+    int r = connect_by(s, q->deadline, q->until ? q->until : CLOCK_NEVER, err);
     if (r) {
         return r;
     }
-    p->under_way = p->again = true;
+    p->under_way = true;
     send_one(s, q, p);
     return receive_one(s, q, p, other, result, err);
 }

@@ -6,9 +6,13 @@
 #ifndef GEMMD_CLIENT_SESSION_H
 #define GEMMD_CLIENT_SESSION_H
 
+#include <pthread.h>
+
 #include "client/find.h"
 #include "client/gemmd.h"
 #include "client/link.h"
+#include "client/pause.h"
+#include "client/start.h"
 #include "proto/message.h"
 
 /* What a gemmd says of itself. */
@@ -20,8 +24,31 @@
     X(T, TEXT, stamp, STAMP_MAX)
 SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 
+/* A request on its way. */
+struct session_sent {
+    uint32_t id;
+    uint32_t connection; /* on which it went */
+    bool under_way; /* false: there was no connection, session_finish makes one */
+    bool again;     /* it was sent a second time: there is no third */
+    bool sent;      /* all of it left */
+    struct error fault;
+    int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
+    bool heard, probed;
+};
+
+/* The way to a connection, which may take several steps: to somebody who listens, a daemon that is
+ * started perhaps, and to the answer to `hello`. */
+struct session_way {
+    int64_t deadline;    /* of all of it; 0: we are not on it */
+    struct pause pause;  /* there was no room for one more connection */
+    struct start *start; /* owned: a daemon that is being started, or NULL */
+    bool greeting;       /* `hello` was sent */
+    struct session_sent hello;
+};
+
 struct session {
     struct link link;
+    struct session_way way;
     struct wire_doc *doc; /* owned: the message received last */
     struct wire_buf tx;   /* the request being sent */
     uint32_t next_id;
@@ -37,8 +64,9 @@ struct session {
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
     bool known;           /* a daemon was greeted once: welcome is filled in */
-    bool has_device;      /* device_info, too */
     struct welcome welcome;
+    pthread_mutex_t device_lock; /* of these two: another thread may read them meanwhile */
+    bool has_device;             /* device_info is filled in */
     struct device_info device_info; /* the daemon's, from hello */
     int64_t retry_at; /* while no daemon answers: do not try again before (if one need not) */
 };
@@ -71,29 +99,22 @@ int session_connect(struct session *s, int64_t deadline, struct error *err);
  * Two requests may be under way, so that the daemon has work while an answer is on its way, when
  * they want packed results: `other` (may be NULL) is the second one. Answers come in any order:
  * `overtaken` says that it is the other's, and this one is still to be finished. */
-struct session_sent {
-    uint32_t id;
-    uint32_t connection; /* on which it went */
-    bool under_way; /* false: there was no connection, session_finish makes one */
-    bool again;     /* it was sent a second time: there is no third */
-    bool sent;      /* all of it left */
-    struct error fault;
-    int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
-    bool heard, probed;
-};
 struct session_other {
     const struct session_sent *sent;
     bool overtaken;
 };
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
-/* SESSION_WAITING: `until` has passed; called again, it goes on. */
+/* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes on. */
 enum { SESSION_WAITING = 1 };
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
                    struct session_other *other, const struct wire_obj **result, struct error *err);
-/* Its answer is not waited for any more. A `get` or `tune` is cancelled; of anything else that may
- * still come of it (a lease), the daemon is freed by the end of the connection. */
+/* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is cancelled;
+ * of anything else that may still come of it (a lease), the daemon is freed by the end of the
+ * connection. */
 void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p);
+/* Leaves the way to a connection, if it is on one. */
+void session_stop_connecting(struct session *s);
 /* Whether another request, of any size, may be started without waiting for the daemon. */
 bool session_has_room(const struct session *s);
 
@@ -101,6 +122,10 @@ bool session_has_room(const struct session *s);
 int session_listen(struct session *s, int64_t deadline,
                    void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
                    struct error *err);
+
+/* The device of the daemon that was greeted last; false: none was, or it has none. From any thread,
+ * also while another one has the handle. */
+bool session_device(struct session *s, struct device_info *out);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */
 bool session_is_cold(const struct session *s);

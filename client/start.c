@@ -28,8 +28,9 @@ enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 struct start {
     const struct start_order *order;
     char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
+    int held;       /* descriptor of the lock; -1: another process has it */
     off_t log_from; /* where this start's lines begin */
-    pid_t pid;
+    pid_t pid;      /* 0: not started */
 };
 
 static void pause_ms(int64_t ms)
@@ -114,8 +115,7 @@ static int name_files(struct start *s, struct error *err)
     return 0;
 }
 
-/* The descriptor that holds the lock; closing it lets go. */
-static int take_lock(const struct start *s, struct error *err)
+static int take_lock(struct start *s, int64_t until, struct error *err)
 {
     int fd, r;
     while ((r = lockfile_take(s->lock, NULL, &fd, err)) == LOCKFILE_HELD) {
@@ -125,9 +125,13 @@ static int take_lock(const struct start *s, struct error *err)
                              "long (it holds %s)",
                              s->lock);
         }
+        if (clock_ns() >= until) {
+            return START_WAITING;
+        }
         pause_ms(POLL_MS);
     }
-    return r ? r : fd;
+    s->held = r ? -1 : fd;
+    return r;
 }
 
 /* The last line that the daemon wrote, or "". */
@@ -243,7 +247,7 @@ static bool has_ended(pid_t pid)
     return n <= 0 || (state && state[1] == ' ' && (state[2] == 'Z' || state[2] == 'X'));
 }
 
-static int wait_until_it_listens(const struct start *s, struct error *err)
+static int wait_until_it_listens(const struct start *s, int64_t until, struct error *err)
 {
     char words[LAST_WORDS_MAX];
     while (!link_listens(s->order->socket)) {
@@ -258,27 +262,61 @@ static int wait_until_it_listens(const struct start *s, struct error *err)
                              "yet (its log is %s)",
                              (int)s->pid, s->log);
         }
+        if (clock_ns() >= until) {
+            return START_WAITING;
+        }
         pause_ms(POLL_MS);
     }
     return 0;
 }
 
-int start_daemon(const struct start_order *o, struct error *err)
+/* ---- from step to step ---------------------------------------------------------------------- */
+
+static int start_new(struct start **out, const struct start_order *o, struct error *err)
 {
-    struct start s = {.order = o};
-    int r = find_program(s.program, err);
-    r = r ? r : name_files(&s, err);
+    struct start *s = calloc(1, sizeof(*s));
+    if (!s) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory to start gemmd");
+    }
+    s->order = o;
+    s->held = -1;
+    int r = find_program(s->program, err);
+    r = r ? r : name_files(s, err);
+    *out = r ? start_free(s) : s;
+    return r;
+}
+
+struct start *start_free(struct start *s)
+{
+    if (s && s->held >= 0) {
+        close(s->held);
+    }
+    free(s);
+    return NULL;
+}
+
+static int go_on(struct start *s, int64_t until, struct error *err)
+{
+    int r = s->held < 0 ? take_lock(s, until, err) : 0;
+    if (r == 0 && s->pid == 0) {
+        if (link_listens(s->order->socket)) { /* whoever held the lock has started it */
+            return 0;
+        }
+        r = launch(s, err);
+    }
+    return r ? r : wait_until_it_listens(s, until, err);
+}
+
+int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err)
+{
+    int r = *s ? 0 : start_new(s, o, err);
     if (r) {
         return r;
     }
-    int lock = take_lock(&s, err);
-    if (lock < 0) {
-        return lock;
+    (*s)->order = o;
+    r = go_on(*s, until, err);
+    if (r != START_WAITING) {
+        *s = start_free(*s);
     }
-    if (!link_listens(o->socket)) { /* else whoever held the lock has started it */
-        r = launch(&s, err);
-        r = r ? r : wait_until_it_listens(&s, err);
-    }
-    close(lock);
     return r;
 }

@@ -17,8 +17,14 @@ struct start_order {
     int64_t deadline;
 };
 
-/* 0 when somebody listens on the socket. ERROR_UNREACHABLE: no gemmd program found, or it ended at
- * once (the sentence has its last words); ERROR_DEADLINE. */
-int start_daemon(const struct start_order *o, struct error *err);
+struct start; /* one that is under way */
+enum { START_WAITING = 1 };
+
+/* Begins (*s is NULL), or goes on, with the same order. 0 when somebody listens on the socket;
+ * START_WAITING: `until` has passed. ERROR_UNREACHABLE: no gemmd program found, or it ended at once
+ * (the sentence has its last words); ERROR_DEADLINE. But for START_WAITING, *s is NULL then. */
+int start_daemon(struct start **s, const struct start_order *o, int64_t until, struct error *err);
+/* Lets others start one; a daemon that has begun goes on. NULL in, NULL out. */
+struct start *start_free(struct start *s);
 
 #endif

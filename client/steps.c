@@ -9,6 +9,8 @@ int steps_begin(struct gemmd *g, int64_t deadline, struct error *err)
     int r = handle_enter(g, deadline, err);
     if (r == 0) {
         g->steps.reported = false;
+        g->steps.pack = NULL;
+        g->steps.pause = (struct pause){.ms = 0};
         wire_buf_clear(&g->steps.params);
     }
     return r;
@@ -44,13 +46,46 @@ static int finish(struct gemmd *g, int r, const struct wire_obj *result, struct 
     return r;
 }
 
+/* The pause that is on, with the request behind it, and the answer. */
+static int attempt(struct gemmd *g, int64_t until, const struct wire_obj **result,
+                   struct error *err)
+{
+    struct steps *s = &g->steps;
+    if (s->pause.end) {
+        if (!pause_sleep(&s->pause, until)) {
+            return SESSION_WAITING;
+        }
+        int r = s->pack(g, err);
+        if (r) {
+            return r;
+        }
+        session_start(&g->session, &s->request, &s->sent);
+    }
+    return session_finish(&g->session, &s->request, &s->sent, NULL, result, err);
+}
+
+/* gemmd has no room for this request (for the connection it has: session.c comes again for that).
+ */
+static bool comes_again(struct steps *s, int r)
+{
+    if (r != ERROR_BUSY || !s->pack || !s->sent.under_way || !pause_begin(&s->pause, s->patience)) {
+        return false;
+    }
+    s->sent.under_way = false;
+    return true;
+}
+
 static int go_on(struct gemmd *g, struct error *err)
 {
     struct steps *s = &g->steps;
     const struct wire_obj *result = NULL;
+    int64_t until = g->step_ms ? clock_after_ms(g->step_ms) : CLOCK_NEVER;
+    int r;
     s->waiting = false;
-    s->request.until = g->step_ms ? clock_after_ms(g->step_ms) : 0;
-    int r = session_finish(&g->session, &s->request, &s->sent, NULL, &result, err);
+    s->request.until = g->step_ms ? until : 0;
+    do {
+        r = attempt(g, until, &result, err);
+    } while (comes_again(s, r));
     s->waiting = r == SESSION_WAITING;
     return s->waiting ? GEMMD_WAITING : finish(g, r, result, err);
 }

@@ -19,14 +19,20 @@ struct steps {
     char config[sizeof(((struct progress *)NULL)->config)];
 
     struct wire_buf params; /* request.params, when there are any */
+    /* Packs them anew, with the time that is left: while gemmd is `busy`, the request is sent again
+     * until `patience`. NULL: `busy` is an answer like others. */
+    int (*pack)(struct gemmd *g, struct error *err);
+    int64_t patience;
+    struct pause pause; /* before it is sent again */
     struct session_request request;
     struct session_sent sent;
     struct pull packed; /* request.packed of those who want it so */
     /* What is made of the result, or of the fault `r`, in the session's lock. */
     int (*end)(struct gemmd *g, int r, const struct wire_obj *result, struct error *err);
 
-    /* For `end`. Everything that is pointed to is the caller's, and stays until the end. */
+    /* For `pack` and `end`. Everything that is pointed to is the caller's, and stays until the end. */
     struct ask ask;
+    struct gemmd_acquire acquire;
     struct gemmd_answer *answer;
     enum gemmd_outcome *outcome;
     char **json; /* may be NULL */

@@ -66,9 +66,13 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
         return;
     }
     c->level = "low";
-    if (strcmp(e->answer->tier, "exact") != 0) {
+    bool exact = strcmp(e->answer->tier, "exact") == 0;
+    if (!exact && isnan(e->answer->time_us)) {
         doubt(c, "it is not measured for this problem: what it takes here is not known");
         return;
+    }
+    if (!exact) {
+        doubt(c, "it was verified less tightly than this query asks");
     }
     if (!e->answer->saved) {
         doubt(c, "it is in memory only: the database could not be written yet");

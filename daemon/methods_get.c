@@ -31,12 +31,11 @@ static bool answers(struct daemon *d, const struct cache_entry *e, const struct 
 static int reply_lower(struct call *c, const char *why, struct error *err)
 {
     struct scratch *x = c->d->scratch;
-    const char *target = x->request.query.target;
+    struct tiers *t = &c->parts->tiers;
     /* In a pinned generation only what does not depend on what is known by now. */
-    int status = c->s->view ? tiers_default(&c->parts->tiers, &x->request.problem, &x->key, target, why,
-                                            &x->answer, err)
-                            : tiers_answer(&c->parts->tiers, &x->request.problem, &x->bucket, &x->key, target,
-                                           why, &x->answer, err);
+    int status = c->s->view
+                     ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
+                     : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
     if (status == 0) {
         rpc_put_result(&c->s->out, c->id);
         schema_encode(&c->s->out, &answer_schema, &x->answer);

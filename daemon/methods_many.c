@@ -49,10 +49,8 @@ static int lower_tier(struct many *m, bool pinned, struct error *err)
     struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
     const char *why = m->now ? "being tuned in the background" : "not tuned yet";
-    const char *target = x->request.query.target;
-    return pinned ? tiers_default(t, &x->request.problem, &x->key, target, why, &x->answer, err)
-                  : tiers_answer(t, &x->request.problem, &x->bucket, &x->key, target, why,
-                                 &x->answer, err);
+    return pinned ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
+                  : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
 }
 
 /* One problem: an answer, or an error map in its place. bytes: as it came. */

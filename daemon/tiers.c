@@ -14,6 +14,7 @@ enum { NEIGHBOURS = 4 };
 struct asked {
     struct daemon *d;
     const struct shortlist *shortlist;
+    const struct request *request; /* NULL: any config will do */
     const struct problem *problem, *bucket;
     const struct key *key;
     const struct family *family;
@@ -27,6 +28,26 @@ static bool valid(const struct asked *q, const struct problem *p, const struct a
     struct rejection why;
     return target_is_of(a, q->target->label) &&
            q->target->check(p, &a->config, &q->d->device, &why) == 0;
+}
+
+/* Of a given list, those that are in it. */
+static bool allowed(const struct asked *q, const struct record *config)
+{
+    const struct request *r = q->request;
+    if (!r || !request_allows(r, config)) {
+        return !r;
+    }
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        if (record_equal(&r->configs[i], config)) {
+            return true;
+        }
+    }
+    return r->n_configs == 0;
+}
+
+static bool fits(const struct asked *q, const struct answer *a)
+{
+    return allowed(q, &a->config) && valid(q, q->problem, a);
 }
 
 /* Whether one compiled module serves both problems with this config. */
@@ -79,11 +100,20 @@ static bool own_row(const struct asked *q, const char *why, struct answer *out)
         return false;
     }
     memcpy(q->origin, q->key->id, HASH_HEX);
-    if (e->rank >= CACHE_SERVES) {
-        answer_note(out, "%s", why); /* asked to tune again, or more tightly: it is still the best */
-        return valid(q, q->problem, out);
+    if (!fits(q, out)) {
+        return false;
     }
-    if (strcmp(out->source, "partial") == 0 || !valid(q, q->problem, out)) {
+    if (e->rank >= CACHE_SERVES && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
+        answer_note(out, "%s", why); /* asked to tune again: it is still the best */
+        return true;
+    }
+    if (e->rank >= CACHE_SERVES) { /* what it takes is known, whether it is right enough is not */
+        snprintf(out->tier, sizeof(out->tier), "near");
+        answer_note(out, "verified with atol %g and rtol %g only; %s", (double)e->atol,
+                    (double)e->rtol, why);
+        return true;
+    }
+    if (strcmp(out->source, "partial") == 0) {
         return false;
     }
     bool imported = strcmp(out->source, "imported") == 0;
@@ -100,7 +130,7 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
     struct problem *other = &q->d->scratch->other;
     size_t n = cache_near(c, q->key, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        if (cache_answer(c, near[i], out, NULL) < 0 || !valid(q, q->problem, out) ||
+        if (cache_answer(c, near[i], out, NULL) < 0 || !fits(q, out) ||
             cache_problem(c, near[i], q->d->device.class, other, NULL) < 0) {
             continue;
         }
@@ -125,7 +155,7 @@ static bool shortlisted(const struct asked *q, const char *why, struct answer *o
     const struct shortlist_shape *near[NEIGHBOURS];
     size_t n = shortlist_near(l, q->bucket, NEIGHBOURS, near);
     for (size_t i = 0; i < n; i++) {
-        if (shortlist_answer(l, near[i], out) == 0 && valid(q, q->problem, out)) {
+        if (shortlist_answer(l, near[i], out) == 0 && fits(q, out)) {
             memcpy(q->origin, near[i]->key, HASH_HEX);
             unmeasured(q, out, "portfolio");
             snprintf(out->family, sizeof(out->family), "%s", q->family->name);
@@ -136,6 +166,61 @@ static bool shortlisted(const struct asked *q, const char *why, struct answer *o
         }
     }
     return false;
+}
+
+static bool legal(const struct asked *q, const struct record *config)
+{
+    struct rejection why;
+    return q->target->check(q->problem, config, &q->d->device, &why) == 0;
+}
+
+/* The first that is legal of the values that are allowed; false: none is. */
+static bool set_allowed(const struct asked *q, const struct restriction *t, struct record *config)
+{
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct record other;
+        record_copy(&other, config);
+        if (record_set(&other, t->name, t->values[i], NULL) == 0 && legal(q, &other)) {
+            record_copy(config, &other);
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool first_given(const struct asked *q, struct record *config)
+{
+    const struct request *r = q->request;
+    for (uint32_t i = 0; i < r->n_configs; i++) {
+        if (request_allows(r, &r->configs[i]) && legal(q, &r->configs[i])) {
+            record_copy(config, &r->configs[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* From the default to a config that the request allows: the first legal one of a given list, else
+ * one parameter after the other. False: that leads to none, and the default is as it was. */
+static bool keep_within(const struct asked *q, struct record *config)
+{
+    const struct request *r = q->request;
+    struct record other;
+    if (allowed(q, config)) {
+        return true;
+    }
+    if (r->n_configs > 0) {
+        return first_given(q, config);
+    }
+    record_copy(&other, config);
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        const struct request one = {.n_restrict = 1, .restrict_ = &r->restrict_[i]};
+        if (!request_allows(&one, &other) && !set_allowed(q, &r->restrict_[i], &other)) {
+            return false;
+        }
+    }
+    record_copy(config, &other);
+    return true;
 }
 
 /* The tier below whatever was measured. */
@@ -150,7 +235,8 @@ static int analytic(const struct asked *q, const char *why, struct answer *out, 
     snprintf(out->source, sizeof(out->source), "model");
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
-    answer_note(out, "%s", why);
+    answer_note(out, "%s%s", why,
+                keep_within(q, &out->config) ? "" : "; the analytic default is not what is allowed");
     return 0;
 }
 
@@ -162,29 +248,33 @@ static int not_ours(const struct problem *p, struct error *err)
                      p->op_name);
 }
 
-int tiers_default(struct tiers *t, const struct problem *problem, const struct key *k,
-                  const char *target, const char *why, struct answer *out, struct error *err)
+int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
+                  const char *why, struct answer *out, struct error *err)
 {
+    const struct problem *problem = &request->problem;
     struct asked q = {.d = t->daemon,
                       .shortlist = &t->shortlist,
+                      .request = request,
                       .problem = problem, .key = k, .family = family_of_problem(problem)};
-    int status =
-        q.family ? target_choose(q.d, problem, target, &q.target, err) : not_ours(problem, err);
+    int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
+                          : not_ours(problem, err);
     return status ? status : analytic(&q, why, out, err);
 }
 
-int tiers_find(struct tiers *t, const struct problem *problem, const struct problem *bucket,
-               const struct key *k, const char *target, const char *why, struct answer *out,
-               char origin[HASH_HEX], struct error *err)
+int tiers_find(struct tiers *t, const struct request *request, const struct problem *bucket,
+               const struct key *k, const char *why, struct answer *out, char origin[HASH_HEX],
+               struct error *err)
 {
+    const struct problem *problem = &request->problem;
     struct asked q = {.d = t->daemon,
                       .shortlist = &t->shortlist,
+                      .request = request,
                       .problem = problem, .bucket = bucket, .key = k, .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return not_ours(problem, err);
     }
-    int status = target_choose(q.d, problem, target, &q.target, err);
+    int status = target_choose(q.d, problem, request->query.target, &q.target, err);
     if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||
         shortlisted(&q, why, out)) {
         return status;
@@ -193,12 +283,11 @@ int tiers_find(struct tiers *t, const struct problem *problem, const struct prob
     return analytic(&q, why, out, err);
 }
 
-int tiers_answer(struct tiers *t, const struct problem *problem, const struct problem *bucket,
-                 const struct key *k, const char *target, const char *why, struct answer *out,
-                 struct error *err)
+int tiers_answer(struct tiers *t, const struct request *request, const struct problem *bucket,
+                 const struct key *k, const char *why, struct answer *out, struct error *err)
 {
     char origin[HASH_HEX];
-    return tiers_find(t, problem, bucket, k, target, why, out, origin, err);
+    return tiers_find(t, request, bucket, k, why, out, origin, err);
 }
 
 /* What scratch->hint holds. */

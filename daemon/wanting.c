@@ -193,8 +193,10 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
     struct error err = ERROR_NULL;
     const struct wire_obj *map;
     int status = ERROR_DEADLINE;
-    if (!j->pin) {
-        status = wire_decode(d->doc, w->problem, w->problem_len, &map, &err);
+    if (!j->pin) { /* what it allows is what the job searches; its problem is its own */
+        status = wire_decode(d->doc, j->search.data, j->search.len, &map, &err);
+        status = status ? status : request_unpack(&x->request, map, &err);
+        status = status ? status : wire_decode(d->doc, w->problem, w->problem_len, &map, &err);
     }
     if (status == 0) {
         status = problem_unpack(&x->request.problem, map, &err);
@@ -206,9 +208,11 @@ static void give_lower_tier(struct wanting *wanting, struct waiter *w)
     }
     if (status == 0) {
         key_id(&x->key);
-        status = tiers_answer(wanting->tiers, &x->request.problem, &x->bucket, &x->key, j->target,
+        status = tiers_answer(wanting->tiers, &x->request, &x->bucket, &x->key,
                               "deadline passed, the tuning goes on", &x->answer, &err);
     }
+    request_deinit(&x->request);
+    x->request.query = (struct query){0};
     j->background = true;
     if (status < 0) {
         error_set(&err, ERROR_DEADLINE, "not done within its deadline_ms; the tuning goes on");

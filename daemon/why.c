@@ -186,8 +186,8 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
         return 0; /* there is no lower tier */
     }
     w->has_answer = true;
-    return tiers_find(t, &w->problem, &w->bucket, &x->key, q->target, "not tuned yet", &w->answer,
-                      w->origin, err);
+    return tiers_find(t, &x->request, &w->bucket, &x->key, "not tuned yet", &w->answer, w->origin,
+                      err);
 }
 
 /* ---- putting it

@@ -289,7 +289,8 @@ class Client:
     def get_many(self, problems: Sequence[ProblemLike], **query: Any) -> Rows:
         """Answers to many problems in one round trip, in their order: Rows, in which a problem that
         could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is
-        "now"."""
+        "now". Of a query it takes wait, deadline_ms, fallback, offline, target and table; others
+        are Invalid: ask by get()."""
         n, what = len(problems), "get_many"
         asked = (ffi.Problem * max(n, 1))(*map(make_problem, problems))
         answers = (ffi.Answer * max(n, 1))(*[ffi.Answer(size=sizeof(ffi.Answer))] * n)
@@ -297,7 +298,7 @@ class Client:
         with self._use() as handle:
             code = self.library.dll.gemmd_get_many(handle, asked, n, byref(query), answers,
                                                    statuses, byref(err))
-        if code and not any(statuses):
+        if code == ffi.INVALID or (code and not any(statuses)):  # not of one problem
             self.library.check(what, code, err)
         return Rows(self._answer_or_error(what, a, s) for a, s in zip(answers[:n], statuses))
 

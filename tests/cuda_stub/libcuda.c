@@ -186,16 +186,43 @@ STUB_EXPORT result cuCtxDestroy_v2(void *context)
     return SUCCESS;
 }
 
-static void *current_context(void)
+void *stub_context(void)
 {
     return current || stub_number("GEMMD_STUB_NO_CONTEXT", 0) ? current : &context_of_stub;
+}
+
+enum { PUSHED_MAX = 8 };
+static void *pushed[PUSHED_MAX]; /* below the current one */
+static int n_pushed;
+
+STUB_EXPORT result cuCtxPushCurrent_v2(void *context);
+STUB_EXPORT result cuCtxPushCurrent_v2(void *context)
+{
+    MAY_FAIL();
+    if (!context || n_pushed == PUSHED_MAX) {
+        return INVALID_CONTEXT;
+    }
+    pushed[n_pushed++] = current;
+    current = context;
+    return SUCCESS;
+}
+
+STUB_EXPORT result cuCtxPopCurrent_v2(void **context);
+STUB_EXPORT result cuCtxPopCurrent_v2(void **context)
+{
+    if (n_pushed == 0) {
+        return INVALID_CONTEXT;
+    }
+    *context = current;
+    current = pushed[--n_pushed];
+    return SUCCESS;
 }
 
 STUB_EXPORT result cuCtxGetCurrent(void **context);
 STUB_EXPORT result cuCtxGetCurrent(void **context)
 {
     MAY_FAIL();
-    *context = current_context();
+    *context = stub_context();
     return SUCCESS;
 }
 
@@ -204,7 +231,7 @@ STUB_EXPORT result cuCtxGetDevice(int *device)
 {
     MAY_FAIL();
     *device = 0;
-    return current_context() ? SUCCESS : INVALID_CONTEXT;
+    return stub_context() ? SUCCESS : INVALID_CONTEXT;
 }
 
 STUB_EXPORT result cuStreamCreate(void **stream, unsigned flags);

@@ -14,6 +14,8 @@ enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, N
 extern int stub_calls;   /* of all functions that can fail */
 extern int stub_objects; /* that are not freed */
 
+void *stub_context(void); /* the current one, or NULL */
+
 #define MAY_FAIL() STUB_MAY_FAIL(result)
 
 #endif

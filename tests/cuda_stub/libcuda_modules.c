@@ -26,6 +26,7 @@ struct function {
     char name[64];
 };
 struct module {
+    void *context; /* in which it was loaded */
     struct emulated *emulated; /* owned; NULL: launches do nothing */
     int n;
     struct function functions[FUNCTIONS_MAX];
@@ -36,6 +37,7 @@ STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image)
 {
     MAY_FAIL();
     *module = calloc(1, sizeof(**module));
+    (*module)->context = stub_context();
     (*module)->emulated = emulated_load(image);
     stub_objects++;
     return SUCCESS;
@@ -44,6 +46,9 @@ STUB_EXPORT result cuModuleLoadData(struct module **module, const void *image)
 STUB_EXPORT result cuModuleUnload(struct module *module);
 STUB_EXPORT result cuModuleUnload(struct module *module)
 {
+    if (module->context != stub_context()) {
+        return INVALID_CONTEXT;
+    }
     emulated_unload(module->emulated);
     free(module);
     stub_objects--;

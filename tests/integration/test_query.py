@@ -154,6 +154,59 @@ def test_a_restricted_winner_is_partial_and_no_answer_to_an_unrestricted_query(d
         assert full["source"] == "tuned"
 
 
+def others(config):
+    """A restriction that the config breaks, and one that it obeys."""
+    m = config["BLOCK_SIZE_M"]
+    return {"BLOCK_SIZE_M": [32 if m != 32 else 64]}, {"BLOCK_SIZE_M": [m]}
+
+
+@pytest.mark.parametrize("wait", ["now", "cached"])
+def test_a_row_that_breaks_the_restriction_is_no_answer(daemon, wait):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), strategy="exhaustive")
+        breaks, obeys = others(best["config"])
+        assert c.call("get", problem=gemm(), wait="cached", restrict=obeys) == best
+        neighbour = c.call("get", problem=gemm(m=1024), wait="cached")
+        assert neighbour["tier"] == "near" and neighbour["config"] == best["config"]
+        for problem in gemm(), gemm(m=1024):
+            a = c.call("get", problem=problem, wait=wait, restrict=breaks)
+            assert a["tier"] != "exact" and a["time_us"] is None
+            assert a["config"]["BLOCK_SIZE_M"] in breaks["BLOCK_SIZE_M"]
+        other = dict(best["config"], BLOCK_SIZE_M=breaks["BLOCK_SIZE_M"][0])
+        a = c.call("get", problem=gemm(), wait=wait, configs=[other])
+        assert a["tier"] == "default" and a["config"] == other
+        a = c.call("get", problem=gemm(), wait="cached", configs=[other, best["config"]])
+        assert a["config"] == best["config"]
+        a = c.call("get", problem=gemm(), wait="cached", restrict={"BLOCK_SIZE_M": [7]})
+        assert a["tier"] == "default" and "not what is allowed" in a["note"]
+
+
+def test_a_row_that_breaks_the_restriction_is_no_answer_past_a_deadline(daemon):
+    d = daemon("cpu")
+    with d.connect() as c:
+        small = gemm(m=64, n=64, k=64, dtype_in="fp32")
+        best = c.call("get", problem=small, budget=4)
+        breaks, _ = others(best["config"])
+        a = c.call("get", problem=small, deadline_ms=1, restrict=breaks)
+        assert a["tier"] != "exact" and "deadline" in a["note"]
+        assert a["config"]["BLOCK_SIZE_M"] in breaks["BLOCK_SIZE_M"]
+
+
+def test_a_row_that_was_verified_less_tightly_is_near(daemon):
+    d = daemon()
+    with d.connect() as c:
+        best = c.call("get", problem=gemm(), budget=8)
+        a = c.call("get", problem=gemm(), wait="cached", atol=1e-4, rtol=1e-4)
+        assert a["tier"] == "near" and a["source"] == "tuned"
+        assert a["config"] == best["config"] and a["time_us"] == best["time_us"]
+        assert "atol 0.01" in a["note"]
+        w = c.call("why", problem=gemm(), atol=1e-4)
+        assert w["verdict"] == "tolerance" and w["answer"]["tier"] == "near"
+        assert any("less tightly" in s for s in w["doubts"])
+        assert c.call("get", problem=gemm(), wait="cached") == best
+
+
 def test_what_was_stopped_early_may_win_under_a_restriction(daemon):
     d = daemon()
     with d.connect() as c:

@@ -47,6 +47,23 @@ def test_many_at_once(cpu):
     assert g_empty(cpu) == []
 
 
+@pytest.mark.parametrize("field, query", [
+    ("restrict_json", {"restrict": {"BLOCK_SIZE_M": [16]}}), ("configs_json", {"configs": ["A=1"]}),
+    ("bucket", {"bucket": "exact"}), ("budget", {"budget": 4}), ("atol", {"atol": 1e-6})])
+def test_many_take_no_query_of_their_own(cpu, field, query):
+    with client(cpu) as g, pytest.raises(gemmd.Invalid, match=field):
+        g.get_many([SMALL, SMALL], **query)
+
+
+def test_many_with_a_bad_one_in_front(cpu):
+    bad = {**SMALL.to_dict(), "routing": "uniform", "rows_per_expert": [6] * 4}
+    with client(cpu) as g:
+        for at in range(2):
+            rows = g.get_many([bad, SMALL] if at == 0 else [SMALL, bad], wait="cached")
+            assert isinstance(rows[at], gemmd.Invalid) and "rows_per_expert" in rows[at].text
+            assert rows[1 - at].tier == "default"
+
+
 def test_why(cpu):
     with client(cpu) as g:
         g.tune(SMALL, budget=2)

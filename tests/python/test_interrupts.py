@@ -76,6 +76,20 @@ def test_ctrl_c_ends_a_tuning(cpu, how):
         assert g.tune(SMALL, budget=1).tier == "exact"
 
 
+def test_ctrl_c_ends_a_call_that_connects(cpu):
+    """A daemon that is stopped accepts nobody, and answers no `hello`."""
+    with gemmd.Client(cpu.socket, lazy=True, deadline_ms=20000) as g:
+        cpu.process.send_signal(signal.SIGSTOP)
+        try:
+            ctrl_c = Signal(lambda: True)
+            with pytest.raises(KeyboardInterrupt):
+                g.tune(SMALL, budget=1)
+            assert ctrl_c.late_s() < PROMPT_S
+        finally:
+            cpu.process.send_signal(signal.SIGCONT)
+        assert g.tune(SMALL, budget=1).tier == "exact"
+
+
 def test_ctrl_c_in_progress_itself(cpu):
     """Wherever the signal falls: also at the callback's first instruction."""
     seen = []

@@ -31,6 +31,8 @@
     X(context_create, "cuCtxCreate_v2", (CUcontext * context, unsigned flags, CUdevice device))    \
     X(context_destroy, "cuCtxDestroy_v2", (CUcontext context))                                     \
     X(context_get, "cuCtxGetCurrent", (CUcontext * context))                                       \
+    X(context_push, "cuCtxPushCurrent_v2", (CUcontext context))                                    \
+    X(context_pop, "cuCtxPopCurrent_v2", (CUcontext * context))                                    \
     X(context_device, "cuCtxGetDevice", (CUdevice * device))                                       \
     X(module_load, "cuModuleLoadData", (CUmodule * module, const void *image))                     \
     X(module_unload, "cuModuleUnload", (CUmodule module))                                          \

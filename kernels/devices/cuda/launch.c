@@ -9,13 +9,17 @@
 #include "kernels/devices/cuda/nvml.h"
 #include "kernels/launcher.h"
 
-static int current(const struct cuda_driver **cu, struct error *err)
+struct loaded {
+    struct cuda_module module;
+    CUcontext context; /* borrowed: the job's, in which it is */
+};
+
+static int current(const struct cuda_driver **cu, CUcontext *context, struct error *err)
 {
-    CUcontext context = NULL;
+    *context = NULL;
     int r = cuda_driver_open(cu, err);
-    r = r ? r
-          : cuda_check(*cu, (*cu)->context_get(&context), err, "asking for the current context");
-    if (!r && !context) {
+    r = r ? r : cuda_check(*cu, (*cu)->context_get(context), err, "asking for the current context");
+    if (!r && !*context) {
         r = error_set(err, ERROR_NO_DEVICE,
                       "no CUDA context is current in this thread: call "
                       "cudaSetDevice (or cuCtxSetCurrent) before loading a kernel");
@@ -26,8 +30,9 @@ static int current(const struct cuda_driver **cu, struct error *err)
 static int info(struct device_info *out, struct error *err)
 {
     const struct cuda_driver *cu;
+    CUcontext context;
     CUdevice device;
-    int r = current(&cu, err);
+    int r = current(&cu, &context, err);
     r = r ? r : cuda_check(cu, cu->context_device(&device), err, "asking for the current GPU");
     if (r) {
         return r;
@@ -42,35 +47,51 @@ static int load(const void *image, size_t size, void **handle, struct error *err
 {
     (void)size; /* the launcher has checked that the ELF file is whole */
     const struct cuda_driver *cu;
+    CUcontext context;
     *handle = NULL;
-    int r = current(&cu, err);
+    int r = current(&cu, &context, err);
     if (r) {
         return r;
     }
-    struct cuda_module *m = calloc(1, sizeof(*m));
-    if (!m) {
+    struct loaded *l = calloc(1, sizeof(*l));
+    if (!l) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a module");
     }
-    r = cuda_module_load(m, cu, image, "of the launcher", err);
+    l->context = context;
+    r = cuda_module_load(&l->module, cu, image, "of the launcher", err);
     if (r) {
-        free(m);
+        free(l);
         return r;
     }
-    *handle = m;
+    *handle = l;
     return 0;
 }
 
+/* A module can be unloaded where its context is current only, and a job frees kernels from any
+ * thread. Where the context is gone, so is the module. */
+
 static void unload(void *handle)
 {
-    if (handle) {
-        cuda_module_unload(handle);
-        free(handle);
+    struct loaded *l = handle;
+    if (!l) {
+        return;
     }
+    const struct cuda_driver *cu = l->module.cu;
+    CUcontext now = NULL;
+    bool here = cu->context_get(&now) == CUDA_SUCCESS && now == l->context;
+    bool pushed = !here && cu->context_push(l->context) == CUDA_SUCCESS;
+    if (here || pushed) {
+        cuda_module_unload(&l->module);
+    }
+    if (pushed) {
+        cu->context_pop(&now);
+    }
+    free(l);
 }
 
 static int launch(void *handle, const struct launch *l, void *stream, struct error *err)
 {
-    return cuda_module_launch(handle, l, stream, err);
+    return cuda_module_launch(&((struct loaded *)handle)->module, l, stream, err);
 }
 
 const struct launch_backend cuda_launch_backend = {

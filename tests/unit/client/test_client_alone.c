@@ -68,7 +68,7 @@ static void test_what_is_a_reason_to_fall_back(void **state)
     int code = 0;
     f->ctx = &code;
     f->handler = refuse;
-    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd *g = fixture_open(f, 200); /* `busy` is one when that has passed */
     struct gemmd_problem p = small_problem();
     struct gemmd_query q = GEMMD_QUERY_INIT;
     q.flags = GEMMD_FALLBACK;

@@ -18,6 +18,7 @@ enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 static struct {
     int64_t rows; /* of the listing */
     bool stuck;   /* its pages do not advance */
+    int delay_ms; /* before each chunk */
     int64_t lie;  /* added to its size, from the second chunk on */
     uint8_t image[IMAGE_BYTES];
     char id[HASH_HEX];
@@ -58,6 +59,7 @@ static void give_page(int fd, const struct rpc_message *m)
 
 static void give_chunk(int fd, const struct rpc_message *m)
 {
+    fake_sleep_ms(script.delay_ms);
     int64_t offset = int_at(m->params, "offset", 0);
     size_t n = IMAGE_BYTES - (size_t)offset;
     n = n > CHUNK ? CHUNK : n;
@@ -102,6 +104,7 @@ static int setup(void **state)
     script.rows = 0;
     script.lie = 0;
     script.stuck = false;
+    script.delay_ms = 0;
     uint64_t x = 1;
     for (size_t i = 0; i < IMAGE_BYTES; i++) {
         x = x * 6364136223846793005u + 1442695040888963407u;
@@ -251,11 +254,36 @@ static void test_why(void **state)
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
+/* Its deadline is that of all chunks. */
+static void test_a_slow_module_ends_by_its_deadline(void **state)
+{
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd *slow = NULL;
+    struct gemmd_error e;
+    void *data = NULL;
+    size_t size = 0;
+    o.socket = ((struct fake *)*state)->path;
+    o.deadline_ms = 250;
+    assert_int_equal(gemmd_connect(&slow, &o, &e), 0);
+    script.delay_ms = 120;
+    double began = fake_ms();
+    assert_int_equal(gemmd_module(slow, script.id, &data, &size, &e), GEMMD_DEADLINE);
+    double took = fake_ms() - began;
+    assert_true(took >= 245 && took < 250 + 100);
+    assert_null(data);
+    gemmd_close(slow);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_pages),          TEST(test_bad_pages),      TEST(test_module_in_chunks),
-        TEST(test_damaged_module), TEST(test_unknown_method), TEST(test_why),
+        TEST(test_pages),
+        TEST(test_bad_pages),
+        TEST(test_module_in_chunks),
+        TEST(test_damaged_module),
+        TEST(test_unknown_method),
+        TEST(test_why),
+        TEST(test_a_slow_module_ends_by_its_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

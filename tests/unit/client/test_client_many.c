@@ -112,6 +112,103 @@ static void test_many_without_daemon(void **state)
     gemmd_close(g);
 }
 
+/* A bad problem is its own fault, wherever it stands. */
+static void test_many_with_a_bad_one(void **state)
+{
+    struct gemmd *g = fixture_open(*state, 0);
+    int64_t rows[1] = {64};
+    struct gemmd_error e;
+    for (int bad = 0; bad < 3; bad++) {
+        struct gemmd_problem problems[3] = {small_problem(), small_problem(), small_problem()};
+        struct gemmd_answer answers[3] = {GEMMD_ANSWER_INIT, GEMMD_ANSWER_INIT, GEMMD_ANSWER_INIT};
+        int statuses[3] = {7, 7, 7};
+        problems[bad].routing = "uniform";
+        problems[bad].rows_per_expert = rows;
+        assert_int_equal(gemmd_get_many(g, problems, 3, NULL, answers, statuses, &e), 0);
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(statuses[i], i == bad ? GEMMD_CONFLICT : 0);
+        }
+        assert_non_null(strstr(answers[bad].note, "rows_per_expert"));
+    }
+    struct newer_problem newer = {.old = small_problem(), .more = 1};
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    int status = 7;
+    newer.old.size = sizeof(newer);
+    assert_int_equal(gemmd_get_many(g, &newer.old, 1, NULL, &a, &status, &e), 0);
+    assert_int_equal(status, GEMMD_INVALID);
+}
+
+/* What fails as a whole is the status of each, with the sentence. */
+static void test_many_that_fail_as_a_whole(void **state)
+{
+    struct gemmd *g = fixture_open(*state, 0);
+    struct gemmd_problem problems[2] = {small_problem(), small_problem()};
+    struct gemmd_answer answers[2] = {GEMMD_ANSWER_INIT, GEMMD_ANSWER_INIT};
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    int statuses[2] = {7, 7};
+    q.deadline_ms = -1;
+    assert_int_equal(gemmd_get_many(g, problems, 2, &q, answers, statuses, &e), GEMMD_INVALID);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(statuses[i], GEMMD_INVALID);
+        assert_string_equal(answers[i].note, e.text);
+        statuses[i] = 7;
+    }
+    problems[0].size = 3;
+    assert_int_equal(gemmd_get_many(g, problems, 2, NULL, answers, statuses, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "_INIT"));
+    assert_int_equal(statuses[1], GEMMD_INVALID);
+    assert_string_equal(answers[1].note, e.text);
+    problems[0] = small_problem();
+    answers[0].size = 3; /* how they lie is not known */
+    statuses[1] = 7;
+    assert_int_equal(gemmd_get_many(g, problems, 2, NULL, answers, statuses, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "GEMMD_ANSWER_INIT"));
+    assert_int_equal(statuses[0], GEMMD_INVALID);
+    assert_int_equal(statuses[1], GEMMD_INVALID);
+    assert_int_equal(answers[0].size, 3);
+}
+
+/* What the method has no place for is not passed over. */
+static void test_many_refuse_what_they_cannot_ask(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = fixture_open(f, 0);
+    const struct {
+        const char *name;
+        struct gemmd_query q;
+    } cases[] = {
+        {"bucket", {.bucket = "exact"}},
+        {"restrict_json", {.restrict_json = "{\"BLOCK_SIZE_M\": [16]}"}},
+        {"restrict_json", {.restrict_json = "this is not JSON"}},
+        {"configs_json", {.configs_json = "[]"}},
+        {"strategy", {.strategy = "random"}},
+        {"budget", {.budget = 4}},
+        {"budget_ms", {.budget_ms = 4}},
+        {"wall_ms", {.wall_ms = 4}},
+        {"iters", {.iters = 4}},
+        {"warmup", {.warmup = 4}},
+        {"seed", {.seed = 4}},
+        {"atol", {.atol = 1e-6}},
+        {"rtol", {.rtol = 1e-6}},
+        {"GEMMD_AGAIN", {.flags = GEMMD_AGAIN}},
+        {"budget", {.budget = 4, .flags = GEMMD_OFFLINE}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gemmd_problem p = small_problem();
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_query q = cases[i].q;
+        struct gemmd_error e;
+        int status = 7;
+        q.size = sizeof(q);
+        assert_int_equal(gemmd_get_many(g, &p, 1, &q, &a, &status, &e), GEMMD_INVALID);
+        assert_int_equal(status, GEMMD_INVALID);
+        assert_non_null(strstr(e.text, cases[i].name));
+        assert_non_null(strstr(e.text, "gemmd_get"));
+    }
+    assert_int_equal(f->requests, 0);
+}
+
 /* Told apart by their M. */
 static struct gemmd_problem problems[MANY];
 static struct gemmd_answer answers[MANY];
@@ -326,6 +423,9 @@ int main(void)
         FIXTURE_TEST(test_many_in_chunks),
         FIXTURE_TEST(test_many_long_problems),
         FIXTURE_TEST(test_many_without_daemon),
+        FIXTURE_TEST(test_many_with_a_bad_one),
+        FIXTURE_TEST(test_many_that_fail_as_a_whole),
+        FIXTURE_TEST(test_many_refuse_what_they_cannot_ask),
         FIXTURE_TEST(test_many_over_a_restart),
         FIXTURE_TEST(test_a_request_given_up_disturbs_no_later_one),
         FIXTURE_TEST(test_many_in_another_order),

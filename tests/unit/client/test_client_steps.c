@@ -4,9 +4,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -256,6 +259,326 @@ static void test_the_default_after_steps(void **state)
     gemmd_close(g);
 }
 
+/* ---- no room --------------------------------------------------------------------------------- */
+
+/* `busy` so often, then an answer; what it was told of a deadline. */
+struct crowd {
+    atomic_int refuses, asked;
+    int told_ms[16];
+};
+
+static void refuse_some(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct crowd *c = f->ctx;
+    int64_t told = 0;
+    wire_get_int(wire_find(m->params, "deadline_ms"), &told);
+    c->told_ms[atomic_load(&c->asked) % 16] = (int)told;
+    atomic_fetch_add(&c->asked, 1);
+    if (atomic_fetch_sub(&c->refuses, 1) > 0) {
+        fake_error(fd, m->id, GEMMD_BUSY, "too many tunings of yours are queued");
+    } else if (strcmp(m->method, "acquire") == 0) {
+        struct wire_buf b = WIRE_BUF_NULL;
+        rpc_put_result(&b, m->id);
+        wire_put_map(&b, 1);
+        wire_put_kv_str(&b, "outcome", "lease");
+        fake_send(fd, &b);
+    } else {
+        fake_answer(fd, m->id, &script.answer);
+    }
+}
+
+static struct gemmd *open_crowd(struct fake *f, struct crowd *c, int step_ms)
+{
+    struct gemmd_options o = options_for(f, 0);
+    struct gemmd *g = NULL;
+    f->ctx = c;
+    f->handler = refuse_some;
+    fake_start(f);
+    o.step_ms = step_ms;
+    assert_int_equal(gemmd_connect(&g, &o, NULL), 0);
+    return g;
+}
+
+static void test_busy_is_asked_again(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_problem mine = GEMMD_PROBLEM_INIT;
+    mine.text = "custom:mine n=1";
+    for (int step_ms = 0; step_ms <= STEP_MS; step_ms += STEP_MS) {
+        struct crowd c = {.refuses = 4};
+        struct gemmd *g = open_crowd(f, &c, step_ms);
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        enum gemmd_outcome outcome = GEMMD_HELD;
+        q.flags = GEMMD_FALLBACK;
+        q.deadline_ms = 20000;
+        assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
+        assert_string_equal(a.tier, "exact");
+        assert_int_equal(c.asked, 5);
+        assert_true(c.told_ms[4] < c.told_ms[0]); /* what is left of it */
+        c.refuses = 4;
+        assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+        c.refuses = 4;
+        assert_int_equal(to_its_end(g, gemmd_acquire(g, &mine, NULL, &outcome, &a, NULL, &e), &e),
+                         0);
+        assert_int_equal(outcome, GEMMD_LEASE);
+        assert_int_equal(c.asked, 15);
+        assert_int_equal(f->connections, 1);
+        close_steps(f, g);
+    }
+}
+
+static void test_busy_until_the_deadline(void **state)
+{
+    struct fake *f = *state;
+    for (int step_ms = 0; step_ms <= STEP_MS; step_ms += STEP_MS) {
+        struct crowd c = {.refuses = 1000};
+        struct gemmd *g = open_crowd(f, &c, step_ms);
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        q.deadline_ms = 200;
+        double began = fake_ms();
+        assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e), GEMMD_BUSY);
+        double took = fake_ms() - began;
+        assert_non_null(strstr(e.text, "queued"));
+        assert_true(took > 50 && took < 200 + SLACK_MS);
+        q.flags = GEMMD_FALLBACK;
+        assert_int_equal(to_its_end(g, gemmd_get(g, problem(), &q, &a, &e), &e), 0);
+        check_default(&a);
+        assert_non_null(strstr(a.note, "queued"));
+        close_steps(f, g);
+    }
+}
+
+/* A pause is longer than a step; who gives up in one has no request under way. */
+static void test_a_pause_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct crowd c = {.refuses = 1000};
+    struct gemmd *g = open_crowd(f, &c, STEP_MS);
+    struct gemmd_problem mine = GEMMD_PROBLEM_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    enum gemmd_outcome outcome;
+    mine.text = "custom:mine n=1";
+    int r = gemmd_acquire(g, &mine, NULL, &outcome, &a, NULL, &e);
+    double began = fake_ms(), longest = 0;
+    while (r == GEMMD_WAITING && fake_ms() - began < 400) {
+        double from = fake_ms();
+        r = gemmd_wait(g, NULL, &e);
+        longest = fake_ms() - from > longest ? fake_ms() - from : longest;
+    }
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    gemmd_cancel(g);
+    c.refuses = 0;
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+    assert_int_equal(f->connections, 1);
+    close_steps(f, g);
+}
+
+/* ---- on the way to a connection ------------------------------------------------------------- */
+
+/* Steps until it is over, or for so long; how long the longest took. */
+static int step_for(struct gemmd *g, int r, int ms, double *longest, struct gemmd_error *e)
+{
+    double began = fake_ms();
+    *longest = 0;
+    while (r == GEMMD_WAITING && fake_ms() - began < ms) {
+        double from = fake_ms();
+        r = gemmd_wait(g, NULL, e);
+        *longest = fake_ms() - from > *longest ? fake_ms() - from : *longest;
+    }
+    return r;
+}
+
+/* `hello` is left unanswered, or `busy`, while the plan says so. */
+struct door {
+    atomic_bool shut, full;
+    atomic_uint hello; /* id of the one that waits, and where: */
+    atomic_int fd;
+};
+
+static void guard(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct door *d = f->ctx;
+    if (strcmp(m->method, "hello") != 0) {
+        fake_answer(fd, m->id, &script.answer);
+    } else if (atomic_load(&d->full)) {
+        fake_error(fd, m->id, GEMMD_BUSY, "all connections are in use");
+    } else if (atomic_load(&d->shut)) {
+        atomic_store(&d->fd, fd);
+        atomic_store(&d->hello, m->id);
+    } else {
+        fake_welcome(fd, m->id, PROTOCOL_VERSION);
+    }
+}
+
+static struct gemmd *open_door(struct fake *f, struct door *d, int deadline_ms)
+{
+    struct gemmd_options o = options_for(f, deadline_ms);
+    struct gemmd *g = NULL;
+    f->ctx = d;
+    f->handler = guard;
+    f->mute = true;
+    fake_start(f);
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    return g;
+}
+
+static void test_a_greeting_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double longest, began = fake_ms();
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_true(fake_ms() - began < STEP_MS + 100);
+    assert_int_equal(step_for(g, r, 150, &longest, &e), GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    fake_welcome(atomic_load(&d.fd), atomic_load(&d.hello), PROTOCOL_VERSION);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(f->connections, 1);
+    assert_int_equal(f->requests, 2);
+    close_steps(f, g);
+}
+
+static void test_who_gives_up_greeting(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    gemmd_cancel(g);
+    atomic_store(&d.shut, false);
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), NULL, &a, &e), &e), 0);
+    assert_string_equal(a.tier, "exact");
+    assert_int_equal(f->connections, 2);
+    atomic_store(&d.shut, true);
+    fake_stop(f);
+    fake_start(f);
+    assert_int_equal(gemmd_tune(g, problem(), NULL, &a, &e), GEMMD_WAITING); /* on a new one */
+    close_steps(f, g);
+}
+
+static void test_a_greeting_ends_by_its_deadline(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.shut = true};
+    struct gemmd *g = open_door(f, &d, 150);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double began = fake_ms();
+    assert_int_equal(to_its_end(g, gemmd_tune(g, problem(), &q, &a, &e), &e), GEMMD_DEADLINE);
+    double took = fake_ms() - began;
+    assert_true(took >= 149 && took < 150 + SLACK_MS);
+    assert_non_null(strstr(e.text, "hello"));
+    close_steps(f, g);
+}
+
+static void test_no_room_for_a_connection_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct door d = {.full = true};
+    struct gemmd *g = open_door(f, &d, 0);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    double longest;
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    r = step_for(g, r, 400, &longest, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    assert_in_range(f->requests, 4, 12);
+    atomic_store(&d.full, false);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    close_steps(f, g);
+}
+
+/* Of a daemon that is stopped: nobody is accepted any more. */
+static void test_a_full_queue_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    struct gemmd_options o = options_for(f, 250);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    double longest, began = fake_ms();
+    snprintf(at.sun_path, sizeof(at.sun_path), "%s", f->path);
+    int listener = socket(AF_UNIX, SOCK_STREAM, 0), fillers[8];
+    assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
+    assert_int_equal(listen(listener, 1), 0);
+    for (int i = 0; i < 8; i++) {
+        fillers[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        (void)!connect(fillers[i], (struct sockaddr *)&at, sizeof(at));
+    }
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), GEMMD_DEADLINE);
+    double took = fake_ms() - began;
+    assert_true(longest < STEP_MS + 100);
+    assert_true(took >= 249 && took < 250 + SLACK_MS);
+    assert_non_null(strstr(e.text, "full"));
+    gemmd_close(g);
+    for (int i = 0; i < 8; i++) {
+        close(fillers[i]);
+    }
+    close(listener);
+}
+
+/* A gemmd that is started and takes its time. */
+static void test_a_start_in_steps(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_options o = options_for(f, 1000);
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    struct gemmd *g = NULL;
+    char dir[108], program[128], command[320];
+    double longest;
+    snprintf(dir, sizeof(dir), "%s", f->path);
+    *strrchr(dir, '/') = '\0';
+    snprintf(program, sizeof(program), "%s/slow-gemmd", dir);
+    FILE *file = fopen(program, "w");
+    fputs("#!/bin/sh\nexec sleep 2\n", file);
+    fclose(file);
+    assert_int_equal(chmod(program, 0700), 0);
+    setenv("GEMMD_DAEMON", program, 1);
+    setenv("XDG_STATE_HOME", dir, 1);
+    f->ctx = &(struct door){.shut = false};
+    f->handler = guard;
+    f->mute = true;
+    o.autostart = true;
+    o.step_ms = STEP_MS;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    int r = gemmd_tune(g, problem(), NULL, &a, &e);
+    r = step_for(g, r, 200, &longest, &e);
+    assert_int_equal(r, GEMMD_WAITING);
+    assert_true(longest < STEP_MS + 100);
+    gemmd_cancel(g); /* and the next call begins with a start of its own */
+    r = gemmd_tune(g, problem(), NULL, &a, &e);
+    assert_int_equal(step_for(g, r, 100, &longest, &e), GEMMD_WAITING);
+    fake_start(f); /* "it" listens */
+    assert_int_equal(step_for(g, r, 2000, &longest, &e), 0);
+    assert_string_equal(a.tier, "exact");
+    unsetenv("GEMMD_DAEMON");
+    unsetenv("XDG_STATE_HOME");
+    snprintf(command, sizeof(command), "rm -rf '%.100s'/slow-gemmd '%.100s'/gemmd", dir, dir);
+    assert_int_equal(system(command), 0);
+    close_steps(f, g);
+}
+
 /* ---- giving up ------------------------------------------------------------------------------ */
 
 static void test_a_cancelled_call_leaves_nothing(void **state)
@@ -393,6 +716,15 @@ int main(void)
         FIXTURE_TEST(test_a_deadline_is_of_all_steps),
         FIXTURE_TEST(test_a_lost_connection),
         FIXTURE_TEST(test_the_default_after_steps),
+        FIXTURE_TEST(test_busy_is_asked_again),
+        FIXTURE_TEST(test_busy_until_the_deadline),
+        FIXTURE_TEST(test_a_pause_in_steps),
+        FIXTURE_TEST(test_a_greeting_in_steps),
+        FIXTURE_TEST(test_who_gives_up_greeting),
+        FIXTURE_TEST(test_a_greeting_ends_by_its_deadline),
+        FIXTURE_TEST(test_no_room_for_a_connection_in_steps),
+        FIXTURE_TEST(test_a_full_queue_in_steps),
+        FIXTURE_TEST(test_a_start_in_steps),
         FIXTURE_TEST(test_a_cancelled_call_leaves_nothing),
         FIXTURE_TEST(test_what_else_waits_ends_with_its_connection),
         FIXTURE_TEST(test_a_handle_is_closed_while_it_waits),

@@ -209,6 +209,72 @@ static void test_struct_sizes(void **state)
     assert_int_equal(gemmd_get(NULL, &p.old, NULL, &a.old, NULL), GEMMD_INVALID);
 }
 
+/* Options and what is acquired are read as other structs are. */
+static void test_newer_options(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd *g = fixture_open(f, 0), *other = NULL;
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    enum gemmd_outcome outcome;
+    struct {
+        struct gemmd_options old;
+        int64_t more;
+    } o = {options_for(f, 0), 1};
+    struct {
+        struct gemmd_acquire old;
+        int64_t more;
+    } q = {GEMMD_ACQUIRE_INIT, 1};
+    o.old.size = sizeof(o);
+    q.old.size = sizeof(q);
+    p.text = "custom:mine n=1";
+    assert_int_equal(gemmd_connect(&other, &o.old, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "update"));
+    o.more = 0;
+    assert_int_equal(gemmd_connect(&other, &o.old, &e), 0);
+    gemmd_close(other);
+    assert_int_equal(gemmd_acquire(g, &p, &q.old, &outcome, &a, NULL, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "update"));
+    q.old.size = 3;
+    assert_int_equal(gemmd_acquire(g, &p, &q.old, &outcome, &a, NULL, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "GEMMD_ACQUIRE_INIT"));
+    assert_int_equal(f->requests, 0);
+}
+
+static void answer_strangely(struct fake *f, int fd, const struct rpc_message *m)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    (void)f;
+    rpc_put_result(&b, m->id);
+    wire_put_map(&b, 1);
+    wire_put_kv_str(&b, "outcome", "perhaps");
+    fake_send(fd, &b);
+}
+
+static void test_what_cannot_be_acquired(void **state)
+{
+    struct fake *f = *state;
+    f->handler = answer_strangely;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_problem p = GEMMD_PROBLEM_INIT;
+    struct gemmd_acquire q = GEMMD_ACQUIRE_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    enum gemmd_outcome outcome;
+    char *json = NULL;
+    p.text = "custom:mine n=1";
+    q.deadline_ms = -1;
+    assert_int_equal(gemmd_acquire(g, &p, &q, &outcome, &a, NULL, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "deadline_ms is -1"));
+    assert_int_equal(gemmd_call(g, "tune", NULL, -1, &json, NULL, NULL, &e), GEMMD_INVALID);
+    assert_non_null(strstr(e.text, "deadline_ms is -1"));
+    assert_int_equal(f->requests, 0);
+    q.deadline_ms = 0;
+    assert_int_equal(gemmd_acquire(g, &p, &q, &outcome, &a, &json, &e), GEMMD_MALFORMED);
+    assert_null(json);
+}
+
 /* A caller that was compiled before `target` was added: its structs end there. */
 static void test_older_callers(void **state)
 {
@@ -336,6 +402,8 @@ int main(void)
         FIXTURE_TEST(test_deadline_is_handed_on),
         FIXTURE_TEST(test_put),
         FIXTURE_TEST(test_struct_sizes),
+        FIXTURE_TEST(test_newer_options),
+        FIXTURE_TEST(test_what_cannot_be_acquired),
         FIXTURE_TEST(test_older_callers),
         FIXTURE_TEST(test_answers_name_their_target),
         FIXTURE_TEST(test_configs_become_a_line),

@@ -391,13 +391,54 @@ static void test_launcher(void **state)
     }
 }
 
+
+/* Freed by a thread that has another context, or none, current: that one is current afterwards. */
+static void free_elsewhere(const void *arg)
+{
+    struct problem p;
+    struct record config;
+    struct launcher *l = NULL;
+    struct error err = ERROR_NULL;
+    struct device_info info;
+    static char another;
+    void *now = NULL, *library;
+    int (*push)(void *context);
+    int (*ask)(void **context);
+    Elf64_Ehdr image = {.e_ident = ELFMAG, .e_machine = EM_CUDA};
+    (void)arg;
+    image.e_ident[EI_CLASS] = ELFCLASS64;
+    make_problem(&p);
+    CHECK(cuda_launch_backend.info(&info, &err) == 0);
+    const struct family *family = family_find("grouped_gemm");
+    const struct family_target *t = family_target_find(family, &info, target);
+    CHECK(t && t->choose(&p, &info, &config, &err) == 0);
+    CHECK(launcher_new(family, &p, &config, &image, sizeof(image), NULL, &l, &err) == 0);
+    library = dlopen(STUB_CUDA, RTLD_NOW | RTLD_NOLOAD);
+    CHECK(library != NULL);
+    *(void **)&push = dlsym(library, "cuCtxPushCurrent_v2");
+    *(void **)&ask = dlsym(library, "cuCtxGetCurrent");
+    CHECK(push(&another) == 0 && live() > 0);
+    launcher_free(l);
+    CHECK(live() == 0);
+    CHECK(ask(&now) == 0 && now == &another);
+}
+
+static void test_a_launcher_is_freed_from_any_context(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_TARGETS; i++) {
+        target = targets[i];
+        in_child(free_elsewhere, NULL);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_life),     cmocka_unit_test(test_emulated_life),
         cmocka_unit_test(test_baseline), cmocka_unit_test(test_every_call),
         cmocka_unit_test(test_faults),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_launcher), cmocka_unit_test(test_a_launcher_is_freed_from_any_context),
     };
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);
