@@ -169,6 +169,18 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
+STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
+
+
+def test_a_runner_that_says_bye_and_stays_is_killed(fake):
+    """5 s: the longest that leaving may take."""
+    d = fake(STAYS)
+    with d.connect(30) as c:
+        assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        assert c.call("status")["runner"]["deaths"] == 0 and c.list("quarantine") == []
+    assert "said that it leaves and did not end within 5 s: killed" in d.text()
+
+
 IGNORES_CANCEL = """
 hello()
 r, o = order()
