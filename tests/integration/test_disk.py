@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from conftest import Daemon, SYNTHETIC, eventually, gemm
+from conftest import Daemon, RpcError, SYNTHETIC, eventually, gemm
 
 READ = """
 import sqlite3, sys
@@ -95,6 +95,24 @@ def test_words_without_room_end_nothing(daemon):
     assert d.process.poll() is None
     resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
     eventually(lambda: d.status()["store"]["unsaved"] == 0)
+
+
+def test_a_runner_without_room_fails_and_does_not_die(daemon):
+    d = daemon("cpu", own_cache=True)
+    asked = {"problem": gemm(dtype_in="fp32"), "budget": 2}
+    with d.connect() as c:
+        c.call("get", problem=gemm(n=512), budget=1)
+        runner = d.runner_pid()
+        hard = resource.prlimit(runner, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(runner, resource.RLIMIT_FSIZE, (64, hard))
+        for _ in range(2):
+            with pytest.raises(RpcError) as e:
+                c.call("get", **asked)
+            assert e.value.name in ("disk_full", "no_config") and "File too large" in e.value.message, e.value
+        status = c.call("status")
+        assert status["runner"]["deaths"] == 0 and status["tuning"] == "on"
+        resource.prlimit(runner, resource.RLIMIT_FSIZE, (hard, hard))
+        assert c.call("get", **asked)["tier"] == "exact"
 
 
 def read_as_somebody_else(d):
