@@ -25,9 +25,9 @@ struct lease {
     char key[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
-    uint64_t until_ms; /* HELD: when it is lost */
+    uint64_t until_ms;   /* HELD: when it is lost */
     uint64_t doubted_ms; /* until then, if the holder has said nothing since that was decided */
-    uint64_t renew_ms; /* when the ledger is asked (again) */
+    uint64_t renew_ms;   /* when the ledger is asked (again) */
 };
 
 static void on_timer(uv_timer_t *timer);

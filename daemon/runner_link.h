@@ -8,9 +8,9 @@
  * that a runner that floods keeps nobody waiting.
  *
  * Silence is time in which this process was there to hear. The watchdog runs in slices, so that an
- * absence (SIGSTOP, a frozen container) is seen at its end; the runner may have been stopped with us,
- * and once it gets its whole time again. And since libuv looks at timers before it reads, what lies
- * unread is heard before the runner is said to be silent.
+ * absence (SIGSTOP, a frozen container) is seen at its end; the runner may have been stopped with
+ * us, and once it gets its whole time again. And since libuv looks at timers before it reads, what
+ * lies unread is heard before the runner is said to be silent.
  *
  * A runner has ended once both its exit status and the end of the socket are there: the last words
  * on the socket decide whom to blame, so they must have been read.
@@ -48,11 +48,11 @@ struct runner_link {
     uint64_t due_ms;            /* the end of that slice, loop time */
     bool forgiven;              /* an absence of ours, in this watch */
     bool expired;               /* and not watched anew since */
-    struct inbox inbox;    /* open while there is a runner */
-    struct chore resume;   /* reads on in a later turn */
-    unsigned open_handles; /* of process and pipe, until their close callbacks */
-    bool running;          /* from its start until `ended` */
-    bool exited, eof;      /* both must have come before it has ended */
+    struct inbox inbox;         /* open while there is a runner */
+    struct chore resume;        /* reads on in a later turn */
+    unsigned open_handles;      /* of process and pipe, until their close callbacks */
+    bool running;               /* from its start until `ended` */
+    bool exited, eof;           /* both must have come before it has ended */
     bool closing;
     bool killed; /* SIGKILL was sent: the watchdog waits for the end */
     bool deaf;   /* what it says does not matter any more */

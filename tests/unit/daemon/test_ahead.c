@@ -94,7 +94,8 @@ int main(void)
         cmocka_unit_test(one_that_does_not_end_is_left_behind),
     };
     FILE *f = fdopen(mkstemp(runner), "w");
-    bool made = f && fputs("#!/bin/sh\nexec sleep 1000\n", f) >= 0 && fclose(f) == 0 && chmod(runner, 0755) == 0;
+    bool made = f && fputs("#!/bin/sh\nexec sleep 1000\n", f) >= 0 && fclose(f) == 0 &&
+                chmod(runner, 0755) == 0;
     int failed = made ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
     unlink(runner);
     return failed;

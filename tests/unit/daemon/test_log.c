@@ -109,7 +109,8 @@ static void lines_that_nobody_takes_are_counted(void **state)
     fcntl(fds[0], F_SETFL, O_NONBLOCK);
     fcntl(fds[1], F_SETPIPE_SZ, 8192);
     const char *out = unread(fds[0], fds[1]);
-    const char *last = strstr(out, "somebody reads\n"), *left_out = strstr(out, "lines were left out: nobody");
+    const char *last = strstr(out, "somebody reads\n"),
+               *left_out = strstr(out, "lines were left out: nobody");
     assert_non_null(last);
     assert_non_null(left_out);
     assert_true(left_out < last);
