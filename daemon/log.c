@@ -156,13 +156,13 @@ void log_line(enum log_level level, const char *format, ...)
     if (level > state.level || (level > LEVEL_ERROR && !take_token())) {
         return;
     }
-    bool open = say_left_out(&state.untaken, "nobody took them") &&
-                say_left_out(&state.suppressed, "they came too fast");
     char text[LINE_MAX_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
+    bool open = say_left_out(&state.untaken, "nobody took them") &&
+                say_left_out(&state.suppressed, "they came too fast");
     if (!open || !emit(level, text)) {
         state.untaken++;
     }
