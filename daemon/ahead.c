@@ -14,6 +14,7 @@
 
 enum {
     SOON_MS = 20,
+    STOP_LIMIT_MS = 2000, /* from SIGKILL to the end */
     JOBS_MOST = 32, /* searches that a process is given */
 };
 
@@ -69,7 +70,9 @@ static void on_closed(uv_handle_t *handle)
 {
     struct ahead *a = handle->data;
     a->runs = false;
-    if (a->scheduler->n_queued > 0) {
+    if (a->stopping) {
+        uv_close((uv_handle_t *)&a->soon, NULL);
+    } else if (a->scheduler->n_queued > 0) {
         ahead_queued(a); /* jobs that came meanwhile */
     }
 }
@@ -81,6 +84,7 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
         log_info("compiling ahead ended early (status %lld, signal %d): the runner compiles",
                  (long long)status, signal);
     }
+    uv_timer_stop(&a->soon);
     uv_close((uv_handle_t *)process, on_closed);
 }
 
@@ -132,11 +136,22 @@ static void on_soon(uv_timer_t *timer)
     }
 }
 
+/* It hangs in the kernel: whoever is given orphans waits for it. */
+static void on_late(uv_timer_t *timer)
+{
+    struct ahead *a = timer->data;
+    log_warning("process %d, which compiled ahead, was killed and does not end: left behind",
+                (int)a->process.pid);
+    uv_close((uv_handle_t *)&a->process, on_closed);
+}
+
 void ahead_stop(struct ahead *a)
 {
     a->stopping = true;
-    uv_close((uv_handle_t *)&a->soon, NULL);
-    if (a->runs) {
+    if (!a->runs) {
+        uv_close((uv_handle_t *)&a->soon, NULL);
+    } else if (!uv_is_closing((uv_handle_t *)&a->process)) { /* else it has ended */
         uv_process_kill(&a->process, SIGKILL);
+        uv_timer_start(&a->soon, on_late, STOP_LIMIT_MS, 0);
     }
 }

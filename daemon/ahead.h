@@ -34,6 +34,6 @@ struct ahead {
 
 void ahead_init(struct ahead *a, struct daemon *d, const struct scheduler *s);
 void ahead_queued(struct ahead *a); /* a job may have to wait */
-void ahead_stop(struct ahead *a);   /* kills it; its handles close with the loop */
+void ahead_stop(struct ahead *a);   /* kills it; one that does not end is left behind */
 
 #endif

@@ -8,6 +8,8 @@
 #include "daemon/log.h"
 #include "store/store.h"
 
+enum { UNREAD_MS = 20 }; /* for what a holder has said in time and nobody has read yet */
+
 enum lease_state { LEASE_ASKING, LEASE_ELSEWHERE, LEASE_CHECKING, LEASE_HELD };
 
 struct lease {
@@ -25,9 +27,10 @@ struct lease {
     char key[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
-    uint64_t until_ms; /* HELD: when it is lost */
-    uint64_t renew_ms; /* when the ledger is asked (again) */
-    bool known;        /* the ledger took the question, and did not say that another has it */
+    uint64_t until_ms;   /* HELD: when it is lost */
+    uint64_t doubted_ms; /* until then, if the holder has said nothing since that was decided */
+    uint64_t renew_ms;   /* when the ledger is asked (again) */
+    bool known;          /* the ledger took the question, and did not say that another has it */
 };
 
 static void on_timer(uv_timer_t *timer);
@@ -395,9 +398,19 @@ void leases_freed(struct leases *l, const char *key)
     }
 }
 
+/* Once, before it is lost: timers run before sockets are read, and while this process was away
+ * nobody could renew anything. */
+static void doubt(struct lease *l, uint64_t now)
+{
+    bool away = now > l->until_ms + AWAY_MS;
+    l->until_ms = l->doubted_ms = now + (away ? (uint64_t)l->lease_ms : UNREAD_MS);
+}
+
 static void event(struct lease *l, uint64_t now)
 {
-    if (l->state == LEASE_HELD && l->until_ms <= now) {
+    if (l->state == LEASE_HELD && l->until_ms <= now && l->until_ms != l->doubted_ms) {
+        doubt(l, now);
+    } else if (l->state == LEASE_HELD && l->until_ms <= now) {
         log_warning("lease of %s: its holder (pid %d) said nothing for %lld ms: lost", l->key,
                     (int)l->pid, (long long)l->lease_ms);
         lease_end(l);

@@ -5,9 +5,8 @@
 
 #include "daemon/ledger_outbox.h"
 #include "daemon/log.h"
+#include "daemon/turns.h"
 #include "store/store.h"
-
-enum { AWAY_MS = 250 }; /* a timer this late: it was we who slept, and answers may be there */
 
 static void watch(struct outbox *b);
 

@@ -3,7 +3,12 @@
  * One write() per line, so that lines of several processes on one stderr do not mix. The limit is a
  * bucket of LINES_BURST lines that refills by LINES_PER_S; errors pass it always, since they are
  * rare by their nature and are what somebody will look for.
+ *
+ * Nobody is waited for: a pipe or a terminal whose reader stands still (Ctrl-S, a stopped logger)
+ * costs the lines that do not fit. They are counted, and that is said when it goes on.
  */
+#include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,16 +18,18 @@
 #include <unistd.h>
 
 #include "daemon/log.h"
+#include "proto/std_files.h"
 
 enum { LINES_BURST = 200, LINES_PER_S = 20, LINE_MAX_BYTES = 2048 };
 
 static struct {
     enum log_level level;
+    int fd; /* stderr, or our own way to it */
     bool journal;
     double tokens;
     double at_s; /* when tokens was counted last, monotonic */
-    unsigned long suppressed;
-} state = {.level = LEVEL_INFO, .tokens = LINES_BURST};
+    unsigned long suppressed, untaken;
+} state = {.level = LEVEL_INFO, .fd = STDERR_FILENO, .tokens = LINES_BURST};
 
 /* systemd writes "<device>:<inode>" of the stream; ours only when stderr is that stream. */
 static bool stderr_is_journal(void)
@@ -43,6 +50,11 @@ void log_open(enum log_level level)
 {
     state.level = level;
     state.journal = stderr_is_journal();
+    if (state.fd != STDERR_FILENO) {
+        close(state.fd);
+    }
+    int own = std_files_impatient();
+    state.fd = own >= 0 ? own : STDERR_FILENO;
     /* Every error that is made is worth a line only to somebody who asked for all. */
     error_trace_hook = level >= LEVEL_DEBUG ? trace : NULL;
 }
@@ -101,7 +113,15 @@ static size_t prefix(enum log_level level, char *out, size_t size)
                                 names[level]);
 }
 
-static void emit(enum log_level level, const char *text)
+/* For where there is no way of our own. A pipe that is ready has room for a line: PIPE_BUF, and more than LINE_MAX_BYTES. */
+static bool may_write(void)
+{
+    struct pollfd p = {.fd = state.fd, .events = POLLOUT};
+    return poll(&p, 1, 0) > 0;
+}
+
+/* False: nobody takes it now. */
+static bool emit(enum log_level level, const char *text)
 {
     char line[LINE_MAX_BYTES];
     size_t n = prefix(level, line, sizeof(line));
@@ -115,8 +135,20 @@ static void emit(enum log_level level, const char *text)
         }
     }
     line[n++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, n);
-    (void)written; /* there is nowhere to tell it */
+    /* Of other faults there is nowhere to tell. */
+    return may_write() && (write(state.fd, line, n) >= 0 || errno != EAGAIN);
+}
+
+/* Whether more can be said. */
+static bool say_left_out(unsigned long *n, const char *why)
+{
+    char text[80];
+    snprintf(text, sizeof(text), "%lu lines were left out: %s", *n, why);
+    if (*n && !emit(LEVEL_WARNING, text)) {
+        return false;
+    }
+    *n = 0;
+    return true;
 }
 
 void log_line(enum log_level level, const char *format, ...)
@@ -124,17 +156,14 @@ void log_line(enum log_level level, const char *format, ...)
     if (level > state.level || (level > LEVEL_ERROR && !take_token())) {
         return;
     }
-    if (state.suppressed) {
-        char text[80];
-        snprintf(text, sizeof(text), "%lu lines were left out: they came too fast",
-                 state.suppressed);
-        state.suppressed = 0;
-        emit(LEVEL_WARNING, text);
-    }
     char text[LINE_MAX_BYTES];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    emit(level, text);
+    bool open = say_left_out(&state.untaken, "nobody took them") &&
+                say_left_out(&state.suppressed, "they came too fast");
+    if (!open || !emit(level, text)) {
+        state.untaken++;
+    }
 }

@@ -2,7 +2,8 @@
 /*
  * The log: lines on stderr. Under systemd (JOURNAL_STREAM names our stderr) each line begins with
  * "<level>", else with the time. Levels are syslog's numbers. What repeats too fast is counted
- * instead of written, so that a flood of bad clients cannot fill a disk.
+ * instead of written, so that a flood of bad clients cannot fill a disk. What nobody takes is counted, too: to
+ * log never waits.
  *
  * Loop thread only.
  */

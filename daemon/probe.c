@@ -22,7 +22,7 @@
 
 extern char **environ;
 
-enum { PROBE_LIMIT_MS = 30 * 1000, PROBE_BYTES_MAX = 16 * 1024 };
+enum { KILLED_LIMIT_MS = 2000, LOOK_MS = 1, PROBE_BYTES_MAX = 16 * 1024 };
 
 static int64_t now_ms(void)
 {
@@ -51,9 +51,8 @@ static int spawn_probe(const char *runner, const char *device, int out_fd, pid_t
 }
 
 /* Until end of file or the time limit. Returns the bytes read; < 0: time. */
-static ssize_t read_all(int fd, uint8_t *out, size_t size)
+static ssize_t read_all(int fd, int64_t until, uint8_t *out, size_t size)
 {
-    int64_t until = now_ms() + PROBE_LIMIT_MS;
     size_t n = 0;
     for (;;) {
         int64_t left = until - now_ms();
@@ -71,6 +70,36 @@ static ssize_t read_all(int fd, uint8_t *out, size_t size)
             return (ssize_t)n;
         }
     }
+}
+
+/* False: it has not ended by then. */
+static bool await_end(pid_t pid, int64_t until, int *ended)
+{
+    for (;;) {
+        pid_t r = waitpid(pid, ended, WNOHANG);
+        if (r == pid || (r < 0 && errno != EINTR)) {
+            return true;
+        }
+        if (now_ms() >= until) {
+            return false;
+        }
+        poll(NULL, 0, LOOK_MS);
+    }
+}
+
+static int give_up(pid_t pid, const char *device, int64_t limit_ms, struct error *err)
+{
+    int ended;
+    kill(pid, SIGKILL);
+    if (await_end(pid, now_ms() + KILLED_LIMIT_MS, &ended)) {
+        return error_set(err, ERROR_NO_DEVICE,
+                         "device %s did not answer within %lld ms: is its driver stuck?", device,
+                         (long long)limit_ms);
+    }
+    return error_set(err, ERROR_NO_DEVICE,
+                     "device %s did not answer within %lld ms, and process %d, which was killed for "
+                     "it, does not end: its driver hangs; see dmesg and reset the device",
+                     device, (long long)limit_ms, (int)pid);
 }
 
 /* The map it wrote: the device, or the error. */
@@ -98,9 +127,10 @@ static int read_device(const uint8_t *data, size_t n, bool ok, struct device_inf
     return status;
 }
 
-int probe_device(const char *runner, const char *device, struct device_info *out,
-                     struct error *err)
+int probe_device(const char *runner, const char *device, int64_t limit_ms, struct device_info *out,
+                 struct error *err)
 {
+    int64_t until = now_ms() + limit_ms;
     int fds[2];
     pid_t pid;
     if (pipe2(fds, O_CLOEXEC) < 0) {
@@ -113,18 +143,11 @@ int probe_device(const char *runner, const char *device, struct device_info *out
         return status;
     }
     uint8_t data[PROBE_BYTES_MAX];
-    ssize_t n = read_all(fds[0], data, sizeof(data));
+    ssize_t n = read_all(fds[0], until, data, sizeof(data));
     close(fds[0]);
-    if (n < 0) {
-        kill(pid, SIGKILL);
-    }
     int ended = 0;
-    while (waitpid(pid, &ended, 0) < 0 && errno == EINTR) {
-    }
-    if (n < 0) {
-        return error_set(err, ERROR_NO_DEVICE,
-                         "device %s did not answer within %d s: is its driver stuck?", device,
-                         PROBE_LIMIT_MS / 1000);
+    if (n < 0 || !await_end(pid, until, &ended)) {
+        return give_up(pid, device, limit_ms, err);
     }
     if (WIFSIGNALED(ended)) {
         return error_set(err, ERROR_NO_DEVICE, "looking at device %s killed the runner by signal %d (%s)",

@@ -5,18 +5,42 @@
 #include <stdlib.h>
 
 #include "daemon/list.h"
+#include "daemon/poller.h"
 #include "proto/rpc.h"
 
-enum { READ_BYTES = 16 * 1024, EOF_LIMIT_MS = 2000 };
+enum { READ_BYTES = 16 * 1024, EOF_LIMIT_MS = 2000, WATCH_SLICE_MS = 1000 };
 
 /* ---- the watchdog -------------------------------------------------------------------------------
  */
 
 static void check_ended(struct runner_link *l);
+static void hear_unread(struct runner_link *l);
+static void on_watchdog(uv_timer_t *timer);
+
+static void begin_slice(struct runner_link *l)
+{
+    uint64_t slice = l->left_ms < WATCH_SLICE_MS ? l->left_ms : WATCH_SLICE_MS;
+    l->left_ms -= slice;
+    l->due_ms = uv_now(l->loop) + slice;
+    uv_timer_start(&l->watchdog, on_watchdog, slice, 0);
+}
 
 static void on_watchdog(uv_timer_t *timer)
 {
     struct runner_link *l = timer->data;
+    if (uv_now(l->loop) > l->due_ms + AWAY_MS && !l->forgiven) {
+        l->forgiven = true;
+        l->left_ms = l->limit_ms;
+    }
+    if (l->left_ms) {
+        begin_slice(l);
+        return;
+    }
+    l->expired = true;
+    hear_unread(l);
+    if (!l->expired) {
+        return;
+    }
     if (l->killed && !l->exited) {
         l->hooks->stuck(l);
     } else if (l->exited) { /* somebody else may hold the other end: not for ever */
@@ -32,8 +56,10 @@ void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
     if (l->killed && !l->exited) {
         return; /* its end is waited for, whatever it said before */
     }
+    l->limit_ms = l->left_ms = limit_ms;
+    l->forgiven = l->expired = false;
     if (limit_ms) {
-        uv_timer_start(&l->watchdog, on_watchdog, limit_ms, 0);
+        begin_slice(l);
     } else {
         uv_timer_stop(&l->watchdog);
     }
@@ -94,6 +120,29 @@ static void take_messages(struct runner_link *l)
     }
 }
 
+static bool take_bytes(struct runner_link *l, size_t n)
+{
+    if (inbox_put(&l->inbox, n) < 0) {
+        l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to hear the runner");
+        return false;
+    }
+    take_messages(l);
+    return true;
+}
+
+static void hear_unread(struct runner_link *l)
+{
+    int fd;
+    if (l->deaf || l->eof || uv_fileno((uv_handle_t *)&l->pipe, &fd) < 0) {
+        return;
+    }
+    uv_buf_t room = inbox_room(&l->inbox);
+    ssize_t n = poller_recv(fd, room.base, room.len);
+    if (n > 0) { /* an end is libuv's to see */
+        take_bytes(l, (size_t)n);
+    }
+}
+
 static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
 {
     struct runner_link *l = stream->data;
@@ -103,13 +152,10 @@ static void read_some(uv_stream_t *stream, ssize_t n, const uv_buf_t *buf)
         l->eof = true;
         check_ended(l);
     } else if (n > 0 && !l->deaf) {
-        if (inbox_put(&l->inbox, (size_t)n) < 0) {
-            l->hooks->fault(l, ERROR_NO_MEMORY, "no memory to hear the runner");
-            return;
+        if (take_bytes(l, (size_t)n)) {
+            uv_read_stop(stream);
+            turns_chore(l->turns, &l->resume);
         }
-        take_messages(l);
-        uv_read_stop(stream);
-        turns_chore(l->turns, &l->resume);
     }
 }
 

@@ -7,6 +7,11 @@
  * runner's memory. And it gets a turn like a client's: a piece of it is read, then the others, so
  * that a runner that floods keeps nobody waiting.
  *
+ * Silence is time in which this process was there to hear. The watchdog runs in slices, so that an
+ * absence (SIGSTOP, a frozen container) is seen at its end; the runner may have been stopped with
+ * us, and once it gets its whole time again. And since libuv looks at timers before it reads, what
+ * lies unread is heard before the runner is said to be silent.
+ *
  * A runner has ended once both its exit status and the end of the socket are there: the last words
  * on the socket decide whom to blame, so they must have been read.
  */
@@ -39,11 +44,15 @@ struct runner_link {
     uv_process_t process;
     uv_pipe_t pipe;
     uv_timer_t watchdog;
-    struct inbox inbox;    /* open while there is a runner */
-    struct chore resume;   /* reads on in a later turn */
-    unsigned open_handles; /* of process and pipe, until their close callbacks */
-    bool running;          /* from its start until `ended` */
-    bool exited, eof;      /* both must have come before it has ended */
+    uint64_t limit_ms, left_ms; /* of the watch; left after the slice that runs */
+    uint64_t due_ms;            /* the end of that slice, loop time */
+    bool forgiven;              /* an absence of ours, in this watch */
+    bool expired;               /* and not watched anew since */
+    struct inbox inbox;         /* open while there is a runner */
+    struct chore resume;        /* reads on in a later turn */
+    unsigned open_handles;      /* of process and pipe, until their close callbacks */
+    bool running;               /* from its start until `ended` */
+    bool exited, eof;           /* both must have come before it has ended */
     bool closing;
     bool killed; /* SIGKILL was sent: the watchdog waits for the end */
     bool deaf;   /* what it says does not matter any more */

@@ -53,14 +53,14 @@ static int probe(struct daemon *d, struct error *err)
     char *spec = d->device_spec;
     if (d->config->device[0]) {
         snprintf(spec, sizeof(d->device_spec), "%s", d->config->device);
-        return probe_device(d->runner, spec, &d->device, err);
+        return probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
     }
     strcpy(spec, "cuda:0");
-    int status = probe_device(d->runner, spec, &d->device, err);
+    int status = probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
     if (status == ERROR_NO_DEVICE) {
         log_notice("no GPU (%s): using the CPU; --device chooses", err->text);
         strcpy(spec, "cpu");
-        status = probe_device(d->runner, spec, &d->device, err);
+        status = probe_device(d->runner, spec, PROBE_LIMIT_MS, &d->device, err);
     }
     return status;
 }

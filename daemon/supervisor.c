@@ -18,6 +18,7 @@
 enum {
     KILL_LIMIT_MS = 20 * 1000, /* from SIGKILL to the end: a driver may have much to tear down */
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
+    LEAVE_LIMIT_MS = 5 * 1000, /* from bye to the end */
     WATCHDOG_SLACK_MS = 250,
 };
 
@@ -92,6 +93,14 @@ static void send_order(struct supervisor *s)
 /* ---- what it says -------------------------------------------------------------------------------
  */
 
+/* Whatever it says after its bye: its end is waited for. */
+static void watch(struct supervisor *s, uint64_t limit_ms)
+{
+    if (!s->said_bye) {
+        runner_link_watch(&s->link, limit_ms);
+    }
+}
+
 struct run_asked {
     struct supervisor *s; /* borrowed */
     uint64_t start;       /* which runner it was for */
@@ -132,7 +141,7 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     }
     s->said_hello = true;
     s->state = RUNNER_IDLE;
-    runner_link_watch(&s->link, 0);
+    watch(s, 0);
     s->run = (struct run){.pid = s->link.process.pid, .started_s = time(NULL)};
     snprintf(s->run.device, sizeof(s->run.device), "%s", d->device.uuid);
     snprintf(s->run.driver, sizeof(s->run.driver), "%s", d->device.driver);
@@ -150,6 +159,13 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
     send_order(s);
 }
 
+/* An order that comes now waits for the next runner, so this one must not stay. */
+static void on_bye(struct supervisor *s)
+{
+    watch(s, LEAVE_LIMIT_MS);
+    s->said_bye = true;
+}
+
 static void on_attempt(struct supervisor *s, const struct wire_obj *params)
 {
     struct error err = ERROR_NULL;
@@ -158,9 +174,7 @@ static void on_attempt(struct supervisor *s, const struct wire_obj *params)
         return;
     }
     if (!s->cancelling) {
-        runner_link_watch(&s->link, s->attempt.limit_ms > 0
-                                        ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS
-                                        : 0);
+        watch(s, s->attempt.limit_ms > 0 ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS : 0);
     }
 }
 
@@ -180,7 +194,7 @@ static void on_notify(struct supervisor *s, const struct rpc_message *m)
     } else if (strcmp(m->method, "attempt") == 0) {
         on_attempt(s, m->params);
     } else if (strcmp(m->method, "bye") == 0) {
-        s->said_bye = true; /* an order that comes now waits for the next one */
+        on_bye(s);
     } else if (strcmp(m->method, "trial") == 0) {
         struct trial *t = &d->scratch->trial;
         if (schema_decode(&trial_schema, SCHEMA_LENIENT, m->params, t, &err) == 0) {
@@ -241,7 +255,7 @@ static void on_response(struct supervisor *s, const struct rpc_message *m)
     s->job = 0;
     s->state = RUNNER_IDLE;
     s->cancelling = false;
-    runner_link_watch(&s->link, 0);
+    watch(s, 0);
     if (e.code) {
         s->hooks->error(s->ctx, &e);
     } else {
@@ -369,9 +383,14 @@ static void on_silent(struct runner_link *l)
                s->daemon->runner, HELLO_LIMIT_MS / 1000);
         return;
     }
-    s->killed_hung = !s->cancelling && !s->lost.code;
-    log_warning("runner %lld: silent for more than %lld ms in %s: killed", (long long)s->run.pid,
-                (long long)s->attempt.limit_ms, s->attempt.stage);
+    if (s->said_bye) {
+        log_warning("runner %lld: said that it leaves and did not end within %d s: killed",
+                    (long long)s->run.pid, LEAVE_LIMIT_MS / 1000);
+    } else {
+        s->killed_hung = !s->cancelling && !s->lost.code;
+        log_warning("runner %lld: silent for more than %lld ms in %s: killed",
+                    (long long)s->run.pid, (long long)s->attempt.limit_ms, s->attempt.stage);
+    }
     runner_link_kill(l, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
 }
 

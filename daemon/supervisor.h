@@ -3,8 +3,8 @@
  * The supervisor: at most one gemmd-runner, and never a trust in it. It is started when a job needs
  * it, speaks over a socket pair (daemon/runner/runner.h has the conversation), announces each risky
  * step before taking it, and leaves by itself when idle. When it is silent for longer than its last
- * announcement allows, it is killed. Whatever way it ends, the last announcement says what it was
- * doing, and the job goes on with another runner.
+ * announcement allows, or stays after its bye, it is killed. Whatever way it ends, the last
+ * announcement says what it was doing, and the job goes on with another runner.
  *
  *   NONE -> STARTING (spawned; hello and the run's id awaited) -> IDLE <-> BUSY -> NONE
  *

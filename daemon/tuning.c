@@ -82,6 +82,10 @@ static void send_order(struct tuner *x, struct job *j)
 {
     struct error err = ERROR_NULL;
     WIRE_BUF_AUTO order = WIRE_BUF_NULL;
+    if (x->scheduler->off.code) { /* by a runner that does not end, while the ledger was asked */
+        tuning_failed(x, j, &x->scheduler->off, JOB_FAILED);
+        return;
+    }
     if (tuning_order(x->tiers, j, &order, &err) < 0) {
         on_error(x, &err);
         return;

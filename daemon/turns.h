@@ -11,6 +11,10 @@
 
 #include "daemon/list.h"
 
+/* A timer this late: it was this process that slept (SIGSTOP, a frozen container), not those whom it
+ * waits for, and what they said meanwhile has not been read yet. */
+enum { AWAY_MS = 250 };
+
 /* Somebody who is ready for a turn. `take` is false when he had to let it pass: in the next round
  * he comes before those who had one. */
 struct turn {

@@ -28,7 +28,7 @@ enum {
 int modules_io_error(struct error *err, const char *what, const char *path)
 {
     int saved = errno;
-    if (saved == ENOSPC || saved == EDQUOT) {
+    if (saved == ENOSPC || saved == EDQUOT || saved == EFBIG) {
         return error_set(err, ERROR_DISK_FULL,
                          "cannot %s %s: %s; free space or set the cache "
                          "directory elsewhere",

@@ -185,7 +185,8 @@ void builds_hold(struct build *w)
 /* Others than those of a passing shortage. */
 static bool must_remember(const struct build *w)
 {
-    bool passing = w->error.code == ERROR_BUSY || w->error.code == ERROR_NO_MEMORY;
+    int why = w->error.code;
+    bool passing = why == ERROR_BUSY || why == ERROR_NO_MEMORY || why == ERROR_DISK_FULL;
     return (w->state == BUILD_FAILED && !passing) || w->unsaved;
 }
 

@@ -24,6 +24,7 @@
  */
 #include <errno.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -347,6 +348,7 @@ static int landscape(struct runner_options *o)
 int runner_main(int argc, char **argv)
 {
     struct runner_options o;
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk (EFBIG), not an end */
     families_register();
     if (parse(argc, argv, &o)) {
         return RUNNER_EXIT_USAGE;

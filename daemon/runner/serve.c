@@ -18,6 +18,7 @@
 #include "daemon/runner/crash.h"
 #include "daemon/runner/job.h"
 #include "proto/build.h"
+#include "proto/std_files.h"
 
 enum { REST_MS = 1000 /* nobody comes: time for what can wait */ };
 
@@ -91,6 +92,16 @@ static void bye(struct runner *r)
     runner_quit(RUNNER_EXIT_OK);
 }
 
+/* What it has to say is worth no waiting: it would be silent meanwhile, and be killed as hung. */
+static void wait_for_no_reader(void)
+{
+    int fd = std_files_impatient();
+    if (fd >= 0) {
+        dup2(fd, STDERR_FILENO);
+        close(fd);
+    }
+}
+
 /* Devices read it themselves: whoever opens one without us has the same limit. */
 static void share_memory(int64_t percent)
 {
@@ -106,6 +117,7 @@ int runner_serve(const struct runner_options *opt)
     static struct runner r; /* the process is one runner */
     struct error err = ERROR_NULL;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    wait_for_no_reader();
     /* Never a higher priority than it was started with: that takes a right, and somebody's wish. */
     if (opt->nice > getpriority(PRIO_PROCESS, 0) &&
         setpriority(PRIO_PROCESS, 0, (int)opt->nice) < 0) {

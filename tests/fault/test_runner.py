@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runners that misbehave in every way: who waits gets an error with the reason, in time; the daemon
 goes on answering what it knows; when it goes on like that, tuning is switched off."""
+import os
+import signal
 import time
 
 import pytest
@@ -167,6 +169,18 @@ def test_an_order_that_crosses_bye_is_not_lost(fake):
         assert c.call("status")["runner"]["deaths"] == 0
 
 
+STAYS = LEAVES.replace("sys.exit(0)", "attempt(o, limit_ms=0); time.sleep(100)")
+
+
+def test_a_runner_that_says_bye_and_stays_is_killed(fake):
+    """5 s: the longest that leaving may take."""
+    d = fake(STAYS)
+    with d.connect(30) as c:
+        assert c.call("get", problem=gemm(), budget=4)["config"] == {"BLOCK_SIZE_M": 32}
+        assert c.call("status")["runner"]["deaths"] == 0 and c.list("quarantine") == []
+    assert "said that it leaves and did not end within 5 s: killed" in d.text()
+
+
 IGNORES_CANCEL = """
 hello()
 r, o = order()
@@ -221,3 +235,38 @@ def test_a_silent_runner(fake):
             c.call("get", problem=gemm(), budget=4)
         assert e.value.name == "crashed" and "said nothing" in e.value.message
         assert 25 < time.monotonic() - began < 45
+
+
+STEPS = """
+def work(ms):  # of its own time: what it is stopped for is not part of it
+    for _ in range(ms // 20):
+        time.sleep(0.02)
+
+hello()
+r, o = order()
+for variant in {variants!r}:
+    attempt(o, config={{"BLOCK_SIZE_M": 64}}, variant=variant * 32, limit_ms={limit_ms})
+    work({step_ms})
+say(2, "trial", {{"job": o["job"], "config": {{"BLOCK_SIZE_M": 32}}, "status": "ok", "time_us": 5.0}})
+say(1, r, None, {{"config": {{"BLOCK_SIZE_M": 32}}, "time_us": 5.0, "measured": 1}})
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("both,stopped_s", [(False, 2.4), (True, 2.4), (True, 1.2)])
+def test_who_is_stopped_blames_no_kernel(fake, both, stopped_s):
+    """Ctrl-Z, a paused container, a debugger: shorter than the step may take, and longer."""
+    d = fake(STEPS.format(variants="abc", limit_ms=1500, step_ms=800))
+    with d.connect(30) as c:
+        request = c.send("get", problem=gemm(), budget=4)
+        eventually(lambda: d.status()["runner"]["state"] == "busy", every=0.01)
+        time.sleep(0.1)
+        stopped = [d.process.pid] + ([d.runner_pid()] if both else [])
+        for pid in reversed(stopped):
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(stopped_s)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+        assert c.wait(request)["config"] == {"BLOCK_SIZE_M": 32}
+        assert c.list("quarantine") == []
+        assert c.call("status")["runner"]["deaths"] == 0

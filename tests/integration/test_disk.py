@@ -110,6 +110,24 @@ def test_words_without_room_end_nothing(daemon):
     eventually(lambda: d.status()["store"]["unsaved"] == 0)
 
 
+def test_a_runner_without_room_fails_and_does_not_die(daemon):
+    d = daemon("cpu", own_cache=True)
+    asked = {"problem": gemm(dtype_in="fp32"), "budget": 2}
+    with d.connect() as c:
+        c.call("get", problem=gemm(n=512), budget=1)
+        runner = d.runner_pid()
+        hard = resource.prlimit(runner, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(runner, resource.RLIMIT_FSIZE, (64, hard))
+        for _ in range(2):
+            with pytest.raises(RpcError) as e:
+                c.call("get", **asked)
+            assert e.value.name in ("disk_full", "no_config") and "File too large" in e.value.message, e.value
+        status = c.call("status")
+        assert status["runner"]["deaths"] == 0 and status["tuning"] == "on"
+        resource.prlimit(runner, resource.RLIMIT_FSIZE, (hard, hard))
+        assert c.call("get", **asked)["tier"] == "exact"
+
+
 def read_as_somebody_else(d):
     """As ops do: without the right to write anything, in a process of its own."""
     d.folder.chmod(0o755)

@@ -3,6 +3,7 @@
 anybody else until the owner says so."""
 import multiprocessing
 import os
+import signal
 import threading
 import time
 
@@ -108,6 +109,34 @@ def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
         assert not holder.call("release", problem=PROBLEM)["released"]
         assert c.call("release", problem=PROBLEM)["released"]
         assert c.call("acquire", problem=PROBLEM)["outcome"] == "hit"
+
+
+@pytest.mark.parametrize("asleep_s", [0.75, 1.5])
+def test_a_daemon_that_slept_takes_no_lease_away(daemon, asleep_s):
+    """What the holder said meanwhile is read before he is judged by the clock."""
+    d = daemon()
+    with d.connect() as holder, d.connect() as c:
+        holder.call("acquire", problem=PROBLEM, lease_ms=600)
+        asked = c.send("acquire", problem=PROBLEM)
+        c.call("hello")
+        d.process.send_signal(signal.SIGSTOP)
+        time.sleep(asleep_s)
+        recorded = holder.send("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
+        d.process.send_signal(signal.SIGCONT)
+        holder.wait(recorded)
+        assert holder.call("release", problem=PROBLEM)["released"]
+        assert c.wait(asked)["outcome"] == "lease"
+    with d.connect() as holder, d.connect() as c:  # and who is silent afterwards loses it
+        holder.call("acquire", problem=PROBLEM, lease_ms=600)
+        asked = c.send("acquire", problem=PROBLEM)
+        c.call("hello")
+        d.process.send_signal(signal.SIGSTOP)
+        time.sleep(asleep_s)
+        d.process.send_signal(signal.SIGCONT)
+        began = time.monotonic()
+        assert c.wait(asked)["outcome"] == "lease"
+        assert time.monotonic() - began < 2
+        assert not holder.call("release", problem=PROBLEM)["released"]
 
 
 def test_waiting_ends_by_release_by_deadline_and_by_put(daemon):

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMD, RUNNER, SYNTHETIC, Daemon, RpcError, connected, eventually, gemm
+from conftest import BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Daemon, RpcError, connected, eventually, gemm
 
 
 def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
@@ -56,6 +56,44 @@ def test_without_standard_files_nothing_is_printed_into_others(folder):
     assert locks and not any("notice" in text or "info" in text for text in locks)
     d.terminate()
     assert d.wait(timeout=60) == 0
+
+
+def full_pipe():
+    """Whoever writes one byte more into it waits."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with pytest.raises(BlockingIOError):
+        while os.write(writer, b"\n" * 4096):
+            pass
+    os.set_blocking(writer, True)
+    return reader, writer
+
+
+def test_a_log_that_nobody_reads_keeps_nobody_waiting(daemon):
+    """Neither gemmd nor its runner, which has something to say, too."""
+    d = daemon("cpu", own_cache=True)
+    asked = {"problem": gemm(dtype_in="fp32"), "budget": 2}
+    d.call("get", **asked)
+    assert d.stop() == 0
+    for module in d.cache.rglob("*.so"):
+        module.write_bytes(module.read_bytes()[:-8] + b"damaged!")
+    reader, writer = full_pipe()
+    process = subprocess.Popen(list(map(str, d.command())), stdout=subprocess.DEVNULL, stderr=writer)
+    os.close(writer)
+    try:
+        with eventually(lambda: connected(d.socket)) as c:
+            assert c.call("tune", **asked)["tier"] == "exact"
+            assert c.call("status")["runner"]["deaths"] == 0
+        while len(os.read(reader, 65536)) == 65536:
+            pass
+        process.terminate()
+        assert process.wait(20 * PATIENCE) == 0
+        said = os.read(reader, 65536).decode()
+        assert "lines were left out: nobody took them" in said and "stopping: SIGTERM" in said
+    finally:
+        process.kill()
+        process.wait()
+        os.close(reader)
 
 
 def test_the_reason_is_the_last_that_is_said(folder):

@@ -6,6 +6,7 @@ byte to a file for each compile.
 """
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -58,6 +59,17 @@ class Cache:
 @pytest.fixture
 def cache(folder):
     return Cache(folder)
+
+
+@needs_stub
+def test_a_limit_of_file_sizes_is_a_full_disk(cache):
+    """Neither it nor the processes that compile for it die of SIGXFSZ."""
+    result = subprocess.run(cache.command(*PROBLEM), capture_output=True, text=True, env=cache.env,
+                            timeout=120 * PATIENCE, preexec_fn=lambda: resource.setrlimit(
+                                resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY)))
+    assert result.returncode == 1 and "signal" not in result.stderr, result
+    assert "does not take what is compiled" in result.stderr and "free space" in result.stderr
+    assert cache.warm(*PROBLEM)["failed"] == 0
 
 
 @needs_stub

@@ -188,8 +188,9 @@ static int begin(struct job *j, const struct cpu_compiler *c, const struct varia
     FILE *f = fopen(j->source, "we");
     bool written = f && fputs(v->source, f) >= 0;
     if (!f || fclose(f) != 0 || !written) {
-        return error_set(err, errno == ENOSPC ? ERROR_DISK_FULL : ERROR_IO, "cannot write %s: %s",
-                         j->source, strerror(errno));
+        bool full = errno == ENOSPC || errno == EDQUOT || errno == EFBIG;
+        return error_set(err, full ? ERROR_DISK_FULL : ERROR_IO, "cannot write %s: %s", j->source,
+                         strerror(errno));
     }
     int argc = 0;
     size_t used = 0;

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
         return 2;
     }
     families_register();
-    if (probe_device(argv[1], argv[2], &device, &err)) {
+    if (probe_device(argv[1], argv[2], PROBE_LIMIT_MS, &device, &err)) {
         fail(&err);
     }
     const struct store_options o = {.path = argv[3]};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log: one line per message, prefixes, levels, the limit. */
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 
 #include "common.h"
@@ -69,6 +70,82 @@ static void what_comes_too_fast_is_counted(void **state)
     assert_non_null(strstr(out, "<3>an error passes\n"));
 }
 
+enum { UNREAD_LINES = 1000, HANG_S = 20 };
+
+/* Lines for somebody who does not read them; what he reads later, with one line more. */
+static const char *unread(int reader, int writer)
+{
+    int old = dup(2);
+    setenv("JOURNAL_STREAM", "0:0", 1);
+    dup2(writer, 2);
+    log_open(LEVEL_INFO);
+    alarm(HANG_S); /* a write that waits ends this program */
+    for (int i = 0; i < UNREAD_LINES; i++) {
+        log_error("line %d of many", i);
+    }
+    size_t have = 0;
+    for (int more = 0; more < 2; more++) {
+        ssize_t n;
+        while (have < sizeof(text) - 1 &&
+               (n = read(reader, text + have, sizeof(text) - 1 - have)) > 0) {
+            have += (size_t)n;
+        }
+        if (!more) {
+            log_error("somebody reads");
+        }
+    }
+    alarm(0);
+    dup2(old, 2);
+    close(old);
+    text[have] = 0;
+    return text;
+}
+
+static void lines_that_nobody_takes_are_counted(void **state)
+{
+    (void)state;
+    int fds[2];
+    assert_int_equal(pipe2(fds, O_CLOEXEC), 0);
+    fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    fcntl(fds[1], F_SETPIPE_SZ, 8192);
+    const char *out = unread(fds[0], fds[1]);
+    const char *last = strstr(out, "somebody reads\n"),
+               *left_out = strstr(out, "lines were left out: nobody");
+    assert_non_null(last);
+    assert_non_null(left_out);
+    assert_true(left_out < last);
+    size_t whole = 0;
+    unsigned long n = 0;
+    for (const char *at = out; (at = strstr(at, " of many\n")); at++) {
+        whole++;
+    }
+    while (left_out > out && left_out[-1] != '\n') {
+        left_out--;
+    }
+    assert_int_equal(sscanf(strstr(left_out, "warning"), "warning %lu lines", &n), 1);
+    assert_int_equal(whole + n, UNREAD_LINES);
+    assert_int_equal(fcntl(fds[1], F_GETFL) & O_NONBLOCK, 0); /* it is others' stderr, too */
+    close(fds[0]);
+    close(fds[1]);
+}
+
+static void a_terminal_that_stands_still_keeps_nobody_waiting(void **state)
+{
+    (void)state;
+    int reader = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (reader < 0 || grantpt(reader) || unlockpt(reader)) {
+        skip();
+    }
+    int writer = open(ptsname(reader), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    assert_true(writer >= 0);
+    fcntl(reader, F_SETFL, O_NONBLOCK);
+    const char *out = unread(reader, writer);
+    assert_non_null(strstr(out, "lines were left out: nobody"));
+    assert_non_null(strstr(out, "somebody reads"));
+    close(reader);
+    close(writer);
+}
+
 static void levels_by_name(void **state)
 {
     (void)state;
@@ -85,6 +162,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lines),
         cmocka_unit_test(what_comes_too_fast_is_counted),
+        cmocka_unit_test(lines_that_nobody_takes_are_counted),
+        cmocka_unit_test(a_terminal_that_stands_still_keeps_nobody_waiting),
         cmocka_unit_test(levels_by_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

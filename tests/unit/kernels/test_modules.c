@@ -5,6 +5,8 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 
@@ -169,6 +171,27 @@ static void test_no_folder(void **state)
                  "/proc/no-such-folder/modules");
     assert_int_equal(modules_find("/proc/no-such-folder", variant, &out, NULL), MODULES_MISS);
     assert_int_equal(modules_get("/proc/no-such-folder", variant, &out, NULL), MODULES_MISS);
+    image_deinit(&in);
+}
+
+/* As on a full disk: nothing is left behind, and it is said what to do. */
+static void test_limited_files(void **state)
+{
+    (void)state;
+    struct image in = image_of("content"), out;
+    struct rlimit before, small;
+    getrlimit(RLIMIT_FSIZE, &before);
+    small = (struct rlimit){.rlim_cur = 4, .rlim_max = before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    struct error why = ERROR_NULL;
+    int status = modules_put(folder, &in, "so", &why);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, SIG_DFL);
+    assert_int_equal(status, ERROR_DISK_FULL);
+    assert_non_null(strstr(why.text, "File too large; free space"));
+    assert_int_equal(modules_find(folder, variant, &out, NULL), MODULES_MISS);
+    assert_int_equal(entries("modules"), 0);
     image_deinit(&in);
 }
 
@@ -441,6 +464,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_damaged, setup, teardown),
         cmocka_unit_test_setup_teardown(test_bad_names, setup, teardown),
         cmocka_unit_test_setup_teardown(test_no_folder, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limited_files, setup, teardown),
         cmocka_unit_test_setup_teardown(test_race, setup, teardown),
         cmocka_unit_test_setup_teardown(test_record, setup, teardown),
         cmocka_unit_test_setup_teardown(test_damaged_record, setup, teardown),

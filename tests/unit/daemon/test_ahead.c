@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The end of what compiles ahead. */
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "daemon/ahead.h"
+#include "daemon/daemon.h"
+#include "daemon/scheduler.h"
+
+enum { HANG_S = 20 };
+
+static char runner[] = "/tmp/gemmd-ahead-XXXXXX";
+static struct daemon d;
+static struct scheduler scheduler;
+
+/* One job has the device and another waits, so one is started. */
+static void begin(struct ahead *a)
+{
+    static const struct config config = {.compile_ahead = 1};
+    static struct job job = {.id = 1};
+    memset(&d, 0, sizeof(d));
+    memset(&scheduler, 0, sizeof(scheduler));
+    uv_loop_init(&d.loop);
+    d.config = &config;
+    strcpy(d.runner, runner);
+    d.doc = wire_doc_new();
+    strcpy(d.device.kind, "cuda");
+    wire_put_map(&job.search, 0);
+    list_init(&scheduler.queue);
+    list_append(&scheduler.queue, &job.link);
+    scheduler.running = &job;
+    ahead_init(a, &d, &scheduler);
+    ahead_queued(a);
+    while (!a->runs) {
+        uv_run(&d.loop, UV_RUN_ONCE);
+    }
+    wire_doc_free(d.doc);
+    wire_buf_deinit(&job.search);
+}
+
+/* Ms until the loop has nothing to wait for. */
+static uint64_t stop(struct ahead *a)
+{
+    alarm(HANG_S);
+    uint64_t began = uv_hrtime();
+    ahead_stop(a);
+    uv_run(&d.loop, UV_RUN_DEFAULT);
+    alarm(0);
+    assert_int_equal(uv_loop_close(&d.loop), 0);
+    return (uv_hrtime() - began) / 1000000;
+}
+
+static void a_stop_kills_it(void **state)
+{
+    (void)state;
+    static struct ahead a;
+    begin(&a);
+    assert_in_range(stop(&a), 0, 1000);
+    assert_int_equal(waitpid(a.process.pid, NULL, WNOHANG), -1);
+}
+
+static void a_stop_without_it_waits_for_nothing(void **state)
+{
+    (void)state;
+    static struct ahead a;
+    uv_loop_init(&d.loop);
+    ahead_init(&a, &d, &scheduler);
+    assert_in_range(stop(&a), 0, 1000);
+}
+
+/* Nobody hears of its end, as if it hung in the kernel. */
+static void one_that_does_not_end_is_left_behind(void **state)
+{
+    (void)state;
+    static struct ahead a;
+    sigset_t ends;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGCHLD);
+    begin(&a);
+    sigprocmask(SIG_BLOCK, &ends, NULL);
+    assert_in_range(stop(&a), 1000, 5000);
+    assert_int_equal(waitpid(a.process.pid, NULL, 0), a.process.pid);
+    sigprocmask(SIG_UNBLOCK, &ends, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_stop_kills_it),
+        cmocka_unit_test(a_stop_without_it_waits_for_nothing),
+        cmocka_unit_test(one_that_does_not_end_is_left_behind),
+    };
+    FILE *f = fdopen(mkstemp(runner), "w");
+    bool made = f && fputs("#!/bin/sh\nexec sleep 1000\n", f) >= 0 && fclose(f) == 0 &&
+                chmod(runner, 0755) == 0;
+    int failed = made ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    unlink(runner);
+    return failed;
+}
