@@ -28,6 +28,7 @@ static void begin(struct ahead *a)
     strcpy(d.runner, runner);
     d.doc = wire_doc_new();
     strcpy(d.device.kind, "cuda");
+    job.ahead = false;
     wire_put_map(&job.search, 0);
     list_init(&scheduler.queue);
     list_append(&scheduler.queue, &job.link);
