@@ -24,6 +24,21 @@ socket = {socket!r}
 """
 
 
+def nobody_asks(d, call):
+    """Another user's question to a stopped daemon, which goes on when it was sent: the process, which prints
+    when it was answered, and when the daemon went on."""
+    other = start_as_nobody(d, "c = Client(socket, 60)\n"
+                               f"request = c.send({call})\n"
+                               "print('asked', flush=True)\n"
+                               "c.wait(request)\n"
+                               "import time\n"
+                               "print(time.monotonic())\n")
+    assert other.stdout.readline() == "asked\n"
+    began = time.monotonic()
+    d.process.send_signal(signal.SIGCONT)
+    return other, began
+
+
 def start_as_nobody(d, body):
     """Runs it as another user, who may connect."""
     d.folder.chmod(0o755)
@@ -314,15 +329,7 @@ def test_a_user_of_many_connections_takes_no_more_of_the_loop(daemon):
     for i, f in enumerate(flooders):
         f.socket.sendall(b"".join(msgpack.packb([0, n, "get", {
             "problem": gemm(n=64 * (n + 1), k=64 * (i + 1)), "wait": "cached"}]) for n in range(40)))
-    other = start_as_nobody(d, "c = Client(socket, 60)\n"
-                               "request = c.send('hello')\n"
-                               "print('asked', flush=True)\n"
-                               "c.wait(request)\n"
-                               "import time\n"
-                               "print(time.monotonic())\n")
-    assert other.stdout.readline() == "asked\n"
-    began = time.monotonic()
-    d.process.send_signal(signal.SIGCONT)
+    other, began = nobody_asks(d, "'hello'")
     for f in flooders:
         f.wait(39)
     everything = time.monotonic() - began
@@ -344,15 +351,7 @@ def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
     for c in askers:
         c.socket.sendall(b"".join(msgpack.packb([0, 1000 + n, "acquire", {
             "problem": problem, "configs": ["A=1", "A=2"], "wait": "now"}]) for n in range(100)))
-    other = start_as_nobody(d, "c = Client(socket, 60)\n"
-                               "request = c.send('list', what='best')\n"
-                               "print('asked', flush=True)\n"
-                               "c.wait(request)\n"
-                               "import time\n"
-                               "print(time.monotonic())\n")
-    assert other.stdout.readline() == "asked\n"
-    began = time.monotonic()
-    d.process.send_signal(signal.SIGCONT)
+    other, began = nobody_asks(d, "'list', what='best'")
     for c in askers:
         for n in range(100):
             assert c.wait(1000 + n)["outcome"] == "hit"
