@@ -74,6 +74,7 @@ static const char *const no_clusters[] = {"1x1", NULL};
 static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
 const char *const hopper_orders[] = {"index", "size", NULL};
+const char *const hopper_evictions[] = {"evict_first", "evict_normal", "evict_unchanged", NULL};
 const char *const hopper_schedulers[] = {"static", "dynamic", NULL};
 
 static const char *const *schedules_of(const struct grouped_gemm_problem *v)

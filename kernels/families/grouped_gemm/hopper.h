@@ -18,7 +18,7 @@
 
 /* The values of tunables that are words; each list ends with NULL. */
 extern const char *const hopper_schedules[], *const hopper_clusters[], *const hopper_rasters[],
-    *const hopper_orders[], *const hopper_schedulers[];
+    *const hopper_orders[], *const hopper_evictions[], *const hopper_schedulers[];
 
 /* Whether so many parts of each sum can help with tiles of r x c: where half as many leave SMs
  * without work. */

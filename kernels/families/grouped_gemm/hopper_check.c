@@ -111,6 +111,7 @@ static int check_values(const struct grouped_gemm_problem *v, const struct hoppe
     r = r ? r : check_text(h, FIELD_cluster_shape_mn, hopper_clusters, false, why);
     r = r ? r : check_text(h, FIELD_raster, hopper_rasters, false, why);
     r = r ? r : check_text(h, FIELD_tile_scheduler, hopper_schedulers, false, why);
+    r = r ? r : check_text(h, FIELD_w_eviction, hopper_evictions, false, why);
     return r ? r : check_text(h, FIELD_expert_order, hopper_orders, false, why);
 }
 
@@ -181,6 +182,10 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
         return rejection_set(why, ERROR_INVALID, "store_evict_first",
                              "store_evict_first=true is for dW: elsewhere the output is what others "
                              "read next; leave it out");
+    }
+    if (h->of[FIELD_w_eviction].type != VALUE_NONE && v->mode == GEMM_DW) {
+        return rejection_set(why, ERROR_INVALID, "w_eviction",
+                             "w_eviction is of the weights that forward and dX load: leave it out in dW");
     }
     if (sorted && (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
         return rejection_set(why, ERROR_INVALID, "expert_order",

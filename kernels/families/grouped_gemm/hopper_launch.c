@@ -140,6 +140,13 @@ static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const stru
 
 enum { ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */ };
 
+static uint32_t w_flag(enum hopper_eviction eviction)
+{
+    return eviction == HOPPER_EVICT_FIRST       ? HOPPER_W_FIRST
+           : eviction == HOPPER_EVICT_UNCHANGED ? HOPPER_W_UNCHANGED
+                                                : 0;
+}
+
 static void fill_params(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
@@ -178,6 +185,7 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
         .b_rows_bytes = (uint32_t)(o->b_cols * 2),
         .flags = cuda_flags_of(a) | (t->raster_columns ? HOPPER_RASTER_COLUMNS : 0) |
                  (t->sort_experts ? HOPPER_SORT : 0) | (t->store_first ? HOPPER_STORE_FIRST : 0) |
+                 w_flag(t->w_eviction) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->a_cols) ? HOPPER_WIDE_A : 0) |
                  (v->mode == GEMM_DW && hopper_is_wide(o->b_cols) ? HOPPER_WIDE_B : 0),
     };

@@ -19,6 +19,8 @@ enum {
     HOPPER_WIDE_A = 64,
     HOPPER_WIDE_B = 128,
     HOPPER_STORE_FIRST = 256,
+    HOPPER_W_FIRST = 512,
+    HOPPER_W_UNCHANGED = 1024,
 };
 
 struct hopper_params { /* as in hopper/scheduler.cu; strides in bytes */

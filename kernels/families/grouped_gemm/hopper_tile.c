@@ -159,6 +159,30 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
            hopper_expert_tiles(v, t) <= TILES_MOST;
 }
 
+/*
+ * Memory gives more of a row at once than the 128 bytes that a block has of it in forward: what lies beside them is the next
+ * block's. Where weights were the first to leave L2 it was gone by then, and came again: 10 % more of Qwen3's down, which took 7 to
+ * 11 % longer; and as what L2 usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
+ * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side by side in a block, 512
+ * bytes in a pair; there the first to leave is best where no other tile reads them. A config that says what it wants is
+ * measured so (tests/gpu/results/2026-11-25-h100-w_eviction.txt).
+ */
+static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+{
+    if (v->mode == GEMM_FORWARD || v->m > v->experts * t->height * hopper_rows_together(t)) {
+        return HOPPER_EVICT_UNCHANGED;
+    }
+    return hopper_sharers(t) > 1 ? HOPPER_EVICT_FIRST : HOPPER_EVICT_NORMAL;
+}
+
+static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum hopper_eviction usual)
+{
+    return hopper_says(h, FIELD_w_eviction, "evict_first")       ? HOPPER_EVICT_FIRST
+           : hopper_says(h, FIELD_w_eviction, "evict_normal")    ? HOPPER_EVICT_NORMAL
+           : hopper_says(h, FIELD_w_eviction, "evict_unchanged") ? HOPPER_EVICT_UNCHANGED
+                                                                 : usual;
+}
+
 /* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit on one:
  * those few whose sums leave registers for that are compiled so. */
 static int resident(const struct hopper_tile *t)
@@ -215,6 +239,7 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
     t->store_slabs = hopper_int(h, FIELD_store_slabs, usual_store_slabs(v, t));
     t->loaders = hopper_int(h, FIELD_load_warps, usual_loaders(v, t));
     t->ahead = hopper_int(h, FIELD_l2_ahead, hopper_usual_ahead(v, t));
+    t->w_eviction = w_eviction_of(h, usual_w_eviction(v, t));
     t->smem = hopper_shared_bytes(v, t);
     t->resident = resident(t);
 }

@@ -45,6 +45,9 @@ enum hopper_role { HOPPER_ROWS, HOPPER_COLS, HOPPER_SUM, HOPPER_ROLES };
 extern const enum hopper_field hopper_blocks[HOPPER_ROLES];
 extern const enum hopper_role hopper_roles[][HOPPER_ROLES]; /* by mode */
 
+/* w_eviction: how long L2 keeps what is loaded of the weights, beside all else. */
+enum hopper_eviction { HOPPER_EVICT_NORMAL, HOPPER_EVICT_FIRST, HOPPER_EVICT_UNCHANGED };
+
 struct hopper_tile {
     int r, c, d;
     int consumers; /* warpgroups that multiply; one more loads */
@@ -76,6 +79,7 @@ struct hopper_tile {
     int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0: all */
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
+    enum hopper_eviction w_eviction;
     int ahead; /* l2_ahead: blocks, in dW experts, that L2 is asked for before they are loaded */
 };
 

@@ -36,7 +36,8 @@
     X(use_tma_load_dy)                                                                             \
     X(use_tma_load_w)                                                                              \
     X(use_tma_load_x)                                                                              \
-    X(use_tma_store)
+    X(use_tma_store)                                                                               \
+    X(w_eviction)
 
 #define HOPPER_FIELD(name) FIELD_##name,
 enum hopper_field { HOPPER_FIELDS(HOPPER_FIELD) FIELDS };

@@ -119,6 +119,10 @@ static void stray(struct test_case *c)
             record_put_int(&c->config, "load_warps", PICK(c, 1, 2, 3));
         }
     }
+    static const char *const evictions[] = {"evict_first", "evict_normal", "evict_unchanged"};
+    if (c->v.mode != GEMM_DW) {
+        record_put_text(&c->config, "w_eviction", evictions[random_next(&c->random) % 3]);
+    }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
         record_put_bool(&c->config, "swap_ab", true);
         record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 144, 160, 192, 224, 256));

@@ -76,6 +76,8 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
     {QWEN " mode=forward", GOOD " store_evict_first=true", ERROR_INVALID, "store_evict_first",
      "is for dW"},
+    {QWEN " mode=forward", GOOD " w_eviction=evict_last", ERROR_INVALID, "parameter_value", "evict_normal or evict_unchanged"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " w_eviction=evict_first", ERROR_INVALID, "w_eviction", "forward and dX"},
     {QWEN " mode=forward", GOOD " l2_ahead=65", ERROR_INVALID, "parameter_value", "0 to 64"},
     {QWEN " mode=forward permute_x=true", GOOD " l2_ahead=1", ERROR_INVALID, "l2_ahead",
      "permute_copy=true"},
@@ -845,6 +847,40 @@ static void test_plan_order(void **state)
     assert_int_equal(plan.steps[0].order_at, 0);
 }
 
+/* How long L2 keeps weights goes by the mode, by how many row tiles read them, and by what a config says. */
+static void test_plan_eviction(void **state)
+{
+    (void)state;
+#define EXPERTS(m) "M=" #m " N=1536 K=2048 experts=128 topk=8"
+#define DX TILE(160, 64, 256) " " SWAPPED
+    static const struct {
+        const char *problem, *config;
+        uint32_t flags;
+    } plans[] = {
+        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_UNCHANGED},
+        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first", HOPPER_W_FIRST},
+        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_normal", 0},
+        {EXPERTS(32768) " mode=dX", DX " cluster_shape_mn=2x1", HOPPER_W_FIRST}, /* 256 rows of 320 */
+        {EXPERTS(32768) " mode=dX", DX, HOPPER_W_UNCHANGED},
+        {EXPERTS(4096) " mode=dX", DX, 0},
+        {EXPERTS(4096) " mode=dX", DX " tile_rows=16", HOPPER_W_UNCHANGED},
+        {EXPERTS(4096) " mode=dX", DX " w_eviction=evict_unchanged", HOPPER_W_UNCHANGED},
+        {EXPERTS(4096) " mode=dW", TILE(64, 128, 192) " " PINGPONG, 0},
+    };
+    for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
+        struct problem p = problem_of(plans[i].problem);
+        struct grouped_gemm_args args = args_for(&p);
+        struct launch_plan plan;
+        struct hopper_params params;
+        struct error err = ERROR_NULL;
+        assert_int_equal(plan_of(plans[i].problem, plans[i].config, &args, &plan, &err), 0);
+        memcpy(&params, plan.steps[plan.n - 1].params, sizeof(params));
+        assert_int_equal(params.flags & (HOPPER_W_FIRST | HOPPER_W_UNCHANGED), plans[i].flags);
+    }
+#undef DX
+#undef EXPERTS
+}
+
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 static void test_variant_split(void **state)
 {
@@ -974,6 +1010,7 @@ int main(void)
         cmocka_unit_test(test_plan_pairs),
         cmocka_unit_test(test_plan_pairs_of_rows),
         cmocka_unit_test(test_plan_order),
+        cmocka_unit_test(test_plan_eviction),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),

@@ -75,6 +75,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
     struct place at = place_of(0);
     struct walk w = walk_begin(p, tiles);
     const int first = FIRST_BLOCK(p);
+    const u64 policy = weight_policy(p);
     int index[COPIES];
     u32 offset[COPIES];
     if (w.id >= tiles)
@@ -87,7 +88,6 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         if (!FETCH_AHEAD)
             fetch_rows(p, &t, index);
         const int blocks = blocks_of(p, t.rows);
-        const u64 policy = weight_policy(&t);
         const struct tile this_one = t;
         const struct extent x = extent_of(p, &t);
         int number = number_in_turn(p, &w);

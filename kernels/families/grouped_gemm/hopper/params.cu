@@ -53,7 +53,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 5.
+ * Rules: 6.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -222,5 +222,7 @@ typedef unsigned short u16;
 #define FLAG_WIDE_A 64u   /* dW: the map has slabs for a dimension */
 #define FLAG_WIDE_B 128u
 #define FLAG_STORE_FIRST 256u /* dW: what is stored is the first to leave L2 */
+#define FLAG_W_FIRST 512u     /* forward and dX: of the weights the same, */
+#define FLAG_W_UNCHANGED 1024u /* ... or loading them leaves what L2 keeps, and for how long, as it was */
 #define WIDE_A(p) (((p)->flags & FLAG_WIDE_A) != 0)
 #define WIDE_B(p) (((p)->flags & FLAG_WIDE_B) != 0)

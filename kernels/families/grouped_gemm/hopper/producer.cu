@@ -271,10 +271,12 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
         load_b(p, t, x, d, part, goal_stage(stage + A_BYTES, bar), policy);
 }
 
-/* A weight tile that only one row tile needs should not push others out of L2. */
-INLINE u64 weight_policy(const struct tile *t)
+/* How long L2 keeps what is loaded of the weights (usual_w_eviction() in hopper_tile.c says why it matters). */
+INLINE u64 weight_policy(const struct hopper_params *p)
 {
-    return t->row_tiles == 1 ? policy_evict_first() : policy_normal();
+    return p->flags & FLAG_W_FIRST       ? policy_evict_first()
+           : p->flags & FLAG_W_UNCHANGED ? policy_evict_unchanged()
+                                         : policy_normal();
 }
 
 /*
@@ -469,6 +471,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 {
     struct walk w = walk_begin(p, tiles);
     struct place at = place_of(0);
+    const u64 policy = weight_policy(p);
     int before = -1; /* expert of the tile before */
     u32 from = 0;    /* blocks before this tile */
     if (THREAD >= 32 * LOADERS)
@@ -496,7 +499,6 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
         if (LOADERS == 1 || block < blocks) {
             if (!ONE_EXPERT)
                 x = extent_of(p, &t);
-            const u64 policy = weight_policy(&t);
             ask_experts(p, s, before, t.expert);
             before = t.expert;
             if (FAST_SIMPLE && uniform(is_simple(p, &x))) {

@@ -257,6 +257,13 @@ INLINE u64 policy_evict_first(void)
     return r;
 }
 
+INLINE u64 policy_evict_unchanged(void)
+{
+    u64 r;
+    asm("createpolicy.fractional.L2::evict_unchanged.b64 %0, 1.0;" : "=l"(r));
+    return r;
+}
+
 INLINE void load_3d(u32 to, const struct tensor_map *map, int x, int y, int z, u32 bar, u64 policy)
 {
     asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
