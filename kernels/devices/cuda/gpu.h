@@ -66,7 +66,6 @@ struct prepared {
     /* buffers[copy][i]: copy 0 of all, further copies of those that rotate (else copy 0's again).
      * The output's memory has a guard before and behind it. */
     void *buffers[CUDA_COPIES_MAX][BUFFERS_MAX];
-    bool covers_l2;        /* the rotating copies together push one another out of L2 */
     CUdeviceptr workspace; /* owned */
     int64_t workspace_bytes;
     CUdeviceptr check_at;   /* owned: the workload's, on the GPU */

@@ -52,7 +52,6 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
         copies = copies < 1 ? 1 : copies;
     }
     w->n_copies = (uint32_t)copies;
-    w->covers_l2 = (copies - 1) * rotating >= 2 * d->base.info.l2_bytes;
     return 0;
 }
 

@@ -5,8 +5,10 @@
  * queued while the GPU spins: the host's path is not in the time.
  *
  * L2 is cold: launches rotate over copies of the operands, from one call to the next, since a call
- * may be for a single launch; where the copies are too small to push one another out, a sweep over
- * other memory goes first.
+ * may be for a single launch, and before each other memory is read, as much as L2 holds twice. It is read, for lines that
+ * were written would have to be stored by whoever comes next: where a launch was preceded by the one before alone, kernels
+ * that take all of memory's time paid for that one's output, up to 7 % of 150 microseconds, and others did not
+ * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 5).
  */
 #include <stdlib.h>
 #include <time.h>
@@ -45,7 +47,7 @@ static int sample(struct cuda_device *d, const struct cuda_work *work, uint32_t 
 {
     const struct cuda_driver *cu = d->cu;
     idle(gap_ms);
-    int r = work->prepared->covers_l2 ? 0 : cuda_sweep_l2(d, err);
+    int r = cuda_sweep_l2(d, err);
     r = r ? r : cuda_spin(d, SPIN_US + SPIN_EACH_US * work->launches, err);
     r = r ? r : cuda_check(cu, cu->event_record(d->begin, d->stream), err, "recording an event");
     r = r ? r : work->queue(work->ctx, copy, err);
