@@ -300,6 +300,24 @@ extern "C" __global__ void tool_again(const struct again_params p)
         atomicAdd(p.differ, count);
 }
 
+struct read_params {
+    const uint4 *data;
+    u64 count;
+    u32 *out;
+};
+
+/* Reads memory, which pushes everything else out of L2 and leaves it clean. */
+extern "C" __global__ void tool_read(const struct read_params p)
+{
+    u32 sum = 0;
+    FOR_EACH(i, (i64)p.count) {
+        const uint4 v = p.data[i];
+        sum ^= v.x ^ v.y ^ v.z ^ v.w;
+    }
+    if (sum == 0x12345678u) /* never, but the compiler cannot know */
+        *p.out = sum;
+}
+
 struct spin_params {
     u64 ns;
 };
