@@ -54,8 +54,8 @@ struct local {
 
     /* both, under the mutex */
     uv_mutex_t mutex;
-    uv_cond_t more; /* todo grew, or stopping */
-    struct queue todo, done;
+    uv_cond_t more; /* todo or patient grew, or stopping */
+    struct queue todo, patient, done;
     uint32_t trials, records; /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;

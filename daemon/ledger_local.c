@@ -37,7 +37,7 @@ static int submit(struct local *l, struct request *r)
     if (status == 0) {
         l->trials += trial;
         l->records += record;
-        queue_push(&l->todo, r);
+        queue_push(r->verb->flags & VERB_PATIENT ? &l->patient : &l->todo, r);
         uv_cond_signal(&l->more);
         if (l->checking) {
             store_interrupt(l->store);
@@ -321,6 +321,7 @@ static struct local *local_new(const struct ledger_config *c)
     l->notice = c->notice;
     l->notice_ctx = c->ctx;
     queue_init(&l->todo);
+    queue_init(&l->patient);
     queue_init(&l->done);
     l->answered = malloc(sizeof(*l->answered));
     l->object = malloc(sizeof(*l->object));

@@ -19,6 +19,7 @@ enum verb_flags {
     VERB_TRIAL = 1 << 2,  /* counted: queued, and lost */
     VERB_PAGE = 1 << 3,   /* its answer asks for the next one: others come first */
     VERB_RECORD = 1 << 4, /* counted: queued */
+    VERB_PATIENT = 1 << 5, /* may read the whole file, for a person: all others go first, and it alone */
 };
 
 /* What a request asks for. */

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer thread of the local ledger: carries requests out in their order.
+ * The writer thread of the local ledger: carries requests out in their order, but for lists: a filter that
+ * no index knows has the whole file read, and a client may ask for a thousand of these. One is carried out when nothing else waits, or
+ * after what did.
  *
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
@@ -147,7 +149,7 @@ static void check(struct local *l)
     struct error err = ERROR_NULL;
     int64_t bad;
     uv_mutex_lock(&l->mutex);
-    l->checking = !l->todo.first && !l->stopping;
+    l->checking = !l->todo.first && !l->patient.first && !l->stopping;
     bool go = l->checking;
     uv_mutex_unlock(&l->mutex);
     if (!go) {
@@ -234,7 +236,7 @@ void writer_run(void *local)
     for (;;) {
         uv_mutex_lock(&l->mutex);
         uint64_t ms = wait_ms(l);
-        if (!l->todo.first && !l->stopping) {
+        if (!l->todo.first && !l->patient.first && !l->stopping) {
             if (ms) {
                 uv_cond_timedwait(&l->more, &l->mutex, ms * 1000000);
             } else {
@@ -247,6 +249,10 @@ void writer_run(void *local)
         }
         l->trials = l->records = 0;
         bool stopping = l->stopping;
+        struct request *patient = queue_pop(&l->patient);
+        if (patient) {
+            queue_push(&q, patient);
+        }
         uv_mutex_unlock(&l->mutex);
         if (q.first) {
             carry_out(l, &q, stopping);

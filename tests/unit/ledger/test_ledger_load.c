@@ -55,8 +55,38 @@ static void a_load_that_is_stopped(void **state)
     assert_true(b.status == 0 || b.status == ERROR_SHUTTING_DOWN);
 }
 
-/* ---- a full disk
- * ---------------------------------------------------------------------------------- */
+static void on_written(void *ctx, int status, const struct error *err)
+{
+    note(status, err);
+    *(int *)ctx = bench->callbacks;
+}
+
+/* A write does not wait for all lists that were asked for before it, and all of them are answered. */
+static void lists_are_patient(void **state)
+{
+    enum { LISTS = 200 };
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct record *filter = calloc(1, sizeof(*filter));
+    int written = 0;
+    fill_bests(*state, MANY);
+    assert_ok(begin(&b, *state, &err));
+    record_init(filter);
+    record_put_text(filter, "source", "none"); /* no index knows it: the whole table is read */
+    for (int i = 0; i < LISTS; i++) {
+        CALL_OK(&b, list, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+    }
+    CALL_OK(&b, lease, "k", "me", 60000, on_written, &written);
+    wait_for(&b, LISTS + 1);
+    assert_int_equal(b.status, 0);
+    assert_in_range(written, 1, LISTS / 2);
+    for (int i = 0; i < LISTS; i++) {
+        CALL_OK(&b, list, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+    }
+    end(&b); /* the others are refused, each once */
+    assert_int_equal(b.callbacks, 2 * LISTS + 1);
+    free(filter);
+}
 
 int main(void)
 {
@@ -65,6 +95,7 @@ int main(void)
         T(loads_in_pages),
         T(finds_one),
         T(a_load_that_is_stopped),
+        T(lists_are_patient),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
