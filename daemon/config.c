@@ -67,6 +67,8 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"user-mib", CONFIG_INT, AT(user_mib), "64", 1, 65536, "MIB",
      "A user whose requests or answers wait with more bytes than this is not read from until they are "
      "fewer"},
+    {"max-keys", CONFIG_INT, AT(max_keys), "262144", 0, 1 << 30, "N",
+     "When so many keys are known, a put or import of others is refused to all users but gemmd's own (0: no limit)"},
     {"trials-per-key", CONFIG_INT, AT(trials_per_key), "0", 0, 10000000, "N",
      "Trials kept for one key (0: the store's default)"},
     {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",

@@ -43,6 +43,7 @@ struct config {
     int64_t user_connections;
     int64_t user_jobs;
     int64_t user_mib;
+    int64_t max_keys;
     int64_t trials_per_key;
     int64_t cache_max_mib;
     int64_t idle_exit_s;
@@ -63,7 +64,7 @@ struct config_key {
     const char *help;
 };
 
-enum { CONFIG_KEYS = 31 };
+enum { CONFIG_KEYS = 32 };
 extern const struct config_key config_keys[CONFIG_KEYS];
 
 enum { CONFIG_SOURCE_MAX = PATHS_MAX + 16 };

@@ -62,13 +62,20 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Whether the key has an answer that outranks an imported row. What is on its way to the cache, the
+/* Whether the key has an answer that outranks an imported row, or is one too many. What is on its way to the cache, the
  * ledger knows: it is told which row of the key was known here. */
-static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
+static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket, int64_t uid,
                       int64_t *known, struct error *err)
 {
     const struct cache_entry *e = cache_find(&d->cache, k);
+    const int64_t most = d->config->max_keys;
     *known = e ? e->generation : 0;
+    if (!e && most > 0 && (int64_t)d->cache.n >= most && !custom_is_owner(uid)) {
+        return error_set(err, ERROR_DENIED,
+                         "%zu keys are known here, and others are taken from gemmd's own user alone (--max-keys): evict "
+                         "some, or have him put it",
+                         d->cache.n);
+    }
     return e && e->rank >= CACHE_SERVES && family_of_problem(bucket) ? store_outranked(k->id, err)
                                                                      : 0;
 }
@@ -141,7 +148,7 @@ int method_put(struct call *c, struct error *err)
     if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
         return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
     }
-    status = check_rank(d, &x->key, &x->bucket, &b->generation, err);
+    status = check_rank(d, &x->key, &x->bucket, c->s->uid, &b->generation, err);
     if (status < 0) {
         return status;
     }
@@ -271,7 +278,7 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     key_id(&s->key);
     /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
     b->generation = b->trial = 0;
-    status = ours ? check_rank(d, &s->key, &s->bucket, &b->generation, err) : 0;
+    status = ours ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
     if (status < 0) {
         return status;
     }

@@ -423,3 +423,23 @@ def test_a_user_of_many_tunings_keeps_another_one_waiting_for_one_round(daemon, 
         assert left > 20, left
         for request in asked:
             assert c.wait(request)["tier"] == "exact"
+
+
+@ROOT_ONLY
+def test_keys_that_users_put_are_bounded(daemon):
+    d = daemon(options=["--max-keys", "8"])
+    put = ("with Client(socket) as c:\n"
+           "    for i in {numbers}:\n"
+           "        try: print(c.call('put', problem={{'op': 'custom:many', 'i': i}}, config='A=1', time_us={us})['tier'])\n"
+           "        except RpcError as e: print(e.name, '--max-keys' in e.message)\n")
+    first = as_nobody(d, put.format(numbers="range(9)", us=5))
+    assert first.count("exact") == 8 and first[-2:] == ["denied", "True"], first
+    assert as_nobody(d, put.format(numbers="[3]", us=4)) == ["exact"], "a key that is known may be put again"
+    with d.connect() as c:
+        assert c.call("put", problem={"op": "custom:many", "i": 9}, config="A=1", time_us=5)["saved"]
+        assert c.call("status")["keys"] == 9
+        rows = c.call("list", what="best", filter={"op": "custom:many"})["rows"]
+        c.call("evict", key=next(r["key"] for r in rows if r["uid"] == os.geteuid()))
+        c.call("evict", key=next(r["key"] for r in rows if r["uid"] != os.geteuid()))
+    assert as_nobody(d, put.format(numbers="[20]", us=5)) == ["exact"], "there is room again"
+    assert d.stop() == 0
