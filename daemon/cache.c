@@ -30,6 +30,7 @@ void cache_deinit(struct cache *c)
     }
     memo_deinit(&c->memo);
     ids_deinit(&c->ids);
+    groups_deinit(&c->groups);
     free(c->slots);
     entries_deinit(&c->entries);
     *c = (struct cache){0};
@@ -60,6 +61,7 @@ static int grow(struct cache *c, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory for %zu keys", capacity);
     }
     int status = ids_grow(&c->ids, capacity, err);
+    status = status ? status : groups_grow(&c->groups, capacity, err);
     if (status) {
         free(slots);
         return status;
@@ -107,9 +109,11 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     size_t i = probe(c, k);
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);
+        groups_replace(&c->groups, c->slots[i], e);
         drop(c, c->slots[i]);
     } else {
         ids_put(&c->ids, e);
+        groups_put(&c->groups, e);
         c->n++;
     }
     c->slots[i] = e;
@@ -121,6 +125,7 @@ static void remove_at(struct cache *c, size_t i)
 {
     size_t mask = c->capacity - 1;
     ids_remove(&c->ids, c->slots[i]);
+    groups_remove(&c->groups, c->slots[i]);
     drop(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {
@@ -215,9 +220,8 @@ size_t cache_near(const struct cache *c, const struct key *k, const struct probl
     uint64_t group = entry_group(bucket, dims);
     size_t n = 0;
     max = max < NEAR_MAX ? max : NEAR_MAX;
-    for (size_t i = 0; i < c->capacity; i++) {
-        struct cache_entry *e = c->slots[i];
-        if (!e || e->rank < CACHE_SERVES || e->group != group || e->hash == k->hash) {
+    for (struct cache_entry *e = groups_first(&c->groups, group); e; e = e->group_after) {
+        if (e->rank < CACHE_SERVES || e->hash == k->hash) {
             continue;
         }
         double d = distance(e, dims);

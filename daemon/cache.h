@@ -8,6 +8,7 @@
 #define GEMMD_DAEMON_CACHE_H
 
 #include "daemon/cache_entry.h"
+#include "daemon/groups.h"
 #include "daemon/ids.h"
 #include "daemon/memo.h"
 
@@ -15,6 +16,7 @@ struct cache {
     struct cache_entry **slots; /* owned; linear probing */
     size_t n, capacity;         /* a power of two, or 0 */
     struct ids ids;             /* the same entries by their ids */
+    struct groups groups;       /* ... and by what must be equal for `near` */
     struct memo memo;           /* the same question again */
     size_t unsaved;             /* entries not durable yet */
     struct entries entries;     /* what they are made of */

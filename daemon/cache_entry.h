@@ -29,6 +29,7 @@ struct memo_record;
 struct cache_entry {
     uint64_t hash;         /* of the key */
     uint64_t group;        /* of what must be equal for `near` */
+    struct cache_entry *group_before, *group_after; /* others of it (groups.h) */
     int64_t generation;
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
     uint8_t id[16];        /* the key's id, binary */

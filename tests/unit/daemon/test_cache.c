@@ -305,6 +305,65 @@ static void near_of_another_routing(void **state)
     assert_int_equal(near[0]->generation, 1);
 }
 
+/* Of many groups, that change all the time: a key's neighbours are those of its own, all of them, each once. */
+static void near_is_of_one_group_of_many(void **state)
+{
+    enum { GROUPS = 40, EACH = 12, STEPS = 8000, MOST = 16 };
+    struct fixture *f = *state;
+    static bool known[GROUPS][EACH];
+    struct cache_entry *near[MOST];
+    uint64_t seed = 20261125;
+    memset(known, 0, sizeof(known));
+    for (int step = 1; step <= STEPS; step++) {
+        uint64_t r = random_next(&seed);
+        unsigned g = (unsigned)((r >> 8) % GROUPS), i = (unsigned)((r >> 24) % EACH), left = 0;
+        char text[96];
+        snprintf(text, sizeof(text), "custom:g%u i=%u", g, 1u << i);
+        if (r % 2) {
+            put(f, text, (int64_t)g * EACH + i + 1, CACHE_SERVES);
+            known[g][i] = true;
+        } else {
+            find(f, text);
+            cache_remove(&f->cache, &f->k);
+            known[g][i] = false;
+        }
+        for (unsigned j = 0; j < EACH; j++) {
+            left |= j != i && known[g][j] ? 1u << j : 0;
+        }
+        find(f, text);
+        size_t n = cache_near(&f->cache, &f->k, &f->p, MOST, near);
+        for (size_t j = 0; j < n; j++) {
+            int64_t which = near[j]->generation - 1;
+            assert_int_equal(which / EACH, g);
+            assert_true(left & 1u << which % EACH);
+            left &= ~(1u << which % EACH);
+            assert_true(j == 0 || labs(which % EACH - (long)i) >= labs((near[j - 1]->generation - 1) % EACH - (long)i));
+        }
+        assert_int_equal(left, 0);
+    }
+}
+
+static void near_is_found_without_a_look_at_every_key(void **state)
+{
+    enum { KEYS = 20000, FINDS = 5000 };
+    struct fixture *f = *state;
+    struct cache_entry *near[4];
+    for (int i = 0; i < KEYS; i++) {
+        char text[96];
+        snprintf(text, sizeof(text), "custom:x%d i=1", i);
+        put(f, text, i + 1, CACHE_SERVES);
+    }
+    assert_null(find(f, "custom:x77 i=2"));
+    clock_t begun = clock();
+    for (int i = 0; i < FINDS; i++) {
+        assert_int_equal(cache_near(&f->cache, &f->k, &f->p, 4, near), 1);
+        assert_int_equal(near[0]->generation, 78);
+    }
+    double seconds = (double)(clock() - begun) / CLOCKS_PER_SEC;
+    print_message("%.2f us to find neighbours\n", seconds * 1e6 / FINDS);
+    assert_true(seconds < 0.05); /* a look at every key took 0.17 */
+}
+
 static void tolerances(void **state)
 {
     struct fixture *f = *state;
@@ -473,6 +532,8 @@ int main(void)
             an_id_is_found_without_a_look_at_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
         cmocka_unit_test_setup_teardown(near_of_another_routing, setup, teardown),
+        cmocka_unit_test_setup_teardown(near_is_of_one_group_of_many, setup, teardown),
+        cmocka_unit_test_setup_teardown(near_is_found_without_a_look_at_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(
