@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemmctl: the list of commands, and the way to one of them. */
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -135,6 +136,7 @@ int main(int argc, char **argv)
     static char help_option[] = "--help";
     static char name[64];
     std_files_open();
+    signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk, which is said (EFBIG) */
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
     }

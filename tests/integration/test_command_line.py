@@ -2,6 +2,7 @@
 """gemmctl as people type it, with the mistakes that they make, against a real daemon."""
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -65,6 +66,14 @@ def test_a_full_disk_is_said(daemon_of_module, args):
         said = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
     assert said.returncode == 1 and "No space left" in said.stderr
+
+
+def test_a_limit_of_file_sizes_is_said(daemon_of_module, folder):
+    with open(folder / "status.json", "wb") as small:
+        said = subprocess.run([GEMMCTL, "status", "--json"], stdout=small, stderr=subprocess.PIPE, text=True,
+                              env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)},
+                              preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY)))
+    assert said.returncode == 1 and "File too large" in said.stderr, said
 
 
 def test_a_closed_output_is_said(daemon_of_module):
