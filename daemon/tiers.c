@@ -11,7 +11,7 @@
 
 enum { NEIGHBOURS = 4 };
 
-struct asked {
+struct lookup {
     struct daemon *d;
     const struct shortlist *shortlist;
     const struct request *request; /* NULL: any config will do */
@@ -23,7 +23,7 @@ struct asked {
 };
 
 /* Of the target that is asked for, and legal: what was best for other kernels says nothing. */
-static bool valid(const struct asked *q, const struct problem *p, const struct answer *a)
+static bool valid(const struct lookup *q, const struct problem *p, const struct answer *a)
 {
     struct rejection why;
     return target_is_of(a, q->target->label) &&
@@ -31,7 +31,7 @@ static bool valid(const struct asked *q, const struct problem *p, const struct a
 }
 
 /* Of a given list, those that are in it. */
-static bool allowed(const struct asked *q, const struct record *config)
+static bool allowed(const struct lookup *q, const struct record *config)
 {
     const struct request *r = q->request;
     if (!r || !request_allows(r, config)) {
@@ -45,13 +45,13 @@ static bool allowed(const struct asked *q, const struct record *config)
     return r->n_configs == 0;
 }
 
-static bool fits(const struct asked *q, const struct answer *a)
+static bool fits(const struct lookup *q, const struct answer *a)
 {
     return allowed(q, &a->config) && valid(q, q->problem, a);
 }
 
 /* Whether one compiled module serves both problems with this config. */
-static bool same_variant(const struct asked *q, const struct problem *other,
+static bool same_variant(const struct lookup *q, const struct problem *other,
                          const struct record *config)
 {
     struct variant a, b;
@@ -63,7 +63,7 @@ static bool same_variant(const struct asked *q, const struct problem *other,
 }
 
 /* What an answer for this problem cannot take over from another row. */
-static void unmeasured(const struct asked *q, struct answer *a, const char *tier)
+static void unmeasured(const struct lookup *q, struct answer *a, const char *tier)
 {
     snprintf(a->key, sizeof(a->key), "%s", q->key->id);
     snprintf(a->tier, sizeof(a->tier), "%s", tier);
@@ -92,7 +92,7 @@ static void difference(const struct problem *mine, const struct problem *other, 
 }
 
 /* This key's own row that does not serve. */
-static bool own_row(const struct asked *q, const char *why, struct answer *out)
+static bool own_row(const struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     const struct cache_entry *e = cache_find(c, q->key);
@@ -123,7 +123,7 @@ static bool own_row(const struct asked *q, const char *why, struct answer *out)
     return true;
 }
 
-static bool neighbour(const struct asked *q, const char *why, struct answer *out)
+static bool neighbour(const struct lookup *q, const char *why, struct answer *out)
 {
     struct cache *c = &q->d->cache;
     struct cache_entry *near[NEIGHBOURS];
@@ -149,7 +149,7 @@ static bool neighbour(const struct asked *q, const char *why, struct answer *out
     return false;
 }
 
-static bool shortlisted(const struct asked *q, const char *why, struct answer *out)
+static bool shortlisted(const struct lookup *q, const char *why, struct answer *out)
 {
     const struct shortlist *l = q->shortlist;
     const struct shortlist_shape *near[NEIGHBOURS];
@@ -168,14 +168,14 @@ static bool shortlisted(const struct asked *q, const char *why, struct answer *o
     return false;
 }
 
-static bool legal(const struct asked *q, const struct record *config)
+static bool legal(const struct lookup *q, const struct record *config)
 {
     struct rejection why;
     return q->target->check(q->problem, config, &q->d->device, &why) == 0;
 }
 
 /* The first that is legal of the values that are allowed; false: none is. */
-static bool set_allowed(const struct asked *q, const struct restriction *t, struct record *config)
+static bool set_allowed(const struct lookup *q, const struct restriction *t, struct record *config)
 {
     for (uint32_t i = 0; i < t->n; i++) {
         struct record other;
@@ -188,7 +188,7 @@ static bool set_allowed(const struct asked *q, const struct restriction *t, stru
     return false;
 }
 
-static bool first_given(const struct asked *q, struct record *config)
+static bool first_given(const struct lookup *q, struct record *config)
 {
     const struct request *r = q->request;
     for (uint32_t i = 0; i < r->n_configs; i++) {
@@ -202,7 +202,7 @@ static bool first_given(const struct asked *q, struct record *config)
 
 /* From the default to a config that the request allows: the first legal one of a given list, else
  * one parameter after the other. False: that leads to none, and the default is as it was. */
-static bool keep_within(const struct asked *q, struct record *config)
+static bool keep_within(const struct lookup *q, struct record *config)
 {
     const struct request *r = q->request;
     struct record other;
@@ -224,7 +224,7 @@ static bool keep_within(const struct asked *q, struct record *config)
 }
 
 /* The tier below whatever was measured. */
-static int analytic(const struct asked *q, const char *why, struct answer *out, struct error *err)
+static int analytic(const struct lookup *q, const char *why, struct answer *out, struct error *err)
 {
     answer_init(out);
     int status = defaults_choose(&q->d->defaults, q->target, q->problem, &out->config, err);
@@ -252,7 +252,7 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
                   const char *why, struct answer *out, struct error *err)
 {
     const struct problem *problem = &request->problem;
-    struct asked q = {.d = t->daemon,
+    struct lookup q = {.d = t->daemon,
                       .shortlist = &t->shortlist,
                       .request = request,
                       .problem = problem, .key = k, .family = family_of_problem(problem)};
@@ -266,7 +266,7 @@ int tiers_find(struct tiers *t, const struct request *request, const struct prob
                struct error *err)
 {
     const struct problem *problem = &request->problem;
-    struct asked q = {.d = t->daemon,
+    struct lookup q = {.d = t->daemon,
                       .shortlist = &t->shortlist,
                       .request = request,
                       .problem = problem, .bucket = bucket, .key = k, .origin = origin};
@@ -291,7 +291,7 @@ int tiers_answer(struct tiers *t, const struct request *request, const struct pr
 }
 
 /* What scratch->hint holds. */
-static size_t add_hint(const struct asked *q, size_t n, struct record *out)
+static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
 {
     const struct answer *a = &q->d->scratch->hint;
     if (!valid(q, q->bucket, a)) {
@@ -309,7 +309,7 @@ static size_t add_hint(const struct asked *q, size_t n, struct record *out)
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out)
 {
-    struct asked q = {.d = t->daemon,
+    struct lookup q = {.d = t->daemon,
                       .shortlist = &t->shortlist,
                       .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
