@@ -866,6 +866,8 @@ static void test_plan_eviction(void **state)
         {EXPERTS(4096) " mode=dX", DX " tile_rows=16", HOPPER_W_UNCHANGED},
         {EXPERTS(4096) " mode=dX", DX " w_eviction=evict_unchanged", HOPPER_W_UNCHANGED},
         {EXPERTS(4096) " mode=dW", TILE(64, 128, 192) " " PINGPONG, 0},
+        {"M=64 N=4096 K=1024 mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_FIRST},
+        {"M=320 N=4096 K=1024 mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_UNCHANGED},
     };
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
         struct problem p = problem_of(plans[i].problem);
