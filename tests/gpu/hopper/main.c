@@ -29,11 +29,15 @@
  *   --json FILE              time: every time as a record
  *   --tokens N, --shapes CSV time: rows with so many tokens (0: all), of this file
  *   --shape "M N K E topk"   time: this shape instead; may be given often
+ *   --with FIELDS            time: each config says this, too, such as "w_eviction=evict_first"; where it is not legal nothing is timed
  *   --samples N, --gap-ms G  time: samples of each, idle time before each
  *   --silence S              a child that finished nothing for so long hangs (10)
  *   --fork no                everything in one process, for debuggers and sanitizers
  *   --splits no              sample: none that splits sums
  */
+#include <stdio.h>
+#include <stdlib.h>
+
 #include "tests/gpu/hopper/cases.h"
 #include "tests/gpu/hopper/compile.h"
 #include "tests/gpu/hopper/cubins.h"
@@ -52,12 +56,23 @@ static bool is_tile(const char *name)
     return tile_named(name) >= 0;
 }
 
+static void require_fields(const char *with)
+{
+    struct record fields;
+    struct error err = ERROR_NULL;
+    if (with && record_parse(&fields, with, &err)) {
+        fprintf(stderr, "--with %s: %s\n", with, err.text);
+        exit(2);
+    }
+}
+
 int main(int argc, char **argv)
 {
     families_register();
     options_read(argc, argv);
     options_require("--kind", options.kind, is_kind);
     options_require("--tile", options.tile, is_tile);
+    require_fields(options.with);
     options_require("--stages", options.stages, watch_knows);
     report_open();
     cubins_open();

@@ -31,7 +31,7 @@ static const struct {
     {"--json", &options.json},         {"--journal", &options.journal},
     {"--stages", &options.stages},     {"--shapes", &options.shapes_file},
     {"--kind", &options.kind},         {"--tile", &options.tile},
-    {"--variants", &options.variants},
+    {"--variants", &options.variants}, {"--with", &options.with},
 };
 static const struct {
     const char *name;

@@ -23,6 +23,7 @@ struct options {
     int n_free_shapes;
     const char *kind, *tile; /* of the first set, with commas between; NULL: all */
     const char *variants;    /* pattern of the space's kinds; NULL: all */
+    const char *with;        /* time: fields that each config has; NULL: none */
     int shard, shards;
     uint64_t seed;
     int soak;    /* launches of a variant */

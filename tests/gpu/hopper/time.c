@@ -166,6 +166,22 @@ static bool store_first_off(const struct problem *p, struct record *config)
     return t.store_first;
 }
 
+/* --with, which main has looked at. */
+static bool add_fields(struct record *config)
+{
+    struct record with;
+    struct error err;
+    bool fits = true;
+    record_init(&with);
+    if (options.with && record_parse(&with, options.with, &err)) {
+        return false;
+    }
+    for (uint32_t i = 0; i < with.n && fits; i++) {
+        fits = record_set(config, with.fields[i].name, record_at(&with, i), &err) == 0;
+    }
+    return fits;
+}
+
 /* With other values at run time, or those of case_config (negative). */
 static bool config_of(struct lab *lab, const struct data *d, const struct timed *t, int run_time,
                       struct record *config, struct variant *v)
@@ -189,7 +205,7 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
             return false;
         }
     }
-    return hopper_check(&d->problem, config, &lab->info, &why) == 0;
+    return add_fields(config) && hopper_check(&d->problem, config, &lab->info, &why) == 0;
 }
 
 /* out->kind and out->tile are given. */
