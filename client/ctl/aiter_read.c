@@ -5,6 +5,7 @@
  * large, xlarge, any; and before that small_M, medium_M, large_M, whose bounds no file says. What
  * lies between two medium classes is rounded up.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,11 +269,25 @@ static int64_t size_in_name(const char *name, const char *what)
     return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
 }
 
+/* DEFAULT.json stands in a folder that says what it is about; folders around that may be called anything. */
+static void name_about(const char *path, const char *name, char out[PATH_MAX])
+{
+    if (strcasestr(name, "GEMM") || name == path) {
+        snprintf(out, PATH_MAX, "%s", name);
+        return;
+    }
+    const char *end = name - 1, *begin = end;
+    while (begin > path && begin[-1] != '/') {
+        begin--;
+    }
+    snprintf(out, PATH_MAX, "%.*s", (int)(end - begin), begin);
+}
+
 static int read_name(const char *path, struct entries *out)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    /* DEFAULT.json stands in a folder that says what it is about. */
-    const char *about = strcasestr(name, "GEMM") ? name : path;
+    char about[PATH_MAX];
+    name_about(path, name, about);
     const char *tag = strcasestr(about, "gemm-");
     tag = tag ? tag : strcasestr(about, "gemm_");
     if (tag && strncasecmp(tag + 5, "A16W16", 6) != 0) {

@@ -4,6 +4,7 @@
  * key; else the run's reference kernel, the analytic default. Both are compared by their ratio to the
  * reference kernel of their own runs, so that a baseline of another run serves too.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,78 @@ static void compare(json_t *row, const json_t *baseline)
     json_object_set(row, "baseline", json_object_get(baseline, "name"));
 }
 
+/* ---- trials by speedup ------------------------------------------------------------------------ */
+
+/* What was compared with cuBLAS stands elsewhere among trials of other keys than the daemon, which knows the ratios alone, has it. */
+struct ranked {
+    json_t *row;    /* borrowed */
+    double speedup; /* NaN: it failed */
+    size_t at;      /* in the daemon's order, which equals keep */
+};
+
+static int by_speedup(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    if (isnan(x->speedup) != isnan(y->speedup)) {
+        return isnan(x->speedup) ? 1 : -1;
+    }
+    return x->speedup < y->speedup   ? 1
+           : x->speedup > y->speedup ? -1
+                                     : (x->at > y->at) - (x->at < y->at);
+}
+
+static double speedup_of(const json_t *baselines, const json_t *row)
+{
+    const json_t *baseline = json_object_get(baselines, text_of(row, "key"));
+    double base = baseline ? json_number_value(json_object_get(baseline, "ratio")) : 1;
+    double ratio = json_number_value(json_object_get(row, "ratio"));
+    return ratio > 0 && json_number_value(json_object_get(row, "time_us")) > 0 ? base / ratio : NAN;
+}
+
+/* From the best down; `limit` rows (negative: all) from `offset` on. Takes `rows`. */
+static json_t *rank(const json_t *baselines, json_t *rows, json_int_t offset, json_int_t limit)
+{
+    size_t n = json_array_size(rows), i;
+    struct ranked *all = calloc(n + 1, sizeof(*all));
+    json_t *out = all ? json_array() : NULL, *row;
+    json_array_foreach (rows, i, row) {
+        if (all) {
+            all[i] = (struct ranked){row, speedup_of(baselines, row), i};
+        }
+    }
+    if (all) {
+        qsort(all, n, sizeof(*all), by_speedup);
+    }
+    for (i = 0; out && i < n; i++) {
+        if ((json_int_t)i >= offset && (limit < 0 || (json_int_t)i - offset < limit)) {
+            json_array_append(out, all[i].row);
+        }
+    }
+    free(all);
+    json_decref(rows);
+    return out;
+}
+
+json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, int *code)
+{
+    const json_t *key = json_object_get(filter, "key"), *limit = json_object_get(filter, "limit");
+    json_t *wanted = json_deep_copy(filter);
+    *baselines = baselines_fetch(c, key, code);
+    if (*code || key || json_object_size(*baselines) == 0 || strcmp(text_of(filter, "sort"), "-speedup") != 0) {
+        if (*code == DONE) {
+            return ctl_list(c, "trials", wanted, code);
+        }
+        json_decref(wanted);
+        return NULL;
+    }
+    json_object_del(wanted, "limit");
+    json_object_del(wanted, "offset");
+    json_t *rows = ctl_list(c, "trials", wanted, code);
+    return rows ? rank(*baselines, rows, json_integer_value(json_object_get(filter, "offset")),
+                       limit ? json_integer_value(limit) : -1)
+                : NULL;
+}
+
 void baselines_apply(const json_t *baselines, json_t *rows)
 {
     size_t i;
@@ -85,6 +158,6 @@ void baselines_say(const json_t *rows)
                 with < n ? "; of keys without it, the run's reference kernel (analytic default)" : "");
     } else {
         fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default: cuBLAS "
-                        "has not been measured here (a GPU's gemmd does it when idle)\n");
+                        "has not been measured for these rows (a GPU's gemmd does it when idle)\n");
     }
 }

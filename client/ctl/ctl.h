@@ -77,6 +77,9 @@ double ctl_now_ms(void);
 
 /* ---- text.c --------------------------------------------------------------------------------- */
 
+enum { NUMBER_TEXT_MAX = 40 };
+/* The shortest text that reads back as the same number. */
+void number_text(double v, char out[NUMBER_TEXT_MAX]);
 /* "A=1 B=true" to {"A": 1, "B": true}. NULL and a sentence when it does not read. */
 json_t *text_to_json(const char *text, struct gemmd_error *err);
 /* And back; malloc'ed. `op` objects begin with the op: "grouped_gemm M=1 ...". */

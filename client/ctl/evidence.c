@@ -207,13 +207,11 @@ static int run_trials(struct listing *l)
     } else if (!json_object_get(l->filter, "sort")) {
         listing_sort(l, "speedup");
     }
-    json_t *rows = ctl_list(&l->ctl, "trials", json_incref(l->filter), &code);
-    if (!rows) {
-        return code;
+    json_t *baselines, *rows = baselines_list(&l->ctl, l->filter, &baselines, &code);
+    if (rows) {
+        rows = l->failed ? only_failed(rows, page) : rows;
+        code = rows_show(&l->ctl, l->what, baselines, rows);
     }
-    json_t *baselines = baselines_fetch(&l->ctl, json_object_get(l->filter, "key"), &code);
-    rows = l->failed ? only_failed(rows, page) : rows;
-    code = rows_show(&l->ctl, l->what, baselines, rows); /* without them there is a baseline, too */
     json_decref(baselines);
     return code;
 }

@@ -103,8 +103,7 @@ int writing_save(const char *path, const char *text);
 int writing_save_json(const char *path, const json_t *document);
 /* Begins a row of `skipped` with the key and the problem. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
-/* The shortest text that reads back as the same number. */
-void number_text(double v, char out[40]);
+
 
 int export_foreign(struct listing *l, const char *format, const char *to);
 /* portfolio.c: our own format, one document. */

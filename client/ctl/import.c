@@ -12,7 +12,8 @@ enum {
     REQUEST_BYTES = 65536, /* docs/protocol.md */
     HEAD_BYTES = 64,       /* of a request around its rows: less */
     CHUNK_BYTES = 40 * 1024,
-    CHUNK_ROWS = 256
+    CHUNK_ROWS = 256,
+    ROW_DEPTH = 5, /* nested arrays and maps of a row: 8 of a message, less its own, the parameters' and the list's */
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -60,6 +61,24 @@ static size_t packed_bytes(const json_t *j)
     }
 }
 
+/* Arrays and maps inside one another, the outermost counted. */
+static int depth_of(const json_t *j)
+{
+    int deepest = 0;
+    size_t i;
+    const char *name;
+    const json_t *v;
+    json_array_foreach (j, i, v) {
+        const int depth = depth_of(v);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    json_object_foreach ((json_t *)(uintptr_t)j, name, v) {
+        const int depth = depth_of(v);
+        deepest = depth > deepest ? depth : deepest;
+    }
+    return json_is_array(j) || json_is_object(j) ? deepest + 1 : 0;
+}
+
 /* ---- sending -------------------------------------------------------------------------------- */
 
 struct sending {
@@ -98,11 +117,9 @@ static int send_chunk(struct sending *s)
     return DONE;
 }
 
-/* A row that no request holds: the others still go. */
-static void skip_row(struct sending *s, size_t bytes)
+/* Takes `message`: why no request holds the row. The others still go. */
+static void skip_row(struct sending *s, json_t *message)
 {
-    json_t *message = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
-                                   REQUEST_BYTES - HEAD_BYTES);
     json_array_append_new(json_object_get(s->total, "skipped"),
                           json_pack("{sI, so}", "row", (json_int_t)s->first, "message", message));
     s->first++;
@@ -111,14 +128,20 @@ static void skip_row(struct sending *s, size_t bytes)
 static int take_row(struct sending *s, json_t *row)
 {
     size_t bytes = packed_bytes(row);
-    bool too_large = bytes > REQUEST_BYTES - HEAD_BYTES;
+    json_t *why = NULL; /* no request holds it */
+    if (bytes > REQUEST_BYTES - HEAD_BYTES) {
+        why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes, REQUEST_BYTES - HEAD_BYTES);
+    } else if (depth_of(row) > ROW_DEPTH) {
+        why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d", depth_of(row), ROW_DEPTH);
+    }
     bool full = s->bytes + bytes > CHUNK_BYTES || json_array_size(s->chunk) == CHUNK_ROWS;
-    int code = too_large || full ? send_chunk(s) : DONE;
+    int code = why || full ? send_chunk(s) : DONE;
     if (code) {
+        json_decref(why);
         return code;
     }
-    if (too_large) {
-        skip_row(s, bytes);
+    if (why) {
+        skip_row(s, why);
     } else {
         json_array_append(s->chunk, row);
         s->bytes += bytes;

@@ -131,8 +131,15 @@ static int run_list(struct listing *l)
             l->what);
     }
     int code = ctl_connect(&l->ctl);
-    json_t *rows = code ? NULL : ctl_list(&l->ctl, l->what, json_incref(l->filter), &code);
-    return rows ? rows_show(&l->ctl, l->what, NULL, rows) : code;
+    json_t *baselines = NULL, *rows = NULL;
+    if (code == DONE && strcmp(l->what, "trials") == 0) {
+        rows = baselines_list(&l->ctl, l->filter, &baselines, &code);
+    } else if (code == DONE) {
+        rows = ctl_list(&l->ctl, l->what, json_incref(l->filter), &code);
+    }
+    code = rows ? rows_show(&l->ctl, l->what, baselines, rows) : code;
+    json_decref(baselines);
+    return code;
 }
 
 static int plain_list(const char *what, const char *doc, const struct argp_option *options,

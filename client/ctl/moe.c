@@ -36,6 +36,9 @@ static int take_word(struct moe *m, char *word)
         *value++ = '\0';
     }
     for (int i = 0; i < NUMBERS && value; i++) {
+        if (strcmp(word, names[i]) == 0 && m->v[i]) {
+            return ctl_usage("--moe says twice what %s is", word);
+        }
         if (strcmp(word, names[i]) == 0) {
             return read_number(value, &m->v[i])
                        ? ctl_usage("--moe: %s takes a whole number, not \"%s\"", word, value)

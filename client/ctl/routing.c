@@ -10,26 +10,50 @@
 
 #include "client/ctl/ctl.h"
 
-static const char between[] = " \t\r\n,[]"; /* a JSON array reads, too */
+static const char between[] = " \t\r\n,"; /* a JSON array reads, too */
 
-/* The next number; false: there is none, or (after a sentence, *bad) something else. */
-static bool next_rows(const char **at, long long *out, bool *bad)
+static int refuse_rows(const char *at)
 {
-    *at += strspn(*at, between);
-    if (!**at) {
+    return ctl_usage("--rows-per-expert has \"%.*s\" where a number of rows should be, 0 for an expert without any",
+                     (int)(strchr(between, *at) ? 1 : strcspn(at, between)), at);
+}
+
+/* The next number, behind one comma at most; false: there is none, or (after a sentence, *bad) something else. An empty
+ * place is no number: all experts behind it would move up. */
+static bool next_rows(const char **at, bool first, long long *out, bool *bad)
+{
+    const char *spaces = " \t\r\n";
+    *at += strspn(*at, spaces);
+    const bool comma = !first && **at == ',';
+    *at += comma;
+    *at += strspn(*at, spaces);
+    if (!**at && !comma) {
         return false;
     }
     char *end;
     errno = 0;
     *out = strtoll(*at, &end, 10);
     if (end == *at || errno || *out < 0 || (*end && !strchr(between, *end))) {
-        ctl_usage("--rows-per-expert has \"%.*s\" where a number of rows should be",
-                  (int)strcspn(*at, between), *at);
-        *bad = true;
+        *bad = refuse_rows(*at) != DONE;
         return false;
     }
     *at = end;
     return true;
+}
+
+/* What stands within the brackets of a JSON array, or all of it. */
+static char *within(char *text)
+{
+    text += strspn(text, " \t\r\n");
+    size_t n = strlen(text);
+    while (n > 0 && strchr(" \t\r\n", text[n - 1])) {
+        text[--n] = '\0';
+    }
+    if (n > 1 && text[0] == '[' && text[n - 1] == ']') {
+        text[n - 1] = '\0';
+        text++;
+    }
+    return text;
 }
 
 static char *read_text(const char *arg)
@@ -56,7 +80,7 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
     *experts = *sum = 0;
     if (out) {
         fputs("rows:", out);
-        for (const char *at = text; next_rows(&at, &rows, &bad);) {
+        for (const char *at = within(text); next_rows(&at, *experts == 0, &rows, &bad);) {
             fprintf(out, *experts ? ",%lld" : "%lld", rows);
             *experts += 1;
             bad = bad || __builtin_add_overflow(*sum, rows, sum);

@@ -195,7 +195,7 @@ static void add_configs(struct search *s, const char *path, struct argp_state *s
     }
     if (text[strspn(text, " \t\r\n")] == '[') {
         json_error_t why;
-        json_t *j = json_loads(text, 0, &why);
+        json_t *j = json_loads(text, JSON_REJECT_DUPLICATES, &why);
         if (!j) {
             argp_error(state, "--configs: %s, line %d: %s", path, why.line, why.text);
         }

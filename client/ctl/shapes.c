@@ -20,16 +20,38 @@ struct reader {
     int place[COLUMNS]; /* index of the field in a line, or NOT_THERE */
 };
 
-static int read_head(struct reader *r, const char *line)
+/* Which field of the first line has a column's name. A sentence: two have. */
+static int find_column(struct reader *r, const char *line, int c)
+{
+    char *name;
+    int code = DONE;
+    r->place[c] = NOT_THERE;
+    for (int i = 0; (name = csv_field(line, i)); i++) {
+        if (strcmp(name, names[c]) == 0) {
+            code = r->place[c] == NOT_THERE ? code : ctl_usage("%s has the column \"%s\" twice", r->path, names[c]);
+            r->place[c] = i;
+        }
+        free(name);
+    }
+    return code;
+}
+
+static int read_head(struct reader *r, const char *line, const struct shapes_filter *f)
 {
     for (int c = 0; c < COLUMNS; c++) {
-        r->place[c] = NOT_THERE;
-        char *name;
-        for (int i = 0; (name = csv_field(line, i)); i++) {
-            if (strcmp(name, names[c]) == 0) {
-                r->place[c] = i;
-            }
-            free(name);
+        int code = find_column(r, line, c);
+        if (code) {
+            return code;
+        }
+    }
+    const struct {
+        int column;
+        const char *chosen;
+    } choices[] = {{MODEL, f->model}, {LAYER, f->layer}, {TOKENS, f->tokens}};
+    for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+        if (choices[i].chosen && r->place[choices[i].column] == NOT_THERE) {
+            return ctl_usage("%s has no column \"%s\" in its first line, which --%s chooses by", r->path,
+                             names[choices[i].column], names[choices[i].column]);
         }
     }
     for (int c = MODE; c < COLUMNS; c++) {
@@ -65,8 +87,8 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
             return code;
         }
     }
-    if (!fields[M]) {
-        values[M] = values[TOKENS] * values[TOPK];
+    if (!fields[M] && __builtin_mul_overflow(values[TOKENS], values[TOPK], &values[M])) {
+        return ctl_usage("%s, line %d: %lld tokens are too many", r->path, r->line, (long long)values[TOKENS]);
     }
     static const int sizes[] = {EXPERTS, TOPK, M, N, K};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -86,8 +108,10 @@ static bool wanted(char *const fields[COLUMNS], const struct shapes_filter *f)
 static int take_row(const struct reader *r, char *const fields[COLUMNS],
                     const struct shapes_filter *f, json_t *rows)
 {
-    if (!fields[MODE] || !fields[N] || !fields[K]) {
-        return ctl_usage("%s, line %d has fewer columns than the first line", r->path, r->line);
+    for (int c = 0; c < COLUMNS; c++) {
+        if (r->place[c] != NOT_THERE && !fields[c]) {
+            return ctl_usage("%s, line %d has fewer columns than the first line: no %s", r->path, r->line, names[c]);
+        }
     }
     if (!wanted(fields, f)) {
         return DONE;
@@ -103,7 +127,10 @@ static int take_row(const struct reader *r, char *const fields[COLUMNS],
     int code = take_numbers(r, fields, problem);
     json_t *name = json_sprintf("%s%s%s", fields[MODEL] ? fields[MODEL] : "",
                                 fields[MODEL] && *layer ? " " : "", layer);
-    json_array_append_new(rows, json_pack("{so, so}", "problem", problem, "name", name));
+    json_t *row = json_pack("{so, so}", "problem", problem, "name", name); /* of NULL: NULL */
+    if (json_array_append_new(rows, row) && code == DONE) {
+        code = ctl_usage("%s, line %d is not UTF-8", r->path, r->line);
+    }
     return code;
 }
 
@@ -112,7 +139,7 @@ static int read_line(struct reader *r, const char *line, const struct shapes_fil
 {
     r->line++;
     if (r->line == 1) {
-        return read_head(r, line);
+        return read_head(r, line, f);
     }
     if (line[strspn(line, " \r\t")] == '\0' || *line == '#') {
         return DONE;
@@ -139,13 +166,13 @@ json_t *shapes_read(const char *path, const struct shapes_filter *f)
     struct reader r = {.path = path};
     json_t *rows = json_array();
     int code = DONE;
-    char *at = text;
+    char *at = text + (strncmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0); /* a byte order mark */
     for (char *line; code == DONE && (line = strsep(&at, "\n")) && (at || *line);) {
         code = read_line(&r, line, f, rows);
     }
     free(text);
     if (r.line == 0) {
-        code = read_head(&r, "");
+        code = read_head(&r, "", f);
     }
     if (code == DONE && json_array_size(rows) == 0) {
         code =

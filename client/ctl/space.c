@@ -290,6 +290,9 @@ static int run_check(void *command)
     json_array_foreach (a->search.configs, i, v) {
         int r = judge_one(a, problem, v, verdicts);
         code = code ? code : r;
+        if (r == UNREACHABLE) { /* nobody there: the next would only say so again */
+            break;
+        }
     }
     if (a->ctl.json) {
         int r = ctl_print_json(verdicts);

@@ -307,6 +307,19 @@ void text_print(const char *format, ...)
     free(line);
 }
 
+void number_text(double v, char out[NUMBER_TEXT_MAX])
+{
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(out, NUMBER_TEXT_MAX, "%.*g", precision, v);
+        if (strtod(out, NULL) == v) {
+            break;
+        }
+    }
+    if (!strpbrk(out, ".e")) {
+        strcat(out, ".0"); /* a column of floats, as its readers expect */
+    }
+}
+
 /* ---- files ---------------------------------------------------------------------------------- */
 
 char *text_read_file(const char *path, struct gemmd_error *err)
@@ -332,6 +345,12 @@ char *text_read_file(const char *path, struct gemmd_error *err)
     }
     if (failed) {
         refuse(err, "cannot read %s: %s", path, strerror(why));
+    } else if (strlen(text) != length) {
+        refuse(err, "%s has a zero byte at %zu, which no text has: it may have been cut off by a crash", path,
+               strlen(text));
+        failed = true;
+    }
+    if (failed) {
         free(text);
         return NULL;
     }

@@ -46,19 +46,6 @@ static const struct format_mode *mode_of(const json_t *problem)
     return NULL;
 }
 
-void number_text(double v, char out[40])
-{
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(out, 40, "%.*g", digits, v);
-        if (strtod(out, NULL) == v) {
-            break;
-        }
-    }
-    if (!strpbrk(out, ".e")) {
-        strcat(out, ".0"); /* a column of floats, as its readers expect */
-    }
-}
-
 /* ---- one row -------------------------------------------------------------------------------- */
 
 static bool flag(const json_t *object, const char *name)

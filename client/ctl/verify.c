@@ -304,7 +304,7 @@ static int show(struct verifying *v, char **schemes, size_t n)
 /* ---- the command ---------------------------------------------------------------------------- */
 
 /* Instead of each problem: some inside the bucket that it ends, from half of its tokens on. */
-static void spread(struct verifying *v)
+static int spread(struct verifying *v)
 {
     json_t *all = json_array(), *item;
     size_t i;
@@ -312,7 +312,13 @@ static void spread(struct verifying *v)
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
         topk = topk > 0 ? topk : 1;
-        json_int_t tokens = json_integer_value(json_object_get(problem, "M")) / topk, last = 0;
+        json_int_t rows = json_integer_value(json_object_get(problem, "M"));
+        if (rows <= 0 || rows % topk) {
+            json_decref(all);
+            return ctl_usage("M is %lld, which is no multiple of topk %lld above 0: there are no tokens to take less of",
+                             (long long)rows, (long long)topk);
+        }
+        json_int_t tokens = rows / topk, last = 0;
         for (int k = 0; k < v->samples; k++) {
             json_int_t some = llround((double)tokens * exp2((k + 1.0) / v->samples - 1));
             if (some > last) {
@@ -326,6 +332,7 @@ static void spread(struct verifying *v)
     }
     json_decref(v->subject.problems.all);
     v->subject.problems.all = all;
+    return DONE;
 }
 
 /* The words of --bucket, or the daemon's own scheme; then exact. */
@@ -385,8 +392,8 @@ static int run(void *command)
     if (code) {
         return code;
     }
-    if (v->samples > 0) {
-        spread(v);
+    if (v->samples > 0 && (code = spread(v))) {
+        return code;
     }
     search_finish(&v->subject.search);
     return verify_all(v);
@@ -406,8 +413,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         v->schemes = arg;
         return 0;
     case KEY_SAMPLES:
-        v->samples = atoi(arg);
-        if (v->samples < 1 || v->samples > SAMPLES_MOST) {
+        v->samples = (int)option_int("samples", arg, SAMPLES_MOST, state);
+        if (v->samples < 1) {
             argp_error(state, "--samples takes a number from 1 to %d, not \"%s\"", SAMPLES_MOST,
                        arg);
         }

@@ -224,10 +224,11 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
 {
     const char *action = text_at(why, "action"), *tuning = text_at(why, "tuning");
     char *problem = short_problem(why);
-    char exact[80] = "";
-    if (q->atol > 0 || q->rtol > 0) {
-        snprintf(exact, sizeof(exact), " --atol %g --rtol %g", q->atol > 0 ? q->atol : 1e-2,
-                 q->rtol > 0 ? q->rtol : 1e-2);
+    char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
+    if (q->atol > 0 || q->rtol > 0) { /* to the last digit: rounded up, they would be looser than what was asked */
+        number_text(q->atol > 0 ? q->atol : 1e-2, atol);
+        number_text(q->rtol > 0 ? q->rtol : 1e-2, rtol);
+        snprintf(exact, sizeof(exact), " --atol %s --rtol %s", atol, rtol);
     }
     if (strcmp(action, "none") == 0) {
         line("do", "nothing");

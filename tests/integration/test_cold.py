@@ -446,12 +446,31 @@ def test_cublas_is_measured_when_nothing_else_is_to_be_done(stubbed):
     assert d.tune(M=96, N=64, K=64, experts=4)["measured"] == 1
 
 
+def test_trials_of_several_keys_go_by_what_they_are_compared_with(stubbed):
+    """One key was compared with cuBLAS, which took twice as long: its trials are the best of all, also of the first alone."""
+    d = stubbed(["--no-baseline"])
+    d.tune(M=96, N=64, K=64, experts=4)
+    assert d.stop() == 0
+    d.options = []
+    d.env.update(GEMMD_LIBCUBLAS=str(STUBS / "libstub_cublas.so"), GEMMD_STUB_CUBLAS_US="500")
+    d.start()
+    key = d.tune(M=96, N=128, K=64, experts=4)["key"]
+    eventually(lambda: len(d.sql("SELECT 1 FROM trial WHERE stage = 'baseline'")) == 1)
+    for command in (["trials"], ["list", "--what", "trials", "--sort", "speedup"]):
+        rows = d.ctl_json(*command)
+        assert [r["speedup"] for r in rows] == sorted((r["speedup"] for r in rows), reverse=True)
+        assert rows[0]["key"] == key and rows[0]["speedup"] == pytest.approx(2)
+        assert d.ctl_json(*command, "--top", 1) == rows[:1]
+        assert d.ctl_json(*command, "--top", 2, "--offset", 1) == rows[1:3]
+    assert "cublas 13.0.1" in d.ctl("list", "--what", "trials").stderr
+
+
 def test_without_cublas_the_baseline_is_the_analytic_default(stubbed):
     d = stubbed()
     key = d.tune(M=96, N=64, K=64)["key"]
     eventually(lambda: "no baseline: libcublas.so was not found" in d.text())
     assert {r["baseline"] for r in d.ctl_json("trials", key)} == {"analytic default"}
-    assert "cuBLAS has not been measured here" in d.ctl("trials", key).stderr
+    assert "cuBLAS has not been measured for these rows" in d.ctl("trials", key).stderr
 
 
 def test_nobody_needs_a_baseline(stubbed):

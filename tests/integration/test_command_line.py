@@ -56,6 +56,13 @@ def test_no_option_is_passed_over(daemon_of_module, args, word):
     assert word in ctl(daemon_of_module, *args, code=2)[1]
 
 
+def test_what_is_said_twice_is_refused(daemon_of_module, folder):
+    assert "says twice what experts is" in ctl(daemon_of_module, "get", "--tokens", "64", "--moe",
+                                               "experts=8,topk=2,hidden=64,inter=64,experts=4", code=2)[1]
+    (folder / "configs").write_text('[{"BLOCK_SIZE_M": 64, "BLOCK_SIZE_M": 128}]')
+    assert "duplicate" in ctl(daemon_of_module, "check", *SIZE, "--configs", folder / "configs", code=2)[1]
+
+
 def test_help_of_help(daemon_of_module):
     assert ctl(daemon_of_module, "help", "--help") == ctl(daemon_of_module, "help")
 
@@ -82,6 +89,54 @@ def test_a_closed_output_is_said(daemon_of_module):
                           env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
     assert said.returncode == 1 and "cannot write the result" in said.stderr
     assert "malformed" not in daemon_of_module.text(), "nothing came by the socket instead"
+
+
+@pytest.mark.parametrize("table,options,said", [
+    ("mode,N,K,tokens,experts,topk\nforward,128,256,64,8,2\nforward,128,256,64,8\n", [], "line 3 has fewer columns"),
+    ("mode,M,N,K,M\nforward,64,128,256,32\n", [], 'the column "M" twice'),
+    ("mode,M,N,K\nforward,64,128,256\n", ["--model", "qwen"], 'no column "model"'),
+    ("layer,mode,M,N,K\nup,forward,64,128,256\n", ["--tokens", "64"], 'no column "tokens"'),
+    ("model,layer,mode,M,N,K\nMod\udce8le,up,forward,64,128,256\n", [], "line 2 is not UTF-8"),
+    ("mode,M,N,K\nforward,64,128,256\n\0\0\nforward,32,128,256\n", [], "a zero byte"),
+    ("mode,experts,tokens,topk,N,K\nforward,8,4611686018427387920,4,64,64\n", [], "are too many"),
+])
+def test_no_row_of_a_table_becomes_another(daemon_of_module, folder, table, options, said):
+    (folder / "shapes.csv").write_text(table, errors="surrogateescape")
+    assert said in ctl(daemon_of_module, "get", "--wait", "cached", "--shapes", folder / "shapes.csv", *options, code=2)[1]
+
+
+def test_a_table_may_have_a_byte_order_mark(daemon_of_module, folder):
+    (folder / "shapes.csv").write_text("\ufeffmodel,mode,M,N,K\nqwen,forward,64,128,256\nllama,forward,128,128,256\n")
+    rows = daemon_of_module.ctl_json("get", "--wait", "cached", "--shapes", folder / "shapes.csv", "--model", "qwen")
+    assert [r["name"] for r in rows] == ["qwen"]
+
+
+@pytest.mark.parametrize("rows", ["5,,3", ",5,3", "5,3,", "[5,[0],3]", "5 0 3]", "[5,0,3"])
+def test_an_empty_place_is_no_expert(daemon_of_module, folder, rows):
+    (folder / "rows").write_text(rows)
+    assert "0 for an expert without any" in ctl(daemon_of_module, "get", "--n", "128", "--k", "128", "--rows-per-expert",
+                                                folder / "rows", code=2)[1]
+
+
+@pytest.mark.parametrize("rows", ["5,0,3", "[5, 0,\n 3]\n", "5\n0\n3\n", " 5 0\t3"])
+def test_rows_of_experts_are_read(daemon_of_module, folder, rows):
+    (folder / "rows").write_text(rows)
+    row, = daemon_of_module.ctl_json("get", "--wait", "cached", "--n", "128", "--k", "128", "--rows-per-expert", folder / "rows")
+    assert (row["problem"]["experts"], row["problem"]["M"], row["problem"]["routing"]) == (3, 8, "rows:5,0,3")
+
+
+def test_what_why_says_to_do_is_as_tight_as_what_was_asked(daemon_of_module):
+    said, _ = ctl(daemon_of_module, "why", "--m", "48", "--n", "64", "--k", "64", "--atol", "0.0012345678")
+    assert "--atol 0.0012345678 --rtol 0.01" in said
+
+
+@pytest.mark.parametrize("args,said", [
+    (["--m", "4", "--topk", "8", "--samples", "2"], "no multiple of topk 8"),
+    (["--m", "8", "--topk", "8", "--samples", "2x"], "--samples takes"),
+    (["--m", "8", "--topk", "8", "--samples", "0"], "--samples takes"),
+])
+def test_nothing_is_verified_of_no_tokens(daemon_of_module, args, said):
+    assert said in ctl(daemon_of_module, "verify", "--exact", "--n", "128", "--k", "128", "--experts", "8", *args, code=2)[1]
 
 
 OPTION = re.compile(r"^ {2,6}(?:-\S, )?--([a-z][a-z-]*)(?:=\S+, --([a-z-]+))?", re.M)

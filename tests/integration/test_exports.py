@@ -223,6 +223,32 @@ def test_classes_of_m(daemon):
     assert {block for _, block in got} == {64, 128} and len(got) == 2
 
 
+def test_folders_around_a_default_may_be_called_anything(tuned, folder):
+    """What a DEFAULT.json is about its own folder says."""
+    around = folder / "gemm-tuning" / "gemm_out"
+    (around / "gemm_a16w16").mkdir(parents=True)
+    (around / "gemm_a8w8").mkdir()
+    for name in ("gemm_a16w16", "gemm_a8w8"):
+        (around / name / "DEFAULT.json").write_bytes(AITER.read_bytes())
+    sizes = ["--m", 256, "--n", 1536, "--k", 256, "--dry-run"]
+    tuned.ctl("import", "--format", "aiter", around / "gemm_a16w16" / "DEFAULT.json", *sizes)
+    assert "is of gemm_a8w8" in fails(tuned, "import", "--format", "aiter", around / "gemm_a8w8" / "DEFAULT.json", *sizes)
+
+
+def test_a_row_that_nests_too_deep_keeps_no_other_back(tuned, daemon, folder):
+    tuned.ctl("export", "--to", folder / "rows.json")
+    document = json.loads((folder / "rows.json").read_text())
+    rows = document["rows"] if isinstance(document, dict) else document
+    deep = 1
+    for _ in range(9):
+        deep = {"a": deep}
+    rows.insert(1, {**rows[0], "config": deep})
+    (folder / "rows.json").write_text(json.dumps(document))
+    result = daemon().ctl("import", folder / "rows.json")
+    assert "row 1 skipped: the row nests arrays and maps 10 deep" in result.stdout + result.stderr
+    assert f"{len(rows) - 1} imported, 1 skipped" in result.stdout + result.stderr
+
+
 def test_what_was_exported_comes_back(tuned, daemon, folder):
     tuned.ctl("export", "--format", "aiter", "--to", folder / "out")
     tuned.ctl("export", "--format", "unsloth", "--to", folder / "dX.csv", "--where",
