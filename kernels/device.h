@@ -79,6 +79,9 @@ struct device_ops {
     int (*load)(struct device *d, const struct image *image, const struct variant *v,
                 struct kernel **out, struct rejection *why, struct error *err);
     void (*unload)(struct device *d, struct kernel *k);
+    /* Before anything is worked out for a problem, its lists of rows included: ERROR_NO_MEMORY where the least that it takes is more
+     * than prepare() will allow, as far as that is known without a context. NULL: nothing is allocated. */
+    int (*fits)(struct device *d, const struct family *f, const struct problem *p, struct error *err);
     /* Allocates (never more than a set share of free memory: ERROR_NO_MEMORY), fills, computes the
      * reference. */
     int (*prepare)(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,

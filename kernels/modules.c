@@ -188,12 +188,14 @@ int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n,
     if (r) {
         return r;
     }
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }
     if (fstat(fd, &st) < 0) {
         r = modules_io_error(err, "read", path);
+    } else if (!S_ISREG(st.st_mode)) {
+        r = error_set(err, ERROR_IO, "%s is not a module: remove it", path);
     } else if ((out->size = (size_t)st.st_size) > offset) {
         out->n = out->size - offset < n ? out->size - offset : n;
         out->data = malloc(out->n);

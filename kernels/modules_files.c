@@ -134,7 +134,7 @@ ssize_t modules_read_all(int fd, char *data, size_t n)
 
 int modules_read_file(const char *path, struct image *out, struct error *err)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* of a FIFO that somebody left, too */
     if (fd < 0) {
         return errno == ENOENT ? MODULES_MISS : modules_io_error(err, "open", path);
     }

@@ -94,8 +94,12 @@ static struct worker *take(struct apart *a, bool *fresh, struct error *err)
     struct worker *w;
     while (!*fresh && (w = take_idle(a))) {
         siginfo_t info = {.si_pid = 0};
-        if (waitid(P_PID, (id_t)w->pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        const int ended = WEXITED | WSTOPPED; /* one that somebody stopped would compile for nobody */
+        if (waitid(P_PID, (id_t)w->pid, &info, ended | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
             return w;
+        }
+        if (info.si_code == CLD_STOPPED) {
+            kill(w->pid, SIGKILL);
         }
         end(w);
     }

@@ -24,6 +24,11 @@ static int find_target(struct job *j, struct error *err)
     if (r) {
         return r;
     }
+    const struct device_ops *ops = j->runner->device->ops;
+    r = ops->fits ? ops->fits(j->runner->device, j->family, p, err) : 0;
+    if (r) {
+        return r;
+    }
     j->seed = inputs_seed(j->runner->device, &j->order->request);
     return j->family->workload_init(&j->workload, p, j->seed, err);
 }

@@ -215,10 +215,27 @@ bool measure_is_long(double expected_us)
     return expected_us >= WARM_US;
 }
 
-static uint32_t warmup_count(const struct job *j, double expected_us)
+static uint32_t warmup_count(double expected_us)
 {
-    int64_t warmup = j->order->request.query.warmup;
-    return (uint32_t)(warmup > 0 ? warmup : measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT);
+    return measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT;
+}
+
+/* The launches that a query asks for before the first that counts: for a second at most, as samples are, and in pieces that
+ * take a tenth of it. As one step ten thousand of them would be silent for longer than any kernel may, and it would be the kernel that
+ * is put in quarantine for it. */
+static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t, struct error *err)
+{
+    struct timing piece = {.samples = 1};
+    double us = NAN, spent_us = 0;
+    int r = 0;
+    for (int64_t left = j->order->request.query.warmup; r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
+        uint32_t n = 0;
+        piece.warmup = isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, SAMPLING_ASKED_US / 10 / us);
+        r = measure_time(j, c, k, &piece, isnan(us) ? c->predicted_us : us, &us, &n, t, err);
+        spent_us += r ? 0 : us * (piece.warmup + 1);
+        left -= piece.warmup + 1;
+    }
+    return r;
 }
 
 /* The first kernel of a job finds a device that was idle: its clocks rise for some launches. Until
@@ -249,10 +266,12 @@ static double hopeless(const struct job *j)
 static int look(struct job *j, struct candidate *c, struct kernel *k, double best_us,
                 double samples[], uint32_t *n, bool *slow, struct trial *t, struct error *err)
 {
-    struct timing one = {.warmup = warmup_count(j, c->predicted_us),
+    const bool asked = j->order->request.query.warmup > 0;
+    struct timing one = {.warmup = asked ? 0 : warmup_count(c->predicted_us),
                          .samples = 1,
                          .gap_ms = measure_gap_ms(j, c->predicted_us, 1)};
-    int r = measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
+    int r = asked ? warm_as_asked(j, c, k, t, err) : 0;
+    r = r ? r : measure_time(j, c, k, &one, c->predicted_us, samples, n, t, err);
     *slow = r == 0 && best_us > 0 && samples[0] > BEHIND * best_us;
     if (r == 0 && *slow && samples[0] <= hopeless(j) * best_us) {
         one.warmup = 0;

@@ -276,6 +276,23 @@ static bool is_time_up(const struct job *j)
            (q->wall_ms > 0 && runner_now_ms(j->runner) - j->began_ms >= (double)q->wall_ms);
 }
 
+/* Whether there is an answer to end with. */
+static bool has_answer(const struct job *j)
+{
+    return !isnan(best_known(j)) && isfinite(j->reference_us);
+}
+
+/* How long compilers may be waited for: no longer than the search may last, once it has an answer. */
+static int64_t wait_most(const struct job *j, int64_t most)
+{
+    const int64_t wall_ms = j->order->request.query.wall_ms;
+    if (wall_ms <= 0 || !has_answer(j)) {
+        return most;
+    }
+    const double left = (double)wall_ms - (runner_now_ms(j->runner) - j->began_ms);
+    return left > 1 ? (int64_t)fmin(left, (double)most) : 1;
+}
+
 /* Takes what is not worth waiting for out of the queue. False: there is nothing. */
 static bool spare_some(struct search *s)
 {
@@ -303,6 +320,10 @@ static int step(struct search *s, struct error *err)
     if (at == s->n && !first_only(s) && !s->batches && spare_some(s)) {
         return job_poll(j, err);
     }
+    if (at == s->n && has_answer(j) && is_time_up(j)) {
+        s->exhausted = true;
+        return 0;
+    }
     if (at == s->n) {
         bool waits = first_only(s) || s->batches;
         int64_t most = waits ? ASIDE_NEVER : job_patience(j, s->queue, s->n);
@@ -311,7 +332,7 @@ static int step(struct search *s, struct error *err)
             j->set_aside = true;
             return 0;
         }
-        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, most, err);
+        return job_wait_builds(j, s->queue, first_only(s) ? 1 : s->n, wait_most(j, most), err);
     }
     s->filling = false;
     struct candidate *c = take(s, at);
@@ -322,7 +343,7 @@ static int step(struct search *s, struct error *err)
     r = r ? r : measure_one(s, c, err);
     job_release(j, c);
     free(c);
-    if (is_time_up(j) && !isnan(best_known(j)) && isfinite(j->reference_us)) {
+    if (is_time_up(j) && has_answer(j)) {
         s->exhausted = true;
     }
     return r ? r : job_poll(j, err);

@@ -267,6 +267,17 @@ static bool blames_source(const char *log)
     return false;
 }
 
+static const char *const no_room[] = {"No space left on device", "Disk quota exceeded", "File too large", NULL};
+static const char *const no_memory[] = {"Killed signal", "out of memory", "Cannot allocate memory", "virtual memory exhausted", NULL};
+
+static bool says(const char *log, const char *const words[])
+{
+    while (*words && !strstr(log, *words)) {
+        words++;
+    }
+    return *words != NULL;
+}
+
 static int run_cc(const struct job *j, struct image *out, struct error *err)
 {
     int status;
@@ -282,11 +293,16 @@ static int run_cc(const struct job *j, struct image *out, struct error *err)
     if (status != 0) {
         char text[400];
         first_lines(out->log, j->folder, text, sizeof(text));
-        if (WIFSIGNALED(status)) {
-            return error_set(err, ERROR_COMPILE, "the compiler died of signal %d: %s",
-                             WTERMSIG(status), text);
+        out->refused = !WIFSIGNALED(status) && blames_source(out->log);
+        if (out->refused) {
+            return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
         }
-        out->refused = blames_source(out->log);
+        if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
+            return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s", text);
+        }
+        if (WIFSIGNALED(status) || says(out->log, no_memory)) {
+            return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s", text);
+        }
         return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
     }
     return read_output(j, out, err);

@@ -86,6 +86,7 @@ struct prepared {
     double *expected; /* owned: the reference over the check rows */
 };
 
+int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cpu_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                 struct prepared **out, struct error *err);
 void cpu_release(struct device *d, struct prepared *w);

@@ -85,6 +85,7 @@ const struct device_ops cpu_device_ops = {
     .close = device_close_cpu,
     .load = device_load_cpu,
     .unload = device_unload_cpu,
+    .fits = cpu_fits,
     .prepare = cpu_prepare,
     .release = cpu_release,
     .verify = cpu_verify,

@@ -75,9 +75,9 @@ static int64_t bytes_allowed(void)
     return (int64_t)((double)free_bytes() * memory_share());
 }
 
-/* Before anything is allocated, the workload's own lists included: the least that it can be. */
-static int check_least(const struct family *f, const struct problem *p, struct error *err)
+int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
 {
+    (void)d;
     double flops, bytes;
     f->work(p, &flops, &bytes);
     int64_t limit = bytes_allowed();
@@ -266,7 +266,7 @@ int cpu_prepare(struct device *base, const struct family *f, const struct proble
 {
     struct cpu_device *d = (struct cpu_device *)base;
     *out = NULL;
-    int r = check_least(f, p, err);
+    int r = cpu_fits(base, f, p, err);
     if (r) {
         return r;
     }

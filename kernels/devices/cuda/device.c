@@ -158,6 +158,7 @@ const struct device_ops cuda_device_ops = {
     .load = device_load_cuda,
     .unload = device_unload_cuda,
     .health = cuda_health,
+    .fits = cuda_fits,
     .prepare = cuda_prepare,
     .release = cuda_release_prepared,
     .verify = cuda_verify,

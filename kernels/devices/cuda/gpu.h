@@ -120,6 +120,7 @@ int cuda_read_counters(struct cuda_device *d, uint64_t out[CUDA_COUNTERS], struc
 
 /* ---- prepare.c, verify.c, time.c ------------------------------------------------------------ */
 
+int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                  struct prepared **out, struct error *err);
 void cuda_release_prepared(struct device *d, struct prepared *w);

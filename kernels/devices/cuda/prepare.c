@@ -20,6 +20,21 @@ static int64_t guard_of(const struct buffer *b)
 
 /* ---- how much ------------------------------------------------------------------------------- */
 
+static int too_much(double need, double limit, const char *of, struct error *err)
+{
+    return error_set(err, ERROR_NO_MEMORY,
+                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be used: free GPU "
+                     "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
+                     need / 0x1p20, limit / 0x1p20, cuda_memory_share() * 100, of);
+}
+
+int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
+{
+    double flops, bytes, limit = (double)d->info.memory_bytes * cuda_memory_share();
+    f->work(p, &flops, &bytes);
+    return limit > 0 && bytes > limit ? too_much(bytes, limit, "memory", err) : 0;
+}
+
 /* Two copies at least, where they fit: the one not in use is cold when all of it is larger than
  * L2. ERROR_NO_MEMORY when not even one copy is allowed. */
 static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *err)
@@ -36,12 +51,7 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
         return r;
     }
     if (fixed + rotating > limit) {
-        return error_set(
-            err, ERROR_NO_MEMORY,
-            "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's free "
-            "memory) may be used: free GPU memory, ask for a smaller problem, or raise "
-            "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-            (double)(fixed + rotating) / 0x1p20, (double)limit / 0x1p20, cuda_memory_share() * 100);
+        return too_much((double)(fixed + rotating), (double)limit, "free memory", err);
     }
     int64_t copies = 1;
     if (rotating > 0) {

@@ -45,8 +45,13 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
     for (int64_t e = 0; e < v->experts; e++) {
         weight[e] = pow((double)(e + 1), -r->skew);
     }
-    for (int64_t t = 0; t < v->tokens; t++) {
+    /* Seconds: of very many tokens the rest goes where the first went, which by then shows all that the profile is. */
+    const int64_t draws_most = 1 << 28, most = draws_most / v->experts, drawn = v->tokens < most ? v->tokens : most;
+    for (int64_t t = 0; t < drawn; t++) {
         draw_token_weighted(random, weight, v->experts, v->topk, ids + t * v->topk);
+    }
+    for (int64_t i = drawn * v->topk; i < v->tokens * v->topk; i++) {
+        ids[i] = ids[i - drawn * v->topk];
     }
 }
 
