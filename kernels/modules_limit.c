@@ -2,8 +2,10 @@
 /*
  * How much the module cache may hold. What was used longest ago goes first, images and refusals
  * alike, but never what some database serves: each database that uses this directory has a list of
- * the images that its bests name, <cache>/serving/<hash of its path>, so that the daemon of one GPU
- * does not remove what the daemon of another one hands out. A list goes when its database is gone.
+ * the images that its bests name, <cache>/serving/<hash of its file>, so that the daemon of one GPU
+ * does not remove what the daemon of another one hands out. A list goes when its database is gone and
+ * nobody has written it for a month: a database of another container is not seen here, or another one
+ * in its place, and its daemon writes its list whenever it looks after the cache.
  *
  * Two trims at once remove no more than they should by much, and nothing that is protected.
  */
@@ -20,7 +22,7 @@
 #include "kernels/modules_inner.h"
 #include "proto/hash.h"
 
-enum { BLOCK = 4096 };
+enum { BLOCK = 4096, GONE_S = 30 * 24 * 3600 };
 
 struct file {
     struct timespec used;
@@ -117,22 +119,35 @@ struct served {
     bool failed;
 };
 
+enum { MARK_MAX = 64 };
+
+/* Which file it is: another container may have another one of that name. */
+static void mark_of(const char *database, char out[MARK_MAX])
+{
+    struct stat st = {0};
+    int r = stat(database, &st);
+    snprintf(out, MARK_MAX, "file %llu %llu", r ? 0ull : (unsigned long long)st.st_dev,
+             r ? 0ull : (unsigned long long)st.st_ino);
+}
+
 int modules_serve(const char *cache_dir, const char *database, const char (*ids)[HASH_HEX],
                   size_t n, struct error *err)
 {
-    char path[PATH_MAX], name[HASH_HEX], *text = NULL;
+    char path[PATH_MAX], name[HASH_HEX], *text = NULL, mark[MARK_MAX], named[PATH_MAX + MARK_MAX];
     size_t size = 0;
+    mark_of(database, mark);
     FILE *f = open_memstream(&text, &size);
     if (!f) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n);
     }
-    fprintf(f, "%s\n", database);
+    fprintf(f, "%s\n%s\n", database, mark);
     for (size_t i = 0; i < n; i++) {
         fprintf(f, "%s\n", ids[i]);
     }
     bool bad = ferror(f);
     bad = fclose(f) != 0 || bad;
-    hash128_hex(database, strlen(database), name);
+    snprintf(named, sizeof(named), "%s %s", database, mark);
+    hash128_hex(named, strlen(named), name);
     int r = bad ? error_set(err, ERROR_NO_MEMORY, "no memory for a list of %zu modules", n)
                 : modules_folder(cache_dir, "serving", err);
     r = r ? r : modules_path(path, err, "%s/serving/%s", cache_dir, name);
@@ -156,22 +171,34 @@ static void add_served(struct served *s, const char *id)
     snprintf(s->ids[s->n++], HASH_HEX, "%s", id);
 }
 
-/* A list: the database's path, and an id a line. */
+static bool is_old(FILE *f)
+{
+    struct stat st;
+    return fstat(fileno(f), &st) == 0 && time(NULL) - st.st_mtime > GONE_S;
+}
+
+/* A list: the database's path, which file that is, and an id a line. */
 static void read_served(struct served *s, const char *path)
 {
-    char *line = NULL;
+    char *line = NULL, mark[MARK_MAX] = "";
     size_t room = 0;
     FILE *f = fopen(path, "re");
-    bool first = true, gone = false;
+    bool first = true, gone = false, marked = false;
+    const bool old = f && is_old(f);
     for (ssize_t n; f && !gone && (n = getline(&line, &room, f)) > 0; first = false) {
         line[n - (line[n - 1] == '\n')] = '\0';
         if (first) {
-            gone = access(line, F_OK) < 0 && errno == ENOENT;
+            gone = old && access(line, F_OK) < 0 && errno == ENOENT;
+            mark_of(line, mark);
+        } else if (strncmp(line, "file ", 5) == 0) {
+            gone = old && strcmp(line, mark) != 0;
+            marked = true;
         } else if (modules_is_id(line, strlen(line))) {
             add_served(s, line);
         }
     }
     s->failed = s->failed || !f || ferror(f);
+    gone = gone || (old && !marked); /* of a gemmd that wrote none */
     free(line);
     if (f) {
         fclose(f);

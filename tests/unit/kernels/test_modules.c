@@ -407,6 +407,30 @@ static void test_limit(void **state)
     assert_int_equal(entries("variants"), u.modules);
 }
 
+/* Without using it, as is_there() does. */
+static bool has_file(const char *id)
+{
+    char path[PATH_MAX];
+    path_of(path, id);
+    return access(path, F_OK) == 0;
+}
+
+/* All lists of what is served, as if nobody had written them for so many days. */
+static void age_lists(int days)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof(path), "%s/serving", folder);
+    DIR *d = opendir(path);
+    assert_non_null(d);
+    const struct timespec then = {.tv_sec = time(NULL) - (time_t)days * 24 * 3600};
+    for (struct dirent *e; (e = readdir(d));) {
+        if (e->d_name[0] != '.') {
+            assert_int_equal(utimensat(dirfd(d), e->d_name, (const struct timespec[]){then, then}, 0), 0);
+        }
+    }
+    closedir(d);
+}
+
 /* Used just now: however small the limit. And what a database serves that is no more is not served. */
 static void test_limit_spares(void **state)
 {
@@ -425,11 +449,46 @@ static void test_limit_spares(void **state)
     assert_false(is_there(1));
     assert_int_equal(unlink(database), 0);
     assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(u.removed, 0); /* it may be another container's, which is not seen here */
+    assert_true(has_file(ids[0]));
+    age_lists(29);
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(u.removed, 0);
+    age_lists(31);
+    assert_ok(modules_trim(folder, 1, &u, err));
     assert_int_equal(u.removed, 1);
     assert_int_equal(u.modules, 1);
     assert_false(is_there(0));
     assert_true(is_there(2));
     assert_int_equal(entries("serving"), 0);
+}
+
+/* Containers that share the cache may each have a database of the same path. */
+static void test_limit_of_databases_alike(void **state)
+{
+    (void)state;
+    char ids[3][HASH_HEX], database[128], other[128];
+    struct modules_usage u;
+    for (int i = 0; i < 3; i++) {
+        put_aged(i, 100000, ids[i]);
+    }
+    snprintf(database, sizeof(database), "%s/a.db", folder);
+    snprintf(other, sizeof(other), "%s/b.db", folder);
+    close(open(database, O_CREAT | O_WRONLY, 0600));
+    assert_ok(modules_serve(folder, database, (const char(*)[HASH_HEX])ids, 1, err));
+    assert_int_equal(rename(database, other), 0);
+    close(open(database, O_CREAT | O_WRONLY, 0600));
+    assert_ok(modules_serve(folder, database, (const char(*)[HASH_HEX])ids[1], 1, err));
+    assert_ok(modules_serve(folder, database, (const char(*)[HASH_HEX])ids[1], 1, err));
+    assert_int_equal(entries("serving"), 2);
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_true(has_file(ids[0]) && has_file(ids[1]));
+    assert_false(has_file(ids[2]));
+    age_lists(31); /* that of the file that stands there now stays, however old */
+    assert_ok(modules_trim(folder, 1, &u, err));
+    assert_int_equal(entries("serving"), 1);
+    assert_false(has_file(ids[0]));
+    assert_true(has_file(ids[1]));
 }
 
 static void test_limit_of_refusals(void **state)
@@ -472,6 +531,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_record, setup, teardown),
         cmocka_unit_test_setup_teardown(test_refusal, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_limit_of_databases_alike, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_spares, setup, teardown),
         cmocka_unit_test_setup_teardown(test_limit_of_refusals, setup, teardown),
     };
