@@ -69,6 +69,8 @@ struct modules_made {
     double compile_ms;  /* 0 when found */
 };
 int modules_make(const struct modules_order *o, struct modules_made *out, struct error *err);
+/* The same of what the cache knows; of anything else MODULES_MISS, at once. */
+int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err);
 
 /* ---- how much it may hold (kernels/modules_limit.c) ------------------------------------------- */
 

@@ -92,10 +92,11 @@ static void describe(const struct modules_order *o, struct module *m)
     m->created_s = m->created_s ? m->created_s : m->used_s;
 }
 
-/* 0 and an image, a refusal's ERROR_*, or MODULES_MISS: also of a cache that cannot be read. */
-static int find(const struct modules_order *o, struct modules_made *out, struct error *err)
+/* MODULES_MISS also of a cache that cannot be read. */
+int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err)
 {
     struct error why = ERROR_NULL;
+    *out = (struct modules_made){.found = false};
     int r = modules_find(o->cache_dir, o->hash, &out->image, &why);
     out->found = r == 0 || r == MODULES_REFUSED;
     if (r == 0) {
@@ -146,8 +147,7 @@ static int compile(const struct modules_order *o, struct modules_made *out, stru
 int modules_make(const struct modules_order *o, struct modules_made *out, struct error *err)
 {
     int fd;
-    *out = (struct modules_made){.found = false};
-    int r = find(o, out, err);
+    int r = modules_make_known(o, out, err);
     if (r != MODULES_MISS) {
         return r;
     }
@@ -155,7 +155,7 @@ int modules_make(const struct modules_order *o, struct modules_made *out, struct
         close(fd);
         return error_set(err, ERROR_BUSY, "another process is compiling variant %s", o->hash);
     }
-    r = find(o, out, err); /* whom we waited for may have made it */
+    r = modules_make_known(o, out, err); /* whom we waited for may have made it */
     r = r == MODULES_MISS ? compile(o, out, err) : r;
     if (fd >= 0) {
         close(fd);

@@ -96,16 +96,21 @@ static void watch(void *ctx, bool compiling)
     }
 }
 
+static struct modules_order order_of(struct work *w)
+{
+    return (struct modules_order){.compiler = w->setup.compiler,
+                                  .cache_dir = w->setup.cache_dir,
+                                  .variant = &w->variant,
+                                  .hash = w->hash,
+                                  .wait_ms = w->setup.impatient ? 0 : MODULES_WAIT_MS,
+                                  .watch = watch,
+                                  .ctx = w};
+}
+
 static void run_work(struct task *t)
 {
     struct work *w = (struct work *)t;
-    const struct modules_order order = {.compiler = w->setup.compiler,
-                                        .cache_dir = w->setup.cache_dir,
-                                        .variant = &w->variant,
-                                        .hash = w->hash,
-                                        .wait_ms = w->setup.impatient ? 0 : MODULES_WAIT_MS,
-                                        .watch = watch,
-                                        .ctx = w};
+    const struct modules_order order = order_of(w);
     w->status = modules_make(&order, &w->made, &w->error);
 }
 
@@ -154,6 +159,32 @@ static struct work *work_new(struct builds *b, const struct variant *v, const ch
     return w;
 }
 
+/* What was made becomes the build's. */
+static void settle(struct build *b, struct work *w)
+{
+    b->state = w->status ? BUILD_FAILED : BUILD_READY;
+    b->image = w->made.image;
+    w->made.image = (struct image){0};
+    b->found = w->made.found;
+    b->unsaved = w->made.unsaved;
+    b->refused = w->made.refused;
+    b->compile_ms = w->made.compile_ms;
+    b->error = w->error;
+    b->work = work_free(w);
+}
+
+/* What the cache knows does not wait for a thread: all may be compiling for minutes what is no longer wanted. */
+static void begin(struct builds *b, struct build *w, struct work *work)
+{
+    const struct modules_order order = order_of(work);
+    work->status = tasks_full(b->pool) ? modules_make_known(&order, &work->made, &work->error) : MODULES_MISS;
+    if (work->status == MODULES_MISS) {
+        tasks_submit(b->pool, &work->task);
+    } else {
+        settle(w, work);
+    }
+}
+
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err)
 {
@@ -170,7 +201,7 @@ int builds_want(struct builds *b, const struct variant *v, const char *hash, con
         work->build = w;
         w->next = b->first;
         b->first = w;
-        tasks_submit(b->pool, &work->task);
+        begin(b, w, work);
     }
     w->refs++;
     *out = w;
@@ -209,20 +240,6 @@ bool builds_withdraw(struct builds *b, struct build *w)
     }
     forget(b, w);
     return true;
-}
-
-/* What the thread made becomes the build's. */
-static void settle(struct build *b, struct work *w)
-{
-    b->state = w->status ? BUILD_FAILED : BUILD_READY;
-    b->image = w->made.image;
-    w->made.image = (struct image){0};
-    b->found = w->made.found;
-    b->unsaved = w->made.unsaved;
-    b->refused = w->made.refused;
-    b->compile_ms = w->made.compile_ms;
-    b->error = w->error;
-    b->work = work_free(w);
 }
 
 uint32_t builds_collect(struct builds *b)

@@ -48,7 +48,8 @@ struct builds_setup {
 int builds_new(const struct builds_setup *setup, struct builds **out, struct error *err);
 struct builds *builds_free(struct builds *b); /* no build may be held */
 
-/* Takes a reference to the build of a variant and starts it when needed. `note`: copied. */
+/* Takes a reference to the build of a variant and starts it when needed; where all threads are busy, what is in
+ * the cache is ready at once. `note`: copied. */
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err);
 void builds_hold(struct build *build); /* one more reference */

@@ -193,6 +193,17 @@ void tasks_submit(struct tasks *p, struct task *t)
     pthread_mutex_unlock(&p->lock);
 }
 
+bool tasks_full(struct tasks *p)
+{
+    bool full = true;
+    pthread_mutex_lock(&p->lock);
+    for (unsigned i = 0; i < p->n && !p->waiting && full; i++) {
+        full = p->workers[i] && p->workers[i]->task;
+    }
+    pthread_mutex_unlock(&p->lock);
+    return full;
+}
+
 bool tasks_withdraw(struct tasks *p, struct task *t)
 {
     bool found = false;

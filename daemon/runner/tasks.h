@@ -29,6 +29,8 @@ int tasks_new(unsigned threads, int niceness, struct tasks **out, struct error *
 struct tasks *tasks_free(struct tasks *p);
 
 void tasks_submit(struct tasks *p, struct task *t);
+/* Whether a task that is submitted now would have to wait. */
+bool tasks_full(struct tasks *p);
 /* Takes a task back before it has begun. False: it runs, or is done. */
 bool tasks_withdraw(struct tasks *p, struct task *t);
 /* The next finished task, or NULL. */

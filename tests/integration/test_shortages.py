@@ -46,14 +46,14 @@ def test_no_number_of_warm_ups_puts_a_kernel_in_quarantine(daemon):
 
 
 def test_compilers_are_waited_for_no_longer_than_the_wall_time(daemon, folder):
-    """Four compile at once, others in a minute."""
-    env = compiler(folder, f'if ! mkdir {folder}/1 2>/dev/null && ! mkdir {folder}/2 2>/dev/null && ! mkdir {folder}/3 2>/dev/null '
-                           f'&& ! mkdir {folder}/4 2>/dev/null; then sleep 60 & wait $!; fi')
+    """Eight compile at once, others in a minute."""
+    env = compiler(folder, f'mktemp {folder}/began.XXXXXX > /dev/null; '
+                           f'if [ $(ls {folder} | grep -c began) -gt 8 ]; then sleep 60 & wait $!; fi')
     d = daemon("cpu:2", env=env, own_cache=True)
     began = time.monotonic()
     answer = d.call("tune", problem=gemm(M=128, N=128, K=128, experts=1, topk=1, **FLOATS), wall_ms=int(3000 * PATIENCE))
     assert answer["tier"] == "exact" and answer["measured"] >= 1
-    assert time.monotonic() - began < 20 * PATIENCE
+    assert time.monotonic() - began < 40 * PATIENCE
 
 
 @pytest.mark.parametrize("says,status", [

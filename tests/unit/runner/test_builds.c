@@ -415,6 +415,48 @@ static void test_no_cache_folder(void **state)
     builds_free(b);
 }
 
+/* What is in the cache is there at once, though all threads compile. */
+static void test_known_waits_for_no_thread(void **state)
+{
+    (void)state;
+    char *cache = folder_make(), text[32];
+    struct counting c = {.base.ops = &counting_ops};
+    struct builds *b = open_builds(&c, cache);
+    struct build *known = want(b, "-DA=1"), *slow[4];
+    settle(b, known);
+    builds_release(b, known);
+    c.refuses = true;
+    known = want(b, "-DA=2");
+    settle(b, known);
+    builds_release(b, known);
+    builds_free(b);
+    b = open_builds(&c, cache);
+    c.refuses = false;
+    atomic_store(&c.stuck, true);
+    for (int i = 0; i < 4; i++) {
+        snprintf(text, sizeof(text), "-DB=%d", i);
+        slow[i] = want(b, text);
+    }
+    known = want(b, "-DA=1");
+    assert_int_equal(known->state, BUILD_READY);
+    assert_true(known->found);
+    assert_memory_equal(known->image.data, "-DA=1", 5);
+    builds_release(b, known);
+    known = want(b, "-DA=2");
+    assert_int_equal(known->state, BUILD_FAILED);
+    assert_int_equal(known->error.code, ERROR_COMPILE);
+    builds_release(b, known);
+    atomic_store(&c.stuck, false);
+    for (int i = 0; i < 4; i++) {
+        settle(b, slow[i]);
+        assert_int_equal(slow[i]->state, BUILD_READY);
+        builds_release(b, slow[i]);
+    }
+    builds_free(b);
+    assert_int_equal(atomic_load(&c.compiled), 6);
+    folder_remove(cache);
+}
+
 static void test_released_before_it_began(void **state)
 {
     (void)state;
@@ -478,6 +520,7 @@ int main(void)
         cmocka_unit_test(test_runners_at_once),
         cmocka_unit_test(test_impatient),
         cmocka_unit_test(test_no_cache_folder),
+        cmocka_unit_test(test_known_waits_for_no_thread),
         cmocka_unit_test(test_released_before_it_began),
         cmocka_unit_test(test_give_up),
     };
