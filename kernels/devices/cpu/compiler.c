@@ -10,6 +10,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +36,20 @@ enum {
     ARGV_MAX = 128
 };
 
+/* A compile in some thread, which stop() may end. */
+struct under_way {
+    const struct variant *variant; /* borrowed */
+    struct spawned program;
+    struct under_way *next;
+};
+
 struct cpu_compiler {
     struct compiler base; /* first */
     char path[PATH_MAX];
     char version[96];
+    struct stat file; /* what was at the path when it told its version */
+    pthread_mutex_t lock;
+    struct under_way *running; /* borrowed: each is its thread's */
 };
 
 /* ---- finding it ------------------------------------------------------------------------------ */
@@ -95,10 +107,10 @@ static int read_version(const char *cc, char *out, size_t size, struct error *er
     int status;
     /* gcc answers the first option with all three numbers; clang takes the second. */
     const char *argv[] = {cc, "-dumpfullversion", "-dumpversion", NULL};
-    int r = spawn_run(argv, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+    int r = spawn_run(argv, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, NULL, err);
     if (r == 0 && status != 0) {
         const char *plain[] = {cc, "-dumpversion", NULL};
-        r = spawn_run(plain, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, err);
+        r = spawn_run(plain, NULL, VERSION_LIMIT_MS, log, sizeof(log), &status, NULL, err);
     }
     if (r || status != 0 || !isdigit((unsigned char)log[0])) {
         return error_set(err, ERROR_NO_COMPILER,
@@ -121,19 +133,25 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
         return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
     }
     int r = find_cc(c->path, err);
+    if (r == 0 && stat(c->path, &c->file) < 0) { /* before it is asked: one that comes later is another */
+        r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
+    }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
     if (r) {
         free(c);
         return r;
     }
+    pthread_mutex_init(&c->lock, NULL);
     scratch_sweep(ABANDONED_S);
     c->base.ops = &cpu_compiler_ops;
     *out = &c->base;
     return 0;
 }
 
-static void compiler_close_cpu(struct compiler *c)
+static void compiler_close_cpu(struct compiler *base)
 {
+    struct cpu_compiler *c = (struct cpu_compiler *)base;
+    pthread_mutex_destroy(&c->lock);
     free(c);
 }
 
@@ -278,34 +296,68 @@ static bool says(const char *log, const char *const words[])
     return *words != NULL;
 }
 
-static int run_cc(const struct job *j, struct image *out, struct error *err)
+/* By others, who say nothing of the variant: whoever ends processes, or Linux where memory is short. */
+static bool was_killed(int status)
+{
+    const int of = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+    return of == SIGKILL || of == SIGTERM || of == SIGINT || of == SIGHUP;
+}
+
+/* Of its exit status and its log. */
+static int how_it_ended(const struct job *j, int status, struct image *out, struct error *err)
+{
+    char text[400];
+    if (status == 0) {
+        return read_output(j, out, err);
+    }
+    first_lines(out->log, j->folder, text, sizeof(text));
+    out->refused = !WIFSIGNALED(status) && blames_source(out->log);
+    if (out->refused) {
+        return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
+    }
+    if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
+        return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s", text);
+    }
+    if (was_killed(status) || says(out->log, no_memory)) {
+        return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s", text);
+    }
+    if (WIFSIGNALED(status)) {
+        return error_set(err, ERROR_COMPILE, "the compiler died of signal %d (%s): %s", WTERMSIG(status),
+                         strsignal(WTERMSIG(status)), text);
+    }
+    return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
+}
+
+static int run_cc(const struct job *j, struct spawned *program, struct image *out, struct error *err)
 {
     int status;
     int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log),
-                      &status, err);
-    if (r) {
-        return r == ERROR_HUNG ? error_set(err, ERROR_COMPILE,
-                                           "the compiler did not end within "
-                                           "%d s and was killed",
-                                           COMPILE_LIMIT_MS / 1000)
-                               : r;
+                      &status, program, err);
+    if (spawn_ended(program)) {
+        return error_set(err, ERROR_HUNG, "the compiler was stopped");
     }
-    if (status != 0) {
-        char text[400];
-        first_lines(out->log, j->folder, text, sizeof(text));
-        out->refused = !WIFSIGNALED(status) && blames_source(out->log);
-        if (out->refused) {
-            return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
-        }
-        if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
-            return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s", text);
-        }
-        if (WIFSIGNALED(status) || says(out->log, no_memory)) {
-            return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s", text);
-        }
-        return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
+    if (r == ERROR_HUNG) {
+        return error_set(err, ERROR_COMPILE, "the compiler did not end within %d s and was killed",
+                         COMPILE_LIMIT_MS / 1000);
     }
-    return read_output(j, out, err);
+    return r ? r : how_it_ended(j, status, out, err);
+}
+
+/* A system may be upgraded while a runner compiles; what another compiler makes is not this version's. */
+static int still_itself(const struct cpu_compiler *c, struct error *err)
+{
+    struct stat st;
+    char version[sizeof(c->version)];
+    if (stat(c->path, &st) == 0 && st.st_dev == c->file.st_dev && st.st_ino == c->file.st_ino &&
+        st.st_mtim.tv_sec == c->file.st_mtim.tv_sec && st.st_mtim.tv_nsec == c->file.st_mtim.tv_nsec) {
+        return 0;
+    }
+    int r = read_version(c->path, version, sizeof(version), err);
+    if (r == 0 && strcmp(version, c->version) != 0) {
+        r = error_set(err, ERROR_BUSY, "the C compiler was replaced: it was %s and is %s; gemmd's next runner will use it",
+                      c->version, version);
+    }
+    return r;
 }
 
 static void describe(const struct cpu_compiler *c, const struct variant *v, double ms,
@@ -327,19 +379,57 @@ static void describe(const struct cpu_compiler *c, const struct variant *v, doub
     m->used_s = m->created_s;
 }
 
+static void enter(struct cpu_compiler *c, struct under_way *u, const struct variant *v)
+{
+    *u = (struct under_way){.variant = v};
+    pthread_mutex_init(&u->program.lock, NULL);
+    pthread_mutex_lock(&c->lock);
+    u->next = c->running;
+    c->running = u;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void leave(struct cpu_compiler *c, struct under_way *u)
+{
+    pthread_mutex_lock(&c->lock);
+    struct under_way **at = &c->running;
+    while (*at != u) {
+        at = &(*at)->next;
+    }
+    *at = u->next;
+    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_destroy(&u->program.lock);
+}
+
+static void compiler_stop_cpu(struct compiler *base, const struct variant *v)
+{
+    struct cpu_compiler *c = (struct cpu_compiler *)base;
+    pthread_mutex_lock(&c->lock);
+    for (struct under_way *u = c->running; u; u = u->next) {
+        if (u->variant == v) {
+            spawn_end(&u->program);
+        }
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 static int compiler_compile_cpu(struct compiler *base, const struct variant *v, struct image *out,
                                 struct error *err)
 {
-    const struct cpu_compiler *c = (const struct cpu_compiler *)base;
+    struct cpu_compiler *c = (struct cpu_compiler *)base;
+    struct under_way u;
     *out = (struct image){0};
     struct job *j = calloc(1, sizeof(*j));
     if (!j) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to compile");
     }
+    enter(c, &u, v);
     double began = cpu_clock_ms(NULL);
     int r = begin(j, c, v, err);
-    r = r ? r : run_cc(j, out, err);
+    r = r ? r : run_cc(j, &u.program, out, err);
+    r = r ? r : still_itself(c, err);
     finish(j);
+    leave(c, &u);
     free(j);
     if (r) {
         free(out->data);
@@ -357,4 +447,5 @@ const struct compiler_ops cpu_compiler_ops = {
     .close = compiler_close_cpu,
     .version = compiler_version_cpu,
     .compile = compiler_compile_cpu,
+    .stop = compiler_stop_cpu,
 };

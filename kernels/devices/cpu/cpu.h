@@ -16,6 +16,8 @@
 #ifndef GEMMD_KERNELS_DEVICES_CPU_H
 #define GEMMD_KERNELS_DEVICES_CPU_H
 
+#include <pthread.h>
+
 #include "kernels/device.h"
 #include "kernels/launcher.h"
 
@@ -56,11 +58,21 @@ int cpu_module_launch(struct cpu_module *m, const struct launch *l, struct error
 
 /* ---- spawn.c --------------------------------------------------------------------------------- */
 
+/* A program under way, for another thread that may end it. */
+struct spawned {
+    pthread_mutex_t lock;
+    pid_t pid;  /* 0: it has not begun, or has ended */
+    bool ended; /* by spawn_end() */
+};
+/* Kills it and its children, also when it has yet to begin: spawn_run() returns soon. */
+void spawn_end(struct spawned *s);
+bool spawn_ended(struct spawned *s); /* it was called */
+
 /* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as its
- * TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid.
- * ERROR_HUNG at the limit, ERROR_IO. */
+ * TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid; `s` may be
+ * NULL. ERROR_HUNG at the limit, ERROR_IO. */
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
-              int *status, struct error *err);
+              int *status, struct spawned *s, struct error *err);
 
 /* ---- device.c, prepare.c, run.c -------------------------------------------------------------- */
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Running the compiler: with a deadline, in a process group of its own so that the deadline reaches
- * the processes that a compiler driver starts (cc1, as, ld), and with its output kept.
+ * the processes that a compiler driver starts (cc1, as, ld), as does whoever ends it before, and with
+ * its output kept.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -100,15 +101,54 @@ static bool drain(int fd, int64_t until, char *log, size_t log_size)
     return true;
 }
 
-static bool reap(pid_t pid, int64_t until, int *status)
+static void begun(struct spawned *s, pid_t pid)
+{
+    if (!s) {
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->pid = pid;
+    if (s->ended) {
+        kill(-pid, SIGKILL);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Before its pid is given back, and might be another's. */
+static void over(struct spawned *s)
+{
+    if (s) {
+        pthread_mutex_lock(&s->lock);
+        s->pid = 0;
+        pthread_mutex_unlock(&s->lock);
+    }
+}
+
+void spawn_end(struct spawned *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    if (s->pid) {
+        kill(-s->pid, SIGKILL);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool spawn_ended(struct spawned *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool ended = s->ended;
+    pthread_mutex_unlock(&s->lock);
+    return ended;
+}
+
+/* Waits for the exit, and leaves its status to be taken. False: the time was over before. */
+static bool await_exit(pid_t pid, int64_t until)
 {
     for (;;) {
-        pid_t r = waitpid(pid, status, WNOHANG);
-        if (r == pid) {
-            return true;
-        }
-        if (r < 0 && errno != EINTR) {
-            *status = 0; /* SIGCHLD is ignored: the caller sees by the output file how it went */
+        siginfo_t info = {.si_pid = 0};
+        int r = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT);
+        if ((r == 0 && info.si_pid == pid) || (r < 0 && errno != EINTR)) {
             return true;
         }
         if (now_ms() >= until) {
@@ -120,7 +160,7 @@ static bool reap(pid_t pid, int64_t until, int *status)
 }
 
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
-              int *status, struct error *err)
+              int *status, struct spawned *s, struct error *err)
 {
     log[0] = '\0';
     int ends[2];
@@ -135,14 +175,18 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         close(ends[0]);
         return error_set(err, ERROR_IO, "cannot run %s: %s", argv[0], strerror(r));
     }
+    begun(s, pid);
     int64_t until = now_ms() + limit_ms;
-    bool ended = drain(ends[0], until, log, log_size) && reap(pid, until, status);
+    bool ended = drain(ends[0], until, log, log_size) && await_exit(pid, until);
     close(ends[0]);
     if (!ended) {
         kill(-pid, SIGKILL);
-        waitpid(pid, status, 0);
-        return error_set(err, ERROR_HUNG, "%s did not end within %d s and was killed", argv[0],
-                         limit_ms / 1000);
     }
-    return 0;
+    over(s);
+    *status = 0; /* stays so when SIGCHLD is ignored: the caller sees by the output file how it went */
+    while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
+    }
+    return ended ? 0
+                 : error_set(err, ERROR_HUNG, "%s did not end within %d s and was killed", argv[0],
+                             limit_ms / 1000);
 }

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -221,6 +222,7 @@ static void test_compilers_that_fail(void **state)
     compile_fails(VERSION "echo 'kernel.c:3: error: no such thing'; exit 1", ERROR_COMPILE,
                   "refused the variant: kernel.c:3: error: no such thing");
     compile_fails(VERSION "kill -SEGV $$", ERROR_COMPILE, "died of signal 11");
+    compile_fails(VERSION "kill -KILL $$", ERROR_NO_MEMORY, "was killed");
     compile_fails(VERSION "exit 0", ERROR_COMPILE, "wrote no output");
 }
 
@@ -320,6 +322,72 @@ static void test_what_compilers_leave(void **state)
     assert_int_equal(rmdir(tmp), 0); /* it is empty */
 }
 
+struct stopping {
+    struct compiler *c;
+    const struct variant *v;
+};
+
+static void *stop_soon(void *of)
+{
+    const struct stopping *s = of;
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
+    s->c->ops->stop(s->c, s->v);
+    return NULL;
+}
+
+/* What is given up ends, with its children and not at the compiler's own deadline; others go on. */
+static void test_stop(void **state)
+{
+    (void)state;
+    struct stopping s;
+    struct variant v = {.kind = "cpu", .entry = "f", .source = "int f;\n"}, other = v;
+    struct image image;
+    pthread_t thread;
+    use_script(VERSION "sleep 100 & wait");
+    assert_ok(compiler_open("cpu", &s.c, err));
+    s.c->ops->stop(s.c, &other); /* which is not under way */
+    s.v = &v;
+    double began = cpu_clock_ms(NULL);
+    assert_int_equal(pthread_create(&thread, NULL, stop_soon, &s), 0);
+    assert_fails(s.c->ops->compile(s.c, &v, &image, err), ERROR_HUNG, "the compiler was stopped");
+    pthread_join(thread, NULL);
+    assert_true(cpu_clock_ms(NULL) - began < 20000);
+    assert_null(image.data);
+    s.c->ops->close(s.c);
+}
+
+/* What another compiler made is not kept under this one's version; the same one, installed again, is. */
+static void test_replaced(void **state)
+{
+    (void)state;
+    static const char body[] = "#!/bin/sh\ncase $1 in -dump*) echo %s; exit;; esac; exec cc \"$@\"\n";
+    struct compiler *c;
+    struct variant v = {.kind = "cpu", .entry = "f", .source = "int f;\n"};
+    struct image image;
+    char beside[64];
+    use_script(VERSION "exec cc \"$@\"");
+    const char *path = getenv("GEMMD_CC");
+    assert_ok(compiler_open("cpu", &c, err));
+    assert_ok(c->ops->compile(c, &v, &image, err));
+    image_deinit(&image);
+    for (int other = 0; other < 2; other++) {
+        snprintf(beside, sizeof(beside), "%s.new", path);
+        int fd = open(beside, O_CREAT | O_WRONLY | O_EXCL, 0700);
+        assert_true(fd >= 0);
+        dprintf(fd, body, other ? "10.0.1" : "9.9.9");
+        close(fd);
+        assert_int_equal(rename(beside, path), 0);
+        if (other) {
+            assert_fails(c->ops->compile(c, &v, &image, err), ERROR_BUSY, "10.0.1");
+            assert_null(image.data);
+        } else {
+            assert_ok(c->ops->compile(c, &v, &image, err));
+            image_deinit(&image);
+        }
+    }
+    c->ops->close(c);
+}
+
 /* The deadline reaches the children of what hangs. */
 static void test_spawn_limit(void **state)
 {
@@ -328,14 +396,14 @@ static void test_spawn_limit(void **state)
     int status;
     const char *const argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & wait", NULL};
     double began = cpu_clock_ms(NULL);
-    assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, err), ERROR_HUNG, "was killed");
+    assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_HUNG, "was killed");
     assert_true(cpu_clock_ms(NULL) - began < 20000);
     assert_string_equal(log, "begun\n");
     const char *const none[] = {"/no/such/program", NULL};
-    assert_fails(spawn_run(none, NULL, 300, log, sizeof(log), &status, err), ERROR_IO,
+    assert_fails(spawn_run(none, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_IO,
                  "/no/such/program");
     const char *const loud[] = {"/bin/sh", "-c", "seq 100000; echo end >&2; exit 3", NULL};
-    assert_ok(spawn_run(loud, NULL, 20000, log, sizeof(log), &status, err));
+    assert_ok(spawn_run(loud, NULL, 20000, log, sizeof(log), &status, NULL, err));
     assert_int_equal(strlen(log), sizeof(log) - 1); /* cut, and the rest read away */
     assert_int_equal(status, 3 << 8);
 }
@@ -361,6 +429,8 @@ int main(void)
         cmocka_unit_test(test_real_errors),
         cmocka_unit_test(test_temporary_folder),
         cmocka_unit_test_teardown(test_what_compilers_leave, drop_script),
+        cmocka_unit_test_teardown(test_stop, drop_script),
+        cmocka_unit_test_teardown(test_replaced, drop_script),
         cmocka_unit_test(test_spawn_limit),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
