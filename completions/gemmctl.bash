@@ -11,7 +11,8 @@ _gemmctl() {
         --permutes"
     local search="--budget --budget-ms --wall-ms --strategy --iters --warmup --seed --wait --deadline-ms --again"
     local space="--restrict --space"
-    local given="--config --configs --atol --rtol --target"
+    local given="--config --configs --target"
+    local exact="--atol --rtol"
     local rows="--where --sort --top --offset"
     local options=$common
 
@@ -41,12 +42,13 @@ _gemmctl() {
         return
     fi
     case ${COMP_WORDS[1]} in
-    get) options="$problem $search $space $given --generation $common" ;;
-    tune|bench) options="$problem $search $space $given $common" ;;
-    pin|check) options="$problem $given $common" ;;
+    get) options="$problem $search $space $given $exact --generation $common" ;;
+    tune|bench) options="$problem $search $space $given $exact $common" ;;
+    pin) options="$problem $given $exact $common" ;;
+    check) options="$problem $given $common" ;;
     unpin|promote|evict|show) options="$problem $common" ;;
-    verify) options="--exact --bucket --samples $problem $search --atol --rtol --target --generation $common" ;;
-    why) options="$problem --atol --rtol --target $common" ;;
+    verify) options="--exact --bucket --samples $problem $search $exact --target --generation $common" ;;
+    why) options="$problem $exact --target $common" ;;
     space) options="$problem $space --arch --compat --target $common" ;;
     warm) options="$problem --arch --target --jobs --seconds --all --cache-dir --cache-max-mib --json --quiet --help" ;;
     landscape) options="$problem --to --device --target --seconds --variants --settings --finals --note --jobs --cache-dir

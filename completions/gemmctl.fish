@@ -60,7 +60,7 @@ complete -c gemmctl -n $s -l space -r -F -d "the same as JSON"
 set -l g "__fish_seen_subcommand_from get tune bench pin check"
 complete -c gemmctl -n $g -l config -x -d "just this config"
 complete -c gemmctl -n $g -l configs -r -F -d "just these configs"
-set -l e "__fish_seen_subcommand_from $asking pin check why"
+set -l e "__fish_seen_subcommand_from $asking pin why"
 complete -c gemmctl -n $e -l atol -x -d "absolute tolerance"
 complete -c gemmctl -n $e -l rtol -x -d "relative tolerance"
 

@@ -204,6 +204,7 @@ static int ask(struct asking *a, const char *doc, int argc, char **argv)
                                           {&search_argp, 0, NULL, 0},
                                           {&space_argp, 0, NULL, 0},
                                           {&given_argp, 0, NULL, 0},
+                                          {&tolerance_argp, 0, NULL, 0},
                                           {&target_argp, 0, NULL, 0},
                                           {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
                                           {0}};

@@ -8,6 +8,7 @@
 
 static const struct argp_child with_search[] = {{&problems_argp, 0, NULL, 0},
                                                 {&given_argp, 0, NULL, 0},
+                                                {&tolerance_argp, 0, NULL, 0},
                                                 {&target_argp, 0, NULL, 0},
                                                 {&ctl_argp, 0, NULL, 0},
                                                 {0}};

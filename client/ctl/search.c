@@ -57,15 +57,16 @@ static const struct argp_option space_options[] = {
 };
 
 static const struct argp_option given_options[] = {
-    {0, 0, 0, 0, "Which configs, and how exact:", 4},
+    {0, 0, 0, 0, "Only these configs:", 4},
     {"config", KEY_CONFIG, "TEXT", 0, "just this config, as tables show it; may be repeated", 0},
     {"configs", KEY_CONFIGS, "FILE", 0, "just these configs: one a line, or a JSON array", 0},
     {0},
 };
 
 static const struct argp_option tolerance_options[] = {
-    {"atol", KEY_ATOL, "X", 0, "absolute tolerance of verification (default 1e-2)", 4},
-    {"rtol", KEY_RTOL, "X", 0, "relative tolerance of verification (default 1e-2)", 4},
+    {0, 0, 0, 0, "How exact:", 5},
+    {"atol", KEY_ATOL, "X", 0, "absolute tolerance of verification (default 1e-2)", 0},
+    {"rtol", KEY_RTOL, "X", 0, "relative tolerance of verification (default 1e-2)", 0},
     {0},
 };
 
@@ -278,18 +279,7 @@ const struct argp search_argp = {.options = search_options, .parser = parse};
 const struct argp space_argp = {.options = space_options, .parser = parse};
 const struct argp tolerance_argp = {.options = tolerance_options, .parser = parse};
 
-static error_t parse_given(int key, char *arg, struct argp_state *state)
-{
-    if (key == ARGP_KEY_INIT) {
-        state->child_inputs[0] = state->input;
-        return 0;
-    }
-    return parse(key, arg, state);
-}
-
-static const struct argp_child given_children[] = {{&tolerance_argp, 0, NULL, 0}, {0}};
-const struct argp given_argp = {
-    .options = given_options, .parser = parse_given, .children = given_children};
+const struct argp given_argp = {.options = given_options, .parser = parse};
 const struct argp target_argp = {.options = target_options, .parser = parse};
 
 void search_init(struct search *s)

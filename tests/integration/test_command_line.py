@@ -49,6 +49,7 @@ def test_configs_of_a_file_that_is_no_text(daemon_of_module, folder):
     (["get", *SIZE, "--model", "mixtral-8x7b"], "--shapes"),
     (["get", *SIZE, "--permutes", "none"], "--shapes"),
     (["tune", *SIZE, "--atol", "0"], "above 0"),
+    (["check", *SIZE, "--config", "BLOCK_SIZE_M=64", "--atol", "1"], "--atol"),
     (["tune", *SIZE, "--wait", "cached"], "never tunes"),
     (["help", "nothing"], "nothing"),
 ])
