@@ -198,7 +198,7 @@ bool tasks_full(struct tasks *p)
     bool full = true;
     pthread_mutex_lock(&p->lock);
     for (unsigned i = 0; i < p->n && !p->waiting && full; i++) {
-        full = p->workers[i] && p->workers[i]->task;
+        full = !p->workers[i] || p->workers[i]->task; /* NULL: one that could not be replaced */
     }
     pthread_mutex_unlock(&p->lock);
     return full;
