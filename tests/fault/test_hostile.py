@@ -282,9 +282,9 @@ def test_the_runner_has_a_lower_priority_than_the_loop(daemon):
     with d.connect() as c:
         c.send("get", problem=gemm(), budget=400, iters=100)
         eventually(lambda: d.status()["runner"]["state"] == "busy")
-        runner = eventually(lambda: (lambda n: len(n) > 1 and n)(nice_values(d.runner_pid())))
+        # Its compilers are even lower, from their first instruction but one.
+        runner = eventually(lambda: (lambda n: len(n) > 1 and max(n) >= 10 and n)(nice_values(d.runner_pid())))
         assert min(runner) >= 5, runner
-        assert max(runner) >= 10, "its compilers even lower"
         assert nice_values(d.process.pid) == [mine] * 2, "the loop and the ledger: no pool of threads"
 
 
