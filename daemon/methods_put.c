@@ -62,7 +62,7 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Whether the key has an answer that outranks an imported row, or is one too many. What is on its way to the cache, the
+/* Refuses a row whose key has an answer that outranks it, or is one too many. What is on its way to the cache, the
  * ledger knows: it is told which row of the key was known here. */
 static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket, int64_t uid,
                       int64_t *known, struct error *err)

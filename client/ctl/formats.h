@@ -104,7 +104,6 @@ int writing_save_json(const char *path, const json_t *document);
 /* Begins a row of `skipped` with the key and the problem. */
 void writing_skip(struct writing *w, const json_t *row, const char *why);
 
-
 int export_foreign(struct listing *l, const char *format, const char *to);
 /* portfolio.c: our own format, one document. */
 int portfolio_export(struct listing *l, const char *to);

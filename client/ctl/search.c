@@ -278,7 +278,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 const struct argp search_argp = {.options = search_options, .parser = parse};
 const struct argp space_argp = {.options = space_options, .parser = parse};
 const struct argp tolerance_argp = {.options = tolerance_options, .parser = parse};
-
 const struct argp given_argp = {.options = given_options, .parser = parse};
 const struct argp target_argp = {.options = target_options, .parser = parse};
 
