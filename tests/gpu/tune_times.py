@@ -4,6 +4,7 @@
 
     tune_times.py --build build --out DIR [--device cuda:0] [--tokens 4096] [--seconds 230]
                   [--models qwen3-30b-a3b,mixtral-8x7b,llama4-scout] [--shapes FILE] [--budget N]
+                  [--stages cold,layer,warm]
 
 A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with the layer's own permute.
 
@@ -12,7 +13,9 @@ A key is a kernel of an MoE layer: gate_up or down, in forward, dX or dW, with t
     warm   every kernel that the cold runs compiled is in the cache directory and the runner is up; the
            key is tuned once, untimed, since a search goes where its times lead it and may ask for kernels
            that the cold one did not; then its answer and trials are evicted, and it is tuned again
-    layer  the six keys of a model asked for at once, by six processes; a fresh daemon, nothing compiled
+    layer  the six keys of a model asked for at once, by six processes; a fresh daemon, nothing compiled;
+           and what all its processes took of the host's cores until it had stopped, how many variants were
+           compiled, and of how many of these a trial says something
 
 Writes DIR/tune_times.json and prints tables; where the time went is in each row ("phases", of the
 daemon's event). What does not fit into --seconds is left out, and said. Exit 77 without a GPU, 1 when
@@ -25,7 +28,9 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
+import sqlite3
 import statistics
 import subprocess
 import sys
@@ -34,6 +39,7 @@ import time
 
 from tune_layers import SHAPES, Daemon, problem_options, rows_of
 
+STAGES = "cold,layer,warm"  # warm after cold, whose kernels it takes
 MODELS = "qwen3-30b-a3b,mixtral-8x7b,llama4-scout"
 EVENT = re.compile(r"(?P<key>\w+): (?P<all>\d+) ms, of these (?P<runner>\d+) in the runner: (?P<text>.*)")
 
@@ -46,6 +52,12 @@ class Clock:
         return self.until - time.monotonic()
 
 
+def children_cpu_s():
+    """Of processes that have ended, and theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 class Store:
     """A folder for one daemon: database, socket and compiled kernels."""
 
@@ -55,12 +67,21 @@ class Store:
         self.daemon = None
 
     def __enter__(self):
+        self.cpu_before = children_cpu_s()
         self.daemon = Daemon(self.options.build, self.options.device, self.path)
         return self
 
     def __exit__(self, *_):
         self.daemon.stop()
         shutil.rmtree(self.path, ignore_errors=True)
+
+    def compiled(self):
+        """What compiling took, of a daemon that is stopped for that."""
+        self.daemon.stop()
+        with sqlite3.connect(self.path / "cache.db") as db:
+            tried = db.execute("SELECT count(DISTINCT variant) FROM trial").fetchone()[0]
+        return {"cpu_s": round(children_cpu_s() - self.cpu_before, 1), "tried_variants": tried,
+                "variants": sum(1 for _ in (self.path / "cache" / "variants").iterdir())}
 
     def take_kernels(self, other):
         """The compiled kernels of another store, or of a folder: names are hashes of contents."""
@@ -149,8 +170,8 @@ def layer(options, model, rows):
         began = time.monotonic()
         answers = list(pool.map(store.tune, rows))
         seconds = time.monotonic() - began
-        phases = store.phases()
-    return {"model": model, "seconds": round(seconds, 3),
+        phases, compiled = store.phases(), store.compiled()
+    return {"model": model, "seconds": round(seconds, 3), **compiled,
             "unsloth_s": round(sum(float(r["unsloth_tune_s"] or 0) for r in rows), 1),
             "unsloth_keys": sum(bool(r["unsloth_tune_s"]) for r in rows),
             "keys": [measured(r, s, a, phases) for r, (s, a) in zip(rows, answers)]}
@@ -173,12 +194,12 @@ def judge(options, rows, report):
     """Sentences on what does not hold."""
     wrong = []
     for what in ("cold", "warm"):
-        if len(report[what]) < len(rows):
+        if what in options.stages and len(report[what]) < len(rows):
             wrong.append(f"{what}: {len(report[what])} of {len(rows)} keys fitted into the time")
         limit, seen = getattr(options, what), report[f"{what}_median_s"]
         if seen is not None and seen > limit:
             wrong.append(f"{what}: the median is {seen} s, above {limit} s")
-    if len(report["layers"]) < len(options.models.split(",")):
+    if "layer" in options.stages and len(report["layers"]) < len(options.models.split(",")):
         wrong.append("not all layers fitted into the time")
     wrong += [f"layer: {r['model']} took {r['seconds']} s, above {options.layer} s"
               for r in report["layers"] if r["seconds"] > options.layer]
@@ -203,7 +224,8 @@ def table(report):
         print(f"warm {name_of(r):34} {r['configs']:4} configs  {show_phases(r['phases'])}")
     for r in report["layers"]:
         print(f"layer {r['model']}: six keys at once in {r['seconds']:.2f} s (unsloth: "
-              f"{r['unsloth_s']:.0f} s for {r['unsloth_keys']} of them, one after another)")
+              f"{r['unsloth_s']:.0f} s for {r['unsloth_keys']} of them, one after another); "
+              f"{r['cpu_s']:.0f} core-seconds, {r['variants']} variants compiled, {r['tried_variants']} tried")
 
 
 def read_rows(options):
@@ -212,6 +234,13 @@ def read_rows(options):
         rows = [r for r in csv.DictReader(f)
                 if r["model"] in models and r["tokens"] == options.tokens]
     return sorted(rows, key=lambda r: models.index(r["model"]))
+
+
+def stages(text):
+    unknown = set(text.split(",")) - set(STAGES.split(","))
+    if unknown:
+        raise argparse.ArgumentTypeError(f"there is no {', '.join(sorted(unknown))}: there are {STAGES}")
+    return text.split(",")
 
 
 def parse():
@@ -225,6 +254,7 @@ def parse():
     parser.add_argument("--shapes", type=pathlib.Path, default=SHAPES)
     parser.add_argument("--budget", type=int, default=0, help="0: the daemon's own")
     parser.add_argument("--seconds", type=float, default=230)
+    parser.add_argument("--stages", default=STAGES, type=stages)
     parser.add_argument("--cold", type=float, default=3.0)
     parser.add_argument("--warm", type=float, default=0.5)
     parser.add_argument("--layer", type=float, default=10.0)
@@ -242,9 +272,9 @@ def run(options, rows):
     kernels = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-kernels-"))
     report = {"cores": os.cpu_count(), "tokens": options.tokens, "budget": options.budget}
     try:
-        report["cold"] = cold(options, rows, kernels, clock)
-        report["layers"] = layers(options, rows, clock)
-        report["warm"] = warm(options, rows, kernels, clock)
+        report["cold"] = cold(options, rows, kernels, clock) if "cold" in options.stages else []
+        report["layers"] = layers(options, rows, clock) if "layer" in options.stages else []
+        report["warm"] = warm(options, rows, kernels, clock) if "warm" in options.stages else []
     finally:
         shutil.rmtree(kernels, ignore_errors=True)
     for what in ("cold", "warm"):
