@@ -58,22 +58,6 @@ struct finals {
 
 /* ---- who takes part -------------------------------------------------------------------------- */
 
-static uint32_t best_but(const struct job *j, const uint32_t ids[], uint32_t n)
-{
-    uint32_t best = PLAN_NONE;
-    for (uint32_t i = 0; i < j->n_outcomes; i++) {
-        const struct outcome *o = &j->outcomes[i];
-        bool taken = !o->known || o->out_of_race;
-        for (uint32_t k = 0; k < n; k++) {
-            taken = taken || ids[k] == i;
-        }
-        if (!taken && (best == PLAN_NONE || job_score(j, o) < job_score(j, &j->outcomes[best]))) {
-            best = i;
-        }
-    }
-    return best;
-}
-
 /* The former best has a seat, also when there was no time to measure it; not when it has failed. */
 static uint32_t seat_former(const struct job *j, uint32_t ids[SEATS_MAX], uint32_t n)
 {
@@ -94,7 +78,7 @@ static uint32_t choose(const struct job *j, uint32_t ids[SEATS_MAX])
 {
     uint32_t n = 0;
     while (n < FINALISTS_MAX) {
-        uint32_t id = best_but(j, ids, n);
+        uint32_t id = job_best_but(j, ids, n);
         if (id == PLAN_NONE || (n > 0 && job_score(j, &j->outcomes[id]) >
                                              FINAL_BAND * job_score(j, &j->outcomes[ids[0]]))) {
             break;

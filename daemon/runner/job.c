@@ -182,7 +182,7 @@ static int begin(struct job *j, struct error *err)
         return status;
     }
     const struct aside *kept = aside_find(r, o->job);
-    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0);
+    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0) + VARIATIONS_MAX;
     j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
     if (!j->outcomes) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);

@@ -122,6 +122,8 @@ void job_book(struct job *j, uint32_t id, const struct trial *t, bool here);
 void job_count_failure(struct job *j, const struct trial *t);
 /* Lower is better; comparable among outcomes of this run and earlier ones. */
 double job_score(const struct job *j, const struct outcome *o);
+/* The best that is in the race, but for these: a plan id, or PLAN_NONE. */
+uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n);
 /* Those that this run has seen faster than `winner` are in the race again, also those that were stopped
  * early. False: there are none. */
 bool job_call_back(struct job *j, uint32_t winner);
@@ -136,6 +138,10 @@ bool job_hold(struct job *j, uint32_t id, const struct trial *t);
 void job_send_held(struct job *j);
 /* The reference's trial will not come: another one's takes its place. */
 void job_without_reference(struct job *j);
+
+/* variations.c: what of a config's variations (family.h) this device can measure and the query allows. Returns how
+ * many. */
+uint32_t job_variations(const struct job *j, const struct record *config, struct record out[VARIATIONS_MAX]);
 
 /* search.c */
 int job_search(struct job *j, struct error *err);

@@ -91,6 +91,22 @@ void job_record(struct job *j, const struct candidate *c, struct trial *t)
     notice_progress(j, final ? "final" : "measure", &c->config);
 }
 
+uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n)
+{
+    uint32_t best = PLAN_NONE;
+    for (uint32_t i = 0; i < j->n_outcomes; i++) {
+        const struct outcome *o = &j->outcomes[i];
+        bool taken = !o->known || o->out_of_race;
+        for (uint32_t k = 0; k < n; k++) {
+            taken = taken || ids[k] == i;
+        }
+        if (!taken && (best == PLAN_NONE || job_score(j, o) < job_score(j, &j->outcomes[best]))) {
+            best = i;
+        }
+    }
+    return best;
+}
+
 bool job_call_back(struct job *j, uint32_t winner)
 {
     bool any = false;

@@ -12,8 +12,9 @@
  * compiler running beside a kernel would be measured with it
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured of what is asked for; failures are given back (strategy.c); 0 means 48, or
- * everything for exhaustive; a given list has no budget. The former best counts, and has its place
+ * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT, or
+ * everything for exhaustive; a given list has no budget. Some of it is kept for variations of the best at the
+ * end, where there is enough of it. The former best counts, and has its place
  * also in a budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of
  * all its orders, when it was set aside. Past either, and once something works, nothing more is
  * begun (the finals still run).
@@ -26,7 +27,10 @@
 #include "daemon/runner/inputs.h"
 #include "daemon/runner/job_inner.h"
 
-enum { PREPARE_LIMIT_MS = 120000 };
+enum {
+    PREPARE_LIMIT_MS = 120000,
+    ENOUGH = 8, /* of the budget for each variation */
+};
 
 struct search {
     struct job *job; /* borrowed */
@@ -34,9 +38,10 @@ struct search {
     struct candidate *queue[RUNNER_LOOK_MAX]; /* owned, in order */
     bool batches;
     bool filling; /* batches: nothing of this one has been measured */
-    bool asked_reference, exhausted;
+    bool asked_reference, exhausted, varied;
+    uint32_t kept_for_end; /* of the budget: variations of the best */
     uint32_t n_hints, hint; /* hint: the next one */
-    uint32_t *hints; /* owned; plan ids: the former best, hints, and room for the reference */
+    uint32_t *hints; /* owned; plan ids: the former best, hints, variations, and room for the reference */
     uint32_t n_begun, begun; /* begun: the next one */
     uint32_t *begun_ids;     /* owned; plan ids: on their way when the search was set aside */
 };
@@ -91,12 +96,33 @@ static int add_hints(struct search *s, uint32_t room, struct error *err)
 static int gather_hints(struct search *s, uint32_t room, struct error *err)
 {
     const uint32_t n = s->job->order->n_hints;
-    s->hints = malloc((n + 2) * sizeof(*s->hints));
+    s->hints = malloc((n + 2 + VARIATIONS_MAX) * sizeof(*s->hints));
     if (!s->hints) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u hints", n);
     }
     add_hint(s, s->job->former);
     return add_hints(s, room, err);
+}
+
+/* Of what the strategy has found, when it wants no more. */
+static int add_variations(struct search *s, struct error *err)
+{
+    struct job *j = s->job;
+    struct record best, of_it[VARIATIONS_MAX];
+    uint32_t id = job_best_but(j, NULL, 0), n = 0;
+    s->varied = true;
+    if (id != PLAN_NONE) {
+        plan_config(&j->plan, id, &best);
+        n = job_variations(j, &best, of_it);
+    }
+    for (uint32_t i = 0; i < n && i < s->kept_for_end; i++) {
+        int r = plan_add(&j->plan, &of_it[i], &id, err);
+        if (r) {
+            return r;
+        }
+        add_hint(s, id);
+    }
+    return 0;
 }
 
 /* What of this space was on its way when the search was set aside. */
@@ -363,6 +389,18 @@ static uint32_t budget_left(const struct job *j)
     return left > 0 ? (uint32_t)left : 0;
 }
 
+/* As many as the reference has; all configs of a problem have about as many. */
+static uint32_t keep_for_end(const struct job *j, uint32_t left)
+{
+    struct record config, unused[VARIATIONS_MAX];
+    if (j->reference == PLAN_NONE) {
+        return 0;
+    }
+    plan_config(&j->plan, j->reference, &config);
+    uint32_t n = job_variations(j, &config, unused);
+    return left >= ENOUGH * n ? n : 0;
+}
+
 /* Hints and the reference are counted before the strategy gets its budget, none of which must go on
  * proposing them again. */
 static int open_strategy(struct search *s, uint32_t budget, struct error *err)
@@ -436,9 +474,11 @@ int job_search(struct job *j, struct error *err)
     struct search s;
     search_init(&s, j);
     uint32_t left = budget_left(j);
+    s.kept_for_end = keep_for_end(j, left);
     int r = gather_begun(&s, left, err);
     r = r ? r : gather_hints(&s, left, err);
-    uint32_t proposals = left == PLAN_ALL ? left : left > s.n_hints ? left - s.n_hints : 0;
+    const uint32_t taken = s.n_hints + s.kept_for_end;
+    uint32_t proposals = left == PLAN_ALL ? left : left > taken ? left - taken : 0;
     if (r == 0 && proposals > 0) {
         r = open_strategy(&s, proposals, err);
     }
@@ -451,6 +491,10 @@ int job_search(struct job *j, struct error *err)
     r = r ? r : prepare(j, err);
     while (r == 0 && !j->set_aside) {
         r = fill(&s, err);
+        if (r == 0 && s.n == 0 && !s.exhausted && !s.varied) {
+            r = add_variations(&s, err);
+            r = r ? r : fill(&s, err);
+        }
         if (r || s.n == 0 || s.exhausted) {
             break;
         }

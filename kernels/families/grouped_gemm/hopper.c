@@ -200,6 +200,29 @@ double hopper_effort(const struct problem *p, const struct record *config)
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);
 }
 
+bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i, struct record *out)
+{
+    static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
+                                     [HOPPER_EVICT_FIRST] = "evict_first",
+                                     [HOPPER_EVICT_UNCHANGED] = "evict_unchanged"};
+    struct grouped_gemm_problem v;
+    struct hopper_tile t;
+    struct value said;
+    grouped_gemm_view(p, &v);
+    if (v.mode == GEMM_DW || record_get(config, "w_eviction", &said)) {
+        return false;
+    }
+    hopper_tile_make(&v, config, &t);
+    for (int e = 0; e < (int)(sizeof(of) / sizeof(of[0])); e++) {
+        if (e != (int)t.w_eviction && i-- == 0) {
+            record_copy(out, config);
+            record_put_text(out, "w_eviction", of[e]);
+            return true;
+        }
+    }
+    return false;
+}
+
 const struct family_target grouped_gemm_hopper = {
     .kind = "cuda",
     .label = "hopper",
@@ -213,6 +236,7 @@ const struct family_target grouped_gemm_hopper = {
     .choose = hopper_choose,
     .predict = hopper_predict,
     .predict_space = hopper_predict_space,
+    .variation = hopper_variation,
     .variant = hopper_variant,
     .plan = hopper_plan,
     .reference_source = grouped_gemm_reference_source,

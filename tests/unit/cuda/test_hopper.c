@@ -883,6 +883,36 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
+/* Of the three, those that the config is not measured with anyway; none where it says one, or loads no weights. */
+static void test_variations(void **state)
+{
+    (void)state;
+#define QWEN_ROWS "M=32768 N=1536 K=2048 experts=128 topk=8"
+    static const struct {
+        const char *problem, *config, *settings[3];
+    } cases[] = {
+        {QWEN_ROWS " mode=forward", TILE(160, 256, 64) " " SWAPPED, {"evict_normal", "evict_first"}},
+        {QWEN_ROWS " mode=dX", TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=2x1", {"evict_normal", "evict_unchanged"}},
+        {QWEN_ROWS " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first", {0}},
+        {QWEN_ROWS " mode=dW", TILE(64, 128, 192) " " PINGPONG, {0}},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const struct problem p = problem_of(cases[i].problem);
+        const struct record config = config_of(cases[i].config);
+        struct record varied;
+        uint32_t n = 0;
+        for (; grouped_gemm_hopper.variation(&p, &config, n, &varied); n++) {
+            struct rejection why;
+            assert_string_equal(record_text(&varied, "w_eviction", ""), cases[i].settings[n]);
+            assert_int_equal(hopper_check(&p, &varied, &h200, &why), 0);
+            assert_true(record_remove(&varied, "w_eviction"));
+            assert_true(record_equal(&varied, &config));
+        }
+        assert_true(n < 3 && !cases[i].settings[n]);
+    }
+#undef QWEN_ROWS
+}
+
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
 static void test_variant_split(void **state)
 {
@@ -1013,6 +1043,7 @@ int main(void)
         cmocka_unit_test(test_plan_pairs_of_rows),
         cmocka_unit_test(test_plan_order),
         cmocka_unit_test(test_plan_eviction),
+        cmocka_unit_test(test_variations),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),
         cmocka_unit_test(test_shared_memory_swapped),
