@@ -164,14 +164,17 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
  * block's. Where weights were the first to leave L2 it was gone by then, and came again: 10 % more of Qwen3's down, which took 7 to
  * 11 % longer; and as what L2 usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
  * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side by side in a block, 512
- * bytes in a pair; there the first to leave is best where no other tile reads them, and so it is in dense products of one
- * row tile, which take some microseconds. A config that says what it wants is measured so
- * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6).
+ * bytes in a pair; there the first to leave is best where no other tile reads them. Where experts have few rows it is best in both: what
+ * lies beside a block is asked for before it is gone, and the output stays in L2 instead of being stored while weights are
+ * loaded, up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what it wants is measured
+ * so, and searches try their best one with the others, too (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6;
+ * 2026-11-26-h100-w_eviction.txt).
  */
 static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
+    enum { FEW = 48 /* measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
-    if (once && v->experts == 1) {
+    if (once && (v->experts == 1 || v->m <= v->experts * FEW)) {
         return HOPPER_EVICT_FIRST;
     }
     if (!once || v->mode == GEMM_FORWARD) {
