@@ -90,10 +90,10 @@ struct buffer {
     enum dtype dtype;
     enum buffer_init init;
     int64_t count;      /* elements */
-    double scale;       /* BUFFER_RANDOM: normal, this standard deviation */
+    double scale;       /* BUFFER_RANDOM and what is added to: normal, this standard deviation */
     const void *host;   /* BUFFER_HOST: the content; owned by the workload */
-    bool accumulate;    /* BUFFER_OUTPUT: the kernel adds to it, so verify() zeroes instead of
-                           poisoning it, and elements left unwritten show in the check rows only */
+    bool accumulate;    /* BUFFER_OUTPUT: the kernel adds to it, so it begins with random values of
+                           `scale` instead of poison, and elements left unwritten show in the check rows only */
     bool rotate;        /* several copies, so that each timed launch finds L2 cold */
 };
 
@@ -207,8 +207,8 @@ struct family {
     /* Reads these back from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
     /* The work of one copy of the buffers as dense products, to compare with a library that knows no
-     * more than these. Returns how many there are, writes at most `max`. *exact: their output is the
-     * op's. NULL: there is no such form. */
+     * more than these. Returns how many there are (0: this workload cannot be had so), writes at most `max`.
+     * *exact: their output is the op's. NULL: there is no such form. */
     uint32_t (*products)(const struct workload *w, void *const buffers[],
                          struct dense_product out[], uint32_t max, bool *exact);
     /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be NULL. */

@@ -190,6 +190,20 @@ static void compare_rows(const void *params, uint32_t checks)
     }
 }
 
+static void add_rows(const void *params, uint32_t checks)
+{
+    const struct {
+        const void *data;
+        const int64_t *at;
+        double *expected;
+        uint64_t length;
+        int dtype, reserved;
+    } *p = params;
+    for (uint64_t i = 0; i < checks * p->length; i++) {
+        p->expected[i] += (double)decode(p->dtype, p->data, (uint64_t)p->at[i / p->length] + i % p->length);
+    }
+}
+
 static void compare(const void *params)
 {
     const struct {
@@ -210,6 +224,8 @@ int emulated_launch(struct emulated *e, const char *entry, const uint32_t grid[3
         fill(params);
     } else if (strcmp(entry, "cuda_count_poison") == 0) {
         count_poison(params);
+    } else if (strcmp(entry, "cuda_add_rows") == 0) {
+        add_rows(params, grid[0]);
     } else if (strcmp(entry, "cuda_compare") == 0) {
         compare_rows(params, grid[0]);
     } else if (strcmp(entry, "compare") == 0) {

@@ -166,14 +166,17 @@ static void fill_random(void *ctx, uint32_t piece)
     }
 }
 
-static void fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i, void *to)
+void cpu_fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i, void *to)
 {
     const struct buffer *b = &w->workload.buffers[i];
     uint64_t state = w->workload.seed + i;
     struct fill f = {.buffer = b, .to = to, .seed = random_next(&state), .chunk = 1 << 16};
+    if (b->init == BUFFER_RANDOM || b->accumulate) {
+        pool_run(d->pool, fill_random, &f, (uint32_t)((b->count + f.chunk - 1) / f.chunk));
+        return;
+    }
     switch (b->init) {
     case BUFFER_RANDOM:
-        pool_run(d->pool, fill_random, &f, (uint32_t)((b->count + f.chunk - 1) / f.chunk));
         break;
     case BUFFER_HOST:
         memcpy(to, b->host, (size_t)buffer_bytes(b));
@@ -216,7 +219,7 @@ static int make_buffers(struct cpu_device *d, struct prepared *w, struct error *
                 return r;
             }
             if (copy == 0) {
-                fill_buffer(d, w, i, *at);
+                cpu_fill_buffer(d, w, i, *at);
             } else {
                 memcpy(*at, w->buffers[0][i], (size_t)bytes);
             }
@@ -238,6 +241,19 @@ static void reference_block(void *ctx, uint32_t block)
     c->entry(c->params, block);
 }
 
+/* What the output holds before, of one that kernels add to. */
+static void add_before(struct prepared *w)
+{
+    const struct workload *load = &w->workload;
+    const struct buffer *b = &load->buffers[load->output];
+    for (uint32_t i = 0; b->accumulate && i < load->n_checks; i++) {
+        for (int64_t j = 0; j < load->check_length; j++) {
+            w->expected[i * load->check_length + j] +=
+                cpu_read_element(b->dtype, w->buffers[0][load->output], load->check_at[i] + j);
+        }
+    }
+}
+
 static int run_reference(struct cpu_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
@@ -254,6 +270,7 @@ static int run_reference(struct cpu_device *d, struct prepared *w, struct error 
     if (r == 0) {
         struct reference_call call = {launch->cpu_entry, launch->params};
         pool_run(d->pool, reference_block, &call, launch->grid[0]);
+        add_before(w);
     }
     free(launch);
     return r;

@@ -5,7 +5,8 @@
  * Verification: the output is filled with 0xff bytes (a NaN that no computation makes), the kernel
  * runs once, no element may still hold that pattern, and the check rows must agree with the
  * reference, each element within atol + rtol * |reference| and each row in its relative norm. An
- * output that the kernel adds to begins as zeros instead (see struct buffer).
+ * output that the kernel adds to begins with random values instead, which are part of what is expected
+ * (see struct buffer).
  */
 #include <math.h>
 #include <stdio.h>
@@ -64,7 +65,7 @@ static int launch(struct kernel *k, const struct launch_plan *p, struct error *e
 
 /* ---- verify ---------------------------------------------------------------------------------- */
 
-static double read_element(enum dtype t, const void *data, int64_t i)
+double cpu_read_element(enum dtype t, const void *data, int64_t i)
 {
     if (t == DTYPE_FP32) {
         return ((const float *)data)[i];
@@ -135,7 +136,7 @@ static struct row_error compare_row(const struct buffer *b, const void *data, in
     struct row_error e = {.worst = -1};
     double difference = 0, norm = 0, excess = 0;
     for (int64_t i = 0; i < n; i++) {
-        double got = read_element(b->dtype, data, at + i), x = fabs(got - expected[i]);
+        double got = cpu_read_element(b->dtype, data, at + i), x = fabs(got - expected[i]);
         double over = x - (tol->atol + tol->rtol * fabs(expected[i]));
         if (!(over <= excess)) { /* also when NaN */
             excess = isnan(over) ? INFINITY : over;
@@ -208,7 +209,11 @@ int cpu_verify(struct device *base, struct prepared *w, struct kernel *k,
     if (r) {
         return r;
     }
-    memset(data, b->accumulate ? 0 : 0xff, (size_t)b->count * dtype_size(b->dtype));
+    if (b->accumulate) {
+        cpu_fill_buffer(d, w, load->output, data);
+    } else {
+        memset(data, 0xff, (size_t)b->count * dtype_size(b->dtype));
+    }
     r = launch(k, &p, err);
     if (r == 0 && !b->accumulate) {
         r = count_unwritten(d, b, data, &out->unwritten, err);

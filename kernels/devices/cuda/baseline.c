@@ -32,6 +32,9 @@ static int list(const struct prepared *w, struct products *p, struct error *err)
 {
     const struct workload *load = &w->workload;
     p->n = load->family->products(load, w->buffers[0], NULL, 0, &p->exact);
+    if (p->n == 0) {
+        return error_set(err, ERROR_NO_CONFIG, "this routing is no sum of dense products");
+    }
     for (uint32_t copy = 0; copy < w->n_copies; copy++) {
         p->of[copy] = calloc(p->n ? p->n : 1, sizeof(*p->of[copy]));
         if (!p->of[copy]) {
@@ -42,18 +45,6 @@ static int list(const struct prepared *w, struct products *p, struct error *err)
     return 0;
 }
 
-/* Output that no product writes (of experts without rows) is to be zeros, and so is what they add
- * to. */
-static int clear(struct cuda_device *d, const struct prepared *w, struct error *err)
-{
-    const struct buffer *b = &w->workload.buffers[w->workload.output];
-    CUdeviceptr at = (CUdeviceptr)(uintptr_t)w->buffers[0][w->workload.output];
-    return cuda_check(
-        d->cu,
-        d->cu->memory_set(at, 0, (size_t)b->count * dtype_size(b->dtype), d->stream), err,
-        "clearing the output");
-}
-
 static int verify(struct cuda_device *d, const struct prepared *w, struct products *p,
                   const struct tolerance *tol, double *max_error, struct error *err)
 {
@@ -62,7 +53,8 @@ static int verify(struct cuda_device *d, const struct prepared *w, struct produc
     if (!p->exact || w->workload.n_checks == 0) {
         return 0;
     }
-    int r = clear(d, w, err);
+    /* Output that no product writes (of experts without rows) is to be zeros. */
+    int r = cuda_fill_buffer(d, w, w->workload.output, w->buffers[0][w->workload.output], err);
     r = r ? r : queue(p, 0, err);
     r = r ? r : cuda_judge_rows(d, w, tol, &v, err);
     if (r == 0 && !v.right) {

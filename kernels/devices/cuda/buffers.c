@@ -100,6 +100,19 @@ int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct t
     return launch(d, "cuda_compare", load->n_checks, &p, sizeof(p), err);
 }
 
+int cuda_add_rows(struct cuda_device *d, const struct prepared *w, struct error *err)
+{
+    const struct workload *load = &w->workload;
+    const struct {
+        const void *data;
+        CUdeviceptr at, expected;
+        uint64_t length;
+        int32_t dtype, reserved;
+    } p = {w->buffers[0][load->output], w->check_at, w->expected, (uint64_t)load->check_length,
+           load->buffers[load->output].dtype, 0};
+    return launch(d, "cuda_add_rows", load->n_checks, &p, sizeof(p), err);
+}
+
 int cuda_spin(struct cuda_device *d, double us, struct error *err)
 {
     const struct {

@@ -109,6 +109,8 @@ int cuda_fill(struct cuda_device *d, const struct buffer *b, uint64_t seed, void
               struct error *err);
 int cuda_compare(struct cuda_device *d, const struct prepared *w, const struct tolerance *tol,
                  struct error *err);
+/* To what is expected of the check rows, what the output holds there. */
+int cuda_add_rows(struct cuda_device *d, const struct prepared *w, struct error *err);
 int cuda_spin(struct cuda_device *d, double us, struct error *err);
 int cuda_sweep_l2(struct cuda_device *d, struct error *err);
 /* Adds to a counter how many of `count` elements of `size` bytes are all ones. */
@@ -120,6 +122,8 @@ int cuda_read_counters(struct cuda_device *d, uint64_t out[CUDA_COUNTERS], struc
 
 /* ---- prepare.c, verify.c, time.c ------------------------------------------------------------ */
 
+/* As prepare() leaves a buffer that nobody has written to yet. Asynchronous. */
+int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to, struct error *err);
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                  struct prepared **out, struct error *err);

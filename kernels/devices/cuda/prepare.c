@@ -67,16 +67,17 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
 
 /* ---- filling -------------------------------------------------------------------------------- */
 
-static int fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to,
-                       struct error *err)
+int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to, struct error *err)
 {
     const struct buffer *b = &w->workload.buffers[i];
     uint64_t state = w->workload.seed + i; /* as the cpu device: the same operands everywhere */
     CUdeviceptr at = (CUdeviceptr)(uintptr_t)to;
     size_t bytes = (size_t)buffer_bytes(b);
+    if (b->init == BUFFER_RANDOM || b->accumulate) {
+        return cuda_fill(d, b, random_next(&state), to, err);
+    }
     switch (b->init) {
     case BUFFER_RANDOM:
-        return cuda_fill(d, b, random_next(&state), to, err);
     case BUFFER_HOST:
         return cuda_check(d->cu, d->cu->memory_upload(at, b->host, bytes, d->stream), err,
                           "uploading %s", b->name);
@@ -107,7 +108,7 @@ static int make_buffer(struct cuda_device *d, struct prepared *w, uint32_t copy,
     }
     w->buffers[copy][i] = (char *)(uintptr_t)at + guard;
     if (copy == 0) {
-        return fill_buffer(d, w, i, w->buffers[copy][i], err);
+        return cuda_fill_buffer(d, w, i, w->buffers[copy][i], err);
     }
     return cuda_check(d->cu,
                       d->cu->memory_copy(at + (CUdeviceptr)guard,
@@ -145,6 +146,7 @@ static int launch_reference(struct cuda_device *d, struct prepared *w, struct er
                      (double *)(uintptr_t)w->expected, l, err);
     r = r ? r : cuda_load_reference(d, t, err);
     r = r ? r : cuda_module_launch(&d->reference, l, d->stream, err);
+    r = r || !load->buffers[load->output].accumulate ? r : cuda_add_rows(d, w, err);
     free(l);
     return r ? r : cuda_wait(d, "computing the reference", err);
 }

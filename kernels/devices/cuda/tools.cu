@@ -170,6 +170,22 @@ GLOBAL cuda_compare(const struct compare_params p)
         p.out[check] = part[0];
 }
 
+/* What the check rows hold, to what is expected of them: of an output that a kernel adds to. */
+struct add_params {
+    const void *data;
+    const long long *at;
+    double *expected;
+    u64 length;
+    int dtype, reserved;
+};
+
+GLOBAL cuda_add_rows(const struct add_params p)
+{
+    const u64 check = blockIdx.x;
+    for (u64 j = threadIdx.x; j < p.length; j += blockDim.x)
+        p.expected[check * p.length + j] += element(p.data, (u64)p.at[check] + j, p.dtype);
+}
+
 /* Busy for some cycles: while it runs, what is to be timed is queued behind it, so that the host's
  * path is not in the measurement. */
 struct spin_params {

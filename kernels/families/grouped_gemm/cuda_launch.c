@@ -191,7 +191,7 @@ int portable_reference(const struct workload *w, void *const buffers[], const in
     };
     uint32_t columns = (uint32_t)((w->check_length + REFERENCE_COLUMNS - 1) / REFERENCE_COLUMNS);
     *launch = (struct launch){.entry = "grouped_gemm_reference",
-                              .grid = {w->n_checks, columns, 1},
+                              .grid = {columns, w->n_checks, 1},
                               .block = {REFERENCE_THREADS, 1, 1},
                               .params_bytes = sizeof(p)};
     memcpy(launch->params, &p, sizeof(p));

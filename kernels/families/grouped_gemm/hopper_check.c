@@ -168,6 +168,12 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
                              "0, or permute_copy=true",
                              ahead);
     }
+    /* As hopper_launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32 bits. */
+    const int64_t gathered = v->gather_x ? v->x_rows * v->k : v->gather_dy ? v->m * v->n : 0;
+    if (!copy && gathered > (INT64_C(1) << 36) / (int64_t)dtype_size(v->in)) {
+        return rejection_set(why, ERROR_INVALID, "gathered_size",
+                             "permute_copy=false: the operand whose rows are gathered has more than 64 GiB");
+    }
     if (copy && !v->gather_x && !v->gather_dy) {
         return rejection_set(why, ERROR_INVALID, "permute_copy",
                              "permute_copy=true: this problem "

@@ -174,6 +174,9 @@ static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *
 {
     enum { FEW = 48 /* measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
+    if (v->mode == GEMM_DW) {
+        return HOPPER_EVICT_NORMAL; /* it loads none */
+    }
     if (once && (v->experts == 1 || v->m <= v->experts * FEW)) {
         return HOPPER_EVICT_FIRST;
     }

@@ -5,8 +5,9 @@
  * column-major ones, and gives the transposed output.
  *
  * Such a caller has the rows in expert order: where the op gathers rows of X, a product reads as many
- * rows of it that lie together; where it scatters rows of the output, they are written in order; and
- * nothing is multiplied by weights. What that would cost beside is not in its time.
+ * rows of it that lie together, and where an expert has more rows than there are of X, which only given
+ * rows per expert have, there is no such product; where it scatters rows of the output, they are written
+ * in order; and nothing is multiplied by weights. What that would cost beside is not in its time.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
@@ -65,6 +66,11 @@ uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
     const struct grouped_gemm_problem *v = &s->view;
     uint32_t n = 0;
     *exact = !v->gather_x && !v->gather_dy && !v->scatter && !v->fuse_mul_post;
+    for (int64_t e = 0; e < v->experts; e++) {
+        if (v->gather_x && s->m_sizes[e] > v->x_rows) {
+            return 0;
+        }
+    }
     for (int64_t e = 0; e < v->experts; e++) {
         if (s->m_sizes[e] > 0) {
             if (n < max) {

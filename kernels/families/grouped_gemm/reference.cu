@@ -4,8 +4,8 @@
  * with portable/ but the definition of the op (grouped_gemm.h). It computes the check rows of a
  * workload, once per problem; a tuning waits for it, so it reads what lies together at once.
  *
- * A block of threads has one check (blockIdx.x), a run of `length` elements within one row of the
- * output, and COLUMNS of its columns (blockIdx.y). Block-wide it finds which row of the problem
+ * A block of threads has one check (blockIdx.y), a run of `length` elements within one row of the
+ * output, and COLUMNS of its columns (blockIdx.x, of which there may be more than 65535). Block-wide it finds which row of the problem
  * that is; then each thread sums its own elements.
  *
  * No headers (NVRTC); common to C and C++ but for the section "hardware", so that a test can run it
@@ -34,8 +34,8 @@ struct reference_params { /* as in cuda_launch.c; strides in elements */
 #define SHARED __shared__
 #define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
 #define THREAD ((int)threadIdx.x)
-#define CHECK ((long long)blockIdx.x)
-#define PART ((long long)blockIdx.y)
+#define CHECK ((long long)blockIdx.y)
+#define PART ((long long)blockIdx.x)
 #define BARRIER() __syncthreads()
 
 DEVICE float half_to_float(unsigned short v)

@@ -368,6 +368,7 @@ static void add_operands(struct workload *w, struct grouped_gemm_state *s)
                                .dtype = v->out,
                                .init = BUFFER_OUTPUT,
                                .count = v->out_rows * v->out_cols,
+                               .scale = 0.5,
                                .rotate = true,
                                .accumulate = v->accumulate});
 }

@@ -5,8 +5,8 @@
 
 #define DEVICE    static
 #define SHARED    static
-#define CHECK     ((long long)emulate.block[0])
-#define PART      ((long long)emulate.block[1])
+#define CHECK     ((long long)emulate.block[1])
+#define PART      ((long long)emulate.block[0])
 #define BARRIER() barrier()
 #include "kernels/families/grouped_gemm/reference.cu"
 

@@ -177,6 +177,10 @@ static void test_baseline(void **state)
         {SMALL "mode=dW dtype_out=fp32 accumulate=true", NULL, NULL, 0, NULL, 4, true},
         {SMALL "mode=forward permute_x=true", NULL, NULL, 0, NULL, 4, false},
         {SMALL "mode=dX permute_y=true", NULL, NULL, 0, NULL, 4, false},
+        /* 24 tokens */
+        {SMALL "mode=dW permute_x=true routing=\"rows:24,24,0,0\"", NULL, NULL, 0, NULL, 2, false},
+        {SMALL "mode=forward permute_x=true routing=\"rows:25,23,0,0\"", NULL, NULL, ERROR_NO_CONFIG, "routing", 0, false},
+        {SMALL "mode=dW permute_x=true routing=\"rows:0,48,0,0\"", NULL, NULL, ERROR_NO_CONFIG, "routing", 0, false},
         {SMALL "mode=forward", "/no/such/libcublas.so", NULL, ERROR_NO_DEVICE, "GEMMD_LIBCUBLAS", 0,
          false},
         {SMALL "mode=forward", "libm.so.6", NULL, ERROR_NO_DEVICE, "not found", 0, false},

@@ -73,6 +73,8 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " skip_rows=2", ERROR_INVALID, "flag_type", "skip_rows"},
     {QWEN " mode=forward", GOOD " use_tma_load_w=false", ERROR_INVALID, "tma_loads", "by TMA only"},
     {QWEN " mode=forward", GOOD " permute_copy=true", ERROR_INVALID, "permute_copy", "no operand"},
+    {"M=2794144 N=64 K=65536 experts=179 topk=4 permute_x=true mode=forward", GOOD, ERROR_INVALID,
+     "gathered_size", "64 GiB"},
     {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
     {QWEN " mode=forward", GOOD " store_evict_first=true", ERROR_INVALID, "store_evict_first",
      "is for dW"},

@@ -363,6 +363,7 @@ static void test_bad_args(void **state)
     refuse(a.rows = 144, "multiple of topk 5");
     refuse(a.x_stride = K - 1, "args.x_stride is 52: rows would overlap");
     refuse(a.w_stride_expert = W_STRIDE, "args.w_stride_expert is 58");
+    refuse(a.w_stride = INT64_C(1) << 40, "args.w_stride is 1099511627776: an expert's 37 rows");
     refuse(a.out_stride = -N, "args.out_stride is -37");
     refuse(a.m_sizes_dtype = DTYPE_FP32, "args.m_sizes_dtype is 3");
     refuse(a.gather_dtype = 0, "args.gather_dtype is 0");
