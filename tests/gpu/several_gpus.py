@@ -18,8 +18,7 @@ It must hold:
               comes back has what was tuned meanwhile
     idle      in the end no GPU has less memory free than before
 
---rehearse does what it can with the CPU as the only device. As root, sockets lie in /run/gemmd, as
-gemmd's default is: there must be no other gemmd. Exit status: 0 all of it holds, 1 it does
+--rehearse does what it can with the CPU as the only device. There must be no other gemmd on the GPUs. Exit status: 0 all of it holds, 1 it does
 not, 77 there are not two GPUs, or no PyTorch. `--worker` is one of the jobs.
 """
 import argparse
@@ -146,10 +145,10 @@ class Host:
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gemmd-gpus-"))
         run = self.folder / "run"
         run.mkdir(mode=0o700)
-        self.env = {**os.environ, "XDG_RUNTIME_DIR": str(run), "GEMMD_LIBRARY": str(options.lib)}
         for name in ("GEMMD_SOCKET", "GEMMD_DEVICE"):
-            self.env.pop(name, None)
-        os.environ["XDG_RUNTIME_DIR"] = str(run)
+            os.environ.pop(name, None)
+        os.environ.update(XDG_RUNTIME_DIR=str(run), GEMMD_SYSTEM="0")  # root's, too
+        self.env = {**os.environ, "GEMMD_LIBRARY": str(options.lib)}
 
     def spawn(self, device, log, env=None):
         with (self.folder / log).open("ab") as f:
