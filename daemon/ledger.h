@@ -7,7 +7,7 @@
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has
- * returned. Requests are carried out in the order they were made. After stop, pending requests still
+ * returned. Requests are carried out in the order they were made, but for lists. After stop, pending requests still
  * get their callbacks (writes are carried out; reads may be ERROR_SHUTTING_DOWN), then `stopped`.
  *
  * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
@@ -24,6 +24,8 @@
 #include "proto/wire.h"
 
 struct ledger;
+
+enum { LEDGER_OURS = -1 }; /* a user who is none: what a daemon asks for itself */
 
 enum ledger_news_kind {
     NEWS_BEST,    /* `best` was published */
@@ -123,8 +125,9 @@ struct ledger_ops {
     /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed map. */
     void (*tell)(struct ledger *l, const struct wire_buf *said);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
-    int (*list)(struct ledger *l, const char *what, const struct record *filter, size_t max_bytes,
-                ledger_list_cb cb, void *ctx);
+    /* Users take turns, and LEDGER_OURS is one; all other requests go first. */
+    int (*list)(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+                size_t max_bytes, ledger_list_cb cb, void *ctx);
     int (*evict)(struct ledger *l, const char *key, ledger_id_cb cb, void *ctx); /* id: rows */
     int (*unquarantine)(struct ledger *l, const char *variant, ledger_id_cb cb, void *ctx);
     int (*unpin)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);

@@ -22,6 +22,17 @@ static struct local *local_of(struct ledger *l)
     return (struct local *)l;
 }
 
+static void put_in_line(struct local *l, struct request *r)
+{
+    if (r->verb->flags & VERB_PATIENT) {
+        queue_push_turn(&l->patient, r);
+    } else if (r->verb->flags & VERB_BRIEF) {
+        queue_push_turn(&l->brief, r);
+    } else {
+        queue_push(&l->todo, r);
+    }
+}
+
 /* Hands a request to the writer. Takes r; NULL is a failed allocation. */
 static int submit(struct local *l, struct request *r)
 {
@@ -37,7 +48,7 @@ static int submit(struct local *l, struct request *r)
     if (status == 0) {
         l->trials += trial;
         l->records += record;
-        queue_push(r->verb->flags & VERB_PATIENT ? &l->patient : &l->todo, r);
+        put_in_line(l, r);
         uv_cond_signal(&l->more);
         if (l->checking) {
             store_interrupt(l->store);
@@ -153,10 +164,18 @@ static int local_add_run(struct ledger *l, const struct run *run, ledger_id_cb c
     return submit_row(local_of(l), r, run);
 }
 
-static int local_list(struct ledger *l, const char *what, const struct record *filter,
-                      size_t max_bytes, ledger_list_cb cb, void *ctx)
+/* Of one key, which an index knows, and which has few rows. */
+static bool is_brief(const char *what, const struct record *filter)
 {
-    struct request *r = request_new(&verb_list, ctx, TEXTS(what));
+    const char *key = filter ? record_text(filter, "key", "") : "";
+    return strcmp(what, "history") == 0 && key[0] && key[0] != '~';
+}
+
+static int local_list(struct ledger *l, int64_t user, const char *what,
+                      const struct record *filter, size_t max_bytes, ledger_list_cb cb, void *ctx)
+{
+    const struct verb *verb = is_brief(what, filter) ? &verb_list_key : &verb_list;
+    struct request *r = request_new(verb, ctx, TEXTS(what));
     if (r && !(r->filter = malloc(sizeof(*r->filter)))) {
         request_free(r);
         r = NULL;
@@ -166,6 +185,7 @@ static int local_list(struct ledger *l, const char *what, const struct record *f
         if (filter) {
             record_copy(r->filter, filter);
         }
+        r->user = user;
         r->cb.list = cb;
         r->argument = (int64_t)max_bytes;
     }
@@ -321,6 +341,7 @@ static struct local *local_new(const struct ledger_config *c)
     l->notice = c->notice;
     l->notice_ctx = c->ctx;
     queue_init(&l->todo);
+    queue_init(&l->brief);
     queue_init(&l->patient);
     queue_init(&l->done);
     l->answered = malloc(sizeof(*l->answered));

@@ -27,11 +27,11 @@ int reads_history(struct ledger *base, const char *key, const char *stamp, const
     return l->ops->history(l, key, stamp, class_, driver, cb, ctx);
 }
 
-int reads_list(struct ledger *base, const char *what, const struct record *filter, size_t max_bytes,
-               ledger_list_cb cb, void *ctx)
+int reads_list(struct ledger *base, int64_t user, const char *what, const struct record *filter,
+               size_t max_bytes, ledger_list_cb cb, void *ctx)
 {
     struct ledger *l = reading(base);
-    return l->ops->list(l, what, filter, max_bytes, cb, ctx);
+    return l->ops->list(l, user, what, filter, max_bytes, cb, ctx);
 }
 
 int reads_backup(struct ledger *base, const char *path, ledger_done_cb cb, void *ctx)

@@ -10,8 +10,8 @@ int reads_load(struct ledger *base, bool first, ledger_load_cb cb, void *ctx);
 int reads_find(struct ledger *base, const char *key, ledger_best_cb cb, void *ctx);
 int reads_history(struct ledger *base, const char *key, const char *stamp, const char *class_,
                   const char *driver, ledger_history_cb cb, void *ctx);
-int reads_list(struct ledger *base, const char *what, const struct record *filter, size_t max_bytes,
-               ledger_list_cb cb, void *ctx);
+int reads_list(struct ledger *base, int64_t user, const char *what, const struct record *filter,
+               size_t max_bytes, ledger_list_cb cb, void *ctx);
 int reads_backup(struct ledger *base, const char *path, ledger_done_cb cb, void *ctx);
 /* Of a table's calls, these. */
 #define LEDGER_READS                                                                               \

@@ -60,12 +60,44 @@ void queue_push(struct queue *q, struct request *r)
     q->last = &r->next;
 }
 
+void queue_move(struct queue *to, struct queue *from)
+{
+    if (from->first) {
+        *to->last = from->first;
+        to->last = from->last;
+        queue_init(from);
+    }
+}
+
 struct request *queue_pop(struct queue *q)
 {
     struct request *r = q->first;
     if (r) {
         q->first = r->next;
         q->last = q->first ? q->last : &q->first;
+    }
+    return r;
+}
+
+void queue_push_turn(struct queue *q, struct request *r)
+{
+    for (struct request *x = q->first; x; x = x->next) {
+        if (x->user == r->user) {
+            queue_push(&x->behind, r);
+            return;
+        }
+    }
+    queue_init(&r->behind);
+    queue_push(q, r);
+}
+
+struct request *queue_pop_turn(struct queue *q)
+{
+    struct request *r = queue_pop(q), *heir = r ? queue_pop(&r->behind) : NULL;
+    if (heir) {
+        queue_init(&heir->behind);
+        queue_move(&heir->behind, &r->behind);
+        queue_push(q, heir);
     }
     return r;
 }

@@ -20,6 +20,7 @@ enum verb_flags {
     VERB_PAGE = 1 << 3,   /* its answer asks for the next one: others come first */
     VERB_RECORD = 1 << 4, /* counted: queued */
     VERB_PATIENT = 1 << 5, /* may read the whole file, for a person: all others go first, and it alone */
+    VERB_BRIEF = 1 << 6,   /* reads a key's rows, for a job: some go with all others, in turns */
 };
 
 /* What a request asks for. */
@@ -35,9 +36,15 @@ struct verb {
     void (*release)(struct request *r);                 /* the results that it owns; NULL: none */
 };
 
+struct queue {
+    struct request *first, **last;
+};
+
 struct request {
     struct request *next;
     const struct verb *verb;
+    int64_t user;        /* of lists: for whom; LEDGER_OURS: for the daemon itself */
+    struct queue behind; /* in a queue of turns: the same user's others */
     union {
         ledger_done_cb done;
         ledger_load_cb load;
@@ -71,10 +78,6 @@ struct request {
     char tail[];
 };
 
-struct queue {
-    struct request *first, **last;
-};
-
 /* Up to four texts, NULL at the end when fewer; copied. NULL: no memory. */
 struct request *request_new(const struct verb *verb, void *ctx, const char *const text[4]);
 #define TEXTS(...) ((const char *const[4]){__VA_ARGS__})
@@ -84,6 +87,12 @@ const char *request_sentence(const struct request *r); /* of its fault */
 
 void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct request *r);
+void queue_move(struct queue *to, struct queue *from); /* all of them, behind what is there */
 struct request *queue_pop(struct queue *q); /* NULL: it is empty */
+
+/* A queue of turns: it holds one request of each user, with that user's others behind it; so a user of
+ * many keeps another one waiting for one at a time. Users are few. */
+void queue_push_turn(struct queue *q, struct request *r);
+struct request *queue_pop_turn(struct queue *q); /* NULL: it is empty */
 
 #endif

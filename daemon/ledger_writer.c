@@ -2,7 +2,8 @@
 /*
  * The writer thread of the local ledger: carries requests out in their order, but for lists: a filter that
  * no index knows has the whole file read, and a client may ask for a thousand of these. One is carried out when nothing else waits, or
- * after what did.
+ * after what did; and before it, of those that read the rows of one key, for a job that waits for them, a few. Of both
+ * kinds users take turns, so nobody waits for all that another one has asked for.
  *
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
@@ -143,13 +144,19 @@ static void carry_out(struct local *l, struct queue *q, bool stopping)
 
 /* ---- upkeep, and the thread ------------------------------------------------------------------ */
 
+/* Under the mutex. */
+static bool is_idle(const struct local *l)
+{
+    return !l->todo.first && !l->brief.first && !l->patient.first;
+}
+
 /* Reads the whole file, until a request comes: then it is done at the next quiet moment. */
 static void check(struct local *l)
 {
     struct error err = ERROR_NULL;
     int64_t bad;
     uv_mutex_lock(&l->mutex);
-    l->checking = !l->todo.first && !l->patient.first && !l->stopping;
+    l->checking = is_idle(l) && !l->stopping;
     bool go = l->checking;
     uv_mutex_unlock(&l->mutex);
     if (!go) {
@@ -227,6 +234,21 @@ static void end(struct local *l)
     uv_async_send(&l->wake);
 }
 
+/* What is carried out next: all that waits in its order, and some of what waits in turns. Under the mutex. */
+static void take(struct local *l, struct queue *q)
+{
+    struct request *r;
+    queue_init(q);
+    queue_move(q, &l->todo);
+    l->trials = l->records = 0;
+    for (int i = 0; i < BRIEF_MAX && (r = queue_pop_turn(&l->brief)); i++) {
+        queue_push(q, r);
+    }
+    if ((r = queue_pop_turn(&l->patient))) {
+        queue_push(q, r);
+    }
+}
+
 void writer_run(void *local)
 {
     struct local *l = local;
@@ -236,23 +258,15 @@ void writer_run(void *local)
     for (;;) {
         uv_mutex_lock(&l->mutex);
         uint64_t ms = wait_ms(l);
-        if (!l->todo.first && !l->patient.first && !l->stopping) {
+        if (is_idle(l) && !l->stopping) {
             if (ms) {
                 uv_cond_timedwait(&l->more, &l->mutex, ms * 1000000);
             } else {
                 uv_cond_wait(&l->more, &l->mutex);
             }
         }
-        queue_init(&q);
-        for (struct request *r; (r = queue_pop(&l->todo));) {
-            queue_push(&q, r);
-        }
-        l->trials = l->records = 0;
+        take(l, &q);
         bool stopping = l->stopping;
-        struct request *patient = queue_pop(&l->patient);
-        if (patient) {
-            queue_push(&q, patient);
-        }
         uv_mutex_unlock(&l->mutex);
         if (q.first) {
             carry_out(l, &q, stopping);

@@ -91,8 +91,8 @@ int method_list(struct call *c, struct error *err)
         return status;
     }
     ((struct listing *)p)->offset = record_int(filter, "offset", 0);
-    status = d->ledger->ops->list(d->ledger, what, filter, RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES,
-                                  on_list, p);
+    status = d->ledger->ops->list(d->ledger, p->uid, what, filter,
+                                  RESPONSE_BYTES_MAX - REPLY_FRAME_BYTES, on_list, p);
     if (status < 0) {
         pending_drop(p);
         return error_set(err, status, "the list cannot be made now");
@@ -218,7 +218,8 @@ static void ask(struct showing *x, const char *what, const char *status, ledger_
         record_put_text(filter, "status", status);
     }
     x->left++;
-    int failed = d->ledger->ops->list(d->ledger, what, filter, RESPONSE_BYTES_MAX / 4, cb, x);
+    int failed = d->ledger->ops->list(d->ledger, x->pending.uid, what, filter,
+                                      RESPONSE_BYTES_MAX / 4, cb, x);
     if (failed < 0) {
         x->left--;
         error_set(&x->error, failed, "the ledger cannot be read now");

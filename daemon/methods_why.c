@@ -120,7 +120,8 @@ static void ask(struct explaining *x, const char *what, const struct record *fil
 {
     struct daemon *d = x->pending.d;
     x->left++;
-    int failed = d->ledger->ops->list(d->ledger, what, filter, RESPONSE_BYTES_MAX / 4, cb, x);
+    int failed = d->ledger->ops->list(d->ledger, x->pending.uid, what, filter,
+                                      RESPONSE_BYTES_MAX / 4, cb, x);
     if (failed < 0) {
         x->left--;
         error_set(&x->error, failed, "the ledger cannot be read now");

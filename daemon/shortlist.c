@@ -165,8 +165,8 @@ static void ask_page(struct shortlist *l)
     record_init(filter);
     record_put_text(filter, "class", d->device.class);
     record_put_int(filter, "offset", l->offset);
-    if (d->ledger->ops->list(d->ledger, "portfolio", filter, RESPONSE_BYTES_MAX / 2, on_page, l) <
-        0) {
+    if (d->ledger->ops->list(d->ledger, LEDGER_OURS, "portfolio", filter, RESPONSE_BYTES_MAX / 2,
+                             on_page, l) < 0) {
         end_fetch(l, false);
     }
 }

@@ -401,7 +401,8 @@ static int ask(struct reading *r)
     record_put_text(filter, "key", r->key->id);
     record_put_text(filter, "sort", "generation");
     record_put_int(filter, "offset", r->offset);
-    int status = d->ledger ? d->ledger->ops->list(d->ledger, "history", filter, ROWS_BYTES, on_rows, r)
+    int status = d->ledger ? d->ledger->ops->list(d->ledger, r->parked->pending.uid, "history",
+                                                  filter, ROWS_BYTES, on_rows, r)
                            : ERROR_SHUTTING_DOWN;
     if (status < 0) {
         ledger_refused(status, &err);

@@ -24,10 +24,11 @@ socket = {socket!r}
 """
 
 
-def nobody_asks(d, call):
+def nobody_asks(d, call, first=None):
     """Another user's question to a stopped daemon, which goes on when it was sent: the process, which prints
-    when it was answered, and when the daemon went on."""
+    when it was answered, and when the daemon went on. `first`: what it asks before."""
     other = start_as_nobody(d, "c = Client(socket, 60)\n"
+                               + (f"c.send({first})\n" if first else "") +
                                f"request = c.send({call})\n"
                                "print('asked', flush=True)\n"
                                "c.wait(request)\n"
@@ -359,6 +360,33 @@ def test_acquires_of_one_user_do_not_fill_the_ledger(daemon):
     waited = float(other.communicate(timeout=60)[0]) - began
     assert waited < everything / 6, (waited, everything)
     assert user(d.status())["asked"] == 1, "the question itself"
+
+
+@ROOT_ONLY
+@pytest.mark.parametrize("call", ["'list', what='best'", "'get', problem=gemm()"], ids=["list", "pinned"])
+def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call):
+    """Each reads the whole table: a page of another user's, or what a key answered in the generation that its
+    job has pinned, waits for a few, not for all."""
+    d = daemon()
+    askers = [d.connect() for _ in range(8)]
+    old = askers[0].call("get", problem=gemm(), budget=4)
+    for start in range(0, 3000, 250):
+        askers[0].call("record", problem={"op": "custom:mine"}, trials=[
+            {"config": {"A": i}, "time_us": 5} for i in range(start, start + 250)])
+    worse = next(t["config"] for t in askers[0].list("trials", key=old["key"], status="ok")
+                 if t["config"] != old["config"])
+    askers[0].call("pin", problem=gemm(), config=worse)
+    d.process.send_signal(signal.SIGSTOP)
+    for c in askers:
+        c.socket.sendall(b"".join(msgpack.packb([0, 1000 + n, "list", {
+            "what": "trials", "filter": {"config": "~nothing", "sort": "-time_us"}}]) for n in range(60)))
+    other, began = nobody_asks(d, call, f"'hello', generation={old['generation']}")
+    for c in askers:
+        for n in range(60):
+            assert c.wait(1000 + n)["rows"] == []
+    everything = time.monotonic() - began
+    waited = float(other.communicate(timeout=60)[0]) - began
+    assert waited < everything / 8, (waited, everything)
 
 
 def fill_line(d, connections, **params):

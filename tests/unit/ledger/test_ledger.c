@@ -85,12 +85,12 @@ static void every_call_is_answered_once(void **state)
     assert_int_equal(b.loaded, 1);
     record_init(filter);
     record_put_text(filter, "status", "ok");
-    CALL_OK(&b, list, "trials", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+    CALL_OK(&b, list, 1, "trials", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     wait_for(&b, 8);
     assert_int_equal(b.loaded, 1);
     assert_int_equal(b.id, 1);
     record_put_text(filter, "colour", "red");
-    CALL_OK(&b, list, "trials", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+    CALL_OK(&b, list, 1, "trials", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     wait_for(&b, 9);
     assert_int_equal(b.status, ERROR_UNKNOWN_FIELD);
     fixture_path(f, ".copy", copy);

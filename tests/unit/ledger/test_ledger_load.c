@@ -74,18 +74,59 @@ static void lists_are_patient(void **state)
     record_init(filter);
     record_put_text(filter, "source", "none"); /* no index knows it: the whole table is read */
     for (int i = 0; i < LISTS; i++) {
-        CALL_OK(&b, list, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+        CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
     CALL_OK(&b, lease, "k", "me", 60000, on_written, &written);
     wait_for(&b, LISTS + 1);
     assert_int_equal(b.status, 0);
     assert_in_range(written, 1, LISTS / 2);
     for (int i = 0; i < LISTS; i++) {
-        CALL_OK(&b, list, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
+        CALL_OK(&b, list, 1, "best", filter, RESPONSE_BYTES_MAX, on_list, NULL);
     }
     end(&b); /* the others are refused, each once */
     assert_int_equal(b.callbacks, 2 * LISTS + 1);
     free(filter);
+}
+
+static void on_listed(void *ctx, int status, const void *rows, size_t n, int64_t total,
+                      const struct error *err)
+{
+    on_list(NULL, status, rows, n, total, err);
+    *(int *)ctx = bench->callbacks;
+}
+
+/* Nobody waits for all that another user has asked for: not with a list, and with a key's rows not for lists. */
+static void lists_of_users_take_turns(void **state)
+{
+    enum { LISTS = 200 };
+    struct bench b;
+    struct error err = ERROR_NULL;
+    struct record *all = calloc(1, sizeof(*all)), *key = calloc(1, sizeof(*key));
+    char id[HASH_HEX];
+    int listed[2] = {0}, read[BRIEF_MAX] = {0};
+    fill_bests(*state, MANY);
+    assert_ok(begin(&b, *state, &err));
+    record_init(all);
+    record_put_text(all, "source", "none");
+    record_init(key);
+    fixture_key(7, id);
+    record_put_text(key, "key", id);
+    for (int i = 0; i < LISTS; i++) {
+        CALL_OK(&b, list, 1, "best", all, RESPONSE_BYTES_MAX, on_list, NULL);
+    }
+    for (int i = 0; i < 2; i++) {
+        CALL_OK(&b, list, 2, "best", all, RESPONSE_BYTES_MAX, on_listed, &listed[i]);
+    }
+    for (int i = 0; i < BRIEF_MAX; i++) {
+        CALL_OK(&b, list, 1, "history", key, RESPONSE_BYTES_MAX, on_listed, &read[i]);
+    }
+    wait_for(&b, LISTS + 2 + BRIEF_MAX);
+    assert_in_range(listed[0], 1, LISTS / 2);
+    assert_in_range(listed[1], listed[0] + 2, LISTS / 2); /* there was one of the other's between */
+    assert_in_range(read[BRIEF_MAX - 1], 1, LISTS / 2);
+    end(&b);
+    free(key);
+    free(all);
 }
 
 int main(void)
@@ -96,6 +137,7 @@ int main(void)
         T(finds_one),
         T(a_load_that_is_stopped),
         T(lists_are_patient),
+        T(lists_of_users_take_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
