@@ -176,15 +176,14 @@ static int local_list(struct ledger *l, int64_t user, const char *what,
 {
     const struct verb *verb = is_brief(what, filter) ? &verb_list_key : &verb_list;
     struct request *r = request_new(verb, ctx, TEXTS(what));
-    if (r && !(r->filter = malloc(sizeof(*r->filter)))) {
+    if (r && filter) {
+        record_pack(&r->filter, filter);
+    }
+    if (r && r->filter.failed) {
         request_free(r);
         r = NULL;
     }
     if (r) {
-        record_init(r->filter);
-        if (filter) {
-            record_copy(r->filter, filter);
-        }
         r->user = user;
         r->cb.list = cb;
         r->argument = (int64_t)max_bytes;

@@ -71,7 +71,7 @@ struct request {
             struct best *bests;
             uint32_t n;
         } page;
-        struct record *filter;
+        struct wire_buf filter; /* of a list, packed: mostly a hundredth of a struct record */
         struct ledger_status *counts;
     };
     const char *text[4]; /* in `tail`; "" when not given */

@@ -200,9 +200,15 @@ static int work_history(struct local *l, struct request *r, struct error *err)
 
 static int work_list(struct local *l, struct request *r, struct error *err)
 {
+    struct record filter;
+    const struct wire_obj *map;
+    record_init(&filter);
+    int status = r->filter.len ? wire_decode(l->doc, r->filter.data, r->filter.len, &map, err) : 0;
+    status = status || !r->filter.len ? status : record_unpack(&filter, map, err);
     wire_buf_clear(&r->row);
-    return store_list(l->store, r->text[0], r->filter, (size_t)r->argument, &r->row, &r->number,
-                      err);
+    return status ? status
+                  : store_list(l->store, r->text[0], &filter, (size_t)r->argument, &r->row,
+                               &r->number, err);
 }
 
 static int work_backup(struct local *l, struct request *r, struct error *err)
@@ -301,7 +307,7 @@ static void release_history(struct request *r)
 
 static void release_filter(struct request *r)
 {
-    free(r->filter);
+    wire_buf_deinit(&r->filter);
 }
 
 static void release_counts(struct request *r)

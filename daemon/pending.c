@@ -19,6 +19,12 @@ void asked_begin(struct asked *a, struct session *s, size_t n)
     charge(a, n);
 }
 
+void asked_as(struct asked *a, struct session *s, size_t n)
+{
+    s->n_pending += (unsigned)(n - a->charged);
+    charge(a, n);
+}
+
 void asked_end(struct asked *a, struct session *s)
 {
     if (s) {

@@ -12,6 +12,7 @@ struct asked {
     size_t charged;
 };
 void asked_begin(struct asked *a, struct session *s, size_t n); /* as heavy as n requests */
+void asked_as(struct asked *a, struct session *s, size_t n);    /* heavier than it began */
 void asked_end(struct asked *a, struct session *s);             /* NULL: the client has gone */
 
 /* A request that the ledger answers. The client may have gone meanwhile: then nothing is sent. */

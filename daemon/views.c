@@ -273,11 +273,15 @@ void views_evicted(struct list *views, const char *key)
 /* ---- reading rows
  * -------------------------------------------------------------------------------- */
 
+enum { READING_MAX = 32 }; /* keys of one request that the ledger is asked for at a time */
+
 struct parked {
     struct pending pending; /* first */
     struct view *view;      /* a holder */
     struct error fault;     /* a key was not read: the view does not know it, nor is it answered */
-    size_t left;            /* keys that the ledger has not told of */
+    char (*keys)[HASH_HEX]; /* in `message`, behind it */
+    size_t n, next;         /* keys, and the one that the ledger is asked for next */
+    size_t reading;         /* that it has not told of */
     size_t len;
     uint8_t message[];
 };
@@ -289,12 +293,9 @@ struct reading { /* one key's rows, page by page */
     bool failed; /* not all of them are known */
 };
 
-static void resume(struct parked *p)
+static void end(struct parked *p)
 {
     struct session *s = p->pending.ticket.session;
-    if (--p->left > 0) {
-        return;
-    }
     view_drop(p->view);
     if (p->fault.code) {
         struct error fault = p->fault;
@@ -306,6 +307,23 @@ static void resume(struct parked *p)
         session_again(s, p->message, p->len);
     }
     free(p);
+}
+
+static void read_key(struct parked *p, const char *id);
+
+/* Asks for some more, or ends. Not for all at once: each would be held here, and at the ledger. */
+static void go_on(struct parked *p)
+{
+    p->reading++; /* held until they are asked for: what fails at once comes back here */
+    while (p->next < p->n && p->reading <= READING_MAX && !p->fault.code && p->pending.ticket.session) {
+        const char *id = p->keys[p->next++];
+        if (!find(p->view, id)) { /* nobody has read it meanwhile */
+            read_key(p, id);
+        }
+    }
+    if (--p->reading == 0) {
+        end(p);
+    }
 }
 
 static void fail(struct parked *p, int status, const char *text)
@@ -351,7 +369,8 @@ static void finish(struct reading *r)
         key_free(k);
     }
     free(r);
-    resume(p);
+    p->reading--;
+    go_on(p);
 }
 
 static int ask(struct reading *r);
@@ -419,11 +438,11 @@ static void read_key(struct parked *p, const char *id)
         free(r);
         free(k);
         fail(p, ERROR_NO_MEMORY, "no memory for its rows");
-        resume(p);
         return;
     }
     r->parked = p;
     r->key = k;
+    p->reading++;
     if (ask(r) < 0) {
         finish(r);
     }
@@ -432,19 +451,19 @@ static void read_key(struct parked *p, const char *id)
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err)
 {
     struct pending *pending;
-    int status = call_later(c, sizeof(struct parked) + c->len, &pending, err);
+    int status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
     if (status < 0) {
         return status;
     }
     struct parked *p = (struct parked *)pending;
+    asked_as(&p->pending.asked, c->s, n);
     p->view = c->s->view;
     p->view->holders++;
-    p->left = n + 1; /* held until all are asked for */
     p->len = c->len;
     memcpy(p->message, c->data, c->len);
-    for (size_t i = 0; i < n; i++) {
-        read_key(p, keys[i]);
-    }
-    resume(p);
+    p->keys = (char(*)[HASH_HEX])(p->message + c->len);
+    p->n = n;
+    memcpy(p->keys, keys, n * sizeof(*keys));
+    go_on(p);
     return METHOD_LATER;
 }

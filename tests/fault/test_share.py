@@ -2,6 +2,7 @@
 """One user's share: whatever one does, another one connects, asks, is answered and can have tuned."""
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -387,6 +388,46 @@ def test_lists_of_one_user_keep_another_one_waiting_for_few_of_them(daemon, call
     everything = time.monotonic() - began
     waited = float(other.communicate(timeout=60)[0]) - began
     assert waited < everything / 8, (waited, everything)
+
+
+def put_all(c, problems, config):
+    """Their generations; some are on their way at a time."""
+    asked = [(c.send("put", problem=p, config=config, time_us=5)) for p in problems]
+    return [c.wait(request)["generation"] for request in asked]
+
+
+def pinned(d, generation):
+    c = d.connect()
+    c.call("hello", generation=generation)
+    return c
+
+
+def peak_bytes(d):
+    status = pathlib.Path(f"/proc/{d.process.pid}/status").read_text()
+    return int(re.search(r"VmHWM:\s+(\d+) kB", status).group(1)) * 1024
+
+
+def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
+    """Each key that was improved since is a question to the ledger; a request has 256."""
+    d = daemon()
+    with d.connect() as c:
+        problems = [{"op": "custom:mine", "n": i} for i in range(2048)]
+        old = [g for i in range(0, 2048, 128) for g in put_all(c, problems[i:i + 128], "A=1")]
+        for i in range(0, 2048, 128):
+            put_all(c, problems[i:i + 128], "A=2")
+        ranks = [pinned(d, old[-1] + i) for i in range(8)]
+        before = peak_bytes(d)
+        d.process.send_signal(signal.SIGSTOP)
+        for rank in ranks[:2]:
+            rank.send("get_many", problems=problems[:256])
+        watch = c.send("status")
+        d.process.send_signal(signal.SIGCONT)
+        assert 256 < user(c.wait(watch))["asked"] <= 513
+        asked = [(rank, rank.send("get_many", problems=problems[i:i + 256]))
+                 for rank in ranks for i in range(256, 2048, 256)]
+        for rank, request in asked:
+            assert [a["config"] for a in rank.wait(request)["answers"]] == [{"A": 1}] * 256
+        assert peak_bytes(d) < before + 48 * 2**20
 
 
 def fill_line(d, connections, **params):
