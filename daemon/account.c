@@ -128,6 +128,17 @@ bool account_charge(struct account *a, enum account_side side, size_t *charged, 
     return a->over[side] != before;
 }
 
+int account_check_pinned(const struct account *a, struct error *err)
+{
+    if (!a->over[ACCOUNT_PINNED]) {
+        return 0;
+    }
+    return error_set(err, ERROR_BUSY,
+                     "what was read for the pinned connections of user %u takes %zu KiB already, its "
+                     "share (--user-mib); close some, or retry later",
+                     (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
+}
+
 bool account_spent(const struct account *a, uint64_t now_ms)
 {
     return a->tick_ms == now_ms && a->spent_ns >= TURN_NS;

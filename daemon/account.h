@@ -18,6 +18,8 @@
  *                       deadline for that, so this ends by itself, too
  *   asked               requests that wait for the ledger, which answers one after the other; some are
  *                       as heavy as several. Above the limit no request of the user is handled
+ *   pinned              bytes of what pinned connections have had read (views.h). Above the limit no more
+ *                       is read for them: `busy`, until some are closed
  *
  * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on between
  * two rounds of the loop; then its connections wait for the next one. So a user of a thousand connections
@@ -42,11 +44,11 @@
 
 enum { TURN_NS = 1000000 };
 
-enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_SIDES };
+enum account_side { ACCOUNT_IN, ACCOUNT_OUT, ACCOUNT_ASKED, ACCOUNT_PINNED, ACCOUNT_SIDES };
 
 struct account_limits {
     unsigned connections, jobs, leases, subscriptions, waiting;
-    size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests */
+    size_t most[ACCOUNT_SIDES]; /* bytes, bytes, requests, bytes */
 };
 
 struct accounts {
@@ -82,7 +84,8 @@ int account_add_waiting(struct account *a, size_t bytes, struct error *err);
 void account_end_waiting(struct account *a, size_t bytes);
 /* `*charged` bytes or requests become `now`. True: `over` of that side has changed. */
 bool account_charge(struct account *a, enum account_side side, size_t *charged, size_t now);
-
+/* ERROR_BUSY: what its pinned connections have had read is its share already. */
+int account_check_pinned(const struct account *a, struct error *err);
 
 bool account_spent(const struct account *a, uint64_t now_ms); /* no more in this tick */
 void account_spend(struct account *a, uint64_t now_ms, uint64_t ns);

@@ -338,6 +338,7 @@ static size_t unknown_then(struct call *c, const struct wire_obj *list, char (*k
     struct error ignored = ERROR_NULL;
     const struct wire_buf *then;
     size_t n = 0;
+    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
     for (size_t i = 0; i < wire_count(list); i++) {
         if (problem_unpack(&x->request.problem, wire_at(list, i), &ignored) < 0 ||
             custom_key(d, c->s->uid, CUSTOM_READ, &ignored) < 0) {

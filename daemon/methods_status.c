@@ -190,7 +190,7 @@ static void put_users(struct wire_buf *b, const struct accounts *all)
     wire_put_array(b, n);
     LIST_EACH(node, &all->all) {
         const struct account *a = LIST_OF(node, struct account, link);
-        wire_put_map(b, 9);
+        wire_put_map(b, 10);
         wire_put_kv_int(b, "uid", a->uid);
         wire_put_kv_int(b, "connections", a->connections);
         wire_put_kv_int(b, "jobs", a->jobs);
@@ -199,6 +199,7 @@ static void put_users(struct wire_buf *b, const struct accounts *all)
         wire_put_kv_int(b, "subscriptions", a->subscriptions);
         wire_put_kv_int(b, "bytes_in", (int64_t)a->held[ACCOUNT_IN]);
         wire_put_kv_int(b, "bytes_out", (int64_t)a->held[ACCOUNT_OUT]);
+        wire_put_kv_int(b, "bytes_pinned", (int64_t)a->held[ACCOUNT_PINNED]);
         wire_put_kv_int(b, "asked", (int64_t)a->held[ACCOUNT_ASKED]);
     }
 }

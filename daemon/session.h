@@ -124,7 +124,7 @@ struct session {
     struct wire_buf sending; /* owned: being written by `write` */
     uint64_t blocked_ms; /* since when the socket takes nothing; 0: it does */
     uint64_t hung_up_ms; /* since when; 0: not */
-    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks is charged by itself (pending.h) */
+    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks, and has had read, is charged by itself */
 
     uint8_t *in; /* owned: bytes not handled yet */
     size_t in_len, in_cap;

@@ -25,6 +25,9 @@ struct view_key {
     char id[HASH_HEX];
     struct view_answer *before; /* the newest up to the generation; NULL: there is none */
     struct view_answer *after;  /* those after it, oldest first; each is for tighter tolerances */
+    bool cut;                   /* there are more of these, which are read when one is asked for */
+    struct account *account;    /* a holder: who had it read; NULL: nobody did */
+    size_t charged;             /* to it */
 };
 
 /* ---- life
@@ -58,8 +61,32 @@ static struct view_answer *answer_free(struct view_answer *a)
     return NULL;
 }
 
+static size_t answer_bytes(const struct view_answer *a)
+{
+    size_t bytes = 0;
+    for (; a; a = a->next) {
+        bytes += sizeof(*a) + a->packed.cap;
+    }
+    return bytes;
+}
+
+static void charge(struct view_key *k)
+{
+    size_t bytes = sizeof(*k) + answer_bytes(k->before) + answer_bytes(k->after);
+    if (k->account) {
+        account_charge(k->account, ACCOUNT_PINNED, &k->charged, bytes);
+    }
+}
+
 static void key_free(struct view_key *k)
 {
+    if (!k) {
+        return;
+    }
+    if (k->account) {
+        account_charge(k->account, ACCOUNT_PINNED, &k->charged, 0);
+        account_drop(k->account);
+    }
     answer_free(k->before);
     for (struct view_answer *a; (a = k->after);) {
         k->after = a->next;
@@ -133,6 +160,9 @@ enum view_says view_find(const struct view *v, const struct cache_entry *e, cons
     bool waits = strcmp(q->wait, "now") != 0 && strcmp(q->wait, "cached") != 0 && !q->deadline_ms;
     if (!a && waits) {
         a = first_verified(k->after, q->atol, q->rtol);
+        if (!a && k->cut) {
+            return VIEW_UNKNOWN;
+        }
     }
     *answer = a ? &a->packed : NULL;
     return a ? VIEW_ANSWERS : VIEW_NOTHING;
@@ -208,11 +238,13 @@ static void put_entry(const struct view *v, struct view_key *k, const struct cac
     }
 }
 
-static struct view_key *key_new(const char *id)
+/* account: who has it read; NULL: nobody does. */
+static struct view_key *key_new(const char *id, struct account *account)
 {
     struct view_key *k = calloc(1, sizeof(*k));
     if (k) {
         snprintf(k->id, sizeof(k->id), "%s", id);
+        k->account = account ? account_hold(account) : NULL;
     }
     return k;
 }
@@ -222,13 +254,26 @@ static void put_key(struct view *v, struct view_key *k)
     struct view_key **slot = &v->keys[slot_of(k->id)];
     k->next = *slot;
     *slot = k;
+    charge(k);
+}
+
+static void forget(struct view *v, const char *id)
+{
+    for (struct view_key **at = &v->keys[slot_of(id)], *k; (k = *at);) {
+        if (strcmp(k->id, id) == 0) {
+            *at = k->next;
+            key_free(k);
+        } else {
+            at = &k->next;
+        }
+    }
 }
 
 /* What the key answered so far, while the cache still has it. NULL: the ledger can tell. */
 static struct view_key *begin_key(struct view *v, const struct cache_entry *e, const char *id)
 {
     bool usable = !e || (e->generation && e->generation <= v->generation && e->rank >= CACHE_SERVES);
-    struct view_key *k = usable ? key_new(id) : NULL;
+    struct view_key *k = usable ? key_new(id, NULL) : NULL;
     if (k && e) {
         put_entry(v, k, e);
     }
@@ -236,6 +281,19 @@ static struct view_key *begin_key(struct view *v, const struct cache_entry *e, c
         put_key(v, k);
     }
     return k;
+}
+
+/* What its user has no room for is read when somebody asks for it, if it can be. */
+static void learn_more(const struct view *v, struct view_key *k, const struct best *b, bool saved,
+                       bool readable, struct answer *scratch)
+{
+    struct error full;
+    bool room = !k->account || account_check_pinned(k->account, &full) == 0;
+    k->cut = k->cut || (readable && !room);
+    if (!k->cut) {
+        put_best(v, k, b, saved, scratch);
+        charge(k);
+    }
 }
 
 void views_learning(struct list *views, struct daemon *d, const struct cache_entry *known,
@@ -249,7 +307,7 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
         struct view_key *k = find(v, b->key);
         k = !k && unsaved ? begin_key(v, known, b->key) : k;
         if (k && serves) {
-            put_best(v, k, b, saved, &d->scratch->hint);
+            learn_more(v, k, b, saved, !unsaved, &d->scratch->hint);
         }
     }
 }
@@ -258,15 +316,7 @@ void views_evicted(struct list *views, const char *key)
 {
     LIST_EACH(node, views)
     {
-        struct view *v = LIST_OF(node, struct view, link);
-        for (struct view_key **at = &v->keys[slot_of(key)], *k; (k = *at);) {
-            if (strcmp(k->id, key) == 0) {
-                *at = k->next;
-                key_free(k);
-            } else {
-                at = &k->next;
-            }
-        }
+        forget(LIST_OF(node, struct view, link), key);
     }
 }
 
@@ -311,13 +361,19 @@ static void end(struct parked *p)
 
 static void read_key(struct parked *p, const char *id);
 
+static bool is_known(const struct view *v, const char *id)
+{
+    const struct view_key *k = find(v, id);
+    return k && !k->cut;
+}
+
 /* Asks for some more, or ends. Not for all at once: each would be held here, and at the ledger. */
 static void go_on(struct parked *p)
 {
     p->reading++; /* held until they are asked for: what fails at once comes back here */
     while (p->next < p->n && p->reading <= READING_MAX && !p->fault.code && p->pending.ticket.session) {
         const char *id = p->keys[p->next++];
-        if (!find(p->view, id)) { /* nobody has read it meanwhile */
+        if (!is_known(p->view, id)) { /* nobody has read it meanwhile */
             read_key(p, id);
         }
     }
@@ -363,12 +419,17 @@ static void finish(struct reading *r)
 {
     struct parked *p = r->parked;
     struct view_key *k = r->key;
-    if (!r->failed && !find(p->view, k->id)) {
+    struct error full;
+    if (!r->failed && !is_known(p->view, k->id)) {
+        forget(p->view, k->id);
         put_key(p->view, k);
     } else { /* somebody else has read it, or nobody has */
         key_free(k);
     }
     free(r);
+    if (account_check_pinned(p->pending.asked.account, &full) < 0) {
+        fail(p, full.code, full.text);
+    }
     p->reading--;
     go_on(p);
 }
@@ -433,10 +494,10 @@ static int ask(struct reading *r)
 static void read_key(struct parked *p, const char *id)
 {
     struct reading *r = calloc(1, sizeof(*r));
-    struct view_key *k = key_new(id);
+    struct view_key *k = key_new(id, p->pending.asked.account);
     if (!r || !k) {
         free(r);
-        free(k);
+        key_free(k);
         fail(p, ERROR_NO_MEMORY, "no memory for its rows");
         return;
     }
@@ -451,7 +512,10 @@ static void read_key(struct parked *p, const char *id)
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err)
 {
     struct pending *pending;
-    int status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
+    int status = account_check_pinned(c->s->account, err);
+    if (status == 0) {
+        status = call_later(c, sizeof(struct parked) + c->len + n * sizeof(*keys), &pending, err);
+    }
     if (status < 0) {
         return status;
     }
