@@ -51,6 +51,7 @@ int followers_add(struct followers *f, struct daemon *d, struct session *s, cons
     }
     list_append(&f->all, &x->link);
     f->n++;
+    s->apart = true;
     log_notice("gemmd %s (pid %d) follows this one", x->owner, (int)s->pid);
     return 0;
 }

@@ -21,7 +21,8 @@
  * under a client that is still sending.
  *
  * Accounts. A session's connection and bytes are charged to its user (account.h); a user over its limit
- * is not read from on any connection until it is below half of it.
+ * is not read from on any connection until it is below half of it. But for daemons that follow this one:
+ * jobs of their user, which may be busy with something else, shall not make a keeper fall silent.
  *
  * A client that has shut its side of the socket still gets its answers; the session ends with the
  * last of them, or when the client is seen to have closed the other side, too.
@@ -115,6 +116,7 @@ struct session {
     bool ended;        /* and behind it an end, or a fault: it is read until that is found */
     bool writing;
     bool refused; /* not one of the connections that are counted */
+    bool apart;   /* a daemon's (followers.h): it waits for nothing that its user's clients hold */
     bool eof;     /* the client sends no more, and may still read */
     bool ending;  /* takes no more requests; hangs up when all answers are written */
     bool closing; /* uv_close was called */

@@ -6,6 +6,7 @@ import re
 import signal
 import time
 
+import msgpack
 import pytest
 from conftest import PATIENCE, RpcError, eventually, gemm
 from test_keeper import host, keeper_of, kill  # noqa: F401 (host is a fixture)
@@ -143,6 +144,35 @@ def test_a_pinned_generation_does_not_see_what_has_none(host, stopped):
         eventually(lambda: delivered(two))
         assert pinned.call("get", problem=CUSTOM)["config"] == before["config"]
         assert two.call("get", problem=CUSTOM)["generation"] == generation + 1
+
+
+def ask_and_never_read(m, n):
+    """So many connections, until nothing goes in any more."""
+    silent = [m.connect() for _ in range(n)]
+    for c in silent:
+        c.socket.setblocking(False)
+    moved = time.monotonic()
+    while time.monotonic() - moved < 0.5:
+        for c in silent:
+            try:
+                c.socket.send(msgpack.packb([0, 1, "status", {}]) * 200)
+                moved = time.monotonic()
+            except BlockingIOError:
+                pass
+    return silent
+
+
+def test_clients_of_the_keepers_user_do_not_silence_it(host):
+    """They are busy with something else, and have more answers to take than their user may."""
+    one, two = host(2, options=["--keeper-ms", str(KEEPER_MS), "--user-mib", "1"])
+    assert put(two, 1)["saved"]
+    silent = ask_and_never_read(one, 12)
+    with one.connect(1) as c, pytest.raises(TimeoutError):
+        c.call("hello")
+    answer = put(two, 2)
+    assert answer["saved"] and answer["generation"] == 2
+    assert two.status()["store"]["keeper_silent_ms"] == 0
+    [c.close() for c in silent]
 
 
 def test_what_cannot_be_delivered_at_the_end_is_said(stopped):
