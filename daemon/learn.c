@@ -22,6 +22,10 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
+    /* But a pin that serves has come since: it was not there when that one was chosen (tuning_end.c). */
+    if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
+        return;
+    }
     enum cache_rank rank = status == 0 ? target_rank(d, b, &x->learned) : CACHE_HINT;
     /* Whether what somebody brings pushes anything out, the ledger says when it is asked. */
     bool brought = strcmp(b->source, "imported") == 0;

@@ -111,8 +111,8 @@ struct ledger_ops {
     int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
     int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
-    /* Of an imported row b->generation is the newest of its key that the caller knew. ERROR_CONFLICT:
-     * the key has got an answer since (store_offer). */
+    /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has got an
+     * answer since that this one does not push out (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */

@@ -71,6 +71,13 @@ const struct unsaved *unsaved_newest(const struct local *l, const char *key)
     return newest;
 }
 
+int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err)
+{
+    const struct wire_obj *map;
+    int r = wire_decode(l->doc, u->row.data, u->row.len, &map, err);
+    return r ? r : schema_decode(&best_schema, SCHEMA_LENIENT, map, out, err);
+}
+
 int64_t unsaved_drop(struct local *l, const char *key)
 {
     int64_t n = 0;

@@ -11,6 +11,7 @@
 void unsaved_keep(struct local *l, struct request *r);
 /* Of a key; NULL: there is none. Borrowed. */
 const struct unsaved *unsaved_newest(const struct local *l, const char *key);
+int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);
 /* Forgets those of a key, or (NULL) the first. Returns how many. */
 int64_t unsaved_drop(struct local *l, const char *key);
 int unsaved_save(struct local *l, struct error *err); /* all of them, or a fault */

@@ -26,18 +26,19 @@ static int encode(struct wire_buf *row, const struct schema *schema, const void 
 static int offer(struct local *l, struct best *b, int64_t known, struct error *err)
 {
     const struct unsaved *u = unsaved_newest(l, b->key);
-    if (u && !u->imported && b->family[0] && u->generation > known) {
-        return store_outranked(b->key, err);
-    }
+    struct best now;
     b->generation = known;
-    return u ? store_publish(l->store, b, err) : store_offer(l->store, b, err);
+    if (!u) {
+        return store_offer(l->store, b, err);
+    }
+    int status = unsaved_read(l, u, &now, err);
+    status = status ? status : store_overtaken(&now, b, known, err);
+    return status ? status : store_publish(l->store, b, err);
 }
 
 static int work_publish(struct local *l, struct request *r, struct error *err)
 {
-    struct best *b = &l->object->best;
-    int status = strcmp(b->source, "imported") == 0 ? offer(l, b, r->argument, err)
-                                                    : store_publish(l->store, b, err);
+    int status = offer(l, &l->object->best, r->argument, err);
     if (status == ERROR_CONFLICT) {
         return status;
     }

@@ -120,6 +120,10 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     if (!j) {
         return;
     }
+    if (status == ERROR_CONFLICT) { /* what keeps it apart was not known here yet */
+        answer_all(x, j, j->best, false, err ? err->text : error_name(status));
+        return;
+    }
     if (!saved) {
         log_error("the best of %s is not saved: %s", j->key, err ? err->text : error_name(status));
     }
@@ -138,6 +142,19 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
         snprintf(note, sizeof(note), "%s", j->gate);
     }
     answer_all(x, j, known, saved, note);
+}
+
+/* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction sees.
+ * A pin of now is for nobody to push out. */
+static int publish(struct tuner *x, struct job *j)
+{
+    struct daemon *d = x->daemon;
+    bool many;
+    const struct cache_entry *e = j->pin ? NULL : cache_find_id(&d->cache, j->key, &many);
+    j->best->generation = e ? e->generation : 0;
+    int status = d->ledger->ops->publish(d->ledger, j->best, on_published, x);
+    j->best->generation = 0; /* it has none yet */
+    return status;
 }
 
 /* What became of the best that the key had. */
@@ -180,7 +197,7 @@ void tuning_result(struct tuner *x, const struct tune_result *r)
         return;
     }
     j->state = JOB_PUBLISHING;
-    if (d->ledger->ops->publish(d->ledger, j->best, on_published, x) < 0) {
+    if (publish(x, j) < 0) {
         on_published(x, ERROR_DISK_FULL, NULL, false, NULL);
     }
 }

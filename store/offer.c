@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Rows that somebody brings (`put`, `import`). Whether one may become its key's answer is decided
- * here, in the transaction that writes it: who offered it looked before what was being measured
- * meanwhile was written. And since whoever may connect can offer, they do not grow without limit.
+ * Rows that may come too late: what somebody brings (`put`, `import`), what a search has found, a
+ * pin that was verified again. Whether one may become its key's answer is decided here, in the
+ * transaction that writes it: who offered it looked before what others did meanwhile was written.
+ * And since whoever may connect can bring rows, those do not grow without limit.
  */
 #include <string.h>
 
@@ -17,9 +18,50 @@ int store_outranked(const char *key, struct error *err)
         key);
 }
 
+static bool is_from(const struct best *b, const char *source)
+{
+    return strcmp(b->source, source) == 0;
+}
+
 static bool is_measured_here(const struct best *b)
 {
-    return strcmp(b->source, "tuned") == 0 || strcmp(b->source, "manual") == 0;
+    return is_from(b, "tuned") || is_from(b, "manual");
+}
+
+static int pin_is_gone(const char *key, struct error *err)
+{
+    return error_set(err, ERROR_CONFLICT,
+                     "the pin of key %.12s was taken back, or another config pinned, while it was "
+                     "verified again",
+                     key);
+}
+
+int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err)
+{
+    if (!b->family[0]) { /* of an op that gemmd only keeps, the last one answers */
+        return 0;
+    }
+    bool newer = now && now->generation > known;
+    if (is_from(b, "manual")) {
+        bool there =
+            now && is_from(now, "manual") && (!newer || record_equal(&now->config, &b->config));
+        return there || !known ? 0 : pin_is_gone(b->key, err);
+    }
+    if (newer && is_from(b, "imported") && is_measured_here(now)) {
+        return store_outranked(b->key, err);
+    }
+    if (newer && is_from(b, "partial") && is_measured_here(now)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "winner of a restricted search; key %.12s has got an answer of its own "
+                         "meanwhile",
+                         b->key);
+    }
+    if (newer && is_from(now, "manual")) {
+        return error_set(
+            err, ERROR_CONFLICT,
+            "a config that was pinned meanwhile answers key %.12s; unpin it, then tune", b->key);
+    }
+    return 0;
 }
 
 /* Without what says only who brought it, and when. */
@@ -56,15 +98,17 @@ static int offer(struct store *s, struct best *b, struct error *err)
     if (r == 0 && strcmp(now.key, b->key) != 0) {
         return store_index_damaged(s, err);
     }
-    if (r == 0 && b->family[0] && is_measured_here(&now) && now.generation > b->generation) {
-        return store_outranked(b->key, err);
+    bool brought = is_from(b, "imported");
+    int late = r < 0 ? r : store_overtaken(r == 0 ? &now : NULL, b, b->generation, err);
+    if (late) {
+        return late;
     }
-    if (r == 0 && says_the_same(&now, b)) {
+    if (r == 0 && brought && says_the_same(&now, b)) {
         *b = now;
         return 0;
     }
-    r = r < 0 ? r : store_publish(s, b, err);
-    return r ? r : trim(s, b->key, err);
+    r = store_publish(s, b, err);
+    return r || !brought ? r : trim(s, b->key, err);
 }
 
 int store_offer(struct store *s, struct best *b, struct error *err)

@@ -98,12 +98,16 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
  * taken: store_publish_again, later, writes the row under that number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
-/* The same for a row that somebody brings (source imported). b->generation is, going in, the newest
- * row of the key that he knew (0: none). ERROR_CONFLICT, and nothing is written: the op has kernels
- * (b->family), and what serves the key was tuned or pinned after that row. A row that says what the
- * key's newest one says is not written again: *b becomes that one. Of a key the last
- * STORE_IMPORTED_PER_KEY imported rows are kept. */
+/* The same for a row that may come too late. b->generation is, going in, the newest row of the key
+ * that was known to who offers it (0: none). ERROR_CONFLICT, and nothing is written: store_overtaken.
+ * An imported row that says what the key's newest one says is not written again: *b becomes that one.
+ * Of a key the last STORE_IMPORTED_PER_KEY imported rows are kept. */
 int store_offer(struct store *s, struct best *b, struct error *err);
+/* Whether `now`, the newest row of b's key (NULL: none), has come after `known` and is not for b to push
+ * out: 0, or ERROR_CONFLICT. Of an op that has kernels (b->family) a pin stays whoever comes, and what was
+ * tuned stays when b is imported or partial. A pin (manual) with a `known` was verified again: the key
+ * must be pinned to it still; without, it was pinned now, and is never late. */
+int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err);
 int store_outranked(const char *key, struct error *err); /* the sentence of that conflict; it */
 
 /* Finished trials of a key with this stamp, oldest first (resume); malloc'ed array. Finished is

@@ -244,6 +244,49 @@ def test_kill_9_of_the_keeper_in_the_middle(host):
     assert left[0].sql("PRAGMA integrity_check") == [("ok",)]
 
 
+def test_a_pin_stays_though_another_daemon_was_tuning(host):
+    """Pinned after the search had ended, and before its best was written: only who writes it can see that."""
+    keeper, pins, tunes = host(3, env={"GEMMD_REPLAY_SPEED": "1"}, options=["--keeper-ms", "60000"])
+    first = tunes.call("get", problem=gemm(), budget=4)
+    assert tunes.call("evict", key=first["key"])["removed"] > 0
+    with tunes.connect() as c:
+        asked = c.send("get", problem=gemm(), budget=40, iters=20, progress=True)
+        eventually(lambda: tunes.status()["runner"]["state"] == "busy")
+        os.kill(keeper.process.pid, signal.SIGSTOP)
+        while c.read()[2]["phase"] != "final":
+            pass
+        time.sleep(1)  # what it found is on its way to the keeper
+        os.kill(tunes.process.pid, signal.SIGSTOP)
+        kill(keeper)
+        assert keeper_of([pins]) is pins
+        assert pins.call("pin", problem=gemm(), config=first["config"])["source"] == "manual"
+        os.kill(tunes.process.pid, signal.SIGCONT)
+        answer = c.wait(asked)
+    assert answer["source"] == "tuned" and not answer["saved"] and "pinned" in answer["note"]
+    assert pins.sql("SELECT source FROM best") == [("manual",)]
+    for m in (pins, tunes):
+        eventually(lambda m=m: m.call("get", problem=gemm(), wait="cached")["source"] == "manual")
+
+
+def test_what_comes_late_is_refused_by_who_writes(host):
+    """As `test_a_pin_stays_...`, for the other sources, in the words of the daemons."""
+    keeper, = host(1)
+    tuned = keeper.call("get", problem=gemm(), budget=4)
+    row, = keeper.connect().list("best")
+
+    def publish(source, known):
+        return keeper.call("ledger", verb="publish", row={**row, "source": source, "generation": known})
+
+    with pytest.raises(RpcError, match="conflict: winner of a restricted search"):
+        publish("partial", tuned["generation"] - 1)
+    with pytest.raises(RpcError, match="conflict: the pin of key"):
+        publish("manual", tuned["generation"])
+    pinned = publish("manual", 0)["row"]["generation"]
+    with pytest.raises(RpcError, match="conflict: a config that was pinned meanwhile"):
+        publish("tuned", pinned - 1)
+    assert publish("manual", pinned)["saved"] and publish("tuned", pinned + 1)["saved"]
+
+
 def run_ranks(members, ranks, wanted):
     """`ranks` clients ask for everything at once, rank i at daemon i (mod n). Seconds."""
     answers, failures = [], []

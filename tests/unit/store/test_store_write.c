@@ -397,6 +397,44 @@ static void an_offer_does_not_push_out_what_came_meanwhile(void **state)
     store_close(s);
 }
 
+/* A search that ended, or a pin that was verified again: what was known of key 0 then. */
+static int ended(struct store *s, struct best *b, const char *source, int i, int64_t known)
+{
+    struct error err = ERROR_NULL;
+    fixture_best(b, 0, i);
+    strcpy(b->source, source);
+    b->generation = known;
+    return store_offer(s, b, &err);
+}
+
+static void an_end_does_not_push_out_what_came_meanwhile(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    assert_int_equal(ended(s, b, "tuned", 1, 0), 0);
+    int64_t tuned = b->generation;
+    assert_int_equal(ended(s, b, "partial", 2, 0), ERROR_CONFLICT);
+    assert_int_equal(ended(s, b, "tuned", 2, 0), 0); /* of two searches the last one serves */
+    assert_int_equal(ended(s, b, "manual", 3, tuned), ERROR_CONFLICT); /* its pin is not there */
+    assert_int_equal(ended(s, b, "manual", 3, 0), 0);
+    int64_t pinned = b->generation;
+    assert_int_equal(ended(s, b, "tuned", 4, pinned - 1), ERROR_CONFLICT);
+    assert_int_equal(ended(s, b, "partial", 4, pinned - 1), ERROR_CONFLICT);
+    assert_int_equal(fixture_find_best(s, 0, b), 0);
+    assert_string_equal(b->source, "manual");
+    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* verified again */
+    assert_int_equal(ended(s, b, "manual", 3, pinned), 0); /* and asked twice: a keeper died */
+    assert_int_equal(ended(s, b, "manual", 5, 0), 0);
+    assert_int_equal(ended(s, b, "manual", 3, pinned), ERROR_CONFLICT); /* another one is pinned */
+    assert_ok(store_unpin(s, b->key, b, &err));
+    assert_int_equal(ended(s, b, "manual", 5, b->generation), ERROR_CONFLICT);
+    assert_int_equal(ended(s, b, "manual", 6, 0), 0);
+    assert_int_equal(ended(s, b, "tuned", 7, b->generation), 0); /* who saw that the pin is stale */
+    free(b);
+    store_close(s);
+}
+
 static int64_t rows_of_key(struct store *s, int key)
 {
     struct record filter;
@@ -460,6 +498,7 @@ int main(void)
         T(leases_of_lost_owners),
         T(groups_commit_or_vanish),
         T(an_offer_does_not_push_out_what_came_meanwhile),
+        T(an_end_does_not_push_out_what_came_meanwhile),
         T(offers_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
