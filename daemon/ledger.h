@@ -50,6 +50,7 @@ struct ledger_config {
     bool read_only;        /* local: another one writes; only load, history, list, backup, status */
     bool force_network_fs;
     int64_t trials_per_key_max;
+    int64_t generation; /* local: up to this number bests may have been published, by others */
     /* The modules that bests name, and how many bytes the directory may hold (0: no limit); it is
      * looked after in quiet moments. NULL: not looked after. */
     const char *cache_dir;
@@ -114,6 +115,9 @@ struct ledger_ops {
     /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has got an
      * answer since that this one does not push out (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
+    /* The keeper's: a best that another keeper had published and not saved, under its number; nothing
+     * when it is there. ERROR_CONFLICT: the number is another's. */
+    int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
     int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */

@@ -219,6 +219,16 @@ static int ask_evict(struct ledger *base, const char *key, ledger_id_cb cb, void
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
+/* Only the keeper knows whether it has saved what it told of. */
+static void count_heard(struct shared *s, struct ledger_status *counts, bool answered)
+{
+    if (!answered) {
+        counts->unsaved += s->heard.n;
+    } else if (counts->unsaved == 0) {
+        heard_clear(&s->heard);
+    }
+}
+
 static void tell_status(struct shared *s, struct ledger_status *counts,
                         void (*cb)(void *, const struct ledger_status *), void *ctx)
 {
@@ -234,6 +244,7 @@ static void answer_status(struct outgoing *o, const struct wire_obj *result,
 {
     struct ledger_status counts;
     schema_decode(&ledger_status_schema, SCHEMA_LENIENT, err ? NULL : result, &counts, NULL);
+    count_heard(asker(o), &counts, !err);
     tell_status(asker(o), &counts, o->cb.status, o->ctx);
 }
 
@@ -248,6 +259,7 @@ static void on_read(void *ctx, const struct ledger_status *read)
     struct reading r = *(struct reading *)ctx;
     struct ledger_status counts = *read;
     free(ctx);
+    count_heard(r.s, &counts, false);
     tell_status(r.s, &counts, r.cb, r.ctx);
 }
 

@@ -40,6 +40,13 @@ void shared_said(struct shared *s, const struct wire_obj *said)
     }
 }
 
+static void hear_best(struct shared *s, const struct best *b, bool saved)
+{
+    s->generation = b->generation > s->generation ? b->generation : s->generation;
+    heard_best(&s->heard, b, saved);
+    shared_news(s, NEWS_BEST, b->key, b, saved);
+}
+
 static void hear_news(struct shared *s, const struct wire_obj *params)
 {
     static const char *const kinds[] = {"best", "evicted", "freed"};
@@ -56,11 +63,14 @@ static void hear_news(struct shared *s, const struct wire_obj *params)
         if (!wire_is_str(wire_find(params, "kind"), kinds[i])) {
             continue;
         }
+        if (i == NEWS_EVICTED) {
+            heard_evicted(&s->heard, key);
+        }
         if (i != NEWS_BEST) {
             shared_news(s, i, key, NULL, false);
         } else if (schema_decode(&best_schema, SCHEMA_LENIENT, wire_find(params, "row"), s->best,
                                  &err) == 0) {
-            shared_news(s, i, s->best->key, s->best, saved);
+            hear_best(s, s->best, saved);
         }
     }
 }
@@ -151,6 +161,36 @@ static void carry_out_rest(struct shared *s)
     }
 }
 
+/* As of a best that was kept for a silent keeper: it counts as unsaved until a keeper has it. */
+static void given(struct outgoing *o, const struct error *err)
+{
+    struct shared *s = LIST_OF(o->box, struct shared, outbox);
+    if (err && err->code != ERROR_SHUTTING_DOWN) {
+        log_error("a best that the last keeper had not saved is lost: %s", err->text);
+    }
+    s->unsaved -= !err || err->code != ERROR_SHUTTING_DOWN;
+}
+
+static const struct outgoing_kind kind_restore = {.late = given, .kept = true};
+
+/* To the next keeper, or oneself, what the last one had in its memory alone. */
+static void give_heard(struct shared *s)
+{
+    LIST_EACH(node, &s->heard.all)
+    {
+        struct heard_row *r = LIST_OF(node, struct heard_row, link);
+        struct outgoing *o = outgoing_new(&s->outbox, &kind_restore, NULL);
+        if (o) {
+            wire_put_map(&o->params, 2);
+            wire_put_kv_str(&o->params, "verb", "restore");
+            wire_put_str(&o->params, "row");
+            wire_put_raw(&o->params, r->row.data, r->row.len);
+        }
+        s->unsaved += outbox_submit(&s->outbox, o) == 0;
+        heard_forget(&s->heard, r);
+    }
+}
+
 static void become_keeper(struct shared *s, struct ledger *writer)
 {
     struct error none = ERROR_NULL;
@@ -162,6 +202,7 @@ static void become_keeper(struct shared *s, struct ledger *writer)
     if (s->keeper[0]) {
         s->base.ops->unlease(&s->base, "", s->keeper);
     }
+    give_heard(s);
     carry_out_rest(s);
     say_ready(s, 0, &none);
 }
@@ -170,6 +211,7 @@ static int open_home(struct shared *s, bool read_only, struct ledger **out, stru
 {
     struct ledger_config c = s->config;
     c.read_only = read_only;
+    c.generation = s->generation;
     return ledger_local_ops.start(out, s->loop, &c, err);
 }
 
@@ -260,7 +302,12 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
         keeper_link_close(&s->link);
         return;
     }
+    char before[sizeof(s->keeper)];
+    int64_t generation = 0;
+    memcpy(before, s->keeper, sizeof(before));
     wire_copy_str(wire_find(m->result, "owner"), s->keeper, sizeof(s->keeper));
+    wire_get_int(wire_find(m->result, "generation"), &generation);
+    s->generation = generation > s->generation ? generation : s->generation;
     if (!s->reader && open_home(s, true, &s->reader, &err) < 0) {
         tell_fault(s, err.code, &err);
         keeper_link_close(&s->link);
@@ -268,6 +315,9 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     }
     s->following = true;
     uv_timer_stop(&s->timer);
+    if (strcmp(before, s->keeper) != 0) {
+        give_heard(s);
+    }
     outbox_open(&s->outbox);
     if (s->ready) {
         s->reader->ops->load(s->reader, true, on_reloaded, s);

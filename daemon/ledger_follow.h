@@ -15,6 +15,7 @@
  *
  * The parts, each calling only those above it:
  *   ledger_outbox   what the keeper was asked and has not answered
+ *   ledger_heard    what the keeper has in its memory alone
  *   ledger_follow   finding the keeper, or becoming it; what it tells; the end
  *   ledger_reads    what is read from the file
  *   ledger_keep     the ledger's calls as the keeper
@@ -25,6 +26,7 @@
 #ifndef GEMMD_DAEMON_LEDGER_FOLLOW_H
 #define GEMMD_DAEMON_LEDGER_FOLLOW_H
 
+#include "daemon/ledger_heard.h"
 #include "daemon/ledger_outbox.h"
 
 struct shared {
@@ -37,6 +39,8 @@ struct shared {
     struct keeper_link link;
     uv_timer_t timer; /* the next attempt; while stopping: the end of patience */
     struct outbox outbox;
+    struct heard heard;  /* what the keeper has not saved */
+    int64_t generation;  /* the highest that the keeper told of */
     uint32_t follow_id;
     char keeper[80]; /* as the keeper calls itself in leases */
     bool following;  /* the keeper listens to us */

@@ -69,6 +69,7 @@ static void told_status(void *ctx, const struct ledger_status *counts)
     struct ledger_status all = *counts;
     free(ctx);
     all.keeper = true;
+    all.unsaved += t.s->unsaved; /* on their way to the writer */
     all.daemons = t.s->config.daemons ? t.s->config.daemons(t.s->config.ctx) : 1;
     t.cb.status(t.ctx, &all);
 }
@@ -84,6 +85,17 @@ static int keep_publish(struct ledger *base, const struct best *b, ledger_best_c
     }
     t->cb.best = cb;
     return told_begun(t, s->writer->ops->publish(s->writer, b, told_best, t));
+}
+
+static int keep_restore(struct ledger *base, const struct best *b, ledger_best_cb cb, void *ctx)
+{
+    struct shared *s = shared_of(base);
+    struct told *t = told_new(s, b->key, ctx);
+    if (!t) {
+        return ERROR_NO_MEMORY;
+    }
+    t->cb.best = cb;
+    return told_begun(t, s->writer->ops->restore(s->writer, b, told_best, t));
 }
 
 static int keep_unpin(struct ledger *base, const char *key, ledger_best_cb cb, void *ctx)
@@ -187,6 +199,7 @@ const struct ledger_ops ledger_keep_ops = {
     .stop = follow_stop,
     LEDGER_READS,
     .publish = keep_publish,
+    .restore = keep_restore,
     .lease = keep_lease,
     .unlease = keep_unlease,
     .record = keep_record,

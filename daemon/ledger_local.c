@@ -112,6 +112,15 @@ static int local_publish(struct ledger *l, const struct best *b, ledger_best_cb 
     return submit_row(local_of(l), r, b);
 }
 
+static int local_restore(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx)
+{
+    struct request *r = request_new(&verb_restore, ctx, NO_TEXT);
+    if (r) {
+        r->cb.best = cb;
+    }
+    return submit_row(local_of(l), r, b);
+}
+
 static int local_unpin(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx)
 {
     struct request *r = request_new(&verb_unpin, ctx, TEXTS(key));
@@ -438,6 +447,7 @@ static int local_start(struct ledger **out, uv_loop_t *loop, const struct ledger
         .flags = (c->force_network_fs ? STORE_FORCE_NETWORK_FS : 0) |
                  (c->read_only ? STORE_READ_ONLY : 0),
         .trials_per_key_max = c->trials_per_key_max,
+        .generation = c->generation,
         .notice = home_keep_notice,
         .ctx = l,
     };
@@ -491,6 +501,7 @@ const struct ledger_ops ledger_local_ops = {
     .find = local_find,
     .history = local_history,
     .publish = local_publish,
+    .restore = local_restore,
     .lease = local_lease,
     .unlease = local_unlease,
     .record = local_record,

@@ -9,6 +9,7 @@
 static void shared_free(struct shared *s)
 {
     keeper_link_deinit(&s->link);
+    heard_clear(&s->heard);
     wire_doc_free(s->doc);
     free(s->best);
     free((char *)s->config.path);
@@ -47,6 +48,7 @@ static struct shared *shared_new(uv_loop_t *loop, const struct ledger_config *c)
     s->config.cache_dir = copy_text(c->cache_dir);
     s->loop = loop;
     s->started_ms = uv_now(loop);
+    heard_init(&s->heard);
     s->best = malloc(sizeof(*s->best));
     s->doc = wire_doc_new();
     if (keeper_link_init(&s->link, &follow_link_calls) < 0 || !s->config.path || !s->config.owner ||

@@ -60,11 +60,20 @@ void unsaved_keep(struct local *l, struct request *r)
     }
 }
 
+bool unsaved_has(const struct local *l, int64_t generation)
+{
+    const struct unsaved *u = l->unsaved;
+    while (u && u->generation != generation) {
+        u = u->next;
+    }
+    return u != NULL;
+}
+
 const struct unsaved *unsaved_newest(const struct local *l, const char *key)
 {
     const struct unsaved *newest = NULL;
     for (const struct unsaved *u = l->unsaved; u; u = u->next) {
-        if (strcmp(u->key, key) == 0) {
+        if (strcmp(u->key, key) == 0 && (!newest || u->generation > newest->generation)) {
             newest = u;
         }
     }
@@ -99,6 +108,11 @@ int unsaved_save(struct local *l, struct error *err)
     while (l->unsaved) {
         int r = writer_decode(l, &l->unsaved->row, &best_schema, err);
         r = r ? r : store_publish_again(l->store, &l->object->best, err);
+        if (r == ERROR_CONFLICT) { /* there is no place for it any more */
+            writer_notice(l, "lost", "a best was never saved: %s", err->text);
+            unsaved_drop(l, NULL);
+            continue;
+        }
         writer_note_disk(l, r, err->text);
         if (r < 0) {
             return r;

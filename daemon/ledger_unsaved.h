@@ -9,6 +9,7 @@
 #include "daemon/ledger_home.h"
 
 void unsaved_keep(struct local *l, struct request *r);
+bool unsaved_has(const struct local *l, int64_t generation);
 /* Of a key; NULL: there is none. Borrowed. */
 const struct unsaved *unsaved_newest(const struct local *l, const char *key);
 int unsaved_read(struct local *l, const struct unsaved *u, struct best *out, struct error *err);

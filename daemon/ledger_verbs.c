@@ -57,6 +57,30 @@ static void settle_publish(struct local *l, struct request *r)
     }
 }
 
+/* Under the number that it has. */
+static int work_restore(struct local *l, struct request *r, struct error *err)
+{
+    struct best *b = &l->object->best;
+    int status = b->generation > 0 ? store_publish_again(l->store, b, err)
+                                   : error_set(err, ERROR_CONFLICT,
+                                               "a best without a generation cannot be restored");
+    return status ? status : encode(&r->row, &best_schema, b, err);
+}
+
+/* Several daemons may have heard of it. */
+static void settle_restore(struct local *l, struct request *r)
+{
+    struct error ignored;
+    bool kept = r->status < 0 && r->status != ERROR_CONFLICT &&
+                writer_decode(l, &r->row, &best_schema, &ignored) == 0 &&
+                unsaved_has(l, l->object->best.generation);
+    if (kept) {
+        r->status = 0;
+    } else {
+        settle_publish(l, r);
+    }
+}
+
 static int work_unpin(struct local *l, struct request *r, struct error *err)
 {
     int status = unsaved_save(l, err); /* the newest may be among them */
@@ -337,6 +361,11 @@ const struct verb verb_publish = {.flags = VERB_GROUP,
                                   .row = &best_schema,
                                   .work = work_publish,
                                   .settle = settle_publish,
+                                  .answer = answer_best};
+const struct verb verb_restore = {.flags = VERB_GROUP,
+                                  .row = &best_schema,
+                                  .work = work_restore,
+                                  .settle = settle_restore,
                                   .answer = answer_best};
 const struct verb verb_evict = {
     .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};

@@ -117,6 +117,11 @@ static int publish(struct ledger *l, struct message *m, struct applying *a)
     return l->ops->publish(l, &m->row.best, on_best, a);
 }
 
+static int restore(struct ledger *l, struct message *m, struct applying *a)
+{
+    return l->ops->restore(l, &m->row.best, on_best, a);
+}
+
 static int unpin(struct ledger *l, struct message *m, struct applying *a)
 {
     return l->ops->unpin(l, m->key, on_best, a);
@@ -223,6 +228,7 @@ static const struct wire_verb {
     {"unlease", NULL, unlease, false},
     {"record", &trial_schema, record, true},
     {"publish", &best_schema, publish, true},
+    {"restore", &best_schema, restore, true},
     {"module", &module_schema, add_module, false},
     {"run", &run_schema, add_run, true},
     {"end_run", &run_schema, end_run, false},

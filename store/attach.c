@@ -99,6 +99,9 @@ static int attach_tables(struct store *s, struct error *err)
         r = r ? r : db_step(&s->db, st, err);
         r = r < 0 ? r : attach_ids(s, i, err);
     }
+    if (r == 0 && s->generation >= s->next_id[TABLE_BEST]) {
+        s->next_id[TABLE_BEST] = s->generation + 1;
+    }
     return r;
 }
 

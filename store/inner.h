@@ -27,6 +27,7 @@ struct store {
     uint64_t device, inode; /* of the file that is open */
     char boot[40]; /* this boot of the host: leases of another one are over */
 
+    int64_t generation;         /* the highest number of a best that others are known to have given */
     int64_t next_id[TABLES];    /* the one writer counts by itself: ids are part of checksums */
     char counted_key[HASH_HEX]; /* retention: whose trials `counted` is, while above 0 */
     int64_t counted;

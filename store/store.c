@@ -133,6 +133,7 @@ int store_open(const struct store_options *o, struct store **out, struct error *
     s->stats_at = -1;
     s->trials_per_key_max =
         o->trials_per_key_max > 0 ? o->trials_per_key_max : STORE_TRIALS_PER_KEY;
+    s->generation = o->generation;
     s->notice = o->notice;
     s->ctx = o->ctx;
     s->address = o->address ? strdup(o->address) : NULL; /* without it nobody asks us */

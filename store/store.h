@@ -31,6 +31,7 @@ struct store_options {
     const char *address; /* where whoever finds the database locked can ask us; NULL: nowhere */
     unsigned flags;
     int64_t trials_per_key_max; /* retention: 0 = 4096 */
+    int64_t generation;         /* bests get higher numbers: up to this one they may be given already */
     /* Called for what ops should hear: corrupt rows, a file set aside, a migration. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
@@ -95,7 +96,8 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 /* One transaction: gives b->generation the next number, appends, durable on return (or with the
  * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
  * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
- * taken: store_publish_again, later, writes the row under that number. */
+ * taken: store_publish_again, later, writes the row under that number. It may be a number that another
+ * process gave; the row may be there already. ERROR_CONFLICT: another key has that number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key

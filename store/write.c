@@ -4,6 +4,7 @@
  * call given twice does no harm beyond a second row, so the ledger may repeat what failed.
  */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -206,9 +207,8 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     return r < 0 ? r : 0;
 }
 
-int store_publish_again(struct store *s, struct best *b, struct error *err)
+static int publish(struct store *s, struct best *b, struct error *err)
 {
-    assert(b->generation > 0 && b->generation < s->next_id[TABLE_BEST]);
     int r = store_in_place(s, err);
     r = r ? r : db_begin(&s->db, err);
     if (r) {
@@ -226,7 +226,33 @@ int store_publish_again(struct store *s, struct best *b, struct error *err)
 int store_publish(struct store *s, struct best *b, struct error *err)
 {
     rows_number(s, TABLE_BEST, b);
-    return store_publish_again(s, b, err);
+    return publish(s, b, err);
+}
+
+/* Whether the row of that number is there: STORE_MISS, or 0; ERROR_CONFLICT: it is another key's.
+ */
+static int find_number(struct store *s, const struct best *b, struct error *err)
+{
+    DB_STMT_AUTO *st = NULL;
+    int r = db_query(&s->db, &st, err, "SELECT key = ?2 FROM best WHERE generation = ?1", "it",
+                     b->generation, b->key);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r == DB_ROW && !sqlite3_column_int64(st, 0)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "generation %" PRId64 " of key %.12s has been given to another row",
+                         b->generation, b->key);
+    }
+    return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;
+}
+
+int store_publish_again(struct store *s, struct best *b, struct error *err)
+{
+    assert(b->generation > 0);
+    if (b->generation >= s->next_id[TABLE_BEST]) {
+        s->next_id[TABLE_BEST] = b->generation + 1;
+    }
+    int r = find_number(s, b, err);
+    return r == STORE_MISS ? publish(s, b, err) : r;
 }
 
 static int count_into(int r, int64_t *n, int64_t more)

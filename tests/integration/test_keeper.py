@@ -12,6 +12,7 @@ import time
 
 import pytest
 from conftest import (DATA, GEMMD, PATIENCE, RUNNER, Daemon, RpcError, eventually, gemm)
+from test_disk import limit_files
 
 DAEMONS = int(os.environ.get("GEMMD_TEST_DAEMONS", "8"))
 KEYS = int(os.environ.get("GEMMD_TEST_KEYS", "32"))
@@ -327,6 +328,82 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
     assert len(rows) == 20 and all(n == 1 for _, n in rows)
     by_daemon = [m.status()["jobs"]["done"] for m in members]
     assert sum(by_daemon) == 20 and min(by_daemon) >= 2, by_daemon
+
+
+def answers(m, n):
+    """Config, generation, saved; None: it knows nothing."""
+    try:
+        answer = m.call("get", problem={**CUSTOM, "n": n}, wait="cached")
+    except RpcError as e:
+        assert e.name == "not_found", e
+        return None
+    return answer["config"]["A"], answer["generation"], answer["saved"]
+
+
+def put(m, n, a):
+    return m.call("put", problem={**CUSTOM, "n": n}, config={"A": a}, time_us=5)
+
+
+def full_keeper(host, n):
+    """n daemons of a database whose keeper cannot write; its bests are in its memory alone."""
+    members = host(n)
+    eventually(lambda: members[0].status()["store"]["daemons"] == n)
+    put(members[0], 1, 1)
+    limit_files(members[0], True)
+    for a in range(2, 5):
+        unsaved = put(members[0], 2, a)
+    assert not unsaved["saved"] and members[0].status()["store"]["disk_full"]
+    eventually(lambda: answers(members[1], 2) == (4, unsaved["generation"], False))
+    return [*members, unsaved["generation"]]
+
+
+def test_what_a_keeper_had_not_saved_when_it_died(host):
+    """Who heard of it saves it, under its number; no number is given twice."""
+    keeper, other, generation = full_keeper(host, 2)
+    assert not other.status()["store"]["keeper"] and other.status()["store"]["unsaved"] > 0
+    kill(keeper)
+    assert keeper_of([other]) is other
+    eventually(lambda: answers(other, 2) == (4, generation, True))
+    assert (generation, '{"A":4}') in other.sql("SELECT generation, config FROM best")
+    eventually(lambda: other.status()["store"]["unsaved"] == 0)
+    assert put(other, 2, 9)["generation"] == generation + 1
+    assert answers(other, 2) == (9, generation + 1, True)
+    keeper.killed = False
+    keeper.start()
+    assert answers(keeper, 2) == (9, generation + 1, True)
+
+
+def test_what_a_keeper_had_not_saved_and_the_next_one_never_heard_of(host):
+    keeper, heard, generation = full_keeper(host, 2)
+    new = host(1)[2]  # its news begin now
+    assert answers(new, 2) is None
+    os.kill(heard.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([new]) is new
+    assert put(new, 3, 3)["generation"] > generation
+    os.kill(heard.process.pid, signal.SIGCONT)
+    for m in (new, heard):
+        eventually(lambda m=m: answers(m, 2) == (4, generation, True))
+    eventually(lambda: heard.status()["store"]["unsaved"] == 0)
+
+
+def test_what_a_keeper_had_not_saved_and_the_next_one_cannot_save(host):
+    """It stays unsaved, is counted once, and is written when there is room."""
+    keeper, *others, generation = full_keeper(host, 3)
+    eventually(lambda: answers(others[1], 2) == (4, generation, False))
+    for m in others:
+        limit_files(m, True)
+    kill(keeper)
+    new = keeper_of(others)
+    eventually(lambda: new.status()["store"]["daemons"] == 2)
+    time.sleep(1.5)  # for who asks whether it is saved
+    for m in others:
+        assert answers(m, 2) == (4, generation, False) and m.status()["store"]["unsaved"] == 1
+    for m in others:
+        limit_files(m, False)
+    for m in others:
+        eventually(lambda m=m: answers(m, 2) == (4, generation, True))
+    assert new.sql("SELECT config FROM best WHERE generation = ?", generation) == [('{"A":4}',)]
 
 
 def test_a_keeper_that_does_not_answer_is_named(host, folder):

@@ -435,6 +435,33 @@ static void an_end_does_not_push_out_what_came_meanwhile(void **state)
     store_close(s);
 }
 
+/* Another keeper gave the number, and told of the row; it may have written it, too. */
+static void a_row_of_another_process_keeps_its_number(void **state)
+{
+    struct store *s = fixture_open(*state);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, 1, 1);
+    b->generation = 40;
+    for (int i = 0; i < 2; i++) {
+        assert_ok(store_publish_again(s, b, &err));
+        assert_int_equal(fixture_find_best(s, 1, b), 0);
+        assert_int_equal(b->generation, 40);
+    }
+    fixture_best(b, 2, 1);
+    b->generation = 40;
+    assert_int_equal(store_publish_again(s, b, &err), ERROR_CONFLICT);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, 41);
+    fixture_best(b, 1, 2); /* what is newer stays the newest */
+    b->generation = 12;
+    assert_ok(store_publish_again(s, b, &err));
+    assert_int_equal(fixture_find_best(s, 1, b), 0);
+    assert_int_equal(b->generation, 40);
+    free(b);
+    store_close(s);
+}
+
 static int64_t rows_of_key(struct store *s, int key)
 {
     struct record filter;
@@ -499,6 +526,7 @@ int main(void)
         T(groups_commit_or_vanish),
         T(an_offer_does_not_push_out_what_came_meanwhile),
         T(an_end_does_not_push_out_what_came_meanwhile),
+        T(a_row_of_another_process_keeps_its_number),
         T(offers_do_not_pile_up),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
