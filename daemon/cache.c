@@ -102,6 +102,7 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
         return ERROR_NO_MEMORY;
     }
     e->rank = (uint8_t)rank;
+    e->met = true;
     e->manual = strcmp(a->source, "manual") == 0;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
@@ -171,6 +172,7 @@ int cache_all_saved(struct cache *c, struct error *err)
         if (status) {
             return status;
         }
+        e->met = true; /* what is being read may be older than that */
         c->unsaved--;
     }
     return 0;
@@ -197,6 +199,41 @@ bool cache_remove_id(struct cache *c, const char *id)
     }
     remove_at(c, i);
     return true;
+}
+
+/* ---- what is in the database still ------------------------------------------------------------------ */
+
+void cache_unmeet(struct cache *c)
+{
+    for (size_t i = 0; i < c->capacity; i++) {
+        if (c->slots[i]) {
+            c->slots[i]->met = false;
+        }
+    }
+}
+
+bool cache_meet(struct cache *c, const char *id, int64_t generation)
+{
+    bool many;
+    struct cache_entry *e = cache_find_id(c, id, &many);
+    if (!e || e->generation < generation) {
+        return false;
+    }
+    e->met = true;
+    return e->saved || e->generation > generation;
+}
+
+bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
+{
+    for (; *at < c->capacity; ++*at) {
+        const struct cache_entry *e = c->slots[*at];
+        if (e && e->saved && !e->met) {
+            cache_entry_id(e, id);
+            remove_at(c, *at); /* another may stand there now */
+            return true;
+        }
+    }
+    return false;
 }
 
 /* ---- near ------------------------------------------------------------------------------------------- */

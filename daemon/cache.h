@@ -36,6 +36,13 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 bool cache_remove(struct cache *c, const struct key *k);
 bool cache_remove_id(struct cache *c, const char *id);
 
+/* The database is read anew, to find out what is no longer in it: cache_unmeet, then each row of it is
+ * met (false: it is not known here, or not as saved, or an older one is; put it) or put, then the sweep removes what was
+ * saved and was not met. One at a time, *at from 0 on; false: there are no more. */
+void cache_unmeet(struct cache *c);
+bool cache_meet(struct cache *c, const char *id, int64_t generation);
+bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX]);
+
 /* An entry's answer, decoded. ERROR_INTERNAL when the bytes are not ours any more. */
 int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err);
 /* The bucket's problem. */

@@ -32,12 +32,16 @@ enum ledger_news_kind {
     NEWS_EVICTED, /* `key` is forgotten */
     NEWS_FREED,   /* the lease of `key` has ended; "": of several */
     NEWS_SAID,    /* a daemon said something: `said` */
+    /* To this daemon alone, which was told of no news for a while: */
+    NEWS_RELOADING, /* what is in the file now follows */
+    NEWS_LOADED,    /* `best` is there */
+    NEWS_RELOADED,  /* that was all: what was saved and was not among it is there no more */
 };
 
 struct ledger_news {
     enum ledger_news_kind kind;
     const char *key;         /* borrowed */
-    const struct best *best; /* borrowed; NEWS_BEST only */
+    const struct best *best; /* borrowed; NEWS_BEST and NEWS_LOADED only */
     bool saved;
     const struct wire_obj *said; /* borrowed; NEWS_SAID only: a map */
 };

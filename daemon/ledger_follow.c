@@ -27,6 +27,7 @@ void shared_news(struct shared *s, enum ledger_news_kind kind, const char *key,
                  const struct best *best, bool saved)
 {
     struct ledger_news n = {.kind = kind, .key = key, .best = best, .saved = saved};
+    s->reload_again = s->reload_again || (s->reloading && kind == NEWS_EVICTED);
     if (s->config.news) {
         s->config.news(s->config.ctx, &n);
     }
@@ -72,6 +73,60 @@ static void hear_news(struct shared *s, const struct wire_obj *params)
                                  &err) == 0) {
             hear_best(s, s->best, saved);
         }
+    }
+}
+
+/* ---- what others did while nobody told us ---------------------------------------------------- */
+
+static void ask_page(struct shared *s, bool first);
+
+static void begin_reload(struct shared *s)
+{
+    s->reloading = true;
+    s->reload_again = false;
+    shared_news(s, NEWS_RELOADING, "", NULL, false);
+    ask_page(s, true);
+}
+
+/* Of what was read before an eviction nobody knows whether it is there still: once more. */
+static void on_page(void *ctx, int status, const struct best *bests, size_t n,
+                    const struct error *err)
+{
+    struct shared *s = ctx;
+    if (s->stopping) {
+        return;
+    }
+    if (s->reload_again) {
+        begin_reload(s);
+        return;
+    }
+    if (status < 0) {
+        log_warning("what was published meanwhile is not known: %s", err->text);
+    }
+    for (size_t i = 0; i < n; i++) {
+        shared_news(s, NEWS_LOADED, bests[i].key, &bests[i], true);
+    }
+    if (status == 0 && n > 0) {
+        ask_page(s, false);
+        return;
+    }
+    s->reloading = false;
+    if (status == 0) {
+        shared_news(s, NEWS_RELOADED, "", NULL, false);
+    }
+}
+
+static void ask_page(struct shared *s, bool first)
+{
+    s->reloading = s->base.ops->load(&s->base, first, on_page, s) == 0;
+}
+
+static void reload(struct shared *s)
+{
+    if (s->reloading) {
+        s->reload_again = true;
+    } else {
+        begin_reload(s);
     }
 }
 
@@ -204,6 +259,9 @@ static void become_keeper(struct shared *s, struct ledger *writer)
     }
     give_heard(s);
     carry_out_rest(s);
+    if (s->ready) {
+        reload(s);
+    }
     say_ready(s, 0, &none);
 }
 
@@ -274,22 +332,6 @@ static void on_down(struct keeper_link *link)
     }
 }
 
-/* What others published while nobody told us. */
-static void on_reloaded(void *ctx, int status, const struct best *bests, size_t n,
-                        const struct error *err)
-{
-    struct shared *s = ctx;
-    if (status < 0 && !s->stopping) {
-        log_warning("what was published meanwhile is not known: %s", err->text);
-    }
-    for (size_t i = 0; i < n && !s->stopping; i++) {
-        shared_news(s, NEWS_BEST, bests[i].key, &bests[i], true);
-    }
-    if (status == 0 && n > 0 && !s->stopping && s->reader) {
-        s->reader->ops->load(s->reader, false, on_reloaded, s);
-    }
-}
-
 static void on_followed(struct shared *s, const struct rpc_message *m)
 {
     struct error err = ERROR_NULL;
@@ -320,7 +362,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     }
     outbox_open(&s->outbox);
     if (s->ready) {
-        s->reader->ops->load(s->reader, true, on_reloaded, s);
+        reload(s);
         shared_news(s, NEWS_FREED, "", NULL, false);
     }
     say_ready(s, 0, &err);

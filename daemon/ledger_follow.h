@@ -44,6 +44,7 @@ struct shared {
     uint32_t follow_id;
     char keeper[80]; /* as the keeper calls itself in leases */
     bool following;  /* the keeper listens to us */
+    bool reloading, reload_again; /* the file is read anew; and once more */
     bool ready, stopping, ending;
     uint64_t started_ms;
     int64_t lost_trials, unsaved;    /* bests that no keeper has yet */

@@ -87,13 +87,43 @@ static void on_leased(void *ctx, struct job *j)
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
+static void tell_best(struct parts *p, const struct ledger_news *n)
+{
+    learn_best(&p->daemon, n->best, n->saved);
+    announce(&p->daemon, &p->subscribers, n->best);
+    elsewhere_learned(&p->elsewhere, n->key);
+}
+
+static void forget_unmet(struct parts *p)
+{
+    char id[HASH_HEX];
+    for (size_t at = 0; cache_sweep(&p->daemon.cache, &at, id);) {
+        views_evicted(&p->views, id);
+    }
+}
+
+/* For this daemon alone; what it knows already is no news. */
+static void hear_reloaded(struct parts *p, const struct ledger_news *n)
+{
+    struct cache *c = &p->daemon.cache;
+    if (n->kind == NEWS_RELOADING) {
+        cache_unmeet(c);
+    } else if (n->kind == NEWS_RELOADED) {
+        forget_unmet(p);
+    } else if (!cache_meet(c, n->key, n->best->generation)) {
+        tell_best(p, n);
+    }
+}
+
 void wiring_news(struct parts *p, const struct ledger_news *n)
 {
     struct daemon *d = &p->daemon;
+    if (n->kind >= NEWS_RELOADING) {
+        hear_reloaded(p, n);
+        return;
+    }
     if (n->kind == NEWS_BEST) {
-        learn_best(d, n->best, n->saved);
-        announce(d, &p->subscribers, n->best);
-        elsewhere_learned(&p->elsewhere, n->key);
+        tell_best(p, n);
     } else if (n->kind == NEWS_EVICTED) {
         cache_remove_id(&d->cache, n->key);
         views_evicted(&p->views, n->key);

@@ -406,6 +406,30 @@ def test_what_a_keeper_had_not_saved_and_the_next_one_cannot_save(host):
     assert new.sql("SELECT config FROM best WHERE generation = ?", generation) == [('{"A":4}',)]
 
 
+@pytest.mark.parametrize("next_", ["follows", "keeps"])
+def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host, next_):
+    """Stopped while the keeper died, the next one evicted, and perhaps died, too: then it is the keeper itself."""
+    keeper, away, next_one = host(3)
+    keys = [put(keeper, n, n)["key"] for n in range(4)]
+    tuned = away.call("get", problem=gemm(), budget=4)
+    eventually(lambda: next_one.status()["keys"] == away.status()["keys"] == 5)
+    os.kill(away.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([next_one]) is next_one
+    for key in (keys[0], keys[1], tuned["key"]):
+        assert next_one.call("evict", key=key)["removed"] > 0
+    put(next_one, 1, 7)  # evicted, and put again
+    put(next_one, 5, 5)
+    if next_ == "keeps":
+        kill(next_one)
+    os.kill(away.process.pid, signal.SIGCONT)
+    eventually(lambda: answers(away, 5))
+    eventually(lambda: answers(away, 0) is None)
+    assert [answers(away, n)[0] for n in (1, 2, 3, 5)] == [7, 2, 3, 5]
+    assert away.status()["keys"] == 4 and away.status()["store"]["keeper"] == (next_ == "keeps")
+    assert away.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+
+
 def test_a_keeper_that_does_not_answer_is_named(host, folder):
     one, = host(1)
     os.kill(one.process.pid, signal.SIGSTOP)

@@ -391,6 +391,48 @@ static void unsaved_answers_become_saved(void **state)
     assert_string_equal(f->b.stamp, f->a.stamp);
 }
 
+/* Of 300 keys every third is gone from the database, one is not saved, and one is put meanwhile. */
+static void what_the_database_has_no_more_is_swept(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    char text[96], id[HASH_HEX];
+    for (int i = 0; i < 300; i++) {
+        snprintf(text, sizeof(text), GEMM "M=%d", 2 * (i + 1));
+        put(f, text, i + 1, CACHE_SERVES);
+        f->a.saved = false;
+        if (i == 3) {
+            assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_SERVES, 0, 0, &err), &err);
+        }
+    }
+    cache_unmeet(&f->cache);
+    for (int i = 0; i < 300; i++) {
+        snprintf(text, sizeof(text), GEMM "M=%d", 2 * (i + 1));
+        cache_entry_id(find(f, text), id);
+        if (i == 6) {
+            assert_false(cache_meet(&f->cache, id, i + 2)); /* a newer one */
+            put(f, text, i + 2, CACHE_SERVES);
+        } else if (i % 3) {
+            assert_true(cache_meet(&f->cache, id, i % 2 ? i : i + 1));
+        }
+    }
+    int swept = 0;
+    for (size_t at = 0; cache_sweep(&f->cache, &at, id); swept++) {
+        assert_null(cache_find_id(&f->cache, id, &(bool){false}));
+    }
+    assert_int_equal(swept, 98);
+    for (int i = 0; i < 300; i++) {
+        snprintf(text, sizeof(text), GEMM "M=%d", 2 * (i + 1));
+        assert_true((find(f, text) != NULL) == (i % 3 || i == 3 || i == 6));
+    }
+    cache_unmeet(&f->cache);
+    assert_ok(cache_all_saved(&f->cache, &err), &err); /* what has just been written is not gone */
+    size_t at = 0;
+    for (swept = 0; cache_sweep(&f->cache, &at, id); swept++) {
+    }
+    assert_int_equal(f->cache.n, 1);
+}
+
 #define MANY "grouped_gemm mode=forward experts=8 topk=2 M=256 K=1024 N=%d"
 
 static void ask(struct fixture *f, int i, struct cache_entry *e)
@@ -536,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(near_is_found_without_a_look_at_every_key, setup, teardown),
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_the_database_has_no_more_is_swept, setup, teardown),
         cmocka_unit_test_setup_teardown(
             the_memo_knows_the_same_bytes_while_their_entry_lives, setup, teardown),
         cmocka_unit_test_setup_teardown(
