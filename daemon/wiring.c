@@ -89,8 +89,12 @@ static void on_leased(void *ctx, struct job *j)
 
 static void tell_best(struct parts *p, const struct ledger_news *n)
 {
+    bool many;
     learn_best(&p->daemon, n->best, n->saved);
-    announce(&p->daemon, &p->subscribers, n->best);
+    const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
+    if (!e || e->generation <= n->best->generation) { /* what is restored may be old */
+        announce(&p->daemon, &p->subscribers, n->best);
+    }
     elsewhere_learned(&p->elsewhere, n->key);
 }
 

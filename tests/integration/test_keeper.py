@@ -387,6 +387,27 @@ def test_what_a_keeper_had_not_saved_and_the_next_one_never_heard_of(host):
     eventually(lambda: heard.status()["store"]["unsaved"] == 0)
 
 
+def test_what_a_keeper_had_not_saved_and_is_old_by_now(host):
+    """It becomes history, and nobody is told of it."""
+    keeper, heard, generation = full_keeper(host, 2)
+    new = host(1)[2]
+    os.kill(heard.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([new]) is new
+    newer = put(new, 2, 9)["generation"]
+    with new.connect() as c:
+        c.call("subscribe")
+        os.kill(heard.process.pid, signal.SIGCONT)
+        eventually(lambda: heard.status()["store"]["unsaved"] == 0 and
+                   new.sql("SELECT 1 FROM best WHERE generation = ?", generation))
+        put(new, 4, 4)
+        c.call("status")
+        told = [n["answer"]["generation"] for kind, n in c.notifications if kind == "improved"]
+    assert told == [newer + 1]
+    for m in (new, heard):
+        eventually(lambda m=m: answers(m, 2) == (9, newer, True))
+
+
 def test_what_a_keeper_had_not_saved_and_the_next_one_cannot_save(host):
     """It stays unsaved, is counted once, and is written when there is room."""
     keeper, *others, generation = full_keeper(host, 3)
