@@ -16,6 +16,7 @@ one warning.
 import contextlib
 import hashlib
 import inspect
+import math
 import os
 import threading
 import warnings
@@ -142,8 +143,10 @@ class Timer:
             self.tuner.do_bench = self.bench
         if self.failure is not None:
             return failed(name, self.failure), None
-        ms = times[0] if isinstance(times, (list, tuple)) else times
-        return {"config": name, "time_us": float(ms) * 1e3}, None
+        ms = float(times[0] if isinstance(times, (list, tuple)) else times)
+        if not (math.isfinite(ms) and ms > 0):  # a benchmark's way to say that it cannot be run
+            return {"config": name, "status": "invalid", "reason": f"do_bench returned {ms:g}"}, None
+        return {"config": name, "time_us": ms * 1e3}, None
 
     def clean_up(self, config):
         """Arguments that a timing changed are reset, as Triton does after tuning."""

@@ -18,8 +18,8 @@ from conftest import environment  # noqa: E402
 JOB = pathlib.Path(__file__).parent / "triton_job.py"
 
 
-def start(socket, blocks, n=64):
-    return subprocess.Popen([sys.executable, "-W", "always", JOB, blocks, str(n)],
+def start(socket, blocks, n=64, odd=()):
+    return subprocess.Popen([sys.executable, "-W", "always", JOB, blocks, str(n), *odd],
                             env=environment(GEMMD_SOCKET=socket, TRITON_INTERPRET="1"),
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True)
@@ -40,8 +40,8 @@ def run_together(jobs):
     return out
 
 
-def run(socket, blocks, n=64):
-    return run_together([start(socket, blocks, n)])[0][0]
+def run(socket, blocks, n=64, odd=()):
+    return run_together([start(socket, blocks, n, odd)])[0][0]
 
 
 def test_many_processes_one_tuning_and_none_at_the_next_start(cpu):
@@ -72,6 +72,16 @@ def test_failures_are_recorded_with_their_reason(cpu):
                 if t["status"] != "ok"]
     assert [t["status"] for t in failures] == ["resource"]
     assert "shared memory" in json.dumps(failures[0])
+
+
+def test_a_time_that_is_none_is_a_failure_of_its_config(cpu):
+    odd = ("4=inf", "16=nan", "32=0", "64=-1")
+    first = run(cpu.socket, "4,8,16,32,64", odd=odd)
+    assert first == {"timed": [4, 8, 16, 32, 64], "best": 8, "right": True}
+    assert run(cpu.socket, "4,8,16,32,64", odd=odd) == {"timed": [], "best": 8, "right": True}
+    reasons = {t["reason"] for t in cpu.call("list", what="trials", filter={})["rows"]
+               if t["status"] != "ok"}
+    assert reasons == {f"do_bench returned {ms}" for ms in ("inf", "nan", "0", "-1")}
 
 
 def test_without_a_daemon_triton_tunes_by_itself(tmp_path):
