@@ -350,6 +350,39 @@ def test_a_gradient_of_a_gradient_is_an_error(tuned):
 
 # ---- torch.compile -------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("of", ["x", "w", "weights"])
+@pytest.mark.parametrize("how", ["jvp", "jacfwd", "make_dual"])
+def test_forward_mode_is_an_error(tuned, of, how):
+    """A tangent of zeros would be a derivative that is wrong, and nobody would know."""
+    m_sizes, gather = routing()
+    given = {**dict(zip("xw", operands())), "weights": torch.rand(T)}
+
+    def product(t):
+        o = {**given, of: t}
+        if of == "weights":
+            return gt.grouped_gemm(o["x"], o["w"], m_sizes, gather, TOPK, permute_y=True,
+                                   topk_weights=o["weights"], fuse_mul_post=True)
+        return gt.grouped_gemm(o["x"], o["w"], m_sizes)
+
+    def differentiate(t):
+        if how == "jvp":
+            return torch.func.jvp(product, (t,), (t,))
+        if how == "jacfwd":
+            return torch.func.jacfwd(product)(t)
+        with torch.autograd.forward_ad.dual_level():
+            return product(torch.autograd.forward_ad.make_dual(t, t))
+
+    with pytest.raises(NotImplementedError, match="forward-mode"):
+        differentiate(given[of].detach())
+
+
+def test_a_constant_may_stand_in_what_is_differentiated_forwards(tuned):
+    m_sizes, _ = routing()
+    x, w = (t.detach() for t in operands())
+    _, tangent = torch.func.jvp(lambda t: t * gt.grouped_gemm(x, w, m_sizes).sum(), (x,), (x,))
+    assert tangent.abs().max() > 0
+
+
 def test_the_ops_keep_what_they_declare(tuned):
     m_sizes, gather = routing()
     x, w = operands(rows=TOKENS)

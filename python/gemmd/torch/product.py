@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """grouped_gemm() and grouped_gemm_sum(): the ops with gradients."""
 import torch
-from torch.autograd import Function
+from torch.autograd import Function, forward_ad
 from torch.autograd.function import once_differentiable
 
 from gemmd.torch import ops, plain
@@ -74,7 +74,17 @@ def _autocast(x, w):
     return x.to(dtype), w.to(dtype)
 
 
+def _refuse_tangents(*operands):
+    """Forward-mode AD would take what it has no rule for as a constant, and its tangent for
+    zeros."""
+    if any(forward_ad.unpack_dual(t).tangent is not None for t in operands):
+        raise NotImplementedError("grouped_gemm has no forward-mode derivatives (torch.func.jvp, jacfwd, "
+                                  "make_dual): use backward()")
+
+
 def _check(x, w, m_sizes, gather, flags):
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(x, w)
     if w.dim() != 3 or x.shape[-1] != w.shape[2]:
         raise ValueError(f"w is {tuple(w.shape)} and x {tuple(x.shape)}: w is [experts, N, K], x "
                          "[rows, K]")
@@ -103,6 +113,8 @@ def _check_weights(weights, x):
         raise ValueError(f"topk_weights has {weights.numel()} elements: one for each of the "
                          f"{x.shape[0]} routed rows")
     _check_device("topk_weights", weights, x)
+    if forward_ad._current_level >= 0:
+        _refuse_tangents(weights)
 
 
 def _check_gather(x, gather, flags):
