@@ -19,17 +19,20 @@ import inspect
 import math
 import os
 import threading
+import time
 import warnings
 
 import triton
 
 from gemmd.client import Client
 from gemmd.configs import fits, plain, write_config
-from gemmd.errors import INTERNAL, Deadline, GemmdError, make_error
+from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
 
 REASON_BYTES = 300
+QUIET_S = 30.0  # how long a daemon that did not answer is left alone, and a stopgap is used
 _lock = threading.RLock()  # threads of one process are one holder
 _clients = {}
+_quiet_until = {}  # of each socket's daemon
 _warned = False
 
 
@@ -183,20 +186,32 @@ def measure(client, problem, configs, known, timer):
     return find(configs, best)
 
 
-def decide(client, problem, configs, timer, deadline_ms):
-    """The config for a problem; None: Triton is to tune by itself."""
+def acquire(client, problem, configs, deadline_ms):
+    """What gemmd says; None: it lives, and was late to say "held"."""
     try:
-        asked = client.acquire(problem, [name_of(c) for c in configs], deadline_ms=deadline_ms)
+        return client.acquire(problem, [name_of(c) for c in configs], deadline_ms=deadline_ms)
     except Deadline:
-        if not deadline_ms:
+        if not deadline_ms or not client.reaches_daemon():
             raise  # gemmd hangs
-        return configs[0]  # it was late to say "held"
+        return None
+
+
+def decide(client, problem, configs, timer, deadline_ms):
+    """(the config for a problem, whether it is only a stopgap: another process is still tuning).
+    None: Triton is to tune by itself."""
+    asked = acquire(client, problem, configs, deadline_ms)
+    if asked is None or asked.outcome == "held":
+        answer = asked and asked.answer
+        return find_answer(configs, answer) if answer else configs[0], True
     if asked.outcome == "hit":
-        return find_answer(configs, asked.answer)
-    if asked.outcome == "held":  # the deadline passed
-        return find_answer(configs, asked.answer) if asked.answer else configs[0]
+        return find_answer(configs, asked.answer), False
+    return find_out(client, problem, configs, timer, asked.known), False
+
+
+def find_out(client, problem, configs, timer, known):
+    """By the holder of the lease: the fastest config, or None."""
     try:
-        config = measure(client, problem, configs, asked.known, timer)
+        config = measure(client, problem, configs, known, timer)
     except BaseException:
         with contextlib.suppress(GemmdError):
             client.release(problem)
@@ -214,12 +229,19 @@ class SharedCache(dict):
     def __init__(self, tuner, socket, deadline_ms):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
+        self.stopgaps = {}  # until when each is used
         self.call = threading.local()
 
     def __contains__(self, key):
-        return dict.__contains__(self, key) or self._ask(key)
+        return dict.__contains__(self, key) and not self._is_over(key) or self._ask(key)
+
+    def _is_over(self, key):
+        return key in self.stopgaps and time.monotonic() > self.stopgaps[key]
 
     def _ask(self, key):
+        self.stopgaps.pop(key, None)
+        if time.monotonic() < _quiet_until.get(self.socket, 0.0):
+            return False
         try:
             client = _client(self.socket)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd; from below it is the kernel's
@@ -231,15 +253,22 @@ class SharedCache(dict):
         tuner, args, kwargs = self.tuner, self.call.args, self.call.kwargs
         try:
             configs = tuner.prune_configs(kwargs)
-            config = decide(client, problem_of(tuner, key, kwargs), configs,
-                            Timer(tuner, args, kwargs), self.deadline_ms)
+            config, is_stopgap = decide(client, problem_of(tuner, key, kwargs), configs,
+                                        Timer(tuner, args, kwargs), self.deadline_ms)
         except GemmdError as e:
-            if e.name != "no_config":  # else all fail, and Triton says so in its own words
-                _warn(e)
+            self._go_on_alone(e)
             return False
         if config is not None:
             self[key] = config
+        if is_stopgap:
+            self.stopgaps[key] = time.monotonic() + QUIET_S
         return config is not None
+
+    def _go_on_alone(self, error):
+        if isinstance(error, (Deadline, Unreachable)):  # it would cost as much at the next key
+            _quiet_until[self.socket] = time.monotonic() + QUIET_S
+        if error.name != "no_config":  # else all fail, and Triton says so in its own words
+            _warn(error)
 
 
 def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
@@ -247,7 +276,8 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
 
     gemmd_socket: of the daemon; else found as by gemmd.Client. deadline_ms: how long to wait for
     another process that is tuning (0: as long as it is alive); past it, the best so far or the
-    first config is taken for this process.
+    first config is taken for 30 s, then gemmd is asked again. A daemon that does not answer is left
+    alone for as long.
     """
     def decorate(fn):
         tuner = triton.autotune(configs, key, *more, **options)(fn)

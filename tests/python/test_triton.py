@@ -1,26 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.triton.autotune in Triton's interpreter: many processes, one tuning; a config more is one
 timing more; failures are kept; without a daemon Triton tunes alone. Skipped without Triton."""
+import contextlib
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
-pytest.importorskip("triton", reason="Triton is not installed for this Python")
+triton = pytest.importorskip("triton", reason="Triton is not installed for this Python")
 pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
 
+import gemmd  # noqa: E402
 from conftest import environment  # noqa: E402
 
 JOB = pathlib.Path(__file__).parent / "triton_job.py"
 
 
-def start(socket, blocks, n=64, odd=()):
+def start(socket, blocks, n=64, odd=(), **env):
     return subprocess.Popen([sys.executable, "-W", "always", JOB, blocks, str(n), *odd],
-                            env=environment(GEMMD_SOCKET=socket, TRITON_INTERPRET="1"),
+                            env=environment(GEMMD_SOCKET=socket, TRITON_INTERPRET="1", **env),
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                             text=True)
 
@@ -88,6 +92,56 @@ def test_without_a_daemon_triton_tunes_by_itself(tmp_path):
     (result, said), = run_together([start(tmp_path / "nobody.sock", "4,16")])
     assert result == {"timed": [4, 16], "best": 16, "right": True}
     assert said.count("RuntimeWarning") == 1 and "Triton tunes by itself" in said
+
+
+@pytest.mark.parametrize("deadline_ms", [0, 300])
+def test_a_daemon_that_hangs_is_met_once(tmp_path, deadline_ms):
+    """Then Triton tunes by itself: nothing that was not timed is taken."""
+    path = tmp_path / "hangs.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        (result, said), = run_together([start(path, "4,16", "64,32,48", DEADLINE_MS=deadline_ms)])
+        assert result == {"timed": [4, 16] * 3, "best": 16, "right": True}
+        assert said.count("RuntimeWarning") == 1 and "Triton tunes by itself" in said
+        assert connections(listener) <= 2  # one asks, one looks whether it lives
+
+
+def connections(listener):
+    """That nobody has taken yet."""
+    listener.setblocking(False)
+    n = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            listener.accept()[0].close()
+            n += 1
+    return n
+
+
+class Late:
+    """A Client whose daemon lives, and has not said "held" by the deadline."""
+
+    def acquire(self, *_, **__):
+        raise gemmd.errors.make_error("acquire", -1, "deadline", "late")
+
+    def reaches_daemon(self):
+        return True
+
+
+def test_what_is_taken_meanwhile_is_asked_for_again(monkeypatch):
+    import gemmd.triton as shared
+    configs, now = [triton.Config({"B": 1}), triton.Config({"B": 2})], [0.0]
+    assert shared.decide(Late(), "custom:x", configs, None, 100) == (configs[0], True)
+    tuner = types.SimpleNamespace(prune_configs=lambda _: configs, do_bench=None)
+    cache = shared.SharedCache(tuner, None, 100)
+    cache.call.args = cache.call.kwargs = {}
+    answers = iter([(configs[0], True), (configs[1], False)])
+    monkeypatch.setattr(shared, "_client", lambda socket: None)
+    monkeypatch.setattr(shared, "problem_of", lambda *_: "custom:x")
+    monkeypatch.setattr(shared, "decide", lambda *_: next(answers))
+    monkeypatch.setattr(shared, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    for now[0], best in ((0, configs[0]), (29, configs[0]), (31, configs[1]), (99, configs[1])):
+        assert "key" in cache and cache["key"] is best
 
 
 def test_a_holder_that_dies_leaves_what_it_timed(cpu):

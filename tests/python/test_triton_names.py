@@ -51,7 +51,7 @@ def gt(monkeypatch):
 
 def decide(gt, g, problem, configs):
     tuner = Tuner()
-    return gt.decide(g, problem, configs, gt.Timer(tuner, (), {}), 0), tuner.timed
+    return gt.decide(g, problem, configs, gt.Timer(tuner, (), {}), 0)[0], tuner.timed
 
 
 def hard_configs():

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once. Arguments:
-sizes of BLOCK to choose among, then how many elements. Prints the winner and what was timed, as
+"""A job of its own for tests: a Triton kernel under gemmd.triton.autotune, run once for each number
+of elements. Arguments: sizes of BLOCK to choose among, then how many elements. $DEADLINE_MS: for
+another process's tuning. Prints the winner and what was timed, as
 JSON. With TRITON_INTERPRET=1 it needs no GPU; times are then the blocks' sizes turned round, so
 that the largest wins; further arguments, 16=inf say, are what the benchmark returns of a size."""
 import json
+import os
 import sys
 import time
 
@@ -35,21 +37,27 @@ def note_block(arguments, **_):
 
 @gemmd.triton.autotune(configs=[triton.Config({"BLOCK": int(b)}, num_warps=4, pre_hook=note_block)
                                 for b in sys.argv[1].split(",")],
-                       key=["n"], reset_to_zero=["out"], do_bench=bench)
+                       key=["n"], reset_to_zero=["out"], do_bench=bench,
+                       deadline_ms=int(os.environ.get("DEADLINE_MS", 0)))
 @triton.jit
 def add_one(x, out, n, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.atomic_add(out + i, tl.load(x + i, mask=i < n) + 1, mask=i < n)
 
 
-def main():
-    n = int(sys.argv[2])
+def run(n):
+    """Whether the result is right."""
     x, out = torch.arange(n, dtype=torch.float32), torch.zeros(n)
+    add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    return torch.equal(out, x + 1)
+
+
+def main():
     print("ready", flush=True)
     sys.stdin.readline()
-    add_one[lambda meta: (triton.cdiv(n, meta["BLOCK"]),)](x, out, n)
+    right = [run(int(n)) for n in sys.argv[2].split(",")]
     print(json.dumps({"timed": timed, "best": add_one.best_config.kwargs["BLOCK"],
-                      "right": bool(torch.equal(out, x + 1))}))
+                      "right": all(right)}))
 
 
 if __name__ == "__main__":
