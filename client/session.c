@@ -16,8 +16,10 @@
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
-    COLD_MS = 1000,   /* between attempts to reach a daemon that does not answer */
-    SILENCE_MS = 100, /* a daemon that let this pass without a byte is taken as hanging */
+    COLD_MS = 1000,      /* between attempts to reach a daemon that does not answer: at least, */
+    COLD_TIMES = 6,      /* and so many times what the last one took, */
+    COLD_MAX_MS = 30000, /* at most */
+    SILENCE_MS = 100,    /* a daemon that let this pass without a byte is taken as hanging */
 };
 
 SCHEMA_DEFINE(welcome, WELCOME_FIELDS);
@@ -93,6 +95,13 @@ bool session_is_cold(const struct session *s)
     return s->link.fd < 0 && s->retry_at > clock_ns();
 }
 
+/* Who has another way spends a seventh of the time on a daemon that hangs. */
+static void leave_alone(struct session *s, int64_t cost_ns)
+{
+    int64_t ms = clock_earlier(cost_ns / CLOCK_MS * COLD_TIMES, COLD_MAX_MS);
+    s->retry_at = clock_after_ms(ms > COLD_MS ? ms : COLD_MS);
+}
+
 /* ---- one exchange --------------------------------------------------------------------------- */
 
 static int send_request(struct session *s, uint32_t id, const char *method,
@@ -166,7 +175,7 @@ static int late(struct session *s, const struct session_request *q, bool heard, 
 {
     if (!heard && clock_ns() - began >= SILENCE_MS * CLOCK_MS) {
         link_close(&s->link);
-        s->retry_at = clock_after_ms(COLD_MS);
+        leave_alone(s, clock_ns() - began);
     }
     int64_t given = q->deadline > began ? q->deadline - began : 0; /* it may have passed before */
     return error_set(err, ERROR_DEADLINE, "gemmd did not answer `%s` within %lld ms", q->method,
@@ -178,7 +187,7 @@ static int probe(struct session *s, bool *probed, struct error *err)
 {
     if (*probed) {
         link_close(&s->link);
-        s->retry_at = clock_after_ms(COLD_MS);
+        leave_alone(s, 2 * s->default_ms * CLOCK_MS);
         return error_set(err, ERROR_DEADLINE,
                          "gemmd has been silent for %lld ms and does not answer `hello`: it hangs",
                          (long long)(2 * s->default_ms));
@@ -369,6 +378,7 @@ static int reach(struct session *s, int64_t until, struct error *err)
             return r;
         }
     }
+    s->way.starts = true;
     int r = start_by(s, until, err);
     return r ? r : open_by(s, until, err);
 }
@@ -469,19 +479,21 @@ static int connect_by(struct session *s, int64_t deadline, int64_t until, struct
         return 0;
     }
     if (!s->way.deadline) {
+        s->way.began = clock_ns();
         s->way.deadline = clock_earlier(deadline, clock_after_ms(s->default_ms));
     }
     int r = go_on_connecting(s, until, err);
     if (r == SESSION_WAITING) {
         return r;
     }
-    session_stop_connecting(s);
-    s->retry_at = r ? clock_after_ms(COLD_MS) : 0;
+    s->retry_at = 0;
     if (r) {
+        leave_alone(s, s->way.starts ? 0 : clock_ns() - s->way.began);
         /* Nobody yet where the current device says: there may be another one next time. Once a
          * daemon has been found, it stays that one. */
         s->found = s->known || (s->device && strcmp(s->device, "any") != 0);
     }
+    session_stop_connecting(s);
     return r;
 }
 

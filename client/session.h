@@ -40,6 +40,8 @@ struct session_sent {
  * started perhaps, and to the answer to `hello`. */
 struct session_way {
     int64_t deadline;    /* of all of it; 0: we are not on it */
+    int64_t began;
+    bool starts;         /* a daemon is being started: that may take its time */
     struct pause pause;  /* there was no room for one more connection */
     struct start *start; /* owned: a daemon that is being started, or NULL */
     bool greeting;       /* `hello` was sent */

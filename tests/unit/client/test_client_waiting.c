@@ -80,6 +80,39 @@ static void test_hanging_daemon_is_noticed(void **state)
     assert_non_null(strstr(e.text, "hangs"));
 }
 
+static void get_default(struct gemmd *g)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), 0);
+    check_default(&a);
+}
+
+/* Whoever has a default meanwhile does not pay a deadline each second. */
+static void test_hanging_daemon_is_left_alone_for_longer(void **state)
+{
+    struct fake *f = *state;
+    f->handler = say_nothing;
+    f->mute = true;
+    fake_start(f);
+    struct gemmd_options o = options_for(f, 300);
+    struct gemmd *g = NULL;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    get_default(g);
+    double late = fake_ms();
+    fake_sleep_ms(1100);
+    get_default(g);
+    if (fake_ms() - late < 6 * 300) { /* else this machine was busy for as long */
+        assert_int_equal(f->connections, 1);
+    }
+    fake_sleep_ms(6 * 300 + SLACK_MS);
+    get_default(g);
+    assert_int_equal(f->connections, 2);
+    gemmd_close(g);
+    fake_stop(f);
+}
+
 static void tune_for_400_ms(struct fake *f, int fd, const struct rpc_message *m)
 {
     static uint32_t tuning;
@@ -313,6 +346,7 @@ int main(void)
         FIXTURE_TEST(test_trickle_keeps_the_deadline),
         FIXTURE_TEST(test_late_answer_is_dropped),
         FIXTURE_TEST(test_hanging_daemon_is_noticed),
+        FIXTURE_TEST(test_hanging_daemon_is_left_alone_for_longer),
         FIXTURE_TEST(test_living_daemon_is_waited_for),
         FIXTURE_TEST(test_broken_answers),
         FIXTURE_TEST(test_errors_come_through),
