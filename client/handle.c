@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
- * hold that it does not have. Before a fork the tables and what is known of devices are locked, so
- * that the child finds them whole; in the child every session is begun anew. Closing the child's
+ * hold that it does not have. Before a fork the tables, what is known of devices, and the locks of
+ * starts under way are locked, so that the child finds them whole; in the child every session is begun anew. Closing the child's
  * copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
@@ -36,15 +36,22 @@ static void before_fork(void)
         pthread_mutex_lock(&g->table.lock);
         pthread_mutex_lock(&g->session.device_lock);
     }
+    start_before_fork();
 }
 
-static void after_fork(void)
+static void unlock_handles(void)
 {
     for (struct gemmd *g = handles; g; g = g->next) {
         pthread_mutex_unlock(&g->session.device_lock);
         pthread_mutex_unlock(&g->table.lock);
     }
     pthread_mutex_unlock(&handles_lock);
+}
+
+static void after_fork(void)
+{
+    start_after_fork(false);
+    unlock_handles();
 }
 
 static void begin_anew(struct gemmd *g)
@@ -67,10 +74,11 @@ static void begin_anew(struct gemmd *g)
 
 static void after_fork_child(void)
 {
+    start_after_fork(true);
     for (struct gemmd *g = handles; g; g = g->next) {
         begin_anew(g);
     }
-    after_fork();
+    unlock_handles();
 }
 
 static void watch_forks(void)

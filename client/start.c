@@ -4,10 +4,13 @@
  * training job does not expect to reap strangers. So a shell is spawned in a session of its own,
  * starts gemmd in the background, tells its pid through a pipe and ends; gemmd is then init's.
  *
- * A file lock makes the start single: eight ranks that find no daemon start one.
+ * A file lock makes the start single: eight ranks that find no daemon start one. It is the
+ * descriptor's, not the process's: a child of fork() would hold it for as long as it lives, so the
+ * child's copies are closed, also those of threads that it lacks.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -28,10 +31,14 @@ enum { POLL_MS = 10, LAST_WORDS_MAX = 300 };
 struct start {
     const struct start_order *order;
     char program[PATHS_MAX], log[PATHS_MAX], lock[PATHS_MAX];
-    int held;       /* descriptor of the lock; -1: another process has it */
-    off_t log_from; /* where this start's lines begin */
-    pid_t pid;      /* 0: not started */
+    int held;           /* descriptor of the lock; -1: another process has it */
+    off_t log_from;     /* where this start's lines begin */
+    pid_t pid;          /* 0: not started */
+    struct start *next; /* borrowed: of the holders */
 };
+
+static pthread_mutex_t holders_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct start *holders; /* all of the process that have a lock */
 
 static void pause_ms(int64_t ms)
 {
@@ -115,10 +122,22 @@ static int name_files(struct start *s, struct error *err)
     return 0;
 }
 
+static int try_lock(struct start *s, struct error *err)
+{
+    pthread_mutex_lock(&holders_lock);
+    int r = lockfile_take(s->lock, NULL, &s->held, err);
+    if (r == 0) {
+        s->next = holders;
+        holders = s;
+    }
+    pthread_mutex_unlock(&holders_lock);
+    return r;
+}
+
 static int take_lock(struct start *s, int64_t until, struct error *err)
 {
-    int fd, r;
-    while ((r = lockfile_take(s->lock, NULL, &fd, err)) == LOCKFILE_HELD) {
+    int r;
+    while ((r = try_lock(s, err)) == LOCKFILE_HELD) {
         if (clock_ns() >= s->order->deadline) {
             return error_set(err, ERROR_DEADLINE,
                              "another process has been starting gemmd for too "
@@ -130,8 +149,34 @@ static int take_lock(struct start *s, int64_t until, struct error *err)
         }
         pause_ms(POLL_MS);
     }
-    s->held = r ? -1 : fd;
     return r;
+}
+
+static void let_go(struct start *s)
+{
+    pthread_mutex_lock(&holders_lock);
+    struct start **at = &holders;
+    while (*at != s) {
+        at = &(*at)->next;
+    }
+    *at = s->next;
+    close(s->held);
+    pthread_mutex_unlock(&holders_lock);
+}
+
+void start_before_fork(void)
+{
+    pthread_mutex_lock(&holders_lock);
+}
+
+void start_after_fork(bool in_child)
+{
+    for (struct start *s = in_child ? holders : NULL; s; s = s->next) {
+        close(s->held);
+        s->held = -1;
+    }
+    holders = in_child ? NULL : holders;
+    pthread_mutex_unlock(&holders_lock);
 }
 
 /* The last line that the daemon wrote, or "". */
@@ -289,7 +334,7 @@ static int start_new(struct start **out, const struct start_order *o, struct err
 struct start *start_free(struct start *s)
 {
     if (s && s->held >= 0) {
-        close(s->held);
+        let_go(s);
     }
     free(s);
     return NULL;

@@ -13,7 +13,7 @@ import time
 import pytest
 
 import gemmd
-from conftest import environment
+from conftest import BUILD, environment
 from gemmd import client as client_module
 
 SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
@@ -316,6 +316,39 @@ def test_a_forked_child_connects_anew(cpu):
         stop.set()
         t.join()
     g.close()
+
+
+def locks_of_starts():
+    """Descriptors of this process on them."""
+    files = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            files.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [f for f in files if f.endswith(".start")]
+
+
+def test_a_child_of_a_fork_does_not_hold_the_lock_of_a_start(folder, monkeypatch):
+    """Nobody could start a daemon while it lives: a worker that loads data, say."""
+    slow, go = folder / "slow.sh", folder / "go"
+    slow.write_text(f'#!/bin/sh\nwhile [ ! -e {go} ]; do sleep 0.05; done\n'
+                    f'exec {BUILD}/daemon/gemmd "$@"\n')
+    slow.chmod(0o755)
+    for name, value in (("GEMMD_DAEMON", slow), ("XDG_STATE_HOME", folder)):
+        monkeypatch.setenv(name, str(value))
+    with gemmd.Client(folder / "s.sock", device="cpu", autostart=True, lazy=True,
+                      deadline_ms=60000) as g:
+        starter = threading.Thread(target=g.hello)
+        starter.start()
+        while not locks_of_starts():
+            time.sleep(0.01)
+        child = os.fork()
+        if child == 0:
+            os._exit(len(locks_of_starts()))
+        still = locks_of_starts()
+        go.touch()
+        starter.join()
+        g.call("shutdown")
+    assert os.waitpid(child, 0)[1] == 0 and still and not locks_of_starts()
 
 
 def test_a_fork_inside_a_call(cpu):
