@@ -29,6 +29,31 @@ bool find_current_cuda(struct device_info *out)
     return found;
 }
 
+int find_current_index(void)
+{
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    if (!cuda) {
+        return -1;
+    }
+    int (*get)(int *device) = (int (*)(int *))(uintptr_t)dlsym(cuda, "cuCtxGetDevice");
+    int device = -1;
+    bool found = get && get(&device) == 0; /* CUDA_SUCCESS */
+    dlclose(cuda);
+    return found ? device : -1;
+}
+
+int find_own_device(const char *spec, struct device_info *out, struct error *err)
+{
+    bool cpu = spec && strncmp(spec, "cpu", 3) == 0;
+    if (!cpu && find_current_cuda(out)) {
+        return 0;
+    }
+    if (spec && !cpu && device_probe(spec, out, NULL) == 0) {
+        return 0;
+    }
+    return cpu_launch_backend.info(out, err);
+}
+
 static bool is_name(const char *s)
 {
     for (const char *c = s; *c; c++) {

@@ -23,5 +23,11 @@ int find_places(struct places *p, const char *socket, const char *device, struct
 /* The CUDA device that is current in this thread, when the process uses CUDA at all; makes no
  * context and loads no library. False: there is none. */
 bool find_current_cuda(struct device_info *out);
+/* Its number, cheaply; -1: there is none. */
+int find_current_index(void);
+
+/* The device that is used without a daemon: this thread's current CUDA device, the one that `spec`
+ * names, or the CPU. Looked at anew: on a GPU, NVML is opened for it. */
+int find_own_device(const char *spec, struct device_info *out, struct error *err);
 
 #endif

@@ -68,10 +68,9 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
                   struct gemmd_answer *out, struct error *err)
 {
     struct device_info info;
-    bool known = session_device(&g->session, &info);
     struct gemmd_answer answer;
-    int r = model_answer(&a->problem, known ? &info : NULL, g->session.device, a->query.target,
-                         why->text, &answer, err);
+    int r = session_device(&g->session, &info, err);
+    r = r ? r : model_answer(&a->problem, &info, a->query.target, why->text, &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
         *err = *why;
         return why->code;

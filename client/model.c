@@ -4,27 +4,8 @@
 #include <string.h>
 
 #include "client/answer.h"
-#include "client/find.h"
 #include "client/model.h"
 #include "kernels/device.h"
-#include "kernels/launcher.h"
-
-static int find_device(const struct device_info *known, const char *spec, struct device_info *out,
-                       struct error *err)
-{
-    if (known) {
-        *out = *known;
-        return 0;
-    }
-    bool cpu = spec && strncmp(spec, "cpu", 3) == 0;
-    if (!cpu && find_current_cuda(out)) {
-        return 0;
-    }
-    if (spec && !cpu && device_probe(spec, out, NULL) == 0) {
-        return 0;
-    }
-    return cpu_launch_backend.info(out, err);
-}
 
 static int choose(const struct problem *p, const struct device_info *info, const char *target,
                   struct gemmd_answer *a, struct error *err)
@@ -48,24 +29,22 @@ static int choose(const struct problem *p, const struct device_info *info, const
     return answer_set_config(a, &config, err);
 }
 
-int model_answer(const struct gemmd_problem *p, const struct device_info *known, const char *spec,
-                 const char *target, const char *why, struct gemmd_answer *out, struct error *err)
+int model_answer(const struct gemmd_problem *p, const struct device_info *info, const char *target,
+                 const char *why, struct gemmd_answer *out, struct error *err)
 {
     struct problem problem;
-    struct device_info info;
     int r = ask_to_problem(p, &problem, err);
-    r = r ? r : find_device(known, spec, &info, err);
     if (r) {
         return r;
     }
     *out = answer_none();
-    r = choose(&problem, &info, target, out, err);
+    r = choose(&problem, info, target, out, err);
     if (r) {
         return r;
     }
     snprintf(out->tier, sizeof(out->tier), "default");
     snprintf(out->source, sizeof(out->source), "model");
     out->local = true;
-    snprintf(out->note, sizeof(out->note), "analytic default for %.40s: %s", info.name, why);
+    snprintf(out->note, sizeof(out->note), "analytic default for %.40s: %s", info->name, why);
     return 0;
 }

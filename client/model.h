@@ -7,12 +7,11 @@
 #define GEMMD_CLIENT_MODEL_H
 
 #include "client/ask.h"
+#include "proto/device.h"
 
-/* `known`: the daemon's device when it has been heard of, else NULL: then the current CUDA device,
- * the one that `spec` names, or the CPU. `target`: the forced one, or NULL. `why`: what is said in
- * the note. The caller's errors come
- * back as they are; ERROR_UNKNOWN_OP for ops that no family of this library solves. */
-int model_answer(const struct gemmd_problem *p, const struct device_info *known, const char *spec,
-                 const char *target, const char *why, struct gemmd_answer *out, struct error *err);
+/* `target`: the forced one, or NULL. `why`: what is said in the note. The caller's errors come back
+ * as they are; ERROR_UNKNOWN_OP for ops that no family of this library solves. */
+int model_answer(const struct gemmd_problem *p, const struct device_info *info, const char *target,
+                 const char *why, struct gemmd_answer *out, struct error *err);
 
 #endif

@@ -79,15 +79,37 @@ void session_deinit(struct session *s)
     pthread_mutex_destroy(&s->device_lock);
 }
 
-bool session_device(struct session *s, struct device_info *out)
+static bool copy_device(struct session *s, int index, struct device_info *out)
 {
     pthread_mutex_lock(&s->device_lock);
-    bool has = s->has_device;
+    bool own = s->has_own && s->own_index == index, has = s->has_device || own;
     if (has) {
-        *out = s->device_info;
+        *out = s->has_device ? s->device_info : s->own_info;
     }
     pthread_mutex_unlock(&s->device_lock);
     return has;
+}
+
+static void keep_device(struct session *s, int index, const struct device_info *info)
+{
+    pthread_mutex_lock(&s->device_lock);
+    s->has_own = true;
+    s->own_index = index;
+    s->own_info = *info;
+    pthread_mutex_unlock(&s->device_lock);
+}
+
+int session_device(struct session *s, struct device_info *out, struct error *err)
+{
+    int index = find_current_index(); /* threads may differ in it */
+    if (copy_device(s, index, out)) {
+        return 0;
+    }
+    int r = find_own_device(s->device, out, err);
+    if (r == 0) {
+        keep_device(s, index, out);
+    }
+    return r;
 }
 
 bool session_is_cold(const struct session *s)

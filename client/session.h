@@ -67,9 +67,12 @@ struct session {
     bool found;           /* places are filled in */
     bool known;           /* a daemon was greeted once: welcome is filled in */
     struct welcome welcome;
-    pthread_mutex_t device_lock; /* of these two: another thread may read them meanwhile */
+    pthread_mutex_t device_lock; /* of these: another thread may read them meanwhile */
     bool has_device;             /* device_info is filled in */
     struct device_info device_info; /* the daemon's, from hello */
+    bool has_own;                   /* own_info is, and of which current CUDA device */
+    int own_index;
+    struct device_info own_info; /* what is used without a daemon */
     int64_t retry_at; /* while no daemon answers: do not try again before (if one need not) */
 };
 
@@ -125,9 +128,9 @@ int session_listen(struct session *s, int64_t deadline,
                    void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
                    struct error *err);
 
-/* The device of the daemon that was greeted last; false: none was, or it has none. From any thread,
- * also while another one has the handle. */
-bool session_device(struct session *s, struct device_info *out);
+/* The device of the daemon that was greeted last, or else the one that is used without (find.h). From
+ * any thread, also while another one has the handle. */
+int session_device(struct session *s, struct device_info *out, struct error *err);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */
 bool session_is_cold(const struct session *s);

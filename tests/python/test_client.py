@@ -181,6 +181,21 @@ def test_offline_and_fallback(cpu, tmp_path):
         assert g.status()["requests"] == before + 1
 
 
+def reads():
+    """System calls by which this process has read files so far."""
+    with open("/proc/self/io") as f:
+        return int(dict(line.split(": ") for line in f)["syscr"])
+
+
+def test_without_a_daemon_the_device_is_looked_at_once(tmp_path):
+    with gemmd.Client(tmp_path / "nobody.sock", lazy=True) as g:
+        g.get(SMALL, offline=True)
+        before = reads()
+        for m in range(100):
+            assert g.get({"m": 8 * m + 8, "n": 64, "k": 64}, offline=True).tier == "default"
+        assert reads() - before < 100
+
+
 def test_a_daemon_that_hangs_costs_the_deadline(cpu):
     with client(cpu, deadline_ms=300) as g:
         os.kill(cpu.process.pid, signal.SIGSTOP)
