@@ -224,9 +224,10 @@ class Client:
         return f"<gemmd.Client({given}){'' if self._handle else ', closed'}>"
 
     def __reduce__(self):
-        """Pickled, as by multiprocessing, it is a connection of its own with the same options,
-        made where it is unpickled; a daemon that is gone by then is an error at its first call."""
-        return _reopen, ({**self._options, "lazy": True},)
+        """Pickled, as by multiprocessing, it is a connection of its own with the same options. One
+        that is not lazy connects where it is unpickled: a daemon that is gone by then is an error
+        there."""
+        return _reopen, (self._options,)
 
     def __del__(self):
         if getattr(self, "_handle", None):

@@ -307,6 +307,19 @@ def test_a_pickled_client_is_a_connection_of_its_own(cpu):
         assert copy.hello()["build"] and "deadline_ms=700" in repr(copy)
 
 
+def test_a_pickled_client_is_as_strict_as_it_was(cpu):
+    with client(cpu) as strict, client(cpu, lazy=True) as lazy:
+        strict, lazy = pickle.dumps(strict), pickle.dumps(lazy)
+    with pickle.loads(strict) as copy:
+        cpu.stop()
+        with pytest.raises(gemmd.Unreachable):
+            copy.get(SMALL, wait="cached")
+    with pytest.raises(gemmd.Unreachable):
+        pickle.loads(strict)
+    with pickle.loads(lazy) as copy:
+        assert copy.get(SMALL, wait="cached").tier == "default"
+
+
 def test_a_forked_child_connects_anew(cpu):
     g, stop = client(cpu), threading.Event()
 
