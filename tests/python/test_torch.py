@@ -689,3 +689,26 @@ def test_threads_make_each_plan_once(tuned):
         t.join()
     assert not wrong and tuned.status()["jobs"]["done"] == 1 and len(gt.status()) == 1
     assert gemmd.ffi.find_library() == LIB
+
+
+def test_a_thread_with_a_kernel_does_not_wait_for_another_s_tuning(cpu, monkeypatch):
+    gt.configure(socket=cpu.socket, wait="cached", retry_s=0)
+    call = forward_call(8)
+    old, waits, tuned = plans.plans.find(call), threading.Event(), threading.Event()
+
+    def make(self, call, answer=None):
+        waits.set()
+        assert tuned.wait(60)
+        return plans.Plan(call)
+
+    monkeypatch.setattr(plans.Plans, "_make", make)
+    other = threading.Thread(target=lambda: plans.plans.find(forward_call(16)))
+    other.start()
+    assert waits.wait(60)
+    late = threading.Timer(5, tuned.set)
+    late.start()
+    found, in_time = plans.plans.find(call), not tuned.is_set()
+    late.cancel()
+    tuned.set()
+    other.join()
+    assert found is old and in_time

@@ -133,11 +133,16 @@ class Plans:
             return plan
         if _is_capturing(call.device):
             return plan or self._unplanned(call)
-        with self._lock:
+        lock = self._lock
+        if not lock.acquire(blocking=plan is None):
+            return plan  # another thread waits for a tuning, and this one has a kernel
+        try:
             plan = self._plans.get(call)
             if plan is None or self._is_stale(plan):
                 plan = self._keep(self._renew(call, plan))
             return plan
+        finally:
+            lock.release()
 
     def _keep(self, plan):
         """When there are too many, the half goes that was used longest ago. Kernels stay loaded: a
