@@ -21,6 +21,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 
 import triton
 
@@ -30,16 +31,24 @@ from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
 
 REASON_BYTES = 300
 QUIET_S = 30.0  # how long a daemon that did not answer is left alone, and a stopgap is used
-_lock = threading.RLock()  # threads of one process are one holder
-_clients = {}
+_guards = weakref.WeakSet()
+_of_thread = threading.local()  # its Clients: a call that waits has one for itself
 _quiet_until = {}  # of each socket's daemon
 _warned = False
 
 
+class Guard:
+    """The lock of one tuner, whose arguments are its own while it decides."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+        _guards.add(self)
+
+
 def _forked():
-    """A thread that held the lock is not there in the child."""
-    global _lock
-    _lock = threading.RLock()
+    """A thread that held a lock is not there in the child."""
+    for guard in list(_guards):
+        guard.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
@@ -47,9 +56,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _client(socket):
-    if socket not in _clients:
-        _clients[socket] = Client(socket=socket, lazy=True)
-    return _clients[socket]
+    clients = vars(_of_thread).setdefault("clients", {})
+    if socket not in clients:
+        clients[socket] = Client(socket=socket, lazy=True)
+    return clients[socket]
 
 
 def _warn(error):
@@ -196,10 +206,11 @@ def acquire(client, problem, configs, deadline_ms):
         return None
 
 
-def decide(client, problem, configs, timer, deadline_ms):
+def decide(client, problem, configs, timer, deadline_ms, waiting=contextlib.nullcontext):
     """(the config for a problem, whether it is only a stopgap: another process is still tuning).
-    None: Triton is to tune by itself."""
-    asked = acquire(client, problem, configs, deadline_ms)
+    None: Triton is to tune by itself. waiting(): a context in which others are waited for."""
+    with waiting():
+        asked = acquire(client, problem, configs, deadline_ms)
     if asked is None or asked.outcome == "held":
         answer = asked and asked.answer
         return find_answer(configs, answer) if answer else configs[0], True
@@ -230,7 +241,7 @@ class SharedCache(dict):
         super().__init__()
         self.tuner, self.socket, self.deadline_ms = tuner, socket, deadline_ms
         self.stopgaps = {}  # until when each is used
-        self.call = threading.local()
+        self.guard, self.call = Guard(), threading.local()
 
     def __contains__(self, key):
         return dict.__contains__(self, key) and not self._is_over(key) or self._ask(key)
@@ -254,7 +265,8 @@ class SharedCache(dict):
         try:
             configs = tuner.prune_configs(kwargs)
             config, is_stopgap = decide(client, problem_of(tuner, key, kwargs), configs,
-                                        Timer(tuner, args, kwargs), self.deadline_ms)
+                                        Timer(tuner, args, kwargs), self.deadline_ms,
+                                        self._let_others_run)
         except GemmdError as e:
             self._go_on_alone(e)
             return False
@@ -263,6 +275,17 @@ class SharedCache(dict):
         if is_stopgap:
             self.stopgaps[key] = time.monotonic() + QUIET_S
         return config is not None
+
+    @contextlib.contextmanager
+    def _let_others_run(self):
+        """Threads that know their config launch while this one waits for another process."""
+        nargs, lock = self.tuner.nargs, self.call.lock
+        lock.release()
+        try:
+            yield
+        finally:
+            lock.acquire()
+            self.tuner.nargs = nargs
 
     def _go_on_alone(self, error):
         if isinstance(error, (Deadline, Unreachable)):  # it would cost as much at the next key
@@ -281,12 +304,13 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
     """
     def decorate(fn):
         tuner = triton.autotune(configs, key, *more, **options)(fn)
-        tuner.cache = SharedCache(tuner, gemmd_socket, deadline_ms)
-        run = tuner.run
+        cache = tuner.cache = SharedCache(tuner, gemmd_socket, deadline_ms)
+        call, run = cache.call, tuner.run
 
         def shared_run(*args, **kwargs):
-            with _lock:  # nargs and the call are the tuner's while it decides
-                tuner.cache.call.args, tuner.cache.call.kwargs = args, kwargs
+            lock = cache.guard.lock
+            with lock:  # nargs are the tuner's while it decides
+                call.args, call.kwargs, call.lock = args, kwargs, lock
                 return run(*args, **kwargs)
 
         tuner.run = shared_run

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.triton on configs that are hard to write: each is timed once, and is the answer from then
-on. Without Triton: what it would do is stubbed."""
+on; and on threads. Without Triton: what it would do is stubbed."""
 import sys
+import threading
 import types
 
 import pytest
@@ -35,6 +36,24 @@ class Tuner:
 
     def prune_configs(self, kwargs):
         return []
+
+
+class Runner(Tuner):
+    """As far as the decorator does: a call's arguments are the tuner's while it lasts."""
+
+    def __init__(self):
+        super().__init__()
+        self.configs, self.cache, self.seen = [Config(2.0, x=1), Config(1.0, x=2)], {}, []
+
+    def prune_configs(self, kwargs):
+        return self.configs
+
+    def run(self, n):
+        self.nargs = {"n": n}
+        if n not in self.cache:
+            self.cache[n] = self.configs[0]
+        self.seen.append((n, self.nargs, self.cache[n].ms))
+        self.nargs = None
 
 
 @pytest.fixture
@@ -131,3 +150,34 @@ def test_a_problem_of_any_text(gt, cpu, monkeypatch):
         row, = g.list("best")
     assert row["problem"]["source"] == "1e5" and row["problem"]["triton"] == "3.1"
     assert row["problem"]["arguments"] == 's=a "b" \\ é\n'
+
+
+def shared(gt, cpu, monkeypatch):
+    """A kernel under the decorator; a key of it is known."""
+    monkeypatch.setattr(gt.triton, "autotune", lambda *_: lambda fn: Runner(), raising=False)
+    monkeypatch.setattr(gt, "problem_of", lambda tuner, key, kwargs: f"{PROBLEM} n={key}")
+    kernel = gt.autotune([], [], gemmd_socket=str(cpu.socket))(None)
+    kernel.run(1)
+    return kernel
+
+
+def test_threads_launch_while_one_waits_for_another_process(gt, cpu, monkeypatch):
+    kernel, other = (shared(gt, cpu, monkeypatch) for _ in range(2))
+    with gemmd.Client(cpu.socket) as holder:
+        assert holder.acquire(f"{PROBLEM} n=2").outcome == "lease"
+        waits = threading.Thread(target=kernel.run, args=(2,))
+        waits.start()
+        while not sum(user["waiting"] for user in cpu.status()["users"]):
+            assert waits.is_alive()
+        launches = [threading.Thread(target=run, args=(n,), daemon=True)
+                    for run, n in ((kernel.run, 1), (other.run, 1), (other.run, 3), (kernel.run, 4))]
+        for launch in launches:
+            launch.start()
+        for launch in launches:
+            launch.join(10)
+        stuck = sum(launch.is_alive() for launch in launches)
+        holder.put(f"{PROBLEM} n=2", {"x": 1, "num_warps": 4}, 1.0)
+        waits.join()
+    assert stuck == 0
+    assert kernel.seen[-1] == (2, {"n": 2}, 2.0)  # its own arguments again, and the other's winner
+    assert sorted(n for n, *_ in kernel.seen + other.seen) == [1, 1, 1, 1, 2, 3, 4]
