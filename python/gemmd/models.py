@@ -5,6 +5,7 @@ Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a m
 more, no code.
 """
 import os
+import sys
 import time
 import warnings
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
@@ -126,6 +127,16 @@ def _tune_missing(client, problems, answers, until, query):
         _leave(client, problems, answers)
 
 
+def _device_of_torch():
+    """Its current GPU, None without: in a job's first lines there is no CUDA context yet by which
+    libgemmd would know it. (PyTorch makes one when it is asked for the device; until then it is at
+    the first.)"""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is None or not cuda.is_available():
+        return None
+    return f"cuda:{cuda.current_device() if cuda.is_initialized() else 0}"
+
+
 def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
              dtype: str = "bf16", deadline_s: Optional[float] = None,
              client: Optional[Client] = None, device: Optional[str] = None,
@@ -136,13 +147,14 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     model_config: a known model's name, a mapping or object with experts, topk, hidden, inter (or
         what transformers calls them). tokens: a number, or several.
     deadline_s: what is not tuned by then has a lesser answer, and tuning goes on.
-    client: a Client, else one for `device` is made. progress, budget, ...: as of Client.get().
+    client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
+        GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get().
     A daemon that is not there is a warning, no error: the job can go on without it.
     """
     problems = model_problems(model_config, tokens, modes, dtype)
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None
-    client = client or Client(device=device, lazy=True)
+    client = client or Client(device=device or _device_of_torch(), lazy=True)
     try:
         answers = client.get_many(problems, wait="cached", fallback=True)
         _tune_missing(client, problems, answers, until,

@@ -2,6 +2,7 @@
 """gemmd.prefetch: the products of a model by its shape, tuned before a job starts."""
 import os
 import socket
+import sys
 import threading
 import types
 
@@ -52,6 +53,31 @@ def test_a_model_more_is_a_line_more(tmp_path, monkeypatch):
     assert sizes(gemmd.model_problems("mine", 16)) == sizes(gemmd.model_problems(TINY, 16))
     with pytest.raises(ValueError, match="there are mine"):
         gemmd.model_problems("qwen3-30b-a3b", 16)
+
+
+class Asked(Exception):
+    """A Client was made; its device."""
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("cuda, asked", [
+    (None, None), ({"is_available": False}, None),
+    ({"is_available": True, "is_initialized": False}, "cuda:0"),
+    ({"is_available": True, "is_initialized": True, "current_device": 3}, "cuda:3")])
+def test_the_daemon_of_pytorch_s_device_is_asked(monkeypatch, cuda, asked):
+    """Though no context is there yet, and without one that is made for it."""
+    functions = {name: lambda result=result: result for name, result in (cuda or {}).items()}
+    torch = cuda and types.SimpleNamespace(cuda=types.SimpleNamespace(**functions))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+
+    def make(device, **_):
+        raise Asked(device)
+
+    monkeypatch.setattr(gemmd.models, "Client", make)
+    for device, expected in ((None, asked), ("cpu", "cpu")):
+        with pytest.raises(Asked) as e:
+            gemmd.prefetch(TINY, 16, device=device)
+        assert e.value.args == (expected,)
 
 
 @pytest.mark.no_library
