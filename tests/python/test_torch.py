@@ -292,6 +292,16 @@ def test_calls_that_cannot_be_meant():
             ({"x": x.bfloat16()}, "for both"), ({"m_sizes": m_sizes[:2]}, "4 experts"),
             ({"permute_x": True, "permute_y": True}, "none both"),
             ({"permute_y": True, "gather_indices": None}, "need gather_indices"),
+            ({"permute_x": True, "topk": 0}, "topk is 0"),
+            ({"m_sizes": m_sizes - 1}, "sum is the 24 routed rows"),
+            ({"m_sizes": m_sizes + 10000}, "sum is the 24 routed rows"),
+            ({"m_sizes": torch.tensor([-T, T, T, 0])}, "from 0 on"),
+            ({"w": w[:0], "m_sizes": m_sizes[:0]}, "sum is the 24"),
+            ({"permute_y": True, "gather_indices": gather + 1000000}, "from 1000000 to 1000023"),
+            ({"permute_y": True, "gather_indices": gather - 1}, "from -1 to 22"),
+            ({"permute_x": True, "x": x[:TOKENS], "gather_indices": gather + 1}, "from 1 to 24"),
+            ({"permute_y": True, "fuse_mul_post": True, "topk_weights": torch.rand(T),
+              "gather_indices": gather + 1000000}, "gather_indices is from"),
             ({"w": w.to("meta")}, "w is on meta and x on cpu"),
             ({"m_sizes": m_sizes.to("meta")}, "m_sizes is on meta"),
             ({"permute_y": True, "gather_indices": gather.to("meta")}, "gather_indices is on meta"),
@@ -304,8 +314,16 @@ def test_calls_that_cannot_be_meant():
             gt.grouped_gemm(**{**call, **change})
     with pytest.raises(TypeError, match="atuotune"):
         gt.grouped_gemm(x, w, m_sizes, atuotune=True)
+    for topk, sentence in ((0, "topk is 0"), (5, "topk = 5")):
+        with pytest.raises(ValueError, match=sentence):
+            gt.grouped_gemm_sum(x, w, m_sizes, gather, topk)
+    with pytest.raises(ValueError, match="gather_indices is from"):
+        gt.grouped_gemm_sum(x, w, m_sizes, gather + 1000000, TOPK)
     with pytest.raises(TypeError, match="deadline_ms"):
         gt.configure(budget=3, deadline=3)
+    for name, value in (("deadline_ms", "100"), ("retry_s", "1"), ("budget", 2.5)):
+        with pytest.raises(TypeError, match=f"{name} is {value!r}: a .*number is wanted"):
+            gt.configure(**{name: value})
     with pytest.raises(ValueError, match="use tuned, now, cached"):
         gt.configure(budget=3, wait="later")
     assert plans.plans.settings.budget == 0

@@ -70,6 +70,32 @@ def _grads(dy, x, w, *rest):
     return _dx(dy, w, *rest), _dw(dy, x, *rest)
 
 
+# ---- on the CPU ----------------------------------------------------------------------------------
+
+def _check_values(rows, m_sizes, gather, flags):
+    """What kernels on the CPU would follow into memory that is not theirs. Its gradients have the
+    same; on a GPU the host would have to wait for the numbers."""
+    sizes = m_sizes.tolist()
+    if sum(sizes) != rows or min(sizes, default=0) < 0:
+        raise ValueError(f"m_sizes is {sum(sizes)} rows in all, {min(sizes, default=0)} at least: "
+                         f"numbers from 0 on, whose sum is the {rows} routed rows")
+    if flags.permute_x or flags.permute_y:
+        least, most = (int(i) for i in gather.aminmax())
+        if least < 0 or most >= rows:
+            raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} routed "
+                             "rows")
+
+
+def _checked(run):
+    def run_checked(x, *rest):
+        m_sizes, gather, *flags = rest[-5:]
+        flags = Flags(*flags)
+        if x.shape[0]:
+            _check_values(routed_rows(x, flags), m_sizes, gather, flags)
+        return run(x, *rest)
+    return run_checked
+
+
 # ---- what torch.compile sees ---------------------------------------------------------------------
 
 def _fake_forward(x, w, m_sizes, gather, topk, permute_x, permute_y):
@@ -97,8 +123,8 @@ for _name, _run, _fake in (("grouped_gemm", _forward, _fake_forward),
                            ("grouped_gemm_dx", _dx, _fake_dx),
                            ("grouped_gemm_dw", _dw, _fake_dw),
                            ("grouped_gemm_grads", _grads, _fake_grads)):
-    for _key in ("CPU", "CUDA"):
-        _lib.impl(_name, _run, _key)
+    _lib.impl(_name, _checked(_run) if _run in (_forward, _forward_mul) else _run, "CPU")
+    _lib.impl(_name, _run, "CUDA")
     torch.library.register_fake(f"gemmd::{_name}", _fake, lib=_lib)
 
 # The overloads themselves: a packet looks for its overload at every call.

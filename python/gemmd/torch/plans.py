@@ -9,6 +9,7 @@ it. One warning says what is missing; status() says everything.
 Nothing is decided while a CUDA graph is being captured: a call that was not made before (a warm-up
 step) is plain then.
 """
+import numbers
 import os
 import threading
 import time
@@ -30,6 +31,17 @@ def _check_wait(wait):
     if wait not in WAITS:
         raise ValueError(f'wait is "{wait}": use {", ".join(WAITS)}')
     return wait
+
+
+_NUMBERS = {"deadline_ms": numbers.Real, "retry_s": (numbers.Real, type(None)),
+            "budget": numbers.Integral}
+
+
+def _check_numbers(settings):
+    for name, kind in _NUMBERS.items():
+        if name in settings and not isinstance(settings[name], kind):
+            whole = "whole " if kind is numbers.Integral else ""
+            raise TypeError(f"{name} is {settings[name]!r}: a {whole}number is wanted here")
 
 
 def _from_env(name, default, read):
@@ -117,6 +129,7 @@ class Plans:
                 raise TypeError(f'there is no setting "{name}": there are '
                                 f'{", ".join(vars(self.settings))}')
         _check_wait(settings.get("wait", self.settings.wait))
+        _check_numbers(settings)
         vars(self.settings).update(settings)
         self._forget()
 

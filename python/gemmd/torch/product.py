@@ -118,6 +118,8 @@ def _check_weights(weights, x):
 
 
 def _check_gather(x, gather, flags):
+    if flags.topk < 1:
+        raise ValueError(f"topk is {flags.topk}: a token has one expert or more")
     if gather is None:
         raise ValueError("permute_x and permute_y need gather_indices")
     rows = x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
