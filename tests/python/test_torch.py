@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.torch on the CPU: results and gradients against a loop over the experts, torch.compile, and
 a job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
+import gc
 import os
 import signal
 import socket
@@ -631,6 +632,16 @@ def test_a_daemon_started_when_none_answers(folder, monkeypatch):
     finally:
         with gemmd.Client(device="cpu") as g:
             g.call("shutdown")
+
+
+def test_kernels_stay_loaded(tuned, monkeypatch):
+    """A CUDA graph that was captured before configure() launches them still."""
+    freed, real = [], gemmd.Kernel.free
+    monkeypatch.setattr(gemmd.Kernel, "free", lambda k: freed.append(k) or real(k))
+    assert steps() == [] and hows() == {"gemmd"}
+    gt.configure(enabled=False)
+    gc.collect()
+    assert steps() == [] and hows() == {"plain"} and not freed
 
 
 def test_switched_off(cpu):

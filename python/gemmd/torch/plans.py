@@ -114,6 +114,7 @@ class Plans:
 
     def __init__(self):
         self.settings = Settings()
+        self._loaded = []  # all kernels: a captured graph may launch them, also after reset()
         self._forget()
 
     def _forget(self):
@@ -262,6 +263,7 @@ class Plans:
         key = (call._replace(m=0), which)
         if key not in self._kernels:
             self._kernels[key] = make()
+            self._loaded.append(self._kernels[key])
         return self._kernels[key]
 
     def _load(self, call, answer):
