@@ -4,6 +4,7 @@
  * have to tell each other meanwhile is wiring.c's.
  */
 #include <malloc.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,16 @@
 #include "daemon/wiring.h"
 #include "proto/build.h"
 
-enum { EXIT_USAGE = 2, EXIT_BUSY = 75 };
+enum { EXIT_USAGE = 2, EXIT_BUSY = 75, ENDS = 3 };
+
+static const struct end_signal {
+    int number;
+    const char *name;
+} end_signals[ENDS] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGHUP, "SIGHUP"}};
 
 struct life {
     struct parts parts;
-    uv_signal_t signals[2]; /* SIGTERM, SIGINT */
+    uv_signal_t signals[ENDS]; /* as end_signals */
     struct chores chores;
     struct orphans orphans;
     int exit_code;
@@ -55,9 +61,29 @@ static void fail_start(struct life *x, const struct error *err)
 
 static void on_signal(uv_signal_t *signal, int number)
 {
-    struct parts *p = signal->data;
+    struct life *x = signal->data;
+    struct parts *p = &x->parts;
+    (void)number;
     /* libuv does not tell who sent it: only root and our own user can. */
-    p->stop(p, geteuid(), number == SIGTERM ? "SIGTERM" : "SIGINT");
+    p->stop(p, geteuid(), end_signals[signal - x->signals].name);
+}
+
+/* A terminal or a session is gone. Who started us with it ignored (nohup) wants us to stay. */
+static bool is_ignored_hangup(int number)
+{
+    struct sigaction now;
+    return number == SIGHUP && sigaction(number, NULL, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
+static void init_signals(struct life *x)
+{
+    for (int i = 0; i < ENDS; i++) {
+        uv_signal_init(&x->parts.daemon.loop, &x->signals[i]);
+        x->signals[i].data = x;
+        if (!is_ignored_hangup(end_signals[i].number)) {
+            uv_signal_start(&x->signals[i], on_signal, end_signals[i].number);
+        }
+    }
 }
 
 static void on_learning(struct daemon *d, const struct cache_entry *known, const struct best *b,
@@ -215,13 +241,8 @@ static int allocate(struct daemon *d, struct error *err)
 
 static void init_handles(struct life *x)
 {
-    static const int numbers[2] = {SIGTERM, SIGINT};
     uv_loop_t *loop = &x->parts.daemon.loop;
-    for (int i = 0; i < 2; i++) {
-        uv_signal_init(loop, &x->signals[i]);
-        x->signals[i].data = &x->parts;
-        uv_signal_start(&x->signals[i], on_signal, numbers[i]);
-    }
+    init_signals(x);
     chores_init(&x->chores, &x->parts);
     orphans_init(&x->orphans, loop);
     turns_init(&x->parts.daemon.turns, loop);
@@ -232,7 +253,7 @@ static void init_handles(struct life *x)
 
 static void close_handles(struct life *x)
 {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < ENDS; i++) {
         uv_close((uv_handle_t *)&x->signals[i], NULL);
     }
     chores_close(&x->chores);

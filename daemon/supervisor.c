@@ -277,12 +277,17 @@ static void on_message(struct runner_link *l, const struct rpc_message *m)
 /* ---- the end of a runner ------------------------------------------------------------------------
  */
 
+/* Ctrl-C and a terminal's end come to the runner, too, also where gemmd is to stay (nohup). */
+static bool is_from_outside(int number)
+{
+    return number == SIGKILL || number == SIGTERM || number == SIGINT || number == SIGHUP;
+}
+
 static void describe(const struct supervisor *s, struct death *why)
 {
     *why = (struct death){.leaving = s->said_bye && !s->killed_hung,
-                          .outside =
-                              !s->killed_hung && !s->failure.code &&
-                              (s->link.exit_signal == SIGKILL || s->link.exit_signal == SIGTERM)};
+                          .outside = !s->killed_hung && !s->failure.code &&
+                                     is_from_outside(s->link.exit_signal)};
     const char *stage = s->attempt.stage[0] ? s->attempt.stage : "start";
     if (s->killed_hung) {
         why->status = "hung";

@@ -203,14 +203,16 @@ def test_kill_9_of_everything_then_resume(daemon, after):
     assert measured_twice(d) == []
 
 
-def test_the_runner_alone_is_killed(daemon):
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGHUP])
+def test_the_runner_alone_is_killed(daemon, by):
     d = daemon(env={"GEMMD_REPLAY_SPEED": "0.7"})
     with d.connect() as c:
         request = c.send("get", problem=gemm(), budget=24)
         eventually(lambda: d.sql("SELECT count(*) FROM trial")[0][0] >= 5, 30, 0.01)
-        os.kill(d.runner_pid(), signal.SIGKILL)
+        os.kill(d.runner_pid(), by)
         assert c.wait(request)["tier"] == "exact"
     assert measured_twice(d) == []
+    assert d.sql("SELECT count(*) FROM quarantine") == [(0,)], "no candidate is to blame"
 
 
 def test_no_compiler(daemon):

@@ -116,6 +116,23 @@ def test_clean_stop_ends_work_in_order(daemon):
     eventually(lambda: not pathlib.Path(f"/proc/{runner}").exists())
 
 
+def test_a_session_that_ends_is_an_end_in_order(daemon):
+    d = daemon()
+    d.process.send_signal(signal.SIGHUP)
+    assert d.process.wait(20 * PATIENCE) == 0
+    assert "stopping: SIGHUP" in d.text() and not d.socket.exists()
+
+
+def test_nohup_keeps_it(daemon):
+    d = daemon()
+    d.stop()
+    d.launcher = ["nohup"]
+    d.start()
+    d.process.send_signal(signal.SIGHUP)
+    assert d.call("get", problem=gemm(), budget=4)["source"] == "tuned"
+    assert "stopping: SIGHUP" not in d.text()
+
+
 def test_shutdown_by_request(daemon):
     d = daemon()
     assert d.call("shutdown")["stopping"] is True
