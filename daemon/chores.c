@@ -5,7 +5,7 @@
 #include "daemon/log.h"
 #include "daemon/notify.h"
 
-enum { CHORES_MS = 1000 };
+enum { CHORES_MS = 1000, PATH_MS = 3000 };
 
 static void on_saved(void *ctx, const struct ledger_status *s)
 {
@@ -56,6 +56,17 @@ static void feed_watchdog(uv_timer_t *timer)
     notify_send("WATCHDOG=1");
 }
 
+/* A runtime directory may be removed under us, with a login's end for example. */
+static void look_at_path(uv_timer_t *timer)
+{
+    struct chores *c = timer->data;
+    struct parts *p = c->parts;
+    struct error err = ERROR_NULL;
+    if (server_mend(&p->server, p->daemon.config->group, &err) < 0) {
+        log_error("%s", err.text);
+    }
+}
+
 void chores_init(struct chores *c, struct parts *p)
 {
     uv_loop_t *loop = &p->daemon.loop;
@@ -63,6 +74,9 @@ void chores_init(struct chores *c, struct parts *p)
     c->parts = p;
     uv_timer_init(loop, &c->timer);
     c->timer.data = c;
+    uv_timer_init(loop, &c->path);
+    c->path.data = c;
+    uv_timer_start(&c->path, look_at_path, PATH_MS, PATH_MS);
     uv_timer_init(loop, &c->watchdog);
     if (period_ms) {
         uv_timer_start(&c->watchdog, feed_watchdog, period_ms, period_ms);
@@ -72,5 +86,6 @@ void chores_init(struct chores *c, struct parts *p)
 void chores_close(struct chores *c)
 {
     uv_close((uv_handle_t *)&c->timer, NULL);
+    uv_close((uv_handle_t *)&c->path, NULL);
     uv_close((uv_handle_t *)&c->watchdog, NULL);
 }

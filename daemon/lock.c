@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,25 +17,71 @@ enum { HOLDER_PATIENCE_MS = 200, ASKERS_MAX = 64 };
 
 /* ---- a path ---------------------------------------------------------------------------------- */
 
-int lock_path(const char *socket_path, int *out, struct error *err)
+enum { LOCK_PATH_MAX = PATHS_MAX + 8 };
+
+static void name_file(const char *socket_path, char out[LOCK_PATH_MAX])
 {
-    char path[PATHS_MAX + 8], name[LOCKFILE_NAME_MAX];
-    snprintf(path, sizeof(path), "%s.lock", socket_path);
+    snprintf(out, LOCK_PATH_MAX, "%s.lock", socket_path);
+}
+
+/* gemmctl reaches nobody where no socket is. */
+static int path_taken(const char *socket_path, const struct lockfile_holder *h, struct error *err)
+{
+    char name[LOCKFILE_NAME_MAX];
+    struct stat st;
+    lockfile_name(h, name);
+    if (h->lives && lstat(socket_path, &st) < 0 && errno == ENOENT) {
+        return error_set(err, ERROR_BUSY,
+                         "another gemmd (%s) has the lock of %s, and its socket is not there: it "
+                         "begins, ends, or has lost it; stop it with `kill %ld`, or give this one "
+                         "another --socket",
+                         name, socket_path, h->pid);
+    }
+    return error_set(err, ERROR_BUSY,
+                     "another gemmd (%s) serves %s; use it, stop it with `gemmctl stop`, "
+                     "or give this one another --socket",
+                     name, socket_path);
+}
+
+static int take_path(const char *socket_path, unsigned patience_ms, int *out, struct error *err)
+{
+    char path[LOCK_PATH_MAX];
+    name_file(socket_path, path);
     int status = lockfile_take(path, NULL, out, err);
     if (status != LOCKFILE_HELD) {
         return status;
     }
-    struct lockfile_holder h = lockfile_holder(path, HOLDER_PATIENCE_MS);
-    return error_set(err, ERROR_BUSY,
-                     "another gemmd (%s) serves %s; use it, stop it with `gemmctl stop`, "
-                     "or give this one another --socket",
-                     lockfile_name(&h, name), socket_path);
+    struct lockfile_holder h = lockfile_holder(path, patience_ms);
+    return path_taken(socket_path, &h, err);
+}
+
+int lock_path(const char *socket_path, int *out, struct error *err)
+{
+    return take_path(socket_path, HOLDER_PATIENCE_MS, out, err);
+}
+
+int lock_path_again(const char *socket_path, int *fd, struct error *err)
+{
+    char path[LOCK_PATH_MAX];
+    struct stat held, there;
+    int fresh = -1;
+    name_file(socket_path, path);
+    if (fstat(*fd, &held) == 0 && lstat(path, &there) == 0 && held.st_dev == there.st_dev &&
+        held.st_ino == there.st_ino) {
+        return 0;
+    }
+    int status = take_path(socket_path, 0, &fresh, err);
+    if (status == 0) {
+        close(*fd);
+        *fd = fresh;
+    }
+    return status;
 }
 
 void lock_path_remove(const char *socket_path)
 {
-    char path[PATHS_MAX + 8];
-    snprintf(path, sizeof(path), "%s.lock", socket_path);
+    char path[LOCK_PATH_MAX];
+    name_file(socket_path, path);
     unlink(path);
 }
 

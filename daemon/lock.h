@@ -26,6 +26,11 @@
  * sentence says who; ERROR_IO, ERROR_DENIED, ERROR_DISK_FULL. */
 int lock_path(const char *socket_path, int *out, struct error *err);
 
+/* `fd` is such a lock whose file may have been removed, or be another one by now: then it is made
+ * and taken anew, and is `fd` from then on. Faults as above: `fd` stays what it was. Does not wait.
+ */
+int lock_path_again(const char *socket_path, int *fd, struct error *err);
+
 /* While it is held, of a path that nobody else can want, as it has our pid in it: removes the file.
  */
 void lock_path_remove(const char *socket_path);

@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pathlib
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -177,6 +178,45 @@ def test_a_stale_socket_is_replaced(daemon):
     assert d.socket.exists()
     d.start()
     assert d.status()["pid"] == d.process.pid
+
+
+def test_a_socket_that_is_removed_comes_back(daemon, folder):
+    d = daemon()
+    d.socket.unlink()
+    assert eventually(lambda: connected(d.socket)).call("status")["pid"] == d.process.pid
+    assert d.text().count("bound again") == 1
+    assert d.stop() == 0 and not d.socket.exists()
+    d.socket = folder / "run" / "gemmd.sock"
+    d.start()
+    with d.connect() as before:
+        shutil.rmtree(folder / "run")  # as a login's end does
+        assert eventually(lambda: connected(d.socket)).call("status")["pid"] == d.process.pid
+        assert before.call("status")["pid"] == d.process.pid, "connections stay"
+    assert d.socket.stat().st_mode & 0o777 == 0o660
+    code, text = start_fails(folder, socket=d.socket)
+    assert code == 75 and str(d.process.pid) in text, "the lock was taken anew"
+
+
+def test_who_took_a_lost_path_keeps_it(daemon, folder):
+    d = daemon()
+    other = Daemon(folder, SYNTHETIC)
+    other.database, other.log = folder / "other.db", folder / "other.log"
+    d.process.send_signal(signal.SIGSTOP)
+    d.socket.unlink()
+    code, text = start_fails(folder, socket=d.socket)
+    assert code == 75 and f"`kill {d.process.pid}`" in text, "gemmctl stop would reach nobody"
+    (folder / "gemmd.sock.lock").unlink()
+    other.start()
+    try:
+        d.process.send_signal(signal.SIGCONT)
+        said = "cannot be bound again"
+        eventually(lambda: said in d.text())
+        time.sleep(3.5)  # it is looked at every 3 s
+        assert d.text().count(said) == 1 and f"pid {other.process.pid}" in d.text()
+        assert d.stop() == 0
+        assert other.status()["pid"] == other.process.pid
+    finally:
+        assert other.stop() == 0
 
 
 def test_a_file_in_the_sockets_place_is_not_removed(folder):
