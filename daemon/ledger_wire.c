@@ -5,6 +5,7 @@
 
 #include "daemon/ledger_row.h"
 #include "daemon/ledger_wire.h"
+#include "proto/hash.h"
 #include "store/store.h"
 
 void ledger_wire_put(struct wire_buf *b, const char *verb, const struct schema *schema,
@@ -258,6 +259,25 @@ static bool copy(const struct wire_obj *o, char *out, size_t size)
     return !o || wire_copy_str(o, out, size);
 }
 
+/* Of rows that a key finds: one that is no key would be bad as soon as it is read. */
+static int check_key(const struct schema *row, const struct message *m, struct error *err)
+{
+    const char *key = row == &best_schema    ? m->row.best.key
+                      : row == &trial_schema ? m->row.trial.key
+                                             : NULL;
+    return !key || hash_is_hex(key)
+               ? 0
+               : error_set(err, ERROR_INVALID,
+                           "a row's 'key' is 32 lower-case hex digits, not '%s'", key);
+}
+
+static int read_row(const struct wire_obj *params, struct message *m, const struct schema *row,
+                    struct error *err)
+{
+    int status = schema_decode(row, SCHEMA_LENIENT, wire_find(params, "row"), &m->row, err);
+    return status ? status : check_key(row, m, err);
+}
+
 static int read_message(const struct wire_obj *params, struct message *m,
                         const struct wire_verb **verb, struct error *err)
 {
@@ -271,9 +291,7 @@ static int read_message(const struct wire_obj *params, struct message *m,
                          "no request of a ledger that this gemmd knows: 'verb' is '%.20s'",
                          m->verb);
     }
-    return (*verb)->row
-               ? schema_decode((*verb)->row, SCHEMA_LENIENT, wire_find(params, "row"), &m->row, err)
-               : 0;
+    return (*verb)->row ? read_row(params, m, (*verb)->row, err) : 0;
 }
 
 int ledger_wire_apply(struct ledger *l, const struct wire_obj *params, ledger_wire_cb cb, void *ctx,

@@ -29,6 +29,12 @@ void hash128_hex(const void *data, size_t n, char out[HASH_HEX])
     to_hex(XXH3_128bits(data, n), out);
 }
 
+bool hash_is_hex(const char *text)
+{
+    size_t n = strspn(text, "0123456789abcdef");
+    return n == HASH_HEX - 1 && !text[n];
+}
+
 /* hash_state is XXH3's, under another name */
 static XXH3_state_t *in(struct hash_state *h)
 {

@@ -6,7 +6,7 @@
  * it may be a config that a person has replaced for a reason.
  *
  * Both are heard first, by keys and generations alone, which is quick; after that any row may be given,
- * page by page or one that is asked for. A newest row with a wrong checksum explains why the two
+ * page by page or one that is asked for. A newest row with a wrong checksum or key explains why the two
  * disagree: it is a miss from now on. What nothing explains is a damaged file. The rows are walked in
  * the order in which they lie, the newest first; that is quicker than going from the index to each.
  */
@@ -34,8 +34,11 @@ struct store_load {
 
 static int add_entry(struct store_load *l, const char *key, int64_t generation, struct error *err)
 {
+    if (key && !hash_is_hex(key)) {
+        return 0; /* its row is bad, which is told as the rows are heard; or the file is damaged */
+    }
     int order = key && l->n ? strcmp(l->keys[l->n - 1].key, key) : -1;
-    if (!key || strlen(key) != HASH_HEX - 1 || order > 0) {
+    if (!key || order > 0) {
         return store_index_damaged(l->s, err);
     }
     if (order < 0 && l->n == l->room) {

@@ -31,13 +31,13 @@ ID_OF(quarantine, id)
 ID_OF(event, id)
 
 const struct table tables[TABLES] = {
-    [TABLE_DEVICE] = {"device", &device_info_schema, "rowid", NULL, NULL},
-    [TABLE_RUN] = {"run", &run_schema, "id", run_id, NULL},
-    [TABLE_TRIAL] = {"trial", &trial_schema, "id", trial_id, "run"},
-    [TABLE_MODULE] = {"module", &module_schema, "rowid", NULL, NULL},
-    [TABLE_BEST] = {"best", &best_schema, "generation", best_id, "trial"},
-    [TABLE_QUARANTINE] = {"quarantine", &quarantine_schema, "id", quarantine_id, NULL},
-    [TABLE_EVENT] = {"event", &event_schema, "id", event_id, NULL},
+    [TABLE_DEVICE] = {"device", &device_info_schema, "rowid", NULL, NULL, false},
+    [TABLE_RUN] = {"run", &run_schema, "id", run_id, NULL, false},
+    [TABLE_TRIAL] = {"trial", &trial_schema, "id", trial_id, "run", false},
+    [TABLE_MODULE] = {"module", &module_schema, "rowid", NULL, NULL, false},
+    [TABLE_BEST] = {"best", &best_schema, "generation", best_id, "trial", true},
+    [TABLE_QUARANTINE] = {"quarantine", &quarantine_schema, "id", quarantine_id, NULL, false},
+    [TABLE_EVENT] = {"event", &event_schema, "id", event_id, NULL, false},
 };
 
 const char *row_column(const struct schema_field *f)
@@ -294,6 +294,13 @@ int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void 
     return rc == SQLITE_OK ? 0 : db_fail(db, rc, err);
 }
 
+/* Of a row whose checksum may be right: whoever wrote it had another idea of keys. */
+static bool is_bad_key(const struct table *t, const struct schema_field *f, const struct cell *c)
+{
+    return t->keyed && strcmp(f->name, "key") == 0 &&
+           (c->type != CELL_TEXT || c->n != HASH_HEX - 1 || !hash_is_hex(c->text));
+}
+
 int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row_scratch *x,
               struct error *err)
 {
@@ -304,6 +311,9 @@ int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row
         if (c.type == CELL_WRONG) {
             return sqlite3_errcode(db->h) == SQLITE_NOMEM ? db_fail(db, SQLITE_NOMEM, err)
                                                           : ROW_BAD;
+        }
+        if (is_bad_key(t, &t->schema->fields[i], &c)) {
+            return ROW_BAD;
         }
         checksum_add(&x->packed, &t->schema->fields[i], &c);
     }

@@ -19,6 +19,7 @@ struct table {
     const char *rowid; /* the column that numbers the rows; "rowid" when no field does */
     int64_t (*id)(void *object, int64_t set); /* reads that field, or sets it when set > 0 */
     const char *parent; /* field that is the number of a row of another table; may be NULL */
+    bool keyed;         /* rows are found by their `key`: one without a proper key is bad */
 };
 
 enum table_id {
@@ -62,7 +63,7 @@ const char *row_json(struct row_scratch *x, const struct record *r);
 int row_bind(struct db *db, sqlite3_stmt *st, const struct table *t, const void *object,
              struct row_scratch *x, struct error *err);
 
-enum { ROW_BAD = 1 }; /* the checksum, or a value, is wrong */
+enum { ROW_BAD = 1 }; /* the checksum, the key, or a value, is wrong */
 /* Checks the row that a row_select_sql statement stands on: 0, ROW_BAD, fault. */
 int row_check(struct db *db, sqlite3_stmt *st, const struct table *t, struct row_scratch *x,
               struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reading and writing whole rows, the same way for every table. A row whose checksum is wrong is
- * never returned: it is told to the notice callback once, and noted in the temporary table
+ * Reading and writing whole rows, the same way for every table. A row whose checksum or key is
+ * wrong is never returned: it is told to the notice callback once, and noted in the temporary table
  * bad_row, so that listings count and page without it.
  */
 #include <inttypes.h>
@@ -94,8 +94,9 @@ int rows_bad(struct store *s, const struct table *t, int64_t rowid, struct error
                    t->name, rowid);
     if (r == 0 && news) {
         store_notice(s, "corrupt_row",
-                     "database %s: row %" PRId64 " of table %s has a wrong checksum; it is ignored",
-                     s->path, rowid, t->name);
+                     "database %s: row %" PRId64
+                     " of table %s has a wrong checksum%s; it is ignored",
+                     s->path, rowid, t->name, t->keyed ? ", or no proper key" : "");
     }
     return r;
 }

@@ -4,9 +4,9 @@
  *
  * What can be read is found by row numbers: forward until SQLite meets a bad page, backward from
  * the end until it does, and in the gap between by halving, so that a bad page costs its own rows
- * and hardly any others. Only rows whose checksum is right are taken over. When a table, or all,
- * cannot be found, the file's header or its description of itself may be what is bad. Both are
- * known, so a second try reads a copy with them mended.
+ * and hardly any others. Only rows whose checksum and key are right are taken over. When a table,
+ * or all, cannot be found, the file's header or its description of itself may be what is bad. Both
+ * are known, so a second try reads a copy with them mended.
  *
  * The steps are ordered so that a crash between any two loses nothing:
  *   1. <path>.rebuild is filled (found at open: removed, the damaged file is still in place)
@@ -34,7 +34,7 @@ enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
 struct salvage {
     struct store to; /* the new file: only what rows_put needs */
     struct db from;
-    int64_t kept, lost; /* rows taken over; rows with a wrong checksum */
+    int64_t kept, lost; /* rows taken over; rows with a wrong checksum or key */
     int64_t generation; /* highest seen */
     int64_t outdated;   /* bests not taken over: a newer one of their key is lost */
     bool holes;         /* some pages could not be read */
@@ -479,7 +479,7 @@ int salvage(struct store *s, const char *why, struct error *err)
     if (r == 0) {
         store_notice(s, "corrupt_file",
                      "%s. It was set aside as %s; the new one has the %" PRId64
-                     " rows that could be read (%" PRId64 " rows had wrong checksums, %" PRId64
+                     " rows that could be read (%" PRId64 " rows had wrong checksums or keys, %" PRId64
                      " were older than a lost one of their key%s)",
                      reason, aside, v.kept, v.lost, v.outdated, v.holes ? ", some pages were unreadable" : "");
     } else {

@@ -72,6 +72,20 @@ def keys_tuned(m):
     return m.sql("SELECT key, count(*) FROM best WHERE source = 'tuned' GROUP BY key")
 
 
+@pytest.mark.parametrize("key", ["abcdef", "", "ABCDEF0123456789ABCDEF0123456789", None])
+@pytest.mark.parametrize("verb", ["publish", "record", "trial"])
+def test_a_row_without_a_proper_key_is_refused(host, verb, key):
+    """Once written it would be bad whenever it is read."""
+    keeper, = host(1)
+    row = {"family": "grouped_gemm", "config": {"A": 1}, "source": "imported", "stage": "measure"}
+    if key is not None:
+        row["key"] = key
+    with pytest.raises(RpcError) as e:
+        keeper.call("ledger", verb=verb, row=row)
+    assert e.value.name == "invalid" and "'key'" in e.value.message
+    keeper.call("ledger", verb=verb, row={**row, "key": "0123456789abcdef" * 2})
+
+
 def test_an_answer_of_one_is_an_answer_of_all(host):
     one, two, three = host(3)
     assert one.status()["store"]["keeper"] and not two.status()["store"]["keeper"]

@@ -77,6 +77,17 @@ static void make(const char *text, const char *class, struct key *k)
     key_id(k);
 }
 
+static void test_hex(void **state)
+{
+    (void)state;
+    assert_true(hash_is_hex("c074a787cd5451a8c1c91267f42d65ec"));
+    assert_false(hash_is_hex(""));
+    assert_false(hash_is_hex("c074a787cd5451a8c1c91267f42d65e"));
+    assert_false(hash_is_hex("c074a787cd5451a8c1c91267f42d65ec0"));
+    assert_false(hash_is_hex("C074A787CD5451A8C1C91267F42D65EC"));
+    assert_false(hash_is_hex("c074a787cd5451a8-1c91267f42d65ec"));
+}
+
 static void test_golden(void **state)
 {
     (void)state;
@@ -301,6 +312,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hex),
         cmocka_unit_test(test_golden),
         cmocka_unit_test(test_decode),
         cmocka_unit_test(test_order_does_not_matter),

@@ -82,6 +82,38 @@ static void a_bad_best_is_a_miss(void **state)
     store_close(s);
 }
 
+/* Its checksum is right: who wrote it had another idea of keys. It is no damage of the file. */
+static void a_row_without_a_proper_key_is_left_out(void **state)
+{
+    static const char *const keys[] = {"abcdef", "", "ABCDEF0123456789ABCDEF0123456789"};
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct store_stats stats;
+    int64_t bad;
+    fixture_best(b, 5, 1);
+    assert_ok(store_publish(s, b, &err));
+    for (int i = 0; i < 3; i++) {
+        snprintf(b->key, sizeof(b->key), "%s", keys[i]);
+        assert_ok(store_publish(s, b, &err));
+    }
+    store_close(s);
+    s = fixture_open(f);
+    assert_int_equal(fixture_find_best(s, 5, b), 0);
+    assert_false(store_damaged(s));
+    assert_int_equal(f->notices, 3);
+    assert_string_equal(f->kind, "corrupt_row");
+    assert_ok(store_check(s, &bad, &err));
+    assert_int_equal(bad, 3);
+    assert_ok(store_repair(s, &err));
+    assert_int_equal(fixture_find_best(s, 5, b), 0);
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.bests, 1);
+    free(b);
+    store_close(s);
+}
+
 static void read_only_reads(void **state)
 {
     struct fixture *f = *state;
@@ -139,7 +171,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
     const struct CMUnitTest tests[] = {
         T(backups),         T(checks_find_bad_rows),      T(a_bad_best_is_a_miss),
-        T(read_only_reads), T(wal_is_put_back_when_idle),
+        T(read_only_reads), T(wal_is_put_back_when_idle), T(a_row_without_a_proper_key_is_left_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
