@@ -31,6 +31,9 @@ static void on_timer(uv_timer_t *timer)
     if (d->cache.unsaved && d->ledger) {
         d->ledger->ops->status(d->ledger, on_saved, d);
     }
+    if (p->loader.done) {
+        refill_begin(&p->refill);
+    }
     if (!is_idle(p)) {
         p->server.sessions.quiet_since_ms = now;
     } else if (limit_ms && now - p->server.sessions.quiet_since_ms >= limit_ms) {
@@ -43,7 +46,7 @@ static void on_timer(uv_timer_t *timer)
 void chores_watch(struct chores *c)
 {
     const struct daemon *d = &c->parts->daemon;
-    bool needed = d->cache.unsaved || d->config->idle_exit_s;
+    bool needed = d->cache.unsaved || d->config->idle_exit_s || c->parts->refill.due;
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
         uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
     }

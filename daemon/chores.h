@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is done by the clock: answers that are in memory alone are looked after until they are
- * saved, an idle daemon ends, the socket's path is looked at, and systemd is told that the loop turns.
+ * saved, what a rebuilt database has lost is written again, an idle daemon ends, the socket's path
+ * is looked at, and systemd is told that the loop turns.
  */
 #ifndef GEMMD_DAEMON_CHORES_H
 #define GEMMD_DAEMON_CHORES_H
@@ -10,7 +11,7 @@
 
 struct chores {
     struct parts *parts; /* borrowed */
-    uv_timer_t timer;    /* idle exit, unsaved answers; runs only while one of them needs it */
+    uv_timer_t timer;    /* idle exit, unsaved, lost answers; runs only while one needs it */
     uv_timer_t path;
     uv_timer_t watchdog;
 };

@@ -6,6 +6,7 @@
  *
  *   server, session   connections, messages            session.h, server.h
  *   loader            from the ledger to the cache      loader.h
+ *   refill            and back, what the file has lost  refill.h
  *   tiers             the best answer short of exact    tiers.h, shortlist.h
  *   scheduler, job    what is to be tuned, in which order scheduler.h, job.h
  *   wanting           who waits for it until when       wanting.h
@@ -24,6 +25,7 @@
 #include "daemon/followers.h"
 #include "daemon/leases.h"
 #include "daemon/loader.h"
+#include "daemon/refill.h"
 #include "daemon/scheduler.h"
 #include "daemon/server.h"
 #include "daemon/spread.h"
@@ -36,6 +38,7 @@ struct parts {
     struct daemon daemon;
     struct server server;
     struct loader loader;
+    struct refill refill;
     struct tiers tiers;
     struct scheduler scheduler;
     struct wanting wanting;

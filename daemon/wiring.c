@@ -149,6 +149,7 @@ void wiring_init(struct parts *p)
 {
     struct daemon *d = &p->daemon;
     loader_init(&p->loader, d);
+    refill_init(&p->refill, d);
     p->tiers.daemon = d;
     shortlist_init(&p->tiers.shortlist, d);
     scheduler_init(&p->scheduler, d, &scheduler_hooks, p);

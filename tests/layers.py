@@ -33,7 +33,7 @@ DAEMON = """
 list log notify config account lock turns poller inbox probe answer confidence defaults
 keeper_link ledger
 cache_entry ids memo groups cache closest
-daemon target learn scheme custom precheck shortlist tiers why
+daemon target learn refill scheme custom precheck shortlist tiers why
 session session_write session_read sessions server
 call choices pending loader views leases followers
 job rounds scheduler wanting ahead spread

@@ -222,7 +222,8 @@ static void the_file_is_checked_when_it_is_quiet(void **state)
             uv_run(&b.loop, UV_RUN_ONCE);
         }
         uv_close((uv_handle_t *)&timer, NULL);
-        assert_string_equal(b.kinds, round == 0 ? "corrupt_row " : "corrupt_file ");
+        const char *kind = round == 0 ? "corrupt_row " : "corrupt_file "; /* "rebuilt" may be next */
+        assert_ptr_equal(strstr(b.kinds, kind), b.kinds);
         assert_int_equal(counts(&b).trials, round == 0 ? 96 : 95);
         end(&b);
     }
