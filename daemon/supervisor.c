@@ -134,9 +134,12 @@ static void on_hello(struct supervisor *s, const struct wire_obj *params)
         return;
     }
     if (strcmp(hello.build, build_id) != 0) {
+        s->foreign = true;
         refuse(s, ERROR_INTERNAL,
-               "%s is of build %s, this gemmd of build %s: install both from one build", d->runner,
-               hello.build, build_id);
+               "%.160s is of build %s, this gemmd of build %s: it was upgraded while gemmd ran, or "
+               "without it; restart gemmd, and if that does not help, install both from one build; "
+               "answers that are known are served on",
+               d->runner, hello.build, build_id);
         return;
     }
     s->said_hello = true;
@@ -327,6 +330,15 @@ static void end_run(struct supervisor *s, const struct death *why)
 
 static void start(struct supervisor *s);
 
+/* The next one would be no better. */
+static void give_up(struct supervisor *s, const struct error *why)
+{
+    int64_t job = s->job;
+    s->job = 0;
+    wire_buf_deinit(&s->order);
+    s->hooks->stuck(s->ctx, job, why);
+}
+
 static void on_ended(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
@@ -344,7 +356,9 @@ static void on_ended(struct runner_link *l)
         s->deaths++;
         log_warning("%s", s->failure.code ? s->failure.text : why.reason);
     }
-    if (s->failure.code && s->job) {
+    if (s->foreign) {
+        give_up(s, &s->failure);
+    } else if (s->failure.code && s->job) {
         s->job = 0;
         wire_buf_deinit(&s->order);
         s->hooks->error(s->ctx, &s->failure);
@@ -363,7 +377,6 @@ static void on_stuck(struct runner_link *l)
 {
     struct supervisor *s = of_link(l);
     struct error e = ERROR_NULL;
-    int64_t job = s->job;
     log_error("runner %d was killed and does not end", (int)l->process.pid);
     if (s->stopping) {
         runner_link_abandon(l);
@@ -375,9 +388,7 @@ static void on_stuck(struct runner_link *l)
         "answers that are known are served on; see dmesg and reset the device; tuning is tried "
         "again when the runner has ended",
         (int)l->process.pid, KILL_LIMIT_MS / 1000);
-    s->job = 0;
-    wire_buf_deinit(&s->order);
-    s->hooks->stuck(s->ctx, job, &e);
+    give_up(s, &e);
 }
 
 static void on_silent(struct runner_link *l)
@@ -440,7 +451,7 @@ static int start_link(struct supervisor *s, struct error *err)
 
 static void start(struct supervisor *s)
 {
-    s->said_hello = s->said_bye = s->killed_hung = s->cancelling = false;
+    s->said_hello = s->said_bye = s->killed_hung = s->cancelling = s->foreign = false;
     s->failure = s->lost = ERROR_NULL;
     s->run = (struct run){0};
     s->attempt = (struct attempt){0};

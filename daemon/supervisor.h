@@ -46,7 +46,8 @@ struct supervisor_hooks {
     void (*error)(void *ctx, const struct error *e);
     /* `a` is what it was about to do (config empty: nobody to blame). */
     void (*death)(void *ctx, const struct death *why, const struct attempt *a);
-    /* It was killed and does not end: nothing can be tuned. `job`: its order; 0: it had none. */
+    /* It was killed and does not end, or is of another build: nothing can be tuned. `job`: its order;
+     * 0: it had none. */
     void (*stuck)(void *ctx, int64_t job, const struct error *e);
 };
 
@@ -58,6 +59,7 @@ struct supervisor {
     struct runner_link link;
     bool said_hello, said_bye, killed_hung, cancelling, stopping;
     bool others_wait; /* to be said with the order */
+    bool foreign;     /* it is of another build: `failure` says so */
     struct run run;
     bool run_pending;        /* the ledger is asked for run.id */
     int64_t job;             /* of the order under way; 0: none */

@@ -305,7 +305,7 @@ static void on_death(void *ctx, const struct death *why, const struct attempt *a
     }
 }
 
-/* The device cannot be used until its runner has ended. */
+/* The device cannot be used until its runner has ended, or not by this gemmd. */
 static void on_stuck(void *ctx, int64_t job, const struct error *e)
 {
     struct tuner *x = ctx;

@@ -433,12 +433,20 @@ time.sleep(30)
     fake.chmod(0o755)
     d = daemon()
     d.stop()
-    d.options += ["--runner", str(fake)]
+    d.options += ["--runner", str(fake), "--retry-ms", "3000"]
     d.start()
-    with pytest.raises(RpcError) as e:
-        d.call("get", problem=gemm(), budget=4)
-    assert "0.0.0-other" in e.value.message and "build" in e.value.message
-    eventually(lambda: d.status()["runner"]["state"] == "none")
+    for _ in range(2):
+        with pytest.raises(RpcError) as e:
+            d.call("get", problem=gemm(), budget=4)
+        assert "0.0.0-other" in e.value.message and "restart gemmd" in e.value.message
+    status = d.status()
+    assert status["tuning"] == e.value.message and status["runner"]["state"] == "none"
+    assert status["runner"]["starts"] == 1, "the next one would be no better"
+    assert "restart gemmd" in d.ctl("status").stdout
+    fake.unlink()
+    fake.symlink_to(RUNNER)
+    eventually(lambda: d.status()["tuning"] == "on")
+    assert d.call("get", problem=gemm(), budget=4)["source"] == "tuned"
 
 
 def test_ready_in_time_with_many_keys(daemon):
