@@ -427,7 +427,8 @@ def test_lists_of_a_pinned_job_are_as_heavy_as_their_keys(daemon):
                  for rank in ranks for i in range(256, 2048, 256)]
         for rank, request in asked:
             assert [a["config"] for a in rank.wait(request)["answers"]] == [{"A": 1}] * 256
-        assert peak_bytes(d) < before + 48 * 2**20
+        if "sanitize" not in os.environ.get("GEMMD_BUILD_KIND", ""):  # which keeps what was freed for a while
+            assert peak_bytes(d) < before + 48 * 2**20
 
 
 def read_until_busy(d, problems, generations):
