@@ -36,6 +36,7 @@ enum ledger_news_kind {
     NEWS_RELOADING, /* what is in the file now follows */
     NEWS_LOADED,    /* `best` is there */
     NEWS_RELOADED,  /* that was all: what was saved and was not among it is there no more */
+    NEWS_UNREAD,    /* it could not be read to its end */
 };
 
 struct ledger_news {

@@ -182,6 +182,11 @@ static void on_page(void *ctx, int status, const struct best *bests, size_t n,
     if (d->stopping) {
         return;
     }
+    if (x->held) {
+        x->due = true;
+        x->running = false;
+        return;
+    }
     if (status < 0) {
         fail(x, err);
         return;
@@ -206,9 +211,14 @@ void refill_rebuilt(struct refill *x)
     x->due = true;
 }
 
+void refill_hold(struct refill *x, bool held)
+{
+    x->held = held;
+}
+
 void refill_begin(struct refill *x)
 {
-    if (!x->due || x->running || x->flying || !x->daemon->ledger) {
+    if (!x->due || x->running || x->flying || x->held || !x->daemon->ledger) {
         return;
     }
     x->due = false;

@@ -14,6 +14,7 @@ struct refill {
     struct daemon *daemon; /* borrowed */
     bool due;              /* the file was rebuilt, and has not been looked at since */
     bool running;
+    bool held;       /* the file is read for another purpose */
     size_t at;       /* slot of the cache that comes next */
     bool found;      /* any since slot 0: entries may have moved meanwhile, behind `at` */
     unsigned flying; /* rows on their way to the ledger */
@@ -23,6 +24,8 @@ struct refill {
 void refill_init(struct refill *x, struct daemon *d);
 /* The file was rebuilt, while it was open. */
 void refill_rebuilt(struct refill *x);
+/* While the ledger's pages are another one's, who would miss what is heard here, nothing is: what was begun begins again. */
+void refill_hold(struct refill *x, bool held);
 /* Begins, if that is due and not under way. After the cache has been loaded. */
 void refill_begin(struct refill *x);
 
