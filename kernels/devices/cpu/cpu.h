@@ -104,7 +104,6 @@ int cpu_prepare(struct device *d, const struct family *f, const struct problem *
 void cpu_release(struct device *d, struct prepared *w);
 /* As prepare() leaves a buffer that nobody has written to yet. */
 void cpu_fill_buffer(struct cpu_device *d, const struct prepared *w, uint32_t i, void *to);
-double cpu_read_element(enum dtype t, const void *data, int64_t i);
 int cpu_verify(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,
                const struct tolerance *tol, struct verdict *out, struct error *err);
 int cpu_time(struct device *d, struct prepared *w, struct kernel *k, const struct record *config,

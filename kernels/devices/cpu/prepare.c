@@ -15,6 +15,7 @@
 #include <sys/mman.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/devices/cpu/elements.h"
 
 /* ---- how much -------------------------------------------------------------------------------- */
 
@@ -109,31 +110,6 @@ static int plan_copies(struct device *d, struct prepared *w, struct error *err)
 
 /* ---- filling --------------------------------------------------------------------------------- */
 
-static uint16_t to_bf16(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof(bits));
-    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16); /* v is finite */
-}
-
-/* Of what prepare() fills: finite, and far inside fp16's range. Rounds to nearest even. */
-static uint16_t to_fp16(float v)
-{
-    uint32_t bits;
-    memcpy(&bits, &v, sizeof(bits));
-    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    float size = fabsf(v);
-    if (size >= 65520) {
-        return sign | 0x7c00;
-    }
-    if (size < 0x1p-14f) { /* subnormal: a multiple of 2^-24 */
-        return sign | (uint16_t)lrintf(size * 0x1p24f);
-    }
-    memcpy(&bits, &size, sizeof(bits));
-    bits += 0xfff + ((bits >> 13) & 1);
-    return sign | (uint16_t)((bits - (UINT32_C(112) << 23)) >> 13);
-}
-
 /* About normal, mean 0, deviation 1: the sum of four 16-bit uniform numbers (never beyond 3.5). */
 static float random_value(uint64_t seed, uint64_t i)
 {
@@ -158,11 +134,7 @@ static void fill_random(void *ctx, uint32_t piece)
     float scale = (float)f->buffer->scale;
     for (int64_t i = begin; i < end; i++) {
         float v = random_value(f->seed, (uint64_t)i) * scale;
-        if (f->buffer->dtype == DTYPE_FP32) {
-            ((float *)f->to)[i] = v;
-        } else {
-            ((uint16_t *)f->to)[i] = f->buffer->dtype == DTYPE_BF16 ? to_bf16(v) : to_fp16(v);
-        }
+        element_write(f->buffer->dtype, f->to, i, v);
     }
 }
 
@@ -249,7 +221,7 @@ static void add_before(struct prepared *w)
     for (uint32_t i = 0; b->accumulate && i < load->n_checks; i++) {
         for (int64_t j = 0; j < load->check_length; j++) {
             w->expected[i * load->check_length + j] +=
-                cpu_read_element(b->dtype, w->buffers[0][load->output], load->check_at[i] + j);
+                element_read(b->dtype, w->buffers[0][load->output], load->check_at[i] + j);
         }
     }
 }

@@ -15,6 +15,7 @@
 #include <time.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/devices/cpu/elements.h"
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
@@ -64,25 +65,6 @@ static int launch(struct kernel *k, const struct launch_plan *p, struct error *e
 }
 
 /* ---- verify ---------------------------------------------------------------------------------- */
-
-double cpu_read_element(enum dtype t, const void *data, int64_t i)
-{
-    if (t == DTYPE_FP32) {
-        return ((const float *)data)[i];
-    }
-    uint16_t half = ((const uint16_t *)data)[i];
-    if (t == DTYPE_BF16) {
-        uint32_t bits = (uint32_t)half << 16;
-        float v;
-        memcpy(&v, &bits, sizeof(v));
-        return v;
-    }
-    int exponent = half >> 10 & 31, mantissa = half & 1023;
-    double size = exponent == 31  ? (mantissa ? NAN : INFINITY)
-                  : exponent == 0 ? ldexp(mantissa, -24)
-                                  : ldexp(1024 + mantissa, exponent - 25);
-    return half & 0x8000 ? -size : size;
-}
 
 struct scan_job {
     const uint8_t *data;
@@ -136,7 +118,7 @@ static struct row_error compare_row(const struct buffer *b, const void *data, in
     struct row_error e = {.worst = -1};
     double difference = 0, norm = 0, excess = 0;
     for (int64_t i = 0; i < n; i++) {
-        double got = cpu_read_element(b->dtype, data, at + i), x = fabs(got - expected[i]);
+        double got = element_read(b->dtype, data, at + i), x = fabs(got - expected[i]);
         double over = x - (tol->atol + tol->rtol * fabs(expected[i]));
         if (!(over <= excess)) { /* also when NaN */
             excess = isnan(over) ? INFINITY : over;
