@@ -65,16 +65,19 @@ def start(options, lib, socket, without):
                             text=True)
 
 
+def started(options, lib, socket, without):
+    return [start(options, lib, socket, without) for _ in range(options.processes)]
+
+
 def wait_ready(processes):
     for p in processes:
         line = p.stdout.readline()
         if line != "ready\n":
-            raise RuntimeError(f"a process of the cold start ended ({p.wait(READY_S)}): {line}")
+            raise RuntimeError(f"one of the processes that start together ended ({p.wait(READY_S)}): {line}")
 
 
-def run_together(options, lib, socket, without):
-    """What each process printed."""
-    processes = [start(options, lib, socket, without) for _ in range(options.processes)]
+def run_together(processes):
+    """What each of these printed, once all are ready and have been told to go."""
     try:
         wait_ready(processes)
         for p in processes:
@@ -105,10 +108,10 @@ def measure(options, service):
     """The record of the stage; `service` is fresh."""
     socket = service.folder / "gemmd.sock"
     lib = service.library.path
-    with_ = run_together(options, lib, socket, False)
+    with_ = run_together(started(options, lib, socket, False))
     jobs = service.ask.status()["jobs"]["done"]
-    again = run_together(options, lib, socket, False)
-    without = run_together(options, lib, socket, True)
+    again = run_together(started(options, lib, socket, False))
+    without = run_together(started(options, lib, socket, True))
     keys = len(service.ask.list("best"))
     first = {name: [round(r["seconds"][0], 3) for r in results] for name, results in
              (("cold", with_), ("again", again), ("without", without))}

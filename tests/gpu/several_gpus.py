@@ -36,6 +36,9 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 sys.path[:0] = [str(ROOT / "python"), str(HERE.parent / "bench")]
+
+import moe_cold  # noqa: E402
+
 LINGER_MS = 2000
 PATIENCE_S = 120
 MIB_OF_NOISE = 16   # the driver's own, from one reading to the next
@@ -259,22 +262,7 @@ def run_jobs(host, rehearse):
         command = [sys.executable, __file__, *(["--rehearse"] if rehearse else []), "--worker", *devices]
         processes.append(subprocess.Popen(command, env=env, stdin=subprocess.PIPE,
                                           stdout=subprocess.PIPE, text=True))
-    try:
-        for p in processes:
-            line = p.stdout.readline()
-            if line != "ready\n":
-                raise SystemExit(f"a job ended with {p.wait()}: {line}")
-        for p in processes:
-            p.stdin.write("go\n")
-            p.stdin.flush()
-        return [json.loads(p.stdout.readline() or "[]") for p in processes]
-    finally:
-        for p in processes:
-            p.stdin.close()
-            try:
-                p.wait(30)
-            except subprocess.TimeoutExpired:
-                p.kill()
+    return moe_cold.run_together(processes)
 
 
 class Verdict:
