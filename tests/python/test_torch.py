@@ -3,6 +3,7 @@
 a job that goes on whatever becomes of the daemon. Skipped where there is no PyTorch."""
 import gc
 import os
+import re
 import signal
 import socket
 import threading
@@ -466,7 +467,7 @@ def test_a_daemon_that_hangs(cpu):
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
     compiling = 6 * 3  # this test is about waiting: one deadline, not six
-    assert len(said) == 1 and "400 ms" in said[0] and took < 0.4 + compiling
+    assert len(said) == 1 and re.search(r"within \d+ ms", said[0]) and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
     assert len(waited) == 1 and hows() == {"compiled here"}
 
