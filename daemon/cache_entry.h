@@ -39,7 +39,6 @@ struct cache_entry {
     bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
     bool met;              /* put, or met in the database, since cache_unmeet */
-    bool missing;          /* in the file, as far as is known (refill.h) */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;

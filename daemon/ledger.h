@@ -36,7 +36,6 @@ enum ledger_news_kind {
     NEWS_RELOADING, /* what is in the file now follows */
     NEWS_LOADED,    /* `best` is there */
     NEWS_RELOADED,  /* that was all: what was saved and was not among it is there no more */
-    NEWS_UNREAD,    /* it could not be read to its end */
 };
 
 struct ledger_news {
@@ -120,8 +119,8 @@ struct ledger_ops {
     /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has got an
      * answer since that this one does not push out (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
-    /* The keeper's: a best that another keeper had published and not saved, under its number; nothing
-     * when it is there. ERROR_CONFLICT: the number is another's. */
+    /* The keeper's (NULL: it is another one): a best that was published before, under its number.
+     * STORE_THERE (3), and no best: it is there. ERROR_CONFLICT: the number is another's. */
     int (*restore)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */

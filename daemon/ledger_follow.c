@@ -111,15 +111,14 @@ static void on_page(void *ctx, int status, const struct best *bests, size_t n,
         return;
     }
     s->reloading = false;
-    shared_news(s, status == 0 ? NEWS_RELOADED : NEWS_UNREAD, "", NULL, false);
+    if (status == 0) {
+        shared_news(s, NEWS_RELOADED, "", NULL, false);
+    }
 }
 
 static void ask_page(struct shared *s, bool first)
 {
     s->reloading = s->base.ops->load(&s->base, first, on_page, s) == 0;
-    if (!s->reloading) {
-        shared_news(s, NEWS_UNREAD, "", NULL, false);
-    }
 }
 
 static void reload(struct shared *s)

@@ -49,7 +49,7 @@ static int work_publish(struct local *l, struct request *r, struct error *err)
 
 static void settle_publish(struct local *l, struct request *r)
 {
-    r->saved = r->status == 0;
+    r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
         unsaved_keep(l, r);
         l->retry_at = writer_now_ms() + RETRY_MS;

@@ -58,8 +58,6 @@ static int repair(struct local *l)
     if (r) {
         l->retry_at = writer_now_ms() + RETRY_MS;
         writer_notice(l, "damaged", "%s", err.text);
-    } else if (!l->read_only) {
-        writer_notice(l, "rebuilt", "%s", ""); /* not as of a start: what memory has may be lost */
     }
     return r;
 }

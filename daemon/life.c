@@ -162,12 +162,11 @@ static void on_notice(void *ctx, const char *kind, const char *text)
         log_notice("%s", text);
         return;
     }
-    if (strcmp(kind, "rebuilt") == 0) { /* which the notice before it has said */
+    log_warning("database: %s: %s", kind, text);
+    if (strcmp(kind, "corrupt_file") == 0) {
         refill_rebuilt(&x->parts.refill);
         chores_watch(&x->chores);
-        return;
     }
-    log_warning("database: %s: %s", kind, text);
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
         daemon_event(d, "corrupt", 0, "%s", text);
     }

@@ -72,7 +72,7 @@ static int make_row(struct daemon *d, const struct cache_entry *e, struct error 
         fill(&x->best, &x->answer, &x->other, &d->device);
         x->best.atol = tolerance(e->atol);
         x->best.rtol = tolerance(e->rtol);
-        x->best.generation = e->manual ? 0 : e->generation; /* what is known of its key */
+        x->best.generation = e->generation;
     }
     return status;
 }
@@ -81,14 +81,12 @@ static int make_row(struct daemon *d, const struct cache_entry *e, struct error 
 
 static void go_on(struct refill *x);
 
-/* The ledger's news have brought the new row into the cache. */
 static void on_written(void *ctx, int status, const struct best *b, bool saved,
                        const struct error *err)
 {
     struct refill *x = ctx;
     (void)b;
-    (void)saved; /* if not, it is counted, and saved as any other */
-    x->n += status == 0;
+    x->n += status == 0 && saved; /* if not, it is there, or the writer's to save */
     if (status < 0) {
         log_warning("a key that the rebuilt database has lost is not written again: %s", err->text);
     }
@@ -102,17 +100,18 @@ static int write_again(struct refill *x, const struct cache_entry *e, struct err
     struct daemon *d = x->daemon;
     int status = make_row(d, e, err);
     if (status == 0) {
-        status = d->ledger->ops->publish(d->ledger, &d->scratch->best, on_written, x);
+        status = d->ledger->ops->restore(d->ledger, &d->scratch->best, on_written, x);
         status = status < 0 ? ledger_refused(status, err) : 0;
     }
     x->flying += status == 0;
     return status;
 }
 
+/* Entries that move meanwhile may stand behind us: what the last pass found nothing in is whole. */
 static bool is_over(struct refill *x)
 {
-    bool over = !x->found;
-    x->found = false;
+    bool over = x->n == x->n_before;
+    x->n_before = x->n;
     x->at = 0;
     return over;
 }
@@ -123,13 +122,8 @@ static void go_on(struct refill *x)
     struct error err = ERROR_NULL;
     do {
         while (x->at < c->capacity && x->flying < FLYING_MAX) {
-            struct cache_entry *e = c->slots[x->at++];
-            if (!e || !e->missing) {
-                continue;
-            }
-            e->missing = false;
-            x->found = true;
-            if (write_again(x, e, &err) < 0) {
+            const struct cache_entry *e = c->slots[x->at++];
+            if (e && e->saved && write_again(x, e, &err) < 0) { /* the rest is with the writer */
                 fail(x, &err);
                 return;
             }
@@ -137,67 +131,6 @@ static void go_on(struct refill *x)
     } while (x->flying == 0 && !is_over(x));
     if (x->flying == 0) {
         end(x);
-    }
-}
-
-/* ---- hearing ----------------------------------------------------------------------------------------- */
-
-static void doubt_all(struct cache *c)
-{
-    for (size_t i = 0; i < c->capacity; i++) {
-        if (c->slots[i]) {
-            c->slots[i]->missing = c->slots[i]->saved; /* what is not saved is with the writer */
-        }
-    }
-}
-
-static void hear(struct cache *c, const struct best *b)
-{
-    bool many;
-    struct cache_entry *e = cache_find_id(c, b->key, &many);
-    if (e && b->generation >= e->generation) {
-        e->missing = false;
-    }
-}
-
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err);
-
-static void ask(struct refill *x, bool first)
-{
-    struct ledger *l = x->daemon->ledger;
-    struct error err = ERROR_NULL;
-    int status = l->ops->load(l, first, on_page, x);
-    if (status < 0) {
-        ledger_refused(status, &err);
-        fail(x, &err);
-    }
-}
-
-static void on_page(void *ctx, int status, const struct best *bests, size_t n,
-                    const struct error *err)
-{
-    struct refill *x = ctx;
-    struct daemon *d = x->daemon;
-    if (d->stopping) {
-        return;
-    }
-    if (x->held) {
-        x->due = true;
-        x->running = false;
-        return;
-    }
-    if (status < 0) {
-        fail(x, err);
-        return;
-    }
-    if (n == 0) {
-        go_on(x);
-        return;
-    }
-    ask(x, false);
-    for (size_t i = 0; i < n; i++) {
-        hear(&d->cache, &bests[i]);
     }
 }
 
@@ -211,20 +144,19 @@ void refill_rebuilt(struct refill *x)
     x->due = true;
 }
 
-void refill_hold(struct refill *x, bool held)
+bool refill_is_needed(const struct refill *x)
 {
-    x->held = held;
+    return x->due || x->running;
 }
 
 void refill_begin(struct refill *x)
 {
-    if (!x->due || x->running || x->flying || x->held || !x->daemon->ledger) {
+    const struct ledger *l = x->daemon->ledger;
+    if (!x->due || x->running || x->flying || !l || !l->ops->restore) {
         return;
     }
     x->due = false;
     x->running = true;
-    x->at = x->n = 0;
-    x->found = false;
-    doubt_all(&x->daemon->cache);
-    ask(x, true);
+    x->at = x->n = x->n_before = 0;
+    go_on(x);
 }

@@ -111,11 +111,9 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
 {
     struct cache *c = &p->daemon.cache;
     if (n->kind == NEWS_RELOADING) {
-        refill_hold(&p->refill, true);
         cache_unmeet(c);
-    } else if (n->kind == NEWS_RELOADED || n->kind == NEWS_UNREAD) {
-        refill_hold(&p->refill, false);
-        if (n->kind == NEWS_RELOADED) {
+    } else if (n->kind == NEWS_RELOADED) {
+        if (!refill_is_needed(&p->refill)) { /* else the file may have lost what we know */
             forget_unmet(p);
         }
     } else if (!cache_meet(c, n->key, n->best->generation)) {

@@ -71,8 +71,8 @@ static int attach_version(struct store *s, struct error *err)
     return r;
 }
 
-/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows.
- */
+/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows; those
+ * that were given before the file was opened anew, somebody may know still. */
 static int attach_ids(struct store *s, enum table_id table, struct error *err)
 {
     const struct table *t = &tables[table];
@@ -81,7 +81,10 @@ static int attach_ids(struct store *s, enum table_id table, struct error *err)
              "SELECT 1 + max(coalesce((SELECT max(%s) FROM %s), 0),"
              " coalesce((SELECT seq FROM sqlite_sequence WHERE name = '%s'), 0))",
              t->rowid, t->name, t->name);
-    return t->id ? db_int(&s->db, sql, &s->next_id[table], err) : 0;
+    int64_t next = 0;
+    int r = t->id ? db_int(&s->db, sql, &next, err) : 0;
+    s->next_id[table] = next > s->next_id[table] ? next : s->next_id[table];
+    return r;
 }
 
 /* That every table has the columns we read and write, and its first page can be read. */

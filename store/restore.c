@@ -73,24 +73,14 @@ static int copy_to_its_place(struct store *s, struct error *err)
     return r;
 }
 
-/* The numbers go on: some are given to rows that could not be written yet. */
-static int open_again(struct store *s, struct error *err)
-{
-    int64_t next[TABLES];
-    memcpy(next, s->next_id, sizeof(next));
-    store_detach(s);
-    int r = store_attach(s, err);
-    for (enum table_id i = 0; i < TABLES; i++) {
-        s->next_id[i] = next[i] > s->next_id[i] ? next[i] : s->next_id[i];
-    }
-    return r;
-}
-
 static int restore(struct store *s, struct error *err)
 {
     int r = keep_lock(s, err);
     r = r ? r : copy_to_its_place(s, err);
-    r = r ? r : open_again(s, err);
+    if (r == 0) {
+        store_detach(s);
+        r = store_attach(s, err);
+    }
     if (r == 0) {
         store_notice(s, "restored",
                      "database %s was removed while it was open, and was put back: all of it is in "

@@ -21,14 +21,9 @@
 static int rebuild(struct store *s, struct error *err)
 {
     struct error why = *err;
-    int64_t given = s->next_id[TABLE_BEST];
     store_detach(s);
     int r = salvage(s, why.text, err);
-    r = r ? r : store_attach(s, err);
-    if (s->next_id[TABLE_BEST] < given) { /* who was told of those numbers knows them still */
-        s->next_id[TABLE_BEST] = given;
-    }
-    return r;
+    return r ? r : store_attach(s, err);
 }
 
 bool store_holder(const char *path, long *pid, char *address, size_t size)

@@ -15,7 +15,7 @@
 
 enum { STORE_SCHEMA_VERSION = 3 };
 
-enum { STORE_MISS = 1 };
+enum { STORE_MISS = 1, STORE_THERE = 3 }; /* what is asked for is not there; is there already */
 
 enum { STORE_IMPORTED_PER_KEY = 64 }; /* imported rows of a key that are kept */
 
@@ -97,7 +97,8 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
  * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
  * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
  * taken: store_publish_again, later, writes the row under that number. It may be a number that another
- * process gave; the row may be there already. ERROR_CONFLICT: another key has that number. */
+ * process gave. STORE_THERE: so is the row; nothing is written. ERROR_CONFLICT: another key has that
+ * number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key

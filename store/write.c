@@ -229,8 +229,7 @@ int store_publish(struct store *s, struct best *b, struct error *err)
     return publish(s, b, err);
 }
 
-/* Whether the row of that number is there: STORE_MISS, or 0; ERROR_CONFLICT: it is another key's.
- */
+/* 0: the number is free; STORE_THERE: its row is; ERROR_CONFLICT: it is another key's. */
 static int find_number(struct store *s, const struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -242,7 +241,7 @@ static int find_number(struct store *s, const struct best *b, struct error *err)
                          "generation %" PRId64 " of key %.12s has been given to another row",
                          b->generation, b->key);
     }
-    return r < 0 ? r : r == DB_ROW ? 0 : STORE_MISS;
+    return r == DB_ROW ? STORE_THERE : r;
 }
 
 int store_publish_again(struct store *s, struct best *b, struct error *err)
@@ -252,7 +251,7 @@ int store_publish_again(struct store *s, struct best *b, struct error *err)
         s->next_id[TABLE_BEST] = b->generation + 1;
     }
     int r = find_number(s, b, err);
-    return r == STORE_MISS ? publish(s, b, err) : r;
+    return r ? r : publish(s, b, err);
 }
 
 static int count_into(int r, int64_t *n, int64_t more)

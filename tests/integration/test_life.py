@@ -292,12 +292,10 @@ def test_what_a_rebuild_loses_is_written_again_from_memory(daemon):
     lost = int(re.search(r"lacked (\d+) keys", d.text()).group(1))
     assert lost > 50 and d.status()["store"]["bests"] == len(known)
     assert d.status()["store"]["unsaved"] == 0
-    after = answers()
+    assert answers() == before
     assert d.stop() == 0
     d.start()
-    assert answers() == after
-    for one, other in zip(before, after):
-        assert {**one, "generation": 0} == {**other, "generation": 0}
+    assert answers() == before
     assert len(list(d.folder.glob("cache.db.corrupt-*[0-9Z]"))) == 1
 
 
