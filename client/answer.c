@@ -42,7 +42,7 @@ bool answer_is_final(const struct gemmd_answer *a)
            (strcmp(a->source, "tuned") == 0 || strcmp(a->source, "manual") == 0);
 }
 
-/* ---- the config's line ------------------------------------------------------------------------ */
+/* ---- the config's line ----------------------------------------------------------------------- */
 
 int answer_set_config(struct gemmd_answer *a, const struct record *config, struct error *err)
 {
@@ -296,7 +296,7 @@ static int read_config(struct gemmd_answer *a, const struct wire_obj *map, struc
     return r ? error_prefix(err, "answer.config") : answer_set_config(a, &config, err);
 }
 
-/* ---- from the wire ---------------------------------------------------------------------------- */
+/* ---- from the wire --------------------------------------------------------------------------- */
 
 /* Both are arrays, and `to` is the longer one. */
 #define COPY_TEXT(to, from)                                                                        \
@@ -344,8 +344,7 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     return 0;
 }
 
-/* ---- from the bytes ---------------------------------------------------------------------------
- */
+/* ---- from the bytes -------------------------------------------------------------------------- */
 
 /* ANSWER_FIELDS as they lie in struct gemmd_answer, where `config` is another thing: a line. */
 #define ROW_INT(name)  SCHEMA_ROW(gemmd_answer, INT, name, 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers: from the wire, and into the caller's struct, whichever gemmd.h that was compiled with.
- */
+/* Answers: from the wire, and into the caller's struct, whichever gemmd.h that was compiled
+ * with. */
 #ifndef GEMMD_CLIENT_ANSWER_H
 #define GEMMD_CLIENT_ANSWER_H
 
@@ -22,8 +22,8 @@ struct answer_order {
         char shown[8], word[8];         /* in the line, and as it came */
         char text[RECORD_NAME_MAX + 1]; /* " name=" */
         uint64_t packed[3], mask[3];    /* the name as it comes, when that is 24 bytes or less */
-    } names[RECORD_FIELDS_MAX]; /* of the config's parameters, as far as they were good */
-    char stamp[160], target[16]; /* of the last answer */
+    } names[RECORD_FIELDS_MAX];         /* of the config's parameters, as far as they were good */
+    char stamp[160], target[16];        /* of the last answer */
 };
 
 void answer_order_init(struct answer_order *order);

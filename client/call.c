@@ -17,8 +17,8 @@ void gemmd_free(void *p)
 
 static bool takes_long(const char *method)
 {
-    return strcmp(method, "get") == 0 || strcmp(method, "tune") == 0 || strcmp(method, "pin") == 0 ||
-           strcmp(method, "acquire") == 0;
+    return strcmp(method, "get") == 0 || strcmp(method, "tune") == 0 ||
+           strcmp(method, "pin") == 0 || strcmp(method, "acquire") == 0;
 }
 
 static bool changes_something(const char *method)

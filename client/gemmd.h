@@ -89,14 +89,14 @@ struct gemmd;
 
 struct gemmd_options {
     size_t size;
-    const char *socket;   /* path; NULL: GEMMD_SOCKET, else found by `device` */
-    const char *device;   /* "cuda:0", "cuda:GPU-<uuid>", "cpu", "replay-<name>"; NULL: the current
-                             CUDA device when the process has one, else "cpu"; "any": the only
-                             daemon that runs here */
-    int deadline_ms;      /* default for connect and every call without its own; 0: 5000 */
-    bool autostart;       /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
-                             gemmd beside this program, else in PATH; its log is in the state
-                             directory */
+    const char *socket; /* path; NULL: GEMMD_SOCKET, else found by `device` */
+    const char *device; /* "cuda:0", "cuda:GPU-<uuid>", "cpu", "replay-<name>"; NULL: the current
+                           CUDA device when the process has one, else "cpu"; "any": the only
+                           daemon that runs here */
+    int deadline_ms;    /* default for connect and every call without its own; 0: 5000 */
+    bool autostart;     /* start a daemon for `device` when none answers: $GEMMD_DAEMON, else
+                           gemmd beside this program, else in PATH; its log is in the state
+                           directory */
     const char *generation; /* pins the handle to a generation of the database, a number or "now": a
                                question then has the same answer for the job's whole life, at every
                                rank and daemon that is pinned to the same number, also while tuning
@@ -105,10 +105,13 @@ struct gemmd_options {
                                default. "now" differs from rank to rank: let one rank connect so,
                                and give the others the number of gemmd_generation. NULL:
                                $GEMMD_GENERATION, else not pinned */
-    int step_ms; /* 0: a call is back when it is over. Else one that may wait for long is back after so
-                    long at the latest, with GEMMD_WAITING: see gemmd_wait */
+    int step_ms; /* 0: a call is back when it is over. Else one that may wait for long is back after
+                    so long at the latest, with GEMMD_WAITING: see gemmd_wait */
 };
-#define GEMMD_OPTIONS_INIT {sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0}
+#define GEMMD_OPTIONS_INIT                                                                         \
+    {                                                                                              \
+        sizeof(struct gemmd_options), NULL, NULL, 0, false, NULL, 0                                \
+    }
 
 /* GEMMD_UNREACHABLE (nobody listens; the sentence names the path tried), GEMMD_VERSION_MISMATCH,
  * GEMMD_DEADLINE, GEMMD_DENIED, GEMMD_BUSY (no room for one more connection, until the deadline).
@@ -141,16 +144,18 @@ struct gemmd_problem {
     int64_t m, n, k;
     int64_t experts, topk; /* 0: 1 */
     bool permute_x, permute_y, fuse_mul_post, accumulate;
-    const char *routing;   /* "uniform" (NULL) | "zipf:<s>": expert e is chosen with weight
-                              (e + 1)^-s | "rows:<a>,<b>,...": see rows_per_expert */
-    const char *text;      /* when not NULL: the whole problem in text form ("grouped_gemm M=...",
-                              or "custom:<name> ..."), and the other fields are not read */
+    const char *routing; /* "uniform" (NULL) | "zipf:<s>": expert e is chosen with weight
+                            (e + 1)^-s | "rows:<a>,<b>,...": see rows_per_expert */
+    const char *text;    /* when not NULL: the whole problem in text form ("grouped_gemm M=...",
+                            or "custom:<name> ..."), and the other fields are not read */
     const int64_t *rows_per_expert; /* [experts], m in all: routing as it was measured, instead of
                               `routing`; NULL: that says it */
 };
 #define GEMMD_PROBLEM_INIT                                                                         \
-    {sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,      \
-     false, NULL, NULL, NULL}
+    {                                                                                              \
+        sizeof(struct gemmd_problem), "forward", NULL, NULL, 0, 0, 0, 1, 1, false, false, false,   \
+            false, NULL, NULL, NULL                                                                \
+    }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
@@ -170,74 +175,79 @@ enum gemmd_flags {
 
 struct gemmd_progress {
     size_t size;
-    const char *phase;      /* queued | start | compile | measure | final | done */
+    const char *phase; /* queued | start | compile | measure | final | done */
     int64_t done, total, failed;
     double best_us, reference_us, elapsed_ms, eta_ms; /* NaN: not known */
-    const char *config;     /* the one just finished, text form */
+    const char *config;                               /* the one just finished, text form */
 };
 
 struct gemmd_query {
     size_t size;
     enum gemmd_wait wait;
-    unsigned flags;         /* enum gemmd_flags */
-    int deadline_ms;        /* 0: the connection's default for cached answers, none for tuning */
-    const char *strategy;   /* NULL: the daemon's default */
-    int64_t budget;         /* configs to measure at most; 0: the daemon's default */
-    int64_t budget_ms;      /* device time at most; 0: the daemon's default */
-    int64_t iters, warmup;  /* 0: defaults */
-    double atol, rtol;      /* 0: 1e-2 */
+    unsigned flags;            /* enum gemmd_flags */
+    int deadline_ms;           /* 0: the connection's default for cached answers, none for tuning */
+    const char *strategy;      /* NULL: the daemon's default */
+    int64_t budget;            /* configs to measure at most; 0: the daemon's default */
+    int64_t budget_ms;         /* device time at most; 0: the daemon's default */
+    int64_t iters, warmup;     /* 0: defaults */
+    double atol, rtol;         /* 0: 1e-2 */
     const char *restrict_json; /* {"BLOCK_SIZE_M": [64, 128], ...}, or NULL */
     const char *configs_json;  /* ["BLOCK_SIZE_M=64 ...", {...}], or NULL */
     /* In the calling thread; must not use the same handle. */
     void (*progress)(void *ctx, const struct gemmd_progress *p);
     void *ctx;
-    int64_t seed;           /* of inputs, routing and the random strategy */
-    const char *target;     /* only kernels of this name ("portable", "hopper", "cpu"), to compare
-                               them; NULL: the device's own choice, by architecture and problem. A
-                               target that is not the device's own choice restricts the search, as
-                               restrict_json does: its winner is "partial" */
-    const char *bucket;     /* "exact" | "pow2" | "sqrt2": round the problem so, to compare; NULL: as
-                               the daemon's database does. The answer is of that bucket, and answers
-                               no query that does not round to it */
-    int64_t wall_ms;        /* of searching at most, then the best so far wins; 0: as long as it
-                               takes. Compilers and waiting for them count, other jobs do not */
+    int64_t seed;       /* of inputs, routing and the random strategy */
+    const char *target; /* only kernels of this name ("portable", "hopper", "cpu"), to compare
+                           them; NULL: the device's own choice, by architecture and problem. A
+                           target that is not the device's own choice restricts the search, as
+                           restrict_json does: its winner is "partial" */
+    const char *bucket; /* "exact" | "pow2" | "sqrt2": round the problem so, to compare; NULL: as
+                           the daemon's database does. The answer is of that bucket, and answers
+                           no query that does not round to it */
+    int64_t wall_ms;    /* of searching at most, then the best so far wins; 0: as long as it
+                           takes. Compilers and waiting for them count, other jobs do not */
 };
 #define GEMMD_QUERY_INIT                                                                           \
-    {sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, \
-     NULL, 0, NULL, NULL, 0}
+    {                                                                                              \
+        sizeof(struct gemmd_query), GEMMD_WAIT_TUNED, 0, 0, NULL, 0, 0, 0, 0, 0, 0, NULL, NULL,    \
+            NULL, NULL, 0, NULL, NULL, 0                                                           \
+    }
 
 struct gemmd_answer {
     size_t size;
-    char key[33];        /* id of the key */
-    char tier[16];       /* exact | near | portfolio | default */
-    char source[16];     /* tuned | manual | imported | partial | model */
+    char key[33];    /* id of the key */
+    char tier[16];   /* exact | near | portfolio | default */
+    char source[16]; /* tuned | manual | imported | partial | model */
     char family[32];
-    char config[512];    /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
-    char module[33];     /* content hash of the compiled kernel; "" when there is none */
+    char config[512]; /* one line, "BLOCK_SIZE_K=64 BLOCK_SIZE_M=128 ..." */
+    char module[33];  /* content hash of the compiled kernel; "" when there is none */
     double time_us, spread, reference_us, tflops, gbps, floor_us; /* NaN: not known */
     int64_t measured, generation, created_s;
     bool saved;
-    bool local;          /* from the in-process table, or made here (fallback) */
+    bool local; /* from the in-process table, or made here (fallback) */
     char note[160];
-    char target[16];     /* whose config it is: "portable", "hopper", "cpu"; "": not known */
-    char stamp[160];     /* what its kernel was made of; "": not known, or made here */
+    char target[16]; /* whose config it is: "portable", "hopper", "cpu"; "": not known */
+    char stamp[160]; /* what its kernel was made of; "": not known, or made here */
 };
 #define GEMMD_ANSWER_INIT                                                                          \
-    {sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false, false, \
-     "", "", ""}
+    {                                                                                              \
+        sizeof(struct gemmd_answer), "", "", "", "", "", "", 0, 0, 0, 0, 0, 0, 0, 0, 0, false,     \
+            false, "", "", ""                                                                      \
+    }
 
 /* `query` may be NULL. A gemmd that is `busy` (as many tunings are queued as it takes) is asked
  * again until the deadline (without one, but with GEMMD_FALLBACK, until the connection's default);
- * GEMMD_BUSY is what is left then. So it is by gemmd_tune and gemmd_acquire; gemmd_call hands it on. */
+ * GEMMD_BUSY is what is left then. So it is by gemmd_tune and gemmd_acquire; gemmd_call hands it
+ * on. */
 GEMMD_API int gemmd_get(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, struct gemmd_answer *out,
                         struct gemmd_error *err);
 /* n problems, n answers; statuses[i] is 0 or a code, texts in answers[i].note. Never waits for a
  * tuning: GEMMD_WAIT_TUNED is taken as NOW. All problems, and all answers, have the size of the
  * first one. The return value is of the call as a whole: when it is not 0, the statuses of what was
- * not answered hold it too, and their notes its text. Of `query` wait, flags, deadline_ms and target
- * are taken; bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters, warmup, seed,
- * atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: ask by gemmd_get. */
+ * not answered hold it too, and their notes its text. Of `query` wait, flags, deadline_ms and
+ * target are taken; bucket, restrict_json, configs_json, strategy, the budgets, wall_ms, iters,
+ * warmup, seed, atol, rtol and GEMMD_AGAIN are GEMMD_INVALID: ask by gemmd_get. */
 GEMMD_API int gemmd_get_many(struct gemmd *g, const struct gemmd_problem *problems, size_t n,
                              const struct gemmd_query *query, struct gemmd_answer *answers,
                              int *statuses, struct gemmd_error *err);
@@ -279,15 +289,16 @@ GEMMD_API void gemmd_cancel(struct gemmd *g);
 
 /* What there is to search for a problem, on a device that need not be here ("cuda:sm_90a"; or any
  * that gemmd_options names, NULL: the current one): the result of the protocol's `space` as JSON
- * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of `query`
- * (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE, GEMMD_NO_CONFIG. */
+ * text, freed with gemmd_free. Made in this process, without a daemon; may take a second. Of
+ * `query` (may be NULL) target and restrict_json are looked at. GEMMD_NO_DEVICE,
+ * GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_space(const char *device, const struct gemmd_problem *problem,
                           const struct gemmd_query *query, char **result_json,
                           struct gemmd_error *err);
 /* Why a query gets the answer it gets: which tier, from which row, on what evidence (run, trial,
  * stamp, age), how far to rely on it, and on a miss the nearest key and the fields in which it
- * differs: the result of the protocol's `why` as JSON text, freed with gemmd_free. Nothing is tuned.
- * Of `query` (may be NULL) target, atol, rtol and deadline_ms are looked at. */
+ * differs: the result of the protocol's `why` as JSON text, freed with gemmd_free. Nothing is
+ * tuned. Of `query` (may be NULL) target, atol, rtol and deadline_ms are looked at. */
 GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
                         const struct gemmd_query *query, char **result_json,
                         struct gemmd_error *err);
@@ -295,7 +306,8 @@ GEMMD_API int gemmd_why(struct gemmd *g, const struct gemmd_problem *problem,
  * for timeout_ms (0: only those that have come already); *n (may be NULL): how many were told. The
  * handle subscribes by its first call of this; what comes while another call of the handle waits is
  * not told, so use a handle for this. A pinned handle hears of them too, and goes on with its own
- * answers. GEMMD_BUSY: 512 connections of this user listen already. problem_json and answer are valid during the call. */
+ * answers. GEMMD_BUSY: 512 connections of this user listen already. problem_json and answer are
+ * valid during the call. */
 GEMMD_API int gemmd_improvements(struct gemmd *g, int timeout_ms,
                                  void (*improved)(void *ctx, const char *problem_json,
                                                   const struct gemmd_answer *answer),
@@ -334,7 +346,10 @@ struct gemmd_acquire {
     int lease_ms;    /* 0: 60000; at most 3600000 */
     bool now;        /* does not wait at all: GEMMD_HELD at once */
 };
-#define GEMMD_ACQUIRE_INIT {sizeof(struct gemmd_acquire), NULL, 0, 0, false}
+#define GEMMD_ACQUIRE_INIT                                                                         \
+    {                                                                                              \
+        sizeof(struct gemmd_acquire), NULL, 0, 0, false                                            \
+    }
 
 /* `options` may be NULL. *answer: of GEMMD_HIT; else the best that is known so far, tier "" when
  * nothing is. *known_json (may be NULL; freed with gemmd_free): what is known of the configs named,
@@ -365,33 +380,33 @@ GEMMD_API int gemmd_call(struct gemmd *g, const char *method, const char *params
 GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
- * "events", "portfolio"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages are fetched
- * as needed. */
+ * "events", "portfolio"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages
+ * are fetched as needed. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* The compiled image of an answer; *data is freed with gemmd_free. (Here and in gemmd_kernel_load the
- * default deadline is that of the whole image; what is compiled here takes its time.) */
+/* The compiled image of an answer; *data is freed with gemmd_free. (Here and in gemmd_kernel_load
+ * the default deadline is that of the whole image; what is compiled here takes its time.) */
 GEMMD_API int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
                            struct gemmd_error *err);
 
 struct gemmd_kernel;
 
 /* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
- * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have other rows
- * than its M. The kernel of a measured answer (tier "exact") that is in gemmd's cache directory no more
- * is compiled here, as by gemmd_kernel_compile. GEMMD_VERSION_MISMATCH: the kernel is of a gemmd of
- * other sources, whose arguments may lie otherwise. */
+ * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have other
+ * rows than its M. The kernel of a measured answer (tier "exact") that is in gemmd's cache
+ * directory no more is compiled here, as by gemmd_kernel_compile. GEMMD_VERSION_MISMATCH: the
+ * kernel is of a gemmd of other sources, whose arguments may lie otherwise. */
 GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
                                 const struct gemmd_answer *answer, struct gemmd_kernel **out,
                                 struct gemmd_error *err);
 /* A kernel that gemmd does not have (an answer of tier "default"), or cannot give: compiled in this
  * process, by NVRTC or the host's C compiler, and kept in the cache directory that gemmd uses too,
  * so that ranks which start together compile once. Needs no daemon; may take a second. `device`:
- * NULL, the thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or "":
- * the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE, GEMMD_NO_CONFIG. */
+ * NULL, the thread's current CUDA device, else the CPU; or "cpu". `config` in text form; NULL or
+ * "": the analytic default. GEMMD_NO_COMPILER, GEMMD_COMPILE, GEMMD_RESOURCE, GEMMD_NO_CONFIG. */
 GEMMD_API int gemmd_kernel_compile(const char *device, const struct gemmd_problem *problem,
                                    const char *config, struct gemmd_kernel **out,
                                    struct gemmd_error *err);
@@ -408,26 +423,28 @@ enum gemmd_dtype {
 };
 enum { GEMMD_ACCUMULATE = 1 }; /* into bf16 or fp16: only when the problem says accumulate */
 
-/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and dW
- * read row gather_indices[i] of dy: any row there is, also one of them twice. */
+/* Arguments of one launch. T = rows routed. Strides in elements, 0 = dense. With permute_y, dX and
+ * dW read row gather_indices[i] of dy: any row there is, also one of them twice. */
 struct gemmd_grouped_gemm_args {
     uint32_t size;
-    uint32_t flags;             /* GEMMD_ACCUMULATE: dW only, out += result */
-    const void *x, *w, *dy;     /* NULL where the mode does not read it */
-    void *out;                  /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
+    uint32_t flags;         /* GEMMD_ACCUMULATE: dW only, out += result */
+    const void *x, *w, *dy; /* NULL where the mode does not read it */
+    void *out;              /* forward [T, N]; dX [T, K]; dW [experts, N, K] */
     int64_t x_stride, w_stride, w_stride_expert, dy_stride, out_stride, out_stride_expert;
     const void *m_sizes;        /* device, [experts]; their sum is rows; one expert: may be NULL */
     const void *gather_indices; /* device, [T]: flat (token, slot) index of each row */
     const void *topk_weights;   /* device, [T] in token order */
     uint32_t m_sizes_dtype, gather_dtype, weights_dtype, reserved; /* enum gemmd_dtype */
-    int64_t rows;               /* T */
-    void *workspace;            /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
+    int64_t rows;                                                  /* T */
+    void *workspace; /* gemmd_kernel_workspace bytes, 256-byte aligned; NULL when 0 */
     int64_t workspace_bytes;
-    void *stream;               /* CUstream; NULL: the default stream; ignored on the CPU */
+    void *stream; /* CUstream; NULL: the default stream; ignored on the CPU */
 };
 #define GEMMD_GROUPED_GEMM_ARGS_INIT                                                               \
-    {sizeof(struct gemmd_grouped_gemm_args), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL,    \
-     NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL}
+    {                                                                                              \
+        sizeof(struct gemmd_grouped_gemm_args), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, NULL, \
+            NULL, NULL, 0, 0, 0, 0, 0, NULL, 0, NULL                                               \
+    }
 
 GEMMD_API int gemmd_kernel_workspace(struct gemmd_kernel *k,
                                      const struct gemmd_grouped_gemm_args *args, int64_t *bytes,

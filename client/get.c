@@ -126,8 +126,8 @@ static int pack_ask(struct gemmd *g, struct error *err)
 {
     struct steps *s = &g->steps;
     wire_buf_clear(&s->params);
-    return ask_pack(&s->params, &s->ask,
-                    get_told_ms(s->ask.query.deadline_ms, s->request.deadline), err);
+    return ask_pack(&s->params, &s->ask, get_told_ms(s->ask.query.deadline_ms, s->request.deadline),
+                    err);
 }
 
 /* The handle is entered. */
@@ -183,9 +183,9 @@ static bool get_at_once(struct gemmd *g, const struct gemmd_problem *p, const st
         out->size < ANSWER_SIZE_MIN || p->experts > GEMM_EXPERTS_MAX) {
         return false;
     }
-    if (q && (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED ||
-              q->deadline_ms < 0 || q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) ||
-              !ask_is_plain(q))) {
+    if (q &&
+        (q->size != sizeof(*q) || (unsigned)q->wait > GEMMD_WAIT_CACHED || q->deadline_ms < 0 ||
+         q->flags & (GEMMD_NO_TABLE | GEMMD_AGAIN) || !ask_is_plain(q))) {
         return false;
     }
     return table_ask(&g->table, p, out);

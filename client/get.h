@@ -22,8 +22,8 @@ bool get_is_reason(int code);
 int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
                   struct gemmd_answer *out, struct error *err);
 
-/* What the daemon is told of a deadline: a little less, so that its answer is in time. deadline_ms: as
- * the caller gave it; 0: none. */
+/* What the daemon is told of a deadline: a little less, so that its answer is in time. deadline_ms:
+ * as the caller gave it; 0: none. */
 int64_t get_told_ms(int deadline_ms, int64_t deadline);
 
 #endif

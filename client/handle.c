@@ -2,8 +2,8 @@
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
  * hold that it does not have. Before a fork the tables, what is known of devices, and the locks of
- * starts under way are locked, so that the child finds them whole; in the child every session is begun anew. Closing the child's
- * copy of a socket does not disturb the parent's connection.
+ * starts under way are locked, so that the child finds them whole; in the child every session is
+ * begun anew. Closing the child's copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -53,8 +53,8 @@ static int fetch(struct gemmd *g, const struct problem *p, const struct gemmd_an
     return r;
 }
 
-/* The cache directory may have been emptied, or have had no room, when the answer was found. What is
- * compiled here is kept there too, so that whoever comes next finds it. */
+/* The cache directory may have been emptied, or have had no room, when the answer was found. What
+ * is compiled here is kept there too, so that whoever comes next finds it. */
 static int make_again(const struct gemmd_problem *problem, const struct gemmd_answer *answer,
                       struct gemmd_kernel **out, struct error *err)
 {

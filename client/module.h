@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Compiled images, fetched in chunks and believed only when their content has the hash asked for.
- */
+/* Compiled images, fetched in chunks and believed only when their content has the hash asked
+ * for. */
 #ifndef GEMMD_CLIENT_MODULE_H
 #define GEMMD_CLIENT_MODULE_H
 
 #include "client/handle.h"
 
-/* All of it by the default deadline. *data is malloc'ed. ERROR_NOT_FOUND, ERROR_STORE (content and name differ). */
+/* All of it by the default deadline. *data is malloc'ed. ERROR_NOT_FOUND, ERROR_STORE (content and
+ * name differ). */
 int module_fetch(struct gemmd *g, const char *id, void **data, size_t *size, struct error *err);
 
 #endif

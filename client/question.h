@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A problem as the table of answers sees it: the caller's own words, defaults filled in, without
- * asking what they mean. Two spellings of one problem are two questions. Made on every gemmd_get, so
- * there is nothing in it but loads and multiplications.
+ * asking what they mean. Two spellings of one problem are two questions. Made on every gemmd_get,
+ * so there is nothing in it but loads and multiplications.
  *
  * Of each text the first bytes are a word like the numbers; modes and dtypes have no more. What has
  * (a text form, a routing, rows of experts) is marked in the flags, and compared apart.

@@ -320,9 +320,9 @@ static void send_one(struct session *s, const struct session_request *q, struct 
     p->began = 0;
     p->id = s->next_id++;
     s->next_id += s->next_id == 0; /* 0 is what errors without an id come with */
-    p->fault.code =
-        send_request(s, p->id, q->method, q->params,
-                     clock_earlier(q->deadline, clock_after_ms(s->default_ms)), &p->sent, &p->fault);
+    p->fault.code = send_request(s, p->id, q->method, q->params,
+                                 clock_earlier(q->deadline, clock_after_ms(s->default_ms)),
+                                 &p->sent, &p->fault);
 }
 
 static int receive_one(struct session *s, const struct session_request *q, struct session_sent *p,
@@ -418,8 +418,8 @@ static void pack_hello(struct wire_buf *b, const struct session *s)
 static void learn_device(struct session *s, const struct wire_obj *map)
 {
     struct device_info info;
-    bool has = schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL) == 0 &&
-               info.kind[0];
+    bool has =
+        schema_decode(&device_info_schema, SCHEMA_LENIENT, map, &info, NULL) == 0 && info.kind[0];
     pthread_mutex_lock(&s->device_lock);
     s->has_device = has;
     s->device_info = info;
@@ -460,9 +460,8 @@ static int take_welcome(struct session *s, const struct wire_obj *result, struct
 
 static int hear_welcome(struct session *s, int64_t until, struct error *err)
 {
-    const struct session_request q = {.method = "hello",
-                                      .deadline = s->way.deadline,
-                                      .until = until == CLOCK_NEVER ? 0 : until};
+    const struct session_request q = {
+        .method = "hello", .deadline = s->way.deadline, .until = until == CLOCK_NEVER ? 0 : until};
     const struct wire_obj *result;
     int r = receive_one(s, &q, &s->way.hello, NULL, &result, err);
     if (r == SESSION_WAITING) {

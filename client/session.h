@@ -28,9 +28,9 @@ SCHEMA_STRUCT(welcome, WELCOME_FIELDS);
 struct session_sent {
     uint32_t id;
     uint32_t connection; /* on which it went */
-    bool under_way; /* false: there was no connection, session_finish makes one */
-    bool again;     /* it was sent a second time: there is no third */
-    bool sent;      /* all of it left */
+    bool under_way;      /* false: there was no connection, session_finish makes one */
+    bool again;          /* it was sent a second time: there is no third */
+    bool sent;           /* all of it left */
     struct error fault;
     int64_t began, heard_at; /* when it was waited for first (0: not yet), and heard from last */
     bool heard, probed;
@@ -39,7 +39,7 @@ struct session_sent {
 /* The way to a connection, which may take several steps: to somebody who listens, a daemon that is
  * started perhaps, and to the answer to `hello`. */
 struct session_way {
-    int64_t deadline;    /* of all of it; 0: we are not on it */
+    int64_t deadline; /* of all of it; 0: we are not on it */
     int64_t began;
     bool starts;         /* a daemon is being started: that may take its time */
     struct pause pause;  /* there was no room for one more connection */
@@ -67,8 +67,8 @@ struct session {
     bool found;           /* places are filled in */
     bool known;           /* a daemon was greeted once: welcome is filled in */
     struct welcome welcome;
-    pthread_mutex_t device_lock; /* of these: another thread may read them meanwhile */
-    bool has_device;             /* device_info is filled in */
+    pthread_mutex_t device_lock;    /* of these: another thread may read them meanwhile */
+    bool has_device;                /* device_info is filled in */
     struct device_info device_info; /* the daemon's, from hello */
     bool has_own;                   /* own_info is, and of which current CUDA device */
     int own_index;
@@ -109,13 +109,14 @@ struct session_other {
     bool overtaken;
 };
 void session_start(struct session *s, const struct session_request *q, struct session_sent *p);
-/* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes on. */
+/* SESSION_WAITING: `until` has passed, maybe on the way to a connection: called again it goes
+ * on. */
 enum { SESSION_WAITING = 1 };
 int session_finish(struct session *s, const struct session_request *q, struct session_sent *p,
                    struct session_other *other, const struct wire_obj **result, struct error *err);
-/* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is cancelled;
- * of anything else that may still come of it (a lease), the daemon is freed by the end of the
- * connection. */
+/* Neither its answer nor a connection for it is waited for any more. A `get` or `tune` is
+ * cancelled; of anything else that may still come of it (a lease), the daemon is freed by the end
+ * of the connection. */
 void session_abandon(struct session *s, const struct session_request *q,
                      const struct session_sent *p);
 /* Leaves the way to a connection, if it is on one. */
@@ -123,13 +124,14 @@ void session_stop_connecting(struct session *s);
 /* Whether another request, of any size, may be started without waiting for the daemon. */
 bool session_has_room(const struct session *s);
 
-/* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how many. */
+/* Hears the notifications `improved` until the first ones have come, or the deadline. *n: how
+ * many. */
 int session_listen(struct session *s, int64_t deadline,
                    void (*heard)(void *ctx, const struct wire_obj *params), void *ctx, int *n,
                    struct error *err);
 
-/* The device of the daemon that was greeted last, or else the one that is used without (find.h). From
- * any thread, also while another one has the handle. */
+/* The device of the daemon that was greeted last, or else the one that is used without (find.h).
+ * From any thread, also while another one has the handle. */
 int session_device(struct session *s, struct device_info *out, struct error *err);
 
 /* No daemon has answered a moment ago: whoever has another way need not try now. */

@@ -110,7 +110,8 @@ static int name_files(struct start *s, struct error *err)
     struct error why = ERROR_NULL;
     if (r || paths_make_dir(dir, 0750, &why)) {
         return r ? r
-                 : error_set(err, why.code, "%.300s; set XDG_STATE_HOME to another place", why.text);
+                 : error_set(err, why.code, "%.300s; set XDG_STATE_HOME to another place",
+                             why.text);
     }
     const char *slash = strrchr(s->order->socket, '/');
     const char *base = slash ? slash + 1 : s->order->socket;

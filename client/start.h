@@ -27,7 +27,8 @@ int start_daemon(struct start **s, const struct start_order *o, int64_t until, s
 /* Lets others start one; a daemon that has begun goes on. NULL in, NULL out. */
 struct start *start_free(struct start *s);
 
-/* A child of fork() lets go of what its parent holds: nobody else could start one while it lives. */
+/* A child of fork() lets go of what its parent holds: nobody else could start one while it
+ * lives. */
 void start_before_fork(void);
 void start_after_fork(bool in_child);
 

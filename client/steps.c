@@ -64,8 +64,8 @@ static int attempt(struct gemmd *g, int64_t until, const struct wire_obj **resul
     return session_finish(&g->session, &s->request, &s->sent, NULL, result, err);
 }
 
-/* gemmd has no room for this request (for the connection it has: session.c comes again for that).
- */
+/* gemmd has no room for this request (for the connection it has: session.c comes again for
+ * that). */
 static bool comes_again(struct steps *s, int r)
 {
     if (r != ERROR_BUSY || !s->pack || !s->sent.under_way || !pause_begin(&s->pause, s->patience)) {

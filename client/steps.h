@@ -30,7 +30,8 @@ struct steps {
     /* What is made of the result, or of the fault `r`, in the session's lock. */
     int (*end)(struct gemmd *g, int r, const struct wire_obj *result, struct error *err);
 
-    /* For `pack` and `end`. Everything that is pointed to is the caller's, and stays until the end. */
+    /* For `pack` and `end`. Everything that is pointed to is the caller's, and stays until the
+     * end. */
     struct ask ask;
     struct gemmd_acquire acquire;
     struct gemmd_answer *answer;

@@ -120,7 +120,8 @@ void table_deinit(struct table *t)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* The texts' rests lie one behind the other, each with its zero; their words are read one by one. */
+/* The texts' rests lie one behind the other, each with its zero; their words are read one by
+ * one. */
 static bool same_texts(const word *at, size_t words, const struct question *q)
 {
     size_t i = 0;
@@ -171,8 +172,7 @@ static inline const struct table_entry *look(const struct table_slot *slots,
 {
     size_t at = q->hash % TABLE_SLOTS;
     for (size_t tried = 0; slots && tried < TABLE_SLOTS; tried++) {
-        const struct table_entry *e =
-            atomic_load_explicit(&slots[at].entry, memory_order_acquire);
+        const struct table_entry *e = atomic_load_explicit(&slots[at].entry, memory_order_acquire);
         if (!e) {
             return NULL;
         }
@@ -338,7 +338,7 @@ bool table_ask(struct table *t, const struct gemmd_problem *p, struct gemmd_answ
     return (question_is_plain(p, &q) && get_at_once(t, &q, true, out)) || ask(t, p, out);
 }
 
-/* ---- changing, under the lock ------------------------------------------------------------------ */
+/* ---- changing, under the lock ---------------------------------------------------------------- */
 
 /* An entry of at least so many words that is in nobody's hands. */
 static struct table_entry *entry_new(struct table *t, size_t words)
@@ -352,8 +352,8 @@ static struct table_entry *entry_new(struct table *t, size_t words)
         t->spare[size] = e->newer;
         return e;
     }
-    e = aligned_alloc(CACHE_LINE, (sizeof(*e) + sizes[size] * WORD + CACHE_LINE - 1) / CACHE_LINE *
-                                      CACHE_LINE);
+    e = aligned_alloc(CACHE_LINE,
+                      (sizeof(*e) + sizes[size] * WORD + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE);
     if (e) {
         memset(e, 0, sizeof(*e) + sizes[size] * WORD);
         e->size = size;
@@ -422,8 +422,8 @@ static struct table_entry *make(struct table *t, const struct question *q,
                                  blocks_to(2, MEMBER_AT(stamp), a.stamp)},
                       .texts = more ? (uint16_t)join_texts(q, texts) : 0,
                       .rows = (uint16_t)q->n_rows};
-    bool kept = (!more || s.texts) && q->n_rows < ENTRY_WORDS_MAX &&
-                words_of(&s) <= ENTRY_WORDS_MAX;
+    bool kept =
+        (!more || s.texts) && q->n_rows < ENTRY_WORDS_MAX && words_of(&s) <= ENTRY_WORDS_MAX;
     struct table_entry *e = kept ? entry_new(t, words_of(&s)) : NULL;
     if (!e) {
         return NULL;

@@ -2,16 +2,16 @@
 /*
  * Answers already received, in this process. A hit makes no syscall, no allocation, and takes no
  * lock. What is in here never changes under a job: two asks for the same problem give the same
- * answer for as long as the process lives, whatever gemmd learns meanwhile (ranks must not diverge),
- * unless the caller tunes or passes GEMMD_NO_TABLE.
+ * answer for as long as the process lives, whatever gemmd learns meanwhile (ranks must not
+ * diverge), unless the caller tunes or passes GEMMD_NO_TABLE.
  *
  * Bounded: beyond TABLE_MAX the oldest makes room.
  *
  * Threads. Whoever changes the table holds the lock and makes `sequence` odd meanwhile; a reader
  * without the lock looks at it before and after, and when it was odd or has changed, or nothing was
- * found, looks again with the lock. So what it reads may be changing under it: entries are arrays of
- * atomic words, and their memory is used again but not freed before the table is. After a fork the
- * child finds the table whole, since handle.c holds the lock over it.
+ * found, looks again with the lock. So what it reads may be changing under it: entries are arrays
+ * of atomic words, and their memory is used again but not freed before the table is. After a fork
+ * the child finds the table whole, since handle.c holds the lock over it.
  */
 #ifndef GEMMD_CLIENT_TABLE_H
 #define GEMMD_CLIENT_TABLE_H

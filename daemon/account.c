@@ -46,10 +46,11 @@ struct account *account_drop(struct account *a)
 int account_add_connection(struct account *a, struct error *err)
 {
     if (a->connections >= a->all->limits.connections) {
-        return error_set(err, ERROR_BUSY,
-                         "user %u has %u connections already, its share (--user-connections); close "
-                         "some, or retry later",
-                         (unsigned)a->uid, a->connections);
+        return error_set(
+            err, ERROR_BUSY,
+            "user %u has %u connections already, its share (--user-connections); close "
+            "some, or retry later",
+            (unsigned)a->uid, a->connections);
     }
     a->connections++;
     return 0;
@@ -82,10 +83,11 @@ int account_add_lease(struct account *a, struct error *err)
 int account_add_subscription(struct account *a, struct error *err)
 {
     if (a->subscriptions >= a->all->limits.subscriptions) {
-        return error_set(err, ERROR_BUSY,
-                         "%u connections of user %u are told of improvements already, as many as may "
-                         "be; let one of them tell the others",
-                         a->subscriptions, (unsigned)a->uid);
+        return error_set(
+            err, ERROR_BUSY,
+            "%u connections of user %u are told of improvements already, as many as may "
+            "be; let one of them tell the others",
+            a->subscriptions, (unsigned)a->uid);
     }
     a->subscriptions++;
     return 0;
@@ -95,16 +97,18 @@ int account_add_waiting(struct account *a, size_t bytes, struct error *err)
 {
     size_t most = a->all->limits.most[ACCOUNT_IN];
     if (a->waiting >= a->all->limits.waiting) {
-        return error_set(err, ERROR_BUSY,
-                         "%u acquires of user %u wait for leases already, as many as may be; retry when "
-                         "some are answered, or give them a deadline_ms",
-                         a->waiting, (unsigned)a->uid);
+        return error_set(
+            err, ERROR_BUSY,
+            "%u acquires of user %u wait for leases already, as many as may be; retry when "
+            "some are answered, or give them a deadline_ms",
+            a->waiting, (unsigned)a->uid);
     }
     if (bytes > most || a->waiting_bytes > most - bytes) {
-        return error_set(err, ERROR_BUSY,
-                         "the configs of user %u's %u acquires that wait take %zu KiB already, its share "
-                         "(--user-mib); name fewer, or retry when some are answered",
-                         (unsigned)a->uid, a->waiting, a->waiting_bytes >> 10);
+        return error_set(
+            err, ERROR_BUSY,
+            "the configs of user %u's %u acquires that wait take %zu KiB already, its share "
+            "(--user-mib); name fewer, or retry when some are answered",
+            (unsigned)a->uid, a->waiting, a->waiting_bytes >> 10);
     }
     a->waiting++;
     a->waiting_bytes += bytes;
@@ -133,10 +137,11 @@ int account_check_pinned(const struct account *a, struct error *err)
     if (!a->over[ACCOUNT_PINNED]) {
         return 0;
     }
-    return error_set(err, ERROR_BUSY,
-                     "what was read for the pinned connections of user %u takes %zu KiB already, its "
-                     "share (--user-mib); close some, or retry later",
-                     (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
+    return error_set(
+        err, ERROR_BUSY,
+        "what was read for the pinned connections of user %u takes %zu KiB already, its "
+        "share (--user-mib); close some, or retry later",
+        (unsigned)a->uid, a->held[ACCOUNT_PINNED] >> 10);
 }
 
 bool account_spent(const struct account *a, uint64_t now_ms)

@@ -7,24 +7,24 @@
  * the daemon's own, so there is room for somebody else at any time.
  *
  *   connections, jobs, leases, subscriptions   one more than the limit is refused: `busy`, retry
- *   waiting             acquires that wait for a lease, and the bytes of what they choose among (no more than
- *                       of requests): one more is refused, too, since to read nothing of a user who has too
- *                       many would keep the holder from ending the wait
+ *   waiting             acquires that wait for a lease, and the bytes of what they choose among (no
+ *                       more than of requests): one more is refused, too, since to read nothing of
+ *                       a user who has too many would keep the holder from ending the wait
  *   in                  bytes of requests not handled yet. Above the limit no connection of the
  *                       user is read from; messages that are whole are handled, others run into
  *                       their deadline, so it ends by itself
- *   out                 bytes of answers not taken yet. Above the limit no connection of the user is
- *                       read from and no request handled; who takes nothing is hung up on by the
+ *   out                 bytes of answers not taken yet. Above the limit no connection of the user
+ *                       is read from and no request handled; who takes nothing is hung up on by the
  *                       deadline for that, so this ends by itself, too
- *   asked               requests that wait for the ledger, which answers one after the other; some are
- *                       as heavy as several. Above the limit no request of the user is handled
- *   pinned              bytes of what pinned connections have had read (views.h). Above the limit no more
- *                       is read for them: `busy`, until some are closed
+ *   asked               requests that wait for the ledger, which answers one after the other; some
+ *                       are as heavy as several. Above the limit no request of the user is handled
+ *   pinned              bytes of what pinned connections have had read (views.h). Above the limit
+ *                       no more is read for them: `busy`, until some are closed
  *
- * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on between
- * two rounds of the loop; then its connections wait for the next one. So a user of a thousand connections
- * keeps another one waiting no longer than a user of ten, and one that is alone only looks around more
- * often.
+ * And time on the loop: each user may use TURN_NS of it per tick of the loop's clock, which goes on
+ * between two rounds of the loop; then its connections wait for the next one. So a user of a
+ * thousand connections keeps another one waiting no longer than a user of ten, and one that is
+ * alone only looks around more often.
  *
  * `over` has hysteresis: it ends at half the limit, so that a user at the limit costs little.
  *

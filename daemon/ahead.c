@@ -15,7 +15,7 @@
 enum {
     SOON_MS = 20,
     STOP_LIMIT_MS = 2000, /* from SIGKILL to the end */
-    JOBS_MOST = 32, /* searches that a process is given */
+    JOBS_MOST = 32,       /* searches that a process is given */
 };
 
 static void on_soon(uv_timer_t *timer);
@@ -35,7 +35,7 @@ void ahead_queued(struct ahead *a)
     }
 }
 
-/* ---- what it is told ----------------------------------------------------------------------------- */
+/* ---- what it is told ------------------------------------------------------------------------- */
 
 /* A queued search on a line, with what restricts it. */
 static bool write_search(struct daemon *d, const struct job *j, int fd)
@@ -64,7 +64,7 @@ static unsigned write_searches(struct ahead *a, int fd)
     return n;
 }
 
-/* ---- the process --------------------------------------------------------------------------------- */
+/* ---- the process ----------------------------------------------------------------------------- */
 
 static void on_closed(uv_handle_t *handle)
 {
@@ -95,13 +95,27 @@ static int spawn(struct ahead *a, int searches)
     char *expected = probe_device_text(&d->device);
     snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
-    const char *args[] = {d->runner, "--warm", "--problems", "--openings", "--quiet", "--each", each,
-                          "--device", device, "--expect", expected ? expected : "",
-                          "--cache-dir", d->cache_dir, NULL};
+    const char *args[] = {d->runner,
+                          "--warm",
+                          "--problems",
+                          "--openings",
+                          "--quiet",
+                          "--each",
+                          each,
+                          "--device",
+                          device,
+                          "--expect",
+                          expected ? expected : "",
+                          "--cache-dir",
+                          d->cache_dir,
+                          NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
-    uv_process_options_t o = {.exit_cb = on_exit_of, .file = d->runner, .args = (char **)args,
-                              .stdio_count = 3, .stdio = stdio};
+    uv_process_options_t o = {.exit_cb = on_exit_of,
+                              .file = d->runner,
+                              .args = (char **)args,
+                              .stdio_count = 3,
+                              .stdio = stdio};
     a->process.data = a;
     int status = uv_spawn(&d->loop, &a->process, &o);
     free(expected);

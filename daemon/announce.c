@@ -10,8 +10,8 @@
 #include "daemon/target.h"
 
 struct subscriber {
-    struct ticket ticket; /* first: never answered, it tells when he has gone */
-    struct list link;     /* parts->subscribers */
+    struct ticket ticket;    /* first: never answered, it tells when he has gone */
+    struct list link;        /* parts->subscribers */
     struct account *account; /* a holder: charged with it */
 };
 
@@ -30,8 +30,7 @@ static void gone(struct ticket *t)
 
 static struct subscriber *find(struct list *subscribers, const struct session *s)
 {
-    LIST_EACH(node, subscribers)
-    {
+    LIST_EACH(node, subscribers) {
         struct subscriber *x = LIST_OF(node, struct subscriber, link);
         if (x->ticket.session == s) {
             return x;
@@ -93,8 +92,7 @@ int method_subscribe(struct call *c, struct error *err)
     return 0;
 }
 
-/* ---- telling
- * ------------------------------------------------------------------------------------- */
+/* ---- telling --------------------------------------------------------------------------------- */
 
 static void pack(struct wire_buf *b, struct daemon *d, const struct best *best,
                  const struct problem *p)
@@ -120,8 +118,7 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b)
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
     pack(&packed, d, b, p);
-    LIST_EACH(node, subscribers)
-    {
+    LIST_EACH(node, subscribers) {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);
         if (meant && !packed.failed) {
@@ -132,8 +129,7 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b)
 
 void announce_stop(struct list *subscribers)
 {
-    LIST_EACH(node, subscribers)
-    {
+    LIST_EACH(node, subscribers) {
         end(LIST_OF(node, struct subscriber, link));
     }
 }

@@ -36,7 +36,7 @@ void cache_deinit(struct cache *c)
     *c = (struct cache){0};
 }
 
-/* ---- the table ------------------------------------------------------------------------------------ */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 /* The slot of a key, or the free slot where it would go. The table is never full. */
 static size_t probe(const struct cache *c, const struct key *k)
@@ -148,7 +148,7 @@ bool cache_remove(struct cache *c, const struct key *k)
     return true;
 }
 
-/* ---- reading back ------------------------------------------------------------------------------------ */
+/* ---- reading back ---------------------------------------------------------------------------- */
 
 int cache_answer(struct cache *c, const struct cache_entry *e, struct answer *a, struct error *err)
 {
@@ -178,7 +178,7 @@ int cache_all_saved(struct cache *c, struct error *err)
     return 0;
 }
 
-/* ---- by id ------------------------------------------------------------------------------------------ */
+/* ---- by id ----------------------------------------------------------------------------------- */
 
 struct cache_entry *cache_find_id(const struct cache *c, const char *prefix, bool *many)
 {
@@ -201,7 +201,7 @@ bool cache_remove_id(struct cache *c, const char *id)
     return true;
 }
 
-/* ---- what is in the database still ------------------------------------------------------------------ */
+/* ---- what is in the database still ----------------------------------------------------------- */
 
 void cache_unmeet(struct cache *c)
 {
@@ -236,7 +236,7 @@ bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX])
     return false;
 }
 
-/* ---- near ------------------------------------------------------------------------------------------- */
+/* ---- near ------------------------------------------------------------------------------------ */
 
 static double distance(const struct cache_entry *e, const float dims[CACHE_DIMS])
 {
@@ -263,8 +263,8 @@ size_t cache_near(const struct cache *c, const struct key *k, const struct probl
         }
         double d = distance(e, dims);
         size_t at = n;
-        while (at > 0 && (distances[at - 1] > d ||
-                          (distances[at - 1] == d && out[at - 1]->hash > e->hash))) {
+        while (at > 0 &&
+               (distances[at - 1] > d || (distances[at - 1] == d && out[at - 1]->hash > e->hash))) {
             at--; /* equal distances: the same order on every run */
         }
         if (at == max) {

@@ -36,9 +36,10 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
 bool cache_remove(struct cache *c, const struct key *k);
 bool cache_remove_id(struct cache *c, const char *id);
 
-/* The database is read anew, to find out what is no longer in it: cache_unmeet, then each row of it is
- * met (false: it is not known here, or not as saved, or an older one is; put it) or put, then the sweep removes what was
- * saved and was not met. One at a time, *at from 0 on; false: there are no more. */
+/* The database is read anew, to find out what is no longer in it: cache_unmeet, then each row of it
+ * is met (false: it is not known here, or not as saved, or an older one is; put it) or put, then
+ * the sweep removes what was saved and was not met. One at a time, *at from 0 on; false: there are
+ * no more. */
 void cache_unmeet(struct cache *c);
 bool cache_meet(struct cache *c, const char *id, int64_t generation);
 bool cache_sweep(struct cache *c, size_t *at, char id[HASH_HEX]);
@@ -50,7 +51,8 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
                   struct problem *out, struct error *err);
 
 /* The buckets with an exact answer that are most like `bucket`, nearest first: equal in everything
- * but integer fields and texts that have a place (op->place), at most max, never the key itself. Returns how many. */
+ * but integer fields and texts that have a place (op->place), at most max, never the key itself.
+ * Returns how many. */
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[]);
 /* Everything is durable now: flips `saved` where it was false. */

@@ -63,7 +63,7 @@ static size_t header_of(size_t n)
     return n < 16 ? 1 : 3;
 }
 
-/* ---- shared pieces ------------------------------------------------------------------------------- */
+/* ---- shared pieces --------------------------------------------------------------------------- */
 
 /* With the header of the whole answer, in place of its own. */
 static void put_shared(struct wire_buf *b, const struct answer *a)
@@ -108,7 +108,7 @@ static void unshare(struct entries *x, struct shared *s)
     free(s);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 int entries_init(struct entries *x, const char *device_class, struct error *err)
 {
@@ -131,7 +131,7 @@ void entries_deinit(struct entries *x)
     *x = (struct entries){0};
 }
 
-/* ---- entries -------------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 uint64_t entry_group(const struct problem *bucket, float dims[CACHE_DIMS])
 {
@@ -277,8 +277,7 @@ int entry_saved(struct entries *x, struct cache_entry *e, struct error *err)
     a.saved = true;
     wire_buf_clear(&x->scratch);
     put_shared(&x->scratch, &a);
-    struct shared *s =
-        x->scratch.failed ? NULL : share(x, x->scratch.data, x->scratch.len);
+    struct shared *s = x->scratch.failed ? NULL : share(x, x->scratch.data, x->scratch.len);
     if (!s) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to mark an answer as saved");
     }

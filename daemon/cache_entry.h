@@ -5,8 +5,8 @@
  * device class that ends each of them) and of the packed fields of its answer that are its own;
  * fields that most entries share (family, source, stamp ...) are interned.
  *
- * An entry either *serves* (it is the exact answer for the key), or is a hint: a restricted search's
- * winner, an imported row that has not been measured here, a row of another stamp.
+ * An entry either *serves* (it is the exact answer for the key), or is a hint: a restricted
+ * search's winner, an imported row that has not been measured here, a row of another stamp.
  */
 #ifndef GEMMD_DAEMON_CACHE_ENTRY_H
 #define GEMMD_DAEMON_CACHE_ENTRY_H
@@ -18,38 +18,38 @@
 enum { CACHE_DIMS = 8 };
 
 enum cache_rank { /* which of two rows of one key is kept */
-    CACHE_HINT = 0,
-    CACHE_SERVES = 1,
-    CACHE_PINNED = 2,
+                  CACHE_HINT = 0,
+                  CACHE_SERVES = 1,
+                  CACHE_PINNED = 2,
 };
 
 struct shared; /* an interned piece of answers */
 struct memo_record;
 
 struct cache_entry {
-    uint64_t hash;         /* of the key */
-    uint64_t group;        /* of what must be equal for `near` */
+    uint64_t hash;                                  /* of the key */
+    uint64_t group;                                 /* of what must be equal for `near` */
     struct cache_entry *group_before, *group_after; /* others of it (groups.h) */
     int64_t generation;
     struct memo_record *asked; /* the questions that it answered lately (memo.h) */
-    uint8_t id[16];        /* the key's id, binary */
-    float atol, rtol;      /* verified with */
-    float dims[CACHE_DIMS];/* log2 of the integer fields, and op->place of texts, in order */
-    uint8_t rank;          /* enum cache_rank */
-    bool manual;           /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
+    uint8_t id[16];            /* the key's id, binary */
+    float atol, rtol;          /* verified with */
+    float dims[CACHE_DIMS];    /* log2 of the integer fields, and op->place of texts, in order */
+    uint8_t rank;              /* enum cache_rank */
+    bool manual; /* a person's pin; below CACHE_PINNED: of another stamp, not verified now */
     bool saved;
-    bool met;              /* put, or met in the database, since cache_unmeet */
+    bool met; /* put, or met in the database, since cache_unmeet */
     /* What a repeated question needs: */
     struct shared *shared; /* counted */
     uint32_t own_len, key_len;
-    uint8_t bytes[];       /* own; then the key */
+    uint8_t bytes[]; /* own; then the key */
 };
 
 /* What all entries of a cache are made of. */
 struct entries {
-    size_t class_len;       /* packed bytes of the device class at a key's end */
-    struct shared *shared;  /* owned list */
-    struct wire_doc *doc;   /* owned: for reading entries back */
+    size_t class_len;        /* packed bytes of the device class at a key's end */
+    struct shared *shared;   /* owned list */
+    struct wire_doc *doc;    /* owned: for reading entries back */
     struct wire_buf scratch; /* owned */
 };
 

@@ -26,7 +26,8 @@ int call_only(struct call *c, const char *const names[], struct error *err)
         }
         if (!known) {
             const char *meant = nearest_end(&near);
-            return error_set(err, ERROR_UNKNOWN_FIELD, "'%s' is no argument here; did you mean '%s'?",
+            return error_set(err, ERROR_UNKNOWN_FIELD,
+                             "'%s' is no argument here; did you mean '%s'?",
                              text_show(name, n).text, meant ? meant : names[0]);
         }
     }
@@ -61,9 +62,10 @@ static int key_by_prefix(struct call *c, const char *prefix, char id[HASH_HEX], 
     size_t n = strlen(prefix);
     bool many;
     if (n < PREFIX_MIN || n >= HASH_HEX || strspn(prefix, "0123456789abcdef") != n) {
-        return error_set(err, ERROR_INVALID,
-                         "key '%s' is no key: it is 32 hexadecimal digits, or their first %d or more",
-                         text_show(prefix, n).text, PREFIX_MIN);
+        return error_set(
+            err, ERROR_INVALID,
+            "key '%s' is no key: it is 32 hexadecimal digits, or their first %d or more",
+            text_show(prefix, n).text, PREFIX_MIN);
     }
     const struct cache_entry *e = cache_find_id(&c->d->cache, prefix, &many);
     if (many) {

@@ -19,15 +19,15 @@ struct parts;
 enum { METHOD_LATER = 1 };
 
 struct call {
-    struct daemon *d;     /* borrowed */
-    struct parts *parts;  /* borrowed: what stands on the daemon (parts.h) */
-    struct session *s;    /* borrowed */
+    struct daemon *d;    /* borrowed */
+    struct parts *parts; /* borrowed: what stands on the daemon (parts.h) */
+    struct session *s;   /* borrowed */
     uint32_t id;
     const struct wire_obj *params; /* NULL: none */
     const uint8_t *data;           /* the whole message */
     size_t len;
-    bool again;                    /* it was put off once (loader.h) */
-    const uint8_t *tail;           /* method and params as they came; NULL: an unusual form */
+    bool again;          /* it was put off once (loader.h) */
+    const uint8_t *tail; /* method and params as they came; NULL: an unusual form */
     size_t tail_len;
 };
 

@@ -46,8 +46,7 @@ static void on_timer(uv_timer_t *timer)
 void chores_watch(struct chores *c)
 {
     const struct daemon *d = &c->parts->daemon;
-    bool needed =
-        d->cache.unsaved || d->config->idle_exit_s || refill_is_needed(&c->parts->refill);
+    bool needed = d->cache.unsaved || d->config->idle_exit_s || refill_is_needed(&c->parts->refill);
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
         uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
     }

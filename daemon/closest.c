@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One pass over the cache, comparing bytes (proto/key_compare.c): some hundred nanoseconds a key.
- */
+/* One pass over the cache, comparing bytes (proto/key_compare.c): some hundred nanoseconds a
+ * key. */
 #include <math.h>
 #include <string.h>
 

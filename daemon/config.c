@@ -32,21 +32,26 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"linger-ms", CONFIG_INT, AT(linger_ms), "5000", 0, 3600000, "MS",
      "How long an idle runner keeps the device before it leaves"},
     {"runner-nice", CONFIG_INT, AT(runner_nice), "5", 0, 19, "N",
-     "Niceness of the runner, so that its work keeps no client waiting; its compilers are at 10 or more"},
+     "Niceness of the runner, so that its work keeps no client waiting; its compilers are at 10 or "
+     "more"},
     {"compile-ahead", CONFIG_INT, AT(compile_ahead), "20", 0, 10000, "N",
      "Variants of each queued problem that are compiled while another one has the GPU (0: none)"},
     {"hang-limit-ms", CONFIG_INT, AT(hang_limit_ms), "0", 0, 3600000, "MS",
-     "A candidate silent for longer is killed, also when it was given more time (0: each step's own "
+     "A candidate silent for longer is killed, also when it was given more time (0: each step's "
+     "own "
      "limit)"},
     {"memory-percent", CONFIG_INT, AT(memory_percent), "0", 0, 100, "N",
-     "Share of the device's free memory that a tuning may take (0: $GEMMD_MEMORY_SHARE, a fraction such as 0.3, else 50)"},
+     "Share of the device's free memory that a tuning may take (0: $GEMMD_MEMORY_SHARE, a fraction "
+     "such as 0.3, else 50)"},
     {"lock-clocks", CONFIG_INT, AT(lock_clocks), "0", 0, 10000, "MHZ",
      "Locks the GPU's clock here while a runner has it, for all who use it; needs root (0: never)"},
     {"retry-ms", CONFIG_INT, AT(retry_ms), "60000", 0, 3600000, "MS",
-     "When the device made tuning fail, it is off for this long, and twice as long each time that it "
+     "When the device made tuning fail, it is off for this long, and twice as long each time that "
+     "it "
      "fails again, an hour at most (0: until a restart)"},
     {"budget", CONFIG_INT, AT(budget), "0", 0, 1000000, "N",
-     "Configs measured for one key when the query does not say (0: 96 at most; ranked takes a share of the space)"},
+     "Configs measured for one key when the query does not say (0: 96 at most; ranked takes a "
+     "share of the space)"},
     {"budget-ms", CONFIG_INT, AT(budget_ms), "0", 0, 86400000, "MS",
      "Device time of one tuning when the query does not say (0: no limit)"},
     {"min-gain", CONFIG_REAL, AT(min_gain), "1", 0, 100, "PERCENT",
@@ -61,25 +66,31 @@ const struct config_key config_keys[CONFIG_KEYS] = {
     {"keeper-ms", CONFIG_INT, AT(keeper_ms), "2000", 1, 3600000, "MS",
      "When the gemmd that writes the database does not answer for this long, go on from memory"},
     {"user-connections", CONFIG_INT, AT(user_connections), "0", 0, 60000, "N",
-     "Connections of one user beyond this are answered `busy` (0: three quarters of --max-connections)"},
+     "Connections of one user beyond this are answered `busy` (0: three quarters of "
+     "--max-connections)"},
     {"user-jobs", CONFIG_INT, AT(user_jobs), "0", 0, 4096, "N",
-     "Tunings of one user beyond this are answered `busy` (0: three quarters of what can be queued)"},
+     "Tunings of one user beyond this are answered `busy` (0: three quarters of what can be "
+     "queued)"},
     {"user-mib", CONFIG_INT, AT(user_mib), "64", 1, 65536, "MIB",
-     "A user whose requests or answers wait with more bytes than this is not read from until they are "
+     "A user whose requests or answers wait with more bytes than this is not read from until they "
+     "are "
      "fewer"},
     {"max-keys", CONFIG_INT, AT(max_keys), "262144", 0, 1 << 30, "N",
-     "When so many keys are known, a put or import of others is refused to all users but gemmd's own (0: no limit)"},
+     "When so many keys are known, a put or import of others is refused to all users but gemmd's "
+     "own (0: no limit)"},
     {"trials-per-key", CONFIG_INT, AT(trials_per_key), "0", 0, 10000000, "N",
      "Trials kept for one key (0: the store's default)"},
     {"cache-max-mib", CONFIG_INT, AT(cache_max_mib), "4096", 0, 1 << 30, "MIB",
-     "Above this size of the cache directory, the modules that were used longest ago and that serve "
+     "Above this size of the cache directory, the modules that were used longest ago and that "
+     "serve "
      "no answer are removed (0: no limit)"},
     {"idle-exit-s", CONFIG_INT, AT(idle_exit_s), "0", 0, 31536000, "S",
      "Leave after this long without connections and work (0: never)"},
     {"offline", CONFIG_FLAG, AT(offline), "false", 0, 0, NULL,
      "Serve a stopped database on a private socket, whose path is printed; nothing is tuned"},
     {"no-baseline", CONFIG_FLAG, AT(no_baseline), "false", 0, 0, NULL,
-     "Do not measure what cuBLAS takes for the keys that were tuned, when nothing else is to be done"},
+     "Do not measure what cuBLAS takes for the keys that were tuned, when nothing else is to be "
+     "done"},
     {"force-network-fs", CONFIG_FLAG, AT(force_network_fs), "false", 0, 0, NULL,
      "Open a database on a network file system all the same"},
 };
@@ -99,15 +110,15 @@ static int set_int(const struct config_key *k, int64_t *out, const char *value, 
     errno = 0;
     long long v = strtoll(value, &end, 10);
     if (errno || end == value || *end || v < k->min || v > k->max) {
-        return error_set(err, ERROR_INVALID, "%s is \"%s\"; it must be a whole number from %lld to %lld",
-                         k->name, value, (long long)k->min, (long long)k->max);
+        return error_set(err, ERROR_INVALID,
+                         "%s is \"%s\"; it must be a whole number from %lld to %lld", k->name,
+                         value, (long long)k->min, (long long)k->max);
     }
     *out = v;
     return 0;
 }
 
-static int set_real(const struct config_key *k, double *out, const char *value,
-                    struct error *err)
+static int set_real(const struct config_key *k, double *out, const char *value, struct error *err)
 {
     char *end;
     double v = strtod(value, &end);
@@ -123,8 +134,7 @@ static int set_flag(const struct config_key *k, bool *out, const char *value, st
 {
     if (strcmp(value, "true") == 0 || strcmp(value, "yes") == 0 || strcmp(value, "1") == 0) {
         *out = true;
-    } else if (strcmp(value, "false") == 0 || strcmp(value, "no") == 0 ||
-               strcmp(value, "0") == 0) {
+    } else if (strcmp(value, "false") == 0 || strcmp(value, "no") == 0 || strcmp(value, "0") == 0) {
         *out = false;
     } else {
         return error_set(err, ERROR_INVALID, "%s is \"%s\"; it must be true or false", k->name,
@@ -172,7 +182,7 @@ int config_set(struct config *c, struct config_sources *from, const char *name, 
                      "unknown key \"%s\"; gemmd --print-config lists the known ones", name);
 }
 
-/* ---- the file ---------------------------------------------------------------------------------- */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 struct reading {
     struct config *config;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Settings. One table of keys serves the configuration file (unit-file syntax, section [gemmd]), the
- * command line (--key) and --print-config, which shows where each value came from. The command line
- * wins over the file, the file over the default. A key or value that is not understood is refused
- * with file and line: a daemon that silently ignores a setting is worse than one that does not start.
+ * Settings. One table of keys serves the configuration file (unit-file syntax, section [gemmd]),
+ * the command line (--key) and --print-config, which shows where each value came from. The command
+ * line wins over the file, the file over the default. A key or value that is not understood is
+ * refused with file and line: a daemon that silently ignores a setting is worse than one that does
+ * not start.
  */
 #ifndef GEMMD_DAEMON_CONFIG_H
 #define GEMMD_DAEMON_CONFIG_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The daemon's ground, on which all its parts stand: the device, the database, what is known of both,
- * and the loop. It knows none of the parts (parts.h has them). Everything here lives on the loop
- * thread.
+ * The daemon's ground, on which all its parts stand: the device, the database, what is known of
+ * both, and the loop. It knows none of the parts (parts.h has them). Everything here lives on the
+ * loop thread.
  */
 #ifndef GEMMD_DAEMON_DAEMON_H
 #define GEMMD_DAEMON_DAEMON_H
@@ -26,7 +26,7 @@ struct scratch {
     struct key key;         /* the bucket's */
     struct problem other;   /* tiers: the neighbour's */
     struct answer answer;
-    struct answer hint;     /* tiers */
+    struct answer hint; /* tiers */
     struct record config;
     struct best best;
     struct trial trial;
@@ -42,23 +42,23 @@ struct daemon {
     const struct config *config; /* borrowed */
     struct device_info device;
     enum bucket_scheme scheme;
-    char stamp[STAMP_MAX];       /* of grouped_gemm's first target here; "" when it has none */
+    char stamp[STAMP_MAX]; /* of grouped_gemm's first target here; "" when it has none */
     struct {
         const struct family_target *target;
         char text[STAMP_MAX];
-    } stamps[STAMPS_MAX];        /* of target_stamp; a NULL target: free */
+    } stamps[STAMPS_MAX]; /* of target_stamp; a NULL target: free */
     char device_spec[PATHS_MAX];
     char database[PATHS_MAX], cache_dir[PATHS_MAX], runner[PATHS_MAX];
     struct turns turns;
     struct cache cache;
     struct defaults defaults;
-    char owner[40];              /* who we are in the ledger's leases: <pid>.<when> */
-    struct ledger *ledger;       /* owned; NULL before its start and after its end */
-    struct scratch *scratch;     /* owned */
-    struct wire_doc *doc;        /* owned: the request being handled */
-    int64_t generation;          /* the newest seen */
+    char owner[40];          /* who we are in the ledger's leases: <pid>.<when> */
+    struct ledger *ledger;   /* owned; NULL before its start and after its end */
+    struct scratch *scratch; /* owned */
+    struct wire_doc *doc;    /* owned: the request being handled */
+    int64_t generation;      /* the newest seen */
     uint64_t hits, misses;
-    bool tuning;                 /* a job has the device (scheduler.h) */
+    bool tuning; /* a job has the device (scheduler.h) */
     bool stopping;
     /* A best is about to take the place of an entry (NULL: the key has none) in the cache. */
     void (*learning)(struct daemon *d, const struct cache_entry *known, const struct best *b,

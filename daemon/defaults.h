@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Analytic defaults, remembered. A family's choose() is a pure function of problem and device, but it
- * goes through a good part of its space: some hundred microseconds in which nobody else is answered.
- * Training jobs ask for the same problems on every rank, so most misses find their default here.
+ * Analytic defaults, remembered. A family's choose() is a pure function of problem and device, but
+ * it goes through a good part of its space: some hundred microseconds in which nobody else is
+ * answered. Training jobs ask for the same problems on every rank, so most misses find their
+ * default here.
  */
 #ifndef GEMMD_DAEMON_DEFAULTS_H
 #define GEMMD_DAEMON_DEFAULTS_H

@@ -63,8 +63,8 @@ static void answer_error(struct session *s, uint32_t id, const struct error *e)
     s->ending = s->ending || !error_survives(e->code);
 }
 
-/* A hit that was asked for in these very bytes before. The memo has problems of get_many, too, which
- * are maps and no message's end: that begins with the name of a method. */
+/* A hit that was asked for in these very bytes before. The memo has problems of get_many, too,
+ * which are maps and no message's end: that begins with the name of a method. */
 static bool answer_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *tail,
                          size_t n)
 {
@@ -95,8 +95,7 @@ void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_
     uint32_t id = 0;
     size_t split = memo_split(data, n, &id);
     if (split && (answer_again(d, s, id, data + split, n - split) ||
-                  (!d->stopping && !s->view &&
-                   many_again(d, s, id, data + split, n - split)))) {
+                  (!d->stopping && !s->view && many_again(d, s, id, data + split, n - split)))) {
         return;
     }
     int status = rpc_decode(d->doc, data, n, &m, &err);
@@ -105,12 +104,20 @@ void dispatch(struct parts *parts, struct session *s, const uint8_t *data, size_
     }
     if (status == 0 && m.type == RPC_RESPONSE) {
         m.id = 0;
-        status = error_set(&err, ERROR_MALFORMED, "a response to nothing: gemmd asks clients nothing");
+        status =
+            error_set(&err, ERROR_MALFORMED, "a response to nothing: gemmd asks clients nothing");
     }
     if (status == 0) {
-        struct call c = {.d = d, .parts = parts, .s = s, .id = m.id, .params = m.params,
-                         .data = data, .len = n, .again = again,
-                         .tail = split ? data + split : NULL, .tail_len = n - split};
+        struct call c = {.d = d,
+                         .parts = parts,
+                         .s = s,
+                         .id = m.id,
+                         .params = m.params,
+                         .data = data,
+                         .len = n,
+                         .again = again,
+                         .tail = split ? data + split : NULL,
+                         .tail_len = n - split};
         status = call(&c, m.method, &err);
         request_deinit(&d->scratch->request);
         d->scratch->request.query = (struct query){0}; /* says nothing about the next problem */

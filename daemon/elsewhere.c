@@ -17,8 +17,7 @@ static void on_timer(uv_timer_t *timer);
 void elsewhere_init(struct elsewhere *e, struct scheduler *s,
                     void (*leased)(void *ctx, struct job *j), void *ctx)
 {
-    *e = (struct elsewhere){
-        .daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
+    *e = (struct elsewhere){.daemon = s->daemon, .scheduler = s, .leased = leased, .ctx = ctx};
     uv_timer_init(&s->daemon->loop, &e->recheck);
     e->recheck.data = e;
 }
@@ -49,7 +48,8 @@ static bool is_needed(const struct scheduler *s)
 
 static void watch(struct elsewhere *e)
 {
-    if (is_needed(e->scheduler) && !e->daemon->stopping && !uv_is_active((uv_handle_t *)&e->recheck)) {
+    if (is_needed(e->scheduler) && !e->daemon->stopping &&
+        !uv_is_active((uv_handle_t *)&e->recheck)) {
         uv_timer_start(&e->recheck, on_timer, RETRY_MS, 0);
     }
 }
@@ -125,8 +125,8 @@ void elsewhere_freed(struct elsewhere *e, const char *key)
     scheduler_next(e->scheduler);
 }
 
-/* Told by another daemon, or by the job that ran here: answers one that waits. One that was set aside
- * goes on, as a running one does. */
+/* Told by another daemon, or by the job that ran here: answers one that waits. One that was set
+ * aside goes on, as a running one does. */
 static void answer_waiting(struct elsewhere *e, struct job *j)
 {
     WIRE_BUF_AUTO answer = WIRE_BUF_NULL;

@@ -81,8 +81,7 @@ void followers_tell(struct followers *f, const struct ledger_news *n)
         return;
     }
     pack(&b, n);
-    LIST_EACH(node, &f->all)
-    {
+    LIST_EACH(node, &f->all) {
         struct follower *x = LIST_OF(node, struct follower, link);
         struct wire_buf *out = ticket_out(&x->ticket);
         wire_put_raw(out, b.data, b.len);
@@ -93,8 +92,7 @@ void followers_tell(struct followers *f, const struct ledger_news *n)
 
 void followers_stop(struct followers *f)
 {
-    LIST_EACH(node, &f->all)
-    {
+    LIST_EACH(node, &f->all) {
         struct follower *x = LIST_OF(node, struct follower, link);
         ticket_close(&x->ticket);
         drop(x);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The cache's entries by their groups, of which `near` looks through one: a list through the entries
- * themselves, and a table of the lists, open addressing with linear probing, as the cache itself has it.
+ * The cache's entries by their groups, of which `near` looks through one: a list through the
+ * entries themselves, and a table of the lists, open addressing with linear probing, as the cache
+ * itself has it.
  *
  * The cache owns the entries, says when it grows, and has never more groups than entries.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of ids (ids.h). Entries are told apart by their addresses: two keys might have one id.
- */
+/* The table of ids (ids.h). Entries are told apart by their addresses: two keys might have one
+ * id. */
 #include <stdlib.h>
 #include <string.h>
 

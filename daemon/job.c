@@ -70,8 +70,7 @@ struct job *job_free(struct job *j)
 }
 
 int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
-             uint64_t deadline_ms, bool progress, void (*gone)(struct ticket *t),
-             struct error *err)
+             uint64_t deadline_ms, bool progress, void (*gone)(struct ticket *t), struct error *err)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     problem_pack(&packed, problem);

@@ -22,7 +22,8 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
     if (e && b->generation && e->generation > b->generation) {
         return;
     }
-    /* But a pin that serves has come since: it was not there when that one was chosen (tuning_end.c). */
+    /* But a pin that serves has come since: it was not there when that one was chosen
+     * (tuning_end.c). */
     if (e && !b->generation && e->rank == CACHE_PINNED && strcmp(b->source, "manual") != 0) {
         return;
     }

@@ -40,8 +40,7 @@ static uint64_t now_of(const struct leases *l)
     return uv_now(l->timer.loop);
 }
 
-/* ---- times -------------------------------------------------------------------------------------
- */
+/* ---- times ----------------------------------------------------------------------------------- */
 
 static uint64_t earlier(uint64_t a, uint64_t b)
 {
@@ -54,8 +53,7 @@ static uint64_t next_event(const struct lease *l)
     if (l->state == LEASE_HELD) {
         at = earlier(at, l->until_ms);
     }
-    LIST_EACH(node, &l->wanters)
-    {
+    LIST_EACH(node, &l->wanters) {
         at = earlier(at, LIST_OF(node, struct wanter, link)->deadline_ms);
     }
     return at;
@@ -81,8 +79,7 @@ static void watch(const struct lease *l)
     look_at(l->leases, next_event(l));
 }
 
-/* ---- one lease ---------------------------------------------------------------------------------
- */
+/* ---- one lease ------------------------------------------------------------------------------- */
 
 static struct list *slot_of(struct leases *l, const char *key)
 {
@@ -92,8 +89,7 @@ static struct list *slot_of(struct leases *l, const char *key)
 
 static struct lease *find(struct leases *l, const char *key)
 {
-    LIST_EACH(node, slot_of(l, key))
-    {
+    LIST_EACH(node, slot_of(l, key)) {
         struct lease *x = LIST_OF(node, struct lease, slot);
         if (strcmp(x->key, key) == 0) {
             return x;
@@ -162,8 +158,7 @@ static struct wanter *take_wanter(struct list *node)
 static void turn_away(struct lease *l)
 {
     uint64_t now = now_of(l->leases);
-    LIST_EACH(node, &l->wanters)
-    {
+    LIST_EACH(node, &l->wanters) {
         struct wanter *w = LIST_OF(node, struct wanter, link);
         bool taken = l->state == LEASE_HELD || l->state == LEASE_ELSEWHERE;
         if ((w->now && taken) || (w->deadline_ms && w->deadline_ms <= now)) {
@@ -173,8 +168,7 @@ static void turn_away(struct lease *l)
     }
 }
 
-/* ---- turns
- * --------------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 static void next_turn(struct lease *l)
 {
@@ -237,8 +231,7 @@ void lease_pass(struct lease *l)
     turn_over(l);
 }
 
-/* ---- the ledger
- * ---------------------------------------------------------------------------------- */
+/* ---- the ledger ------------------------------------------------------------------------------ */
 
 static void on_leased(void *ctx, int status, const struct error *err)
 {
@@ -285,8 +278,7 @@ static void ask_ledger(struct lease *l)
     }
 }
 
-/* ---- the holder
- * -------------------------------------------------------------------------------------- */
+/* ---- the holder ------------------------------------------------------------------------------ */
 
 static void holder_gone(struct ticket *t)
 {
@@ -332,8 +324,7 @@ void lease_end(struct lease *l)
     lease_pass(l);
 }
 
-/* ---- in line
- * --------------------------------------------------------------------------------------- */
+/* ---- in line --------------------------------------------------------------------------------- */
 
 struct lease *leases_of(struct leases *l, const struct session *s, const char *key)
 {
@@ -392,8 +383,7 @@ void leases_freed(struct leases *l, const char *key)
         freed(find(l, key));
         return;
     }
-    LIST_EACH(node, &l->all)
-    {
+    LIST_EACH(node, &l->all) {
         freed(LIST_OF(node, struct lease, link));
     }
 }
@@ -429,19 +419,16 @@ static void on_timer(uv_timer_t *timer)
     struct leases *l = timer->data;
     uint64_t now = now_of(l), at = UINT64_MAX;
     l->looked_ms = now;
-    LIST_EACH(node, &l->all)
-    {
+    LIST_EACH(node, &l->all) {
         event(LIST_OF(node, struct lease, link), now);
     }
-    LIST_EACH(node, &l->all)
-    {
+    LIST_EACH(node, &l->all) {
         at = earlier(at, next_event(LIST_OF(node, struct lease, link)));
     }
     look_at(l, at);
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------------ */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 void leases_init(struct leases *l, struct daemon *d)
 {
@@ -478,8 +465,7 @@ void leases_stop(struct leases *l)
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
     chore_cancel(&l->turns);
-    LIST_EACH(node, &l->all)
-    {
+    LIST_EACH(node, &l->all) {
         stop_one(LIST_OF(node, struct lease, link), &e);
     }
     uv_close((uv_handle_t *)&l->timer, NULL);

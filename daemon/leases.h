@@ -7,7 +7,8 @@
  * answer is there by now.
  *
  *   ASKING (the ledger, since another daemon may have the key)
- *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one -> ... -> gone
+ *          -> CHECKING (what is known meanwhile) -> HELD by a session -> CHECKING for the next one
+ *          -> ... -> gone
  *   ASKING -> ELSEWHERE (another daemon has it: asked again when it is freed, or after a while)
  *
  * Turns are given in slices of the loop, some at a time: a key that thousands wait for goes from
@@ -33,7 +34,7 @@ enum {
     LEASE_SLOTS = 1024,
     LEASE_TURNS = 32,    /* in a slice: some tenths of a millisecond when all of them hit */
     LEASES_TURNING = 16, /* whose turns are not over yet: thousands would fill the ledger */
-    LEASES_PER_MS = 64, /* so many cost a look at all of them a millisecond's delay */
+    LEASES_PER_MS = 64,  /* so many cost a look at all of them a millisecond's delay */
 };
 
 struct daemon;
@@ -51,8 +52,8 @@ struct wanter {
     uint64_t deadline_ms; /* loop time; 0: waits as long as it takes */
     bool now;             /* does not wait at all */
     /* It is its turn: the daemon has the key. Says by lease_hold or lease_pass what follows, at
-     * once or later; it is out of `wanters` by then. `l` NULL: its session holds the key already.
-     */
+     * once or later; it is out of `wanters` by then. `l` NULL: its session holds the key
+     * already. */
     void (*turn)(struct wanter *w, struct lease *l);
     /* Its time is over, or it did not want to wait: another one, of that uid and pid (0: not
      * known), holds the key. `e`: a fault instead. It is out of `wanters`, and owns itself. */
@@ -60,8 +61,8 @@ struct wanter {
 };
 
 struct leases {
-    struct daemon *daemon; /* borrowed */
-    struct list all;       /* struct lease */
+    struct daemon *daemon;          /* borrowed */
+    struct list all;                /* struct lease */
     struct list slots[LEASE_SLOTS]; /* the same by their keys */
     unsigned n;
     struct list passed; /* struct lease: the next in line has his turn soon */

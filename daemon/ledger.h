@@ -7,13 +7,14 @@
  *
  * Contract. All calls and callbacks are on the loop thread. A call either returns a fault at once
  * (then no callback comes), or 0 and exactly one callback follows, never before the call has
- * returned. Requests are carried out in the order they were made, but for lists. After stop, pending requests still
- * get their callbacks (writes are carried out; reads may be ERROR_SHUTTING_DOWN), then `stopped`.
+ * returned. Requests are carried out in the order they were made, but for lists. After stop,
+ * pending requests still get their callbacks (writes are carried out; reads may be
+ * ERROR_SHUTTING_DOWN), then `stopped`.
  *
  * A full disk does not stop anything: writes then fail with ERROR_DISK_FULL; the ledger keeps bests
- * in memory, retries every few seconds, and counts them in ledger_status.unsaved. A keeper that does
- * not answer is the same: bests are kept until it does, or another one takes over; they have no
- * generation (0) until then.
+ * in memory, retries every few seconds, and counts them in ledger_status.unsaved. A keeper that
+ * does not answer is the same: bests are kept until it does, or another one takes over; they have
+ * no generation (0) until then.
  */
 #ifndef GEMMD_DAEMON_LEDGER_H
 #define GEMMD_DAEMON_LEDGER_H
@@ -47,11 +48,11 @@ struct ledger_news {
 };
 
 struct ledger_config {
-    const char *path;      /* database file */
-    const char *address;   /* the socket that other daemons of the database may ask; NULL: none */
-    const char *owner;     /* shared: who we are in leases */
-    uint64_t keeper_ms;    /* shared: for the keeper to answer; then we go on without it */
-    bool read_only;        /* local: another one writes; only load, history, list, backup, status */
+    const char *path;    /* database file */
+    const char *address; /* the socket that other daemons of the database may ask; NULL: none */
+    const char *owner;   /* shared: who we are in leases */
+    uint64_t keeper_ms;  /* shared: for the keeper to answer; then we go on without it */
+    bool read_only;      /* local: another one writes; only load, history, list, backup, status */
     bool force_network_fs;
     int64_t trials_per_key_max;
     int64_t generation; /* local: up to this number bests may have been published, by others */
@@ -97,9 +98,9 @@ typedef void (*ledger_list_cb)(void *ctx, int status, const void *rows, size_t n
     X(T, FLAG, disk_full, 0)                                                                       \
     X(T, INT, cache_bytes, 0) /* of the cache directory, seconds ago */                            \
     X(T, INT, cache_modules, 0)                                                                    \
-    X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */         \
-    X(T, FLAG, keeper, 0)     /* shared: this daemon writes the database */                        \
-    X(T, INT, daemons, 0)     /* shared: that use the database, this one counted */
+    X(T, INT, keeper_silent_ms, 0) /* shared: so long it has not answered; 0: it does */           \
+    X(T, FLAG, keeper, 0)          /* shared: this daemon writes the database */                   \
+    X(T, INT, daemons, 0)          /* shared: that use the database, this one counted */
 SCHEMA_STRUCT(ledger_status, LEDGER_STATUS_FIELDS);
 
 struct ledger_ops {
@@ -108,16 +109,16 @@ struct ledger_ops {
                  struct error *err);
     void (*stop)(struct ledger *l, void (*stopped)(void *ctx), void *ctx);
 
-    /* The next page of the current bests; n = 0: there are no more. Page by page, so that nothing else
-     * waits for all of them. `first`: from the beginning; after a repair of the file that is done
-     * without being asked for, and bests may come twice. */
+    /* The next page of the current bests; n = 0: there are no more. Page by page, so that nothing
+     * else waits for all of them. `first`: from the beginning; after a repair of the file that is
+     * done without being asked for, and bests may come twice. */
     int (*load)(struct ledger *l, bool first, ledger_load_cb cb, void *ctx);
     /* While a load is under way: the best of a key (its id): 0, or STORE_MISS (1) and no best. */
     int (*find)(struct ledger *l, const char *key, ledger_best_cb cb, void *ctx);
     int (*history)(struct ledger *l, const char *key, const char *stamp, const char *class_,
                    const char *driver, ledger_history_cb cb, void *ctx);
-    /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has got an
-     * answer since that this one does not push out (store_offer). */
+    /* b->generation: the newest row of its key that the caller knew. ERROR_CONFLICT: the key has
+     * got an answer since that this one does not push out (store_offer). */
     int (*publish)(struct ledger *l, const struct best *b, ledger_best_cb cb, void *ctx);
     /* The keeper's (NULL: it is another one): a best that was published before, under its number.
      * STORE_THERE (3), and no best: it is there. ERROR_CONFLICT: the number is another's. */
@@ -125,12 +126,14 @@ struct ledger_ops {
     int (*lease)(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
                  ledger_done_cb cb, void *ctx); /* status STORE_HELD (2): another holds it */
     int (*unlease)(struct ledger *l, const char *key, const char *owner); /* key "": all of his */
-    /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see `room`. */
+    /* A trial that a client brings: told when it is durable, or not kept. ERROR_BUSY: see
+     * `room`. */
     int (*record)(struct ledger *l, const struct trial *t, ledger_done_cb cb, void *ctx);
     /* How many more of them are taken now. They have a queue's share of their own: who brings many
      * takes the place of nothing that was measured here. */
     uint32_t (*room)(struct ledger *l);
-    /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed map. */
+    /* Shared: to all daemons of the database, this one too, as NEWS_SAID. `said`: one packed
+     * map. */
     void (*tell)(struct ledger *l, const struct wire_buf *said);
     int (*add_run)(struct ledger *l, const struct run *r, ledger_id_cb cb, void *ctx);
     /* Users take turns, and LEDGER_OURS is one; all other requests go first. */

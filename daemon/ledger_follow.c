@@ -202,8 +202,7 @@ static void carry_out_rest(struct shared *s)
 {
     struct list rest;
     outbox_take(&s->outbox, &rest);
-    LIST_EACH(node, &rest)
-    {
+    LIST_EACH(node, &rest) {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
         struct error err = ERROR_NULL;
         const struct wire_obj *params = NULL;
@@ -231,8 +230,7 @@ static const struct outgoing_kind kind_restore = {.late = given, .kept = true};
 /* To the next keeper, or oneself, what the last one had in its memory alone. */
 static void give_heard(struct shared *s)
 {
-    LIST_EACH(node, &s->heard.all)
-    {
+    LIST_EACH(node, &s->heard.all) {
         struct heard_row *r = LIST_OF(node, struct heard_row, link);
         struct outgoing *o = outgoing_new(&s->outbox, &kind_restore, NULL);
         if (o) {

@@ -39,11 +39,11 @@ struct shared {
     struct keeper_link link;
     uv_timer_t timer; /* the next attempt; while stopping: the end of patience */
     struct outbox outbox;
-    struct heard heard;  /* what the keeper has not saved */
-    int64_t generation;  /* the highest that the keeper told of */
+    struct heard heard; /* what the keeper has not saved */
+    int64_t generation; /* the highest that the keeper told of */
     uint32_t follow_id;
-    char keeper[80]; /* as the keeper calls itself in leases */
-    bool following;  /* the keeper listens to us */
+    char keeper[80];              /* as the keeper calls itself in leases */
+    bool following;               /* the keeper listens to us */
     bool reloading, reload_again; /* the file is read anew; and once more */
     bool ready, stopping, ending;
     uint64_t started_ms;
@@ -68,8 +68,8 @@ void shared_said(struct shared *s, const struct wire_obj *said);
 
 /* Begins to look for the keeper, or to be it. config.ready tells of the first success, or fault. */
 void follow_start(struct shared *s);
-/* The call `stop`: ends all of it, at once or when the keeper has answered the rest; then `ended`.
- */
+/* The call `stop`: ends all of it, at once or when the keeper has answered the rest; then
+ * `ended`. */
 void follow_stop(struct ledger *base, void (*stopped)(void *ctx), void *ctx);
 
 extern const struct keeper_link_calls follow_link_calls; /* for shared.link */

@@ -39,8 +39,7 @@ static void append(struct heard *h, const struct best *b, bool imported)
 void heard_best(struct heard *h, const struct best *b, bool saved)
 {
     bool imported = strcmp(b->source, "imported") == 0;
-    LIST_EACH(node, &h->all)
-    {
+    LIST_EACH(node, &h->all) {
         struct heard_row *r = LIST_OF(node, struct heard_row, link);
         bool replaced = imported && r->imported && strcmp(r->key, b->key) == 0;
         if (r->generation == b->generation || (replaced && !saved)) {
@@ -57,8 +56,7 @@ void heard_best(struct heard *h, const struct best *b, bool saved)
 
 void heard_evicted(struct heard *h, const char *key)
 {
-    LIST_EACH(node, &h->all)
-    {
+    LIST_EACH(node, &h->all) {
         struct heard_row *r = LIST_OF(node, struct heard_row, link);
         if (strcmp(r->key, key) == 0) {
             heard_forget(h, r);

@@ -21,9 +21,9 @@
 #include "store/store.h"
 
 enum {
-    LOAD_PAGE = 64,     /* rows of one load callback */
-    GROUP_MAX = 256,    /* writes of one transaction */
-    BRIEF_MAX = 32,     /* of keys whose rows are read: before what has come meanwhile, and a list */
+    LOAD_PAGE = 64,  /* rows of one load callback */
+    GROUP_MAX = 256, /* writes of one transaction */
+    BRIEF_MAX = 32,  /* of keys whose rows are read: before what has come meanwhile, and a list */
     TRIALS_MAX = 16384, /* trials waiting; more are lost, and counted */
     RECORDS_MAX = 8192, /* of clients, beside them; more are refused */
     RETRY_MS = 2000,    /* between attempts to save what is unsaved, or to repair the file */
@@ -58,7 +58,7 @@ struct local {
     uv_cond_t more; /* one of those to be carried out grew, or stopping */
     struct queue todo, done;
     struct queue brief, patient; /* in turns */
-    uint32_t trials, records; /* in todo */
+    uint32_t trials, records;    /* in todo */
     int64_t lost_trials;
     bool stopping, ended, checking;
     bool read_only; /* fixed at the start */

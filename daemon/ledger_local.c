@@ -180,8 +180,8 @@ static bool is_brief(const char *what, const struct record *filter)
     return strcmp(what, "history") == 0 && key[0] && key[0] != '~';
 }
 
-static int local_list(struct ledger *l, int64_t user, const char *what,
-                      const struct record *filter, size_t max_bytes, ledger_list_cb cb, void *ctx)
+static int local_list(struct ledger *l, int64_t user, const char *what, const struct record *filter,
+                      size_t max_bytes, ledger_list_cb cb, void *ctx)
 {
     const struct verb *verb = is_brief(what, filter) ? &verb_list_key : &verb_list;
     struct request *r = request_new(verb, ctx, TEXTS(what));

@@ -51,8 +51,7 @@ static void send_one(struct outbox *b, struct outgoing *o)
 
 static void send_unsent(struct outbox *b)
 {
-    LIST_EACH(node, &b->all)
-    {
+    LIST_EACH(node, &b->all) {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
         if (!o->id) {
             send_one(b, o);
@@ -119,8 +118,7 @@ static void answer_alone(struct outbox *b)
               "the gemmd that keeps database %s does not answer; what it was asked is done when it "
               "answers again or another takes over",
               b->database);
-    LIST_EACH(node, &b->all)
-    {
+    LIST_EACH(node, &b->all) {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
         if (o->kind->alone && !o->done) {
             o->done = true;
@@ -225,8 +223,7 @@ void outbox_close(struct outbox *b)
 
 static struct outgoing *find(struct outbox *b, uint32_t id)
 {
-    LIST_EACH(node, &b->all)
-    {
+    LIST_EACH(node, &b->all) {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
         if (o->id == id) {
             return o;
@@ -279,8 +276,7 @@ void outbox_take(struct outbox *b, struct list *out)
 
 void outbox_fail(struct outbox *b, const struct error *err)
 {
-    LIST_EACH(node, &b->all)
-    {
+    LIST_EACH(node, &b->all) {
         struct outgoing *o = LIST_OF(node, struct outgoing, link);
         list_remove(node);
         b->n--;

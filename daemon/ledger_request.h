@@ -19,8 +19,9 @@ enum verb_flags {
     VERB_TRIAL = 1 << 2,  /* counted: queued, and lost */
     VERB_PAGE = 1 << 3,   /* its answer asks for the next one: others come first */
     VERB_RECORD = 1 << 4, /* counted: queued */
-    VERB_PATIENT = 1 << 5, /* may read the whole file, for a person: all others go first, and it alone */
-    VERB_BRIEF = 1 << 6,   /* reads a key's rows, for a job: some go with all others, in turns */
+    VERB_PATIENT =
+        1 << 5, /* may read the whole file, for a person: all others go first, and it alone */
+    VERB_BRIEF = 1 << 6, /* reads a key's rows, for a job: some go with all others, in turns */
 };
 
 /* What a request asks for. */
@@ -88,10 +89,10 @@ const char *request_sentence(const struct request *r); /* of its fault */
 void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct request *r);
 void queue_move(struct queue *to, struct queue *from); /* all of them, behind what is there */
-struct request *queue_pop(struct queue *q); /* NULL: it is empty */
+struct request *queue_pop(struct queue *q);            /* NULL: it is empty */
 
-/* A queue of turns: it holds one request of each user, with that user's others behind it; so a user of
- * many keeps another one waiting for one at a time. Users are few. */
+/* A queue of turns: it holds one request of each user, with that user's others behind it; so a user
+ * of many keeps another one waiting for one at a time. Users are few. */
 void queue_push_turn(struct queue *q, struct request *r);
 struct request *queue_pop_turn(struct queue *q); /* NULL: it is empty */
 

@@ -349,10 +349,14 @@ const struct verb verb_load = {.flags = VERB_READ | VERB_PAGE,
 const struct verb verb_find = {.flags = VERB_READ, .work = work_find, .answer = answer_best};
 const struct verb verb_history = {
     .flags = VERB_READ, .work = work_history, .answer = answer_history, .release = release_history};
-const struct verb verb_list = {
-    .flags = VERB_READ | VERB_PATIENT, .work = work_list, .answer = answer_list, .release = release_filter};
-const struct verb verb_list_key = {
-    .flags = VERB_READ | VERB_BRIEF, .work = work_list, .answer = answer_list, .release = release_filter};
+const struct verb verb_list = {.flags = VERB_READ | VERB_PATIENT,
+                               .work = work_list,
+                               .answer = answer_list,
+                               .release = release_filter};
+const struct verb verb_list_key = {.flags = VERB_READ | VERB_BRIEF,
+                                   .work = work_list,
+                                   .answer = answer_list,
+                                   .release = release_filter};
 const struct verb verb_status = {
     .work = work_status, .answer = answer_status, .release = release_counts};
 const struct verb verb_backup = {.work = work_backup, .answer = answer_done};

@@ -5,9 +5,9 @@
 
 #include "daemon/ledger_request.h"
 
-extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_restore, verb_unpin, verb_lease,
-    verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine, verb_backup, verb_status,
-    verb_record, verb_add_trial, verb_add_module, verb_add_quarantine, verb_add_event,
-    verb_put_device, verb_end_run;
+extern const struct verb verb_load, verb_find, verb_history, verb_publish, verb_restore, verb_unpin,
+    verb_lease, verb_unlease, verb_add_run, verb_list, verb_list_key, verb_evict, verb_unquarantine,
+    verb_backup, verb_status, verb_record, verb_add_trial, verb_add_module, verb_add_quarantine,
+    verb_add_event, verb_put_device, verb_end_run;
 
 #endif

@@ -4,7 +4,7 @@
  * one database speak to its keeper (docs/protocol.md, "Between daemons"):
  *
  *   {"verb": "publish", "row": {...}}               -> {"row": {...}, "saved": bool}
- *   {"verb": "restore", "row": {...}}               -> the same; it has its number; row nil: it is there
+ *   {"verb": "restore", "row": {...}}               -> the same, under its number; nil: it is there
  *   {"verb": "unpin", "key": id}                    -> the same; row nil: nothing is left
  *   {"verb": "lease", "key":, "owner":, "ttl_ms":}  -> {"held": another has it}
  *   {"verb": "unlease", "key":, "owner":}           -> nil

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The writer thread of the local ledger: carries requests out in their order, but for lists: a filter that
- * no index knows has the whole file read, and a client may ask for a thousand of these. One is carried out when nothing else waits, or
- * after what did; and before it, of those that read the rows of one key, for a job that waits for them, a few. Of both
- * kinds users take turns, so nobody waits for all that another one has asked for.
+ * The writer thread of the local ledger: carries requests out in their order, but for lists: a
+ * filter that no index knows has the whole file read, and a client may ask for a thousand of these.
+ * One is carried out when nothing else waits, or after what did; and before it, of those that read
+ * the rows of one key, for a job that waits for them, a few. Of both kinds users take turns, so
+ * nobody waits for all that another one has asked for.
  *
  * Writes that follow one another share a transaction, and are answered when it is durable. When a
  * group fails, each of its writes is tried again alone, so one that cannot be done takes no other
@@ -234,7 +235,8 @@ static void end(struct local *l)
     uv_async_send(&l->wake);
 }
 
-/* What is carried out next: all that waits in its order, and some of what waits in turns. Under the mutex. */
+/* What is carried out next: all that waits in its order, and some of what waits in turns. Under the
+ * mutex. */
 static void take(struct local *l, struct queue *q)
 {
     struct request *r;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Each step of the beginning and of the end calls the next one when it is done (life.h). What the parts
- * have to tell each other meanwhile is wiring.c's.
+ * Each step of the beginning and of the end calls the next one when it is done (life.h). What the
+ * parts have to tell each other meanwhile is wiring.c's.
  */
 #include <malloc.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ static void fail_start(struct life *x, const struct error *err)
     fail(x, err); /* the last line of the log, which is shown to who started us */
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------------- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static void on_signal(uv_signal_t *signal, int number)
 {
@@ -118,8 +118,8 @@ static void on_loaded(struct loader *l)
     struct error err = ERROR_NULL;
     struct session_limits limits;
     start_limits(d->config, &limits);
-    if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits,
-                     &wiring_sessions, p, notify_listen_fd(), &err) < 0) {
+    if (server_start(&p->server, &d->turns, &d->poller, d->config->group, &limits, &wiring_sessions,
+                     p, notify_listen_fd(), &err) < 0) {
         fail_start(x, &err);
         return;
     }
@@ -215,8 +215,7 @@ static int open_ledger(struct life *x, struct error *err)
                               .force_network_fs = config->force_network_fs,
                               .trials_per_key_max = config->trials_per_key,
                               .cache_dir = d->cache_dir,
-                              .cache_max_bytes =
-                                  config->offline ? 0 : config->cache_max_mib << 20,
+                              .cache_max_bytes = config->offline ? 0 : config->cache_max_mib << 20,
                               .notice = on_notice,
                               .ready = on_ready,
                               .news = on_news,
@@ -253,7 +252,7 @@ static void init_handles(struct life *x)
     x->parts.started_ms = uv_now(loop);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void close_handles(struct life *x)
 {
@@ -327,7 +326,7 @@ static void release(struct parts *p)
     free(p->daemon.scratch);
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void set_process(void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The life of the daemon: prepare, open the ledger, load what is known, listen, run, and end in the
- * reverse order. The end goes in order, too: no new connections, jobs cancelled, runner killed, ledger
- * drained, socket removed.
+ * reverse order. The end goes in order, too: no new connections, jobs cancelled, runner killed,
+ * ledger drained, socket removed.
  */
 #ifndef GEMMD_DAEMON_LIFE_H
 #define GEMMD_DAEMON_LIFE_H

@@ -13,7 +13,7 @@ struct list {
     struct list *prev, *next; /* borrowed */
 };
 
-#define LIST_OF(node, type, member) ((type *)(void *)((char *)(node) - offsetof(type, member)))
+#define LIST_OF(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
 static inline void list_init(struct list *l)
 {

@@ -16,7 +16,7 @@ struct parked {
     struct loader *loader;  /* borrowed */
     struct list link;       /* loader->parked, when it waits for the end */
     unsigned epoch;
-    bool finding;           /* the ledger has been asked for its key, and keeps a pointer to us */
+    bool finding; /* the ledger has been asked for its key, and keeps a pointer to us */
     size_t len;
     uint8_t message[];
 };

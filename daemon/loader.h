@@ -34,8 +34,8 @@ struct loader {
 };
 
 void loader_init(struct loader *l, struct daemon *d);
-/* Begins. Then either `ready` comes, once, when all is loaded or patience is over, or `failed`, when
- * the ledger cannot be read at all. After `ready` a ledger that fails ends the loading with a
+/* Begins. Then either `ready` comes, once, when all is loaded or patience is over, or `failed`,
+ * when the ledger cannot be read at all. After `ready` a ledger that fails ends the loading with a
  * warning: what is in the cache is served. */
 void loader_start(struct loader *l, void (*ready)(struct loader *l),
                   void (*failed)(struct loader *l, const struct error *err));

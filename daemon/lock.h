@@ -27,12 +27,12 @@
 int lock_path(const char *socket_path, int *out, struct error *err);
 
 /* `fd` is such a lock whose file may have been removed, or be another one by now: then it is made
- * and taken anew, and is `fd` from then on. Faults as above: `fd` stays what it was. Does not wait.
- */
+ * and taken anew, and is `fd` from then on. Faults as above: `fd` stays what it was. Does not
+ * wait. */
 int lock_path_again(const char *socket_path, int *fd, struct error *err);
 
-/* While it is held, of a path that nobody else can want, as it has our pid in it: removes the file.
- */
+/* While it is held, of a path that nobody else can want, as it has our pid in it: removes the
+ * file. */
 void lock_path_remove(const char *socket_path);
 
 struct device_lock {
@@ -40,8 +40,8 @@ struct device_lock {
 };
 #define DEVICE_LOCK_NULL ((struct device_lock){-1, -1})
 
-/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is held.
- */
+/* The same for a device. `socket_path`: for people, in the lock file. On a fault nothing is
+ * held. */
 int lock_device(const char *uuid, const char *socket_path, struct device_lock *out,
                 struct error *err);
 void lock_device_end(struct device_lock *l); /* may be called twice */

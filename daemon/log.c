@@ -59,8 +59,10 @@ void log_open(enum log_level level)
     error_trace_hook = level >= LEVEL_DEBUG ? trace : NULL;
 }
 
-static const char *const names[] = {[LEVEL_ERROR] = "error",   [LEVEL_WARNING] = "warning",
-                                    [LEVEL_NOTICE] = "notice", [LEVEL_INFO] = "info",
+static const char *const names[] = {[LEVEL_ERROR] = "error",
+                                    [LEVEL_WARNING] = "warning",
+                                    [LEVEL_NOTICE] = "notice",
+                                    [LEVEL_INFO] = "info",
                                     [LEVEL_DEBUG] = "debug"};
 
 int log_level_parse(const char *name, enum log_level *out, struct error *err)
@@ -109,11 +111,12 @@ static size_t prefix(enum log_level level, char *out, size_t size)
     clock_gettime(CLOCK_REALTIME, &now);
     localtime_r(&now.tv_sec, &tm);
     size_t n = strftime(out, size, "%F %T", &tm);
-    return n + (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000,
-                                names[level]);
+    return n +
+           (size_t)snprintf(out + n, size - n, ".%03ld %-7s ", now.tv_nsec / 1000000, names[level]);
 }
 
-/* For where there is no way of our own. A pipe that is ready has room for a line: PIPE_BUF, and more than LINE_MAX_BYTES. */
+/* For where there is no way of our own. A pipe that is ready has room for a line: PIPE_BUF, and
+ * more than LINE_MAX_BYTES. */
 static bool may_write(void)
 {
     struct pollfd p = {.fd = state.fd, .events = POLLOUT};

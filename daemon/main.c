@@ -21,7 +21,9 @@ struct arguments {
     struct config_sources from;
     const char *file; /* borrowed */
     bool print;
-    struct { const char *key, *value; } given[64]; /* borrowed: applied after the file */
+    struct {
+        const char *key, *value;
+    } given[64]; /* borrowed: applied after the file */
     int n_given;
 };
 
@@ -57,7 +59,8 @@ static void parse(struct arguments *a, int argc, char **argv)
 {
     struct argp_option options[CONFIG_KEYS + 4] = {
         {"config", KEY_CONFIG, "FILE", 0, "Configuration (default: " CONFIG_FILE_DEFAULT ")", 1},
-        {"print-config", KEY_PRINT, NULL, 0, "Show each setting and where it comes from, and exit", 1},
+        {"print-config", KEY_PRINT, NULL, 0, "Show each setting and where it comes from, and exit",
+         1},
         {"foreground", KEY_FOREGROUND, NULL, 0, "Stay in the foreground: always the case", 1},
     };
     for (int i = 0; i < CONFIG_KEYS; i++) {
@@ -65,12 +68,17 @@ static void parse(struct arguments *a, int argc, char **argv)
         options[3 + i] = (struct argp_option){k->name, KEY_FIRST + i, k->arg, 0, k->help, 0};
     }
     const struct argp argp = {
-        options, take, NULL,
+        options,
+        take,
+        NULL,
         "Serves tuned GPU kernel configurations for one device on a Unix socket.\v"
-        "Settings come from the command line, else from the configuration file (section [gemmd], the "
+        "Settings come from the command line, else from the configuration file (section [gemmd], "
+        "the "
         "same names), else from defaults. Exit codes: 0 stopped, 1 failure, 2 usage, 75 another "
         "gemmd serves this device or database.",
-        NULL, NULL, NULL};
+        NULL,
+        NULL,
+        NULL};
     argp_err_exit_status = 2;
     argp_parse(&argp, argc, argv, 0, NULL, a);
 }

@@ -206,8 +206,8 @@ void memo_put(struct memo *m, const uint8_t *question, size_t n, struct cache_en
     if ((2 * m->n >= m->capacity && grow(m)) || !(r = malloc(sizeof(*r) + n))) {
         return;
     }
-    *r = (struct memo_record){.next = e->asked, .entry = e, .hash = hash64(question, n),
-                              .len = (uint32_t)n};
+    *r = (struct memo_record){
+        .next = e->asked, .entry = e, .hash = hash64(question, n), .len = (uint32_t)n};
     memcpy(r->bytes, question, n);
     insert(m, r);
     m->n++;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The memo: questions that were hits, by their very bytes. Clients ask the same question in the same
- * bytes again and again, every rank of a job the same ones; which entry of the cache answers follows
- * from the bytes and that entry alone, so the same bytes have the same answer until the entry goes,
- * and nothing needs to be decoded. A question whose answer depends on anything else (time, a
- * connection's state) is not to be put here.
+ * The memo: questions that were hits, by their very bytes. Clients ask the same question in the
+ * same bytes again and again, every rank of a job the same ones; which entry of the cache answers
+ * follows from the bytes and that entry alone, so the same bytes have the same answer until the
+ * entry goes, and nothing needs to be decoded. A question whose answer depends on anything else
+ * (time, a connection's state) is not to be put here.
  *
- * Bytes are compared, not only their hash. An entry knows its questions and takes them with it, so a
- * change of one key costs the others nothing. Bounded: a few questions for each entry, the oldest
+ * Bytes are compared, not only their hash. An entry knows its questions and takes them with it, so
+ * a change of one key costs the others nothing. Bounded: a few questions for each entry, the oldest
  * makes room; and in all MEMO_BYTES_MAX, beyond which the memo begins anew.
  */
 #ifndef GEMMD_DAEMON_MEMO_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 enum {
-    MEMO_QUESTION_MAX = 512,         /* bytes; longer ones are decoded each time */
+    MEMO_QUESTION_MAX = 512, /* bytes; longer ones are decoded each time */
     MEMO_PER_ENTRY = 4,
     MEMO_BYTES_MAX = 32 * 1024 * 1024,
 };
@@ -43,8 +43,9 @@ size_t memo_split(const uint8_t *data, size_t n, uint32_t *id);
 /* NULL: not known. */
 const struct cache_entry *memo_find(const struct memo *m, const uint8_t *question, size_t n);
 
-/* The same in three steps, for many questions: nothing of the memo is in the processor's cache, mostly,
- * and what one question needs can be on its way while others are answered. memo_ahead is a hint. */
+/* The same in three steps, for many questions: nothing of the memo is in the processor's cache,
+ * mostly, and what one question needs can be on its way while others are answered. memo_ahead is a
+ * hint. */
 uint64_t memo_hash(const struct memo *m, const uint8_t *question, size_t n);
 void memo_ahead(const struct memo *m, uint64_t hash);
 const struct cache_entry *memo_find_hashed(const struct memo *m, uint64_t hash,

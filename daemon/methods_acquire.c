@@ -6,8 +6,8 @@
  * A caller may name the configs that it chooses among. Then a hit is the best of these, all of
  * which are known, and whoever gets the lease is told what need not be measured again: adding a
  * config to a kernel's list costs one measurement. To look these up the ledger reads all that was
- * recorded of the key, so such a question is charged like many others; and what waits for its turn is
- * charged as long as it does (account.h).
+ * recorded of the key, so such a question is charged like many others; and what waits for its turn
+ * is charged as long as it does (account.h).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +23,15 @@
 enum { ASKED_AS = PENDING_MAX };
 
 struct acquiring {
-    struct wanter wanter;  /* first */
-    struct parts *parts;   /* borrowed */
-    struct lease *lease;   /* NULL: it is not its turn */
-    char shared[HASH_HEX]; /* the key that answers all, when that has an answer; else "" */
-    bool asking;           /* the ledger has not answered yet: it may not be freed */
-    struct asked asked;    /* meanwhile */
+    struct wanter wanter;    /* first */
+    struct parts *parts;     /* borrowed */
+    struct lease *lease;     /* NULL: it is not its turn */
+    char shared[HASH_HEX];   /* the key that answers all, when that has an answer; else "" */
+    bool asking;             /* the ledger has not answered yet: it may not be freed */
+    struct asked asked;      /* meanwhile */
     struct account *account; /* a holder */
-    size_t waiting;        /* in line for a lease, and charged with so many bytes; 0: not */
-    bool mine;             /* its session holds the key */
+    size_t waiting;          /* in line for a lease, and charged with so many bytes; 0: not */
+    bool mine;               /* its session holds the key */
     struct choices choices;
 };
 

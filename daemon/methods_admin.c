@@ -11,12 +11,14 @@
 #include "daemon/pending.h"
 #include "daemon/target.h"
 
-/* ---- pin ------------------------------------------------------------------------------------------- */
+/* ---- pin ------------------------------------------------------------------------------------- */
 
-static const char *const pin_names[] = {"problem", "config",   "atol", "rtol", "deadline_ms",
-                                        "iters",   "progress", "seed", "target", "warmup", NULL};
+static const char *const pin_names[] = {"problem",     "config", "atol",     "rtol",
+                                        "deadline_ms", "iters",  "progress", "seed",
+                                        "target",      "warmup", NULL};
 
-/* A pin is a query of strategy `given` whose list is the one config: the same params, written so. */
+/* A pin is a query of strategy `given` whose list is the one config: the same params, written
+ * so. */
 static int as_query(struct call *c, struct error *err)
 {
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
@@ -58,13 +60,19 @@ int method_pin(struct call *c, struct error *err)
         return status;
     }
     snprintf(x->request.query.strategy, sizeof(x->request.query.strategy), "given");
-    struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key, .pin = true,
-                       .again = true, .account = c->s->account, .session = c->s, .id = c->id};
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .pin = true,
+                       .again = true,
+                       .account = c->s->account,
+                       .session = c->s,
+                       .id = c->id};
     status = wanting_want(&c->parts->wanting, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
-/* ---- unpin ------------------------------------------------------------------------------------------ */
+/* ---- unpin ----------------------------------------------------------------------------------- */
 
 struct unpinning {
     struct pending pending; /* first */
@@ -118,7 +126,7 @@ int method_unpin(struct call *c, struct error *err)
     return METHOD_LATER;
 }
 
-/* ---- removals ----------------------------------------------------------------------------------------- */
+/* ---- removals -------------------------------------------------------------------------------- */
 
 struct removing {
     struct pending pending; /* first */
@@ -141,9 +149,9 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
         return;
     }
     if (strcmp(x->event, "evict") == 0) {
-        /* Not before: an evict that is refused takes nothing away. What was on its way to the ledger
-         * before has come back, and is gone there by now; what comes after it is told after it, as
-         * is all that a follower hears. */
+        /* Not before: an evict that is refused takes nothing away. What was on its way to the
+         * ledger before has come back, and is gone there by now; what comes after it is told after
+         * it, as is all that a follower hears. */
         cache_remove_id(&x->pending.d->cache, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
@@ -204,7 +212,7 @@ int method_unquarantine(struct call *c, struct error *err)
     return METHOD_LATER;
 }
 
-/* ---- backup, shutdown --------------------------------------------------------------------------------- */
+/* ---- backup, shutdown ------------------------------------------------------------------------ */
 
 struct backing_up {
     struct pending pending; /* first */
@@ -232,9 +240,10 @@ int method_backup(struct call *c, struct error *err)
     char path[PATHS_MAX];
     struct pending *p;
     int status = call_only(c, names, err);
-    if (status == 0 && (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) ||
-                        path[0] != '/')) {
-        status = error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
+    if (status == 0 &&
+        (!wire_copy_str(wire_find(c->params, "path"), path, sizeof(path)) || path[0] != '/')) {
+        status =
+            error_set(err, ERROR_INVALID, "'path' must be an absolute path; it must not exist");
     }
     status = status ? status : call_later(c, sizeof(struct backing_up), &p, err);
     if (status < 0) {

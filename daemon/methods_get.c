@@ -12,7 +12,8 @@
 #include "daemon/tiers.h"
 #include "daemon/views.h"
 
-/* Whether what is known answers this request: exact, tight enough, and not asked to be tuned again. */
+/* Whether what is known answers this request: exact, tight enough, and not asked to be tuned
+ * again. */
 static bool answers(struct daemon *d, const struct cache_entry *e, const struct request *r)
 {
     if (!e || e->rank < CACHE_SERVES || r->query.again ||
@@ -55,8 +56,11 @@ static int reply_now(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                       .again = x->request.query.again, .background = true,
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .again = x->request.query.again,
+                       .background = true,
                        .account = c->s->account};
     struct problem *problem = &x->other;
     *problem = x->request.problem; /* the job takes the request apart */
@@ -82,14 +86,19 @@ static int miss(struct call *c, struct error *err)
     if (strcmp(r->query.wait, "now") == 0) {
         return reply_now(c, err);
     }
-    struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
-                       .again = r->query.again, .account = c->s->account, .session = c->s,
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .again = r->query.again,
+                       .account = c->s->account,
+                       .session = c->s,
                        .id = c->id};
     int status = wanting_want(&c->parts->wanting, &w, err);
     return status < 0 ? status : METHOD_LATER;
 }
 
-/* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not wait. */
+/* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not
+ * wait. */
 static int miss_pinned(struct call *c, struct error *err)
 {
     struct query *q = &c->d->scratch->request.query;
@@ -162,7 +171,8 @@ static int get(struct call *c, bool again, struct error *err)
         }
         return 0;
     }
-    if (!c->parts->loader.done) { /* a key that was asked for in vain waits for the rest, as a hint does */
+    if (!c->parts->loader
+             .done) { /* a key that was asked for in vain waits for the rest, as a hint does */
         return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
     }
     return pinned ? miss_pinned(c, err) : miss(c, err);

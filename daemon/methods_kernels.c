@@ -59,7 +59,7 @@ int method_check(struct call *c, struct error *err)
     return 0;
 }
 
-/* ---- module ------------------------------------------------------------------------------------------ */
+/* ---- module ---------------------------------------------------------------------------------- */
 
 static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
 {
@@ -119,8 +119,8 @@ int method_module(struct call *c, struct error *err)
     }
     if (status == MODULES_MISS) {
         return error_set(err, ERROR_NOT_FOUND,
-                         "module %s is not in %s (any more): ask for the answer again by `tune`", id,
-                         c->d->cache_dir);
+                         "module %s is not in %s (any more): ask for the answer again by `tune`",
+                         id, c->d->cache_dir);
     }
     if (status == 0 && (uint64_t)offset > chunk.size) {
         status = error_set(err, ERROR_INVALID, "'offset' is %lld, the module has %zu bytes",

@@ -100,10 +100,10 @@ int method_list(struct call *c, struct error *err)
     return METHOD_LATER;
 }
 
-/* ---- show ----------------------------------------------------------------------------------------- */
+/* ---- show ------------------------------------------------------------------------------------ */
 
-/* Four lists of one key, gathered: its best, and how many trials there are in all, good, and stopped
- * early. */
+/* Four lists of one key, gathered: its best, and how many trials there are in all, good, and
+ * stopped early. */
 struct showing {
     struct pending pending; /* first */
     char key[HASH_HEX];

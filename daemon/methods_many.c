@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * get_many: a training job's whole list of problems in one request. Each answer is quick, but there may
- * be 256 misses among them, and each of these asks a family for its default. So the work is done in
- * slices of SLICE_MS, between which others are served; the request's bytes are kept and decoded again
- * for each slice.
+ * get_many: a training job's whole list of problems in one request. Each answer is quick, but there
+ * may be 256 misses among them, and each of these asks a family for its default. So the work is
+ * done in slices of SLICE_MS, between which others are served; the request's bytes are kept and
+ * decoded again for each slice.
  *
- * When all of them were hits before in the same bytes (memo.h), nothing of that is needed: the answers
- * go straight into the session's output.
+ * When all of them were hits before in the same bytes (memo.h), nothing of that is needed: the
+ * answers go straight into the session's output.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ struct many {
     size_t next, at;         /* the problem that is next, and where it begins */
     struct wire_buf answers; /* owned: those before next */
     size_t len;
-    uint8_t problems[];      /* the list, as it came */
+    uint8_t problems[]; /* the list, as it came */
 };
 
 static bool serves(struct daemon *d, const struct cache_entry *e, const struct query *q)
@@ -99,7 +99,9 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     schema_encode(out, &answer_schema, &x->answer);
     if (m->now) {
         struct error full = ERROR_NULL; /* asked again, it will be queued then */
-        struct wanted w = {.request = &x->request, .bucket = &x->bucket, .key = &x->key,
+        struct wanted w = {.request = &x->request,
+                           .bucket = &x->bucket,
+                           .key = &x->key,
                            .background = true,
                            .account = m->pending.ticket.session->account};
         wanting_want(&m->pending.parts->wanting, &w, &full);
@@ -108,8 +110,8 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     return 0;
 }
 
-/* A query of nothing but defaults, as request_unpack fills them in: so that the jobs of `now` are the
- * same as those of a plain `get`. */
+/* A query of nothing but defaults, as request_unpack fills them in: so that the jobs of `now` are
+ * the same as those of a plain `get`. */
 static int default_query(struct daemon *d, struct error *err)
 {
     const struct wire_obj *map;
@@ -226,7 +228,8 @@ struct question {
 };
 
 /* All of them from the memo, at once; else nothing is put. */
-static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw, size_t n)
+static bool put_again(struct daemon *d, struct session *s, uint32_t id, const uint8_t *raw,
+                      size_t n)
 {
     struct question asked[MANY_MAX];
     const struct memo *memo = &d->cache.memo;
@@ -271,8 +274,8 @@ static bool is_text(const uint8_t *at, size_t n, const char *text)
     return at && n == length + 1 && at[0] == (0xa0 | length) && memcmp(at + 1, text, length) == 0;
 }
 
-/* The problems of params of the usual kind: those, and perhaps `wait`; a target, or a mistake, is looked
- * at. The message's end is that of the last value: it need not be looked for. */
+/* The problems of params of the usual kind: those, and perhaps `wait`; a target, or a mistake, is
+ * looked at. The message's end is that of the last value: it need not be looked for. */
 static const uint8_t *usual_problems(const uint8_t *params, const uint8_t *end, size_t *n)
 {
     const uint8_t *problems = NULL;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Results that others measured. For "custom:" ops, which gemmd only keeps, such a row is the answer;
- * for ops that it understands a row is a hint until it was measured here. A row never pushes out
- * what serves its key already.
+ * Results that others measured. For "custom:" ops, which gemmd only keeps, such a row is the
+ * answer; for ops that it understands a row is a hint until it was measured here. A row never
+ * pushes out what serves its key already.
  */
 #include <math.h>
 #include <stdio.h>
@@ -62,17 +62,18 @@ static void fill(struct daemon *d, struct best *b, const struct problem *bucket,
     b->created_s = b->created_s ? b->created_s : time(NULL);
 }
 
-/* Refuses a row whose key has an answer that outranks it, or is one too many. What is on its way to the cache, the
- * ledger knows: it is told which row of the key was known here. */
-static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket, int64_t uid,
-                      int64_t *known, struct error *err)
+/* Refuses a row whose key has an answer that outranks it, or is one too many. What is on its way to
+ * the cache, the ledger knows: it is told which row of the key was known here. */
+static int check_rank(const struct daemon *d, const struct key *k, const struct problem *bucket,
+                      int64_t uid, int64_t *known, struct error *err)
 {
     const struct cache_entry *e = cache_find(&d->cache, k);
     const int64_t most = d->config->max_keys;
     *known = e ? e->generation : 0;
     if (!e && most > 0 && (int64_t)d->cache.n >= most && !custom_is_owner(uid)) {
         return error_set(err, ERROR_DENIED,
-                         "%zu keys are known here, and others are taken from gemmd's own user alone (--max-keys): evict "
+                         "%zu keys are known here, and others are taken from gemmd's own user "
+                         "alone (--max-keys): evict "
                          "some, or have him put it",
                          d->cache.n);
     }
@@ -97,7 +98,7 @@ static bool is_amount(double x)
     return isnan(x) || (x >= 0 && isfinite(x));
 }
 
-/* ---- put ------------------------------------------------------------------------------------------ */
+/* ---- put ------------------------------------------------------------------------------------- */
 
 static void put_answer(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved)
 {
@@ -145,7 +146,8 @@ int method_put(struct call *c, struct error *err)
         return status;
     }
     b->time_us = b->spread = b->reference_us = NAN;
-    if (wire_type_of(time_us) != WIRE_NIL && (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
+    if (wire_type_of(time_us) != WIRE_NIL &&
+        (!wire_get_real(time_us, &b->time_us) || !is_amount(b->time_us))) {
         return error_set(err, ERROR_INVALID, "'time_us' must be a positive number, or nil");
     }
     status = check_rank(d, &x->key, &x->bucket, c->s->uid, &b->generation, err);
@@ -166,7 +168,7 @@ int method_put(struct call *c, struct error *err)
     return METHOD_LATER;
 }
 
-/* ---- import --------------------------------------------------------------------------------------- */
+/* ---- import ---------------------------------------------------------------------------------- */
 
 enum { SKIPPED_MAX = 256 };
 
@@ -228,10 +230,13 @@ static void on_imported(void *ctx, int status, const struct best *b, bool saved,
 static int check_numbers(struct best *b, struct error *err)
 {
     enum { CLOCK_SKEW_S = 24 * 3600 };
-    const struct { const char *name; double value; } amounts[] = {
+    const struct {
+        const char *name;
+        double value;
+    } amounts[] = {
         {"time_us", b->time_us}, {"spread", b->spread}, {"reference_us", b->reference_us},
-        {"flops", b->flops}, {"bytes", b->bytes}, {"floor_us", b->floor_us},
-        {"atol", b->atol}, {"rtol", b->rtol}};
+        {"flops", b->flops},     {"bytes", b->bytes},   {"floor_us", b->floor_us},
+        {"atol", b->atol},       {"rtol", b->rtol}};
     for (size_t i = 0; i < sizeof(amounts) / sizeof(amounts[0]); i++) {
         if (!is_amount(amounts[i].value)) {
             return error_set(err, ERROR_INVALID, "%s = %g: it must be a number from 0 on, or nil",
@@ -285,7 +290,8 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     if (!ours && family_of_problem(p)) {
         return error_set(err, ERROR_CONFLICT,
                          "the row is of another device class (%s): import it through the gemmd of "
-                         "such a device", class_);
+                         "such a device",
+                         class_);
     }
     double floor_us = b->floor_us;
     if (!family_of_problem(p)) {

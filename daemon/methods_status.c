@@ -44,7 +44,7 @@ static void put_hello(struct wire_buf *b, const struct daemon *d, const struct s
     wire_put_kv_int(b, "owner", (int64_t)geteuid());
 }
 
-/* ---- pinning ------------------------------------------------------------------------------------- */
+/* ---- pinning --------------------------------------------------------------------------------- */
 
 struct pinning {
     struct pending pending; /* first */
@@ -149,7 +149,7 @@ int method_hello(struct call *c, struct error *err)
     return status;
 }
 
-/* ---- status --------------------------------------------------------------------------------------- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 static void put_errors(struct wire_buf *b, const struct sessions *s)
 {

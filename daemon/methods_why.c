@@ -34,8 +34,7 @@ struct explaining {
     struct wire_buf elsewhere; /* owned: an array of rows */
 };
 
-/* ---- the result
- * ------------------------------------------------------------------------------------- */
+/* ---- the result ------------------------------------------------------------------------------ */
 
 static void put_or_nil(struct wire_buf *b, const char *name, bool there, const struct schema *s,
                        const void *object)
@@ -102,8 +101,7 @@ static void finish(struct explaining *x)
     wire_buf_deinit(&elsewhere);
 }
 
-/* ---- asking the ledger
- * ------------------------------------------------------------------------------ */
+/* ---- asking the ledger ----------------------------------------------------------------------- */
 
 static void done(struct explaining *x, int status, const struct error *err)
 {
@@ -221,8 +219,8 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     done(x, status, err);
 }
 
-/* The row that the answer comes from, or else the key's own, which is why there is no better one.
- */
+/* The row that the answer comes from, or else the key's own, which is why there is no better
+ * one. */
 static void ask_row(struct explaining *x)
 {
     const char *key = x->why.origin[0] ? x->why.origin : x->why.has_own ? x->why.key : NULL;
@@ -266,8 +264,7 @@ static void ask_elsewhere(struct explaining *x)
     }
 }
 
-/* ---- the method
- * ------------------------------------------------------------------------------------- */
+/* ---- the method ------------------------------------------------------------------------------ */
 
 /* `key` instead of `problem`: the bucket is what is asked for. */
 static int problem_of_key(struct call *c, struct error *err)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What systemd wants to hear and gives, without its library: a datagram, and numbered descriptors. */
+/* What systemd wants to hear and gives, without its library: a datagram, and numbered
+ * descriptors. */
 #ifndef GEMMD_DAEMON_NOTIFY_H
 #define GEMMD_DAEMON_NOTIFY_H
 

@@ -71,7 +71,8 @@ static bool wait_once(struct poller *p, int timeout_ms)
     return libuv || n <= 0;
 }
 
-/* Since 1.44 uv_backend_timeout is 0 while libuv's epoll does not know of all that it shall watch. */
+/* Since 1.44 uv_backend_timeout is 0 while libuv's epoll does not know of all that it shall
+ * watch. */
 static bool says_what_is_new(void)
 {
     return uv_version() >= (1 << 16 | 44 << 8);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The loop, with the clients' sockets around libuv: they are in an epoll of our own, and so is libuv's
- * (uv_backend_fd), which gets its turn when one of its descriptors is ready or a timer is due. A
- * request that the cache answers so costs a wait, a read and a write, and nothing of libuv.
+ * The loop, with the clients' sockets around libuv: they are in an epoll of our own, and so is
+ * libuv's (uv_backend_fd), which gets its turn when one of its descriptors is ready or a timer is
+ * due. A request that the cache answers so costs a wait, a read and a write, and nothing of libuv.
  *
  * Sockets are edge-triggered: told once of what came, and the kernel need not look at all of them
  * again before each wait. Who is told and does not read everything has to remember it.

@@ -10,18 +10,20 @@
 static int no_compiler(const struct daemon *d, struct error *err)
 {
     if (strcmp(d->device.kind, "cuda") == 0) {
-        return error_set(err, ERROR_NO_COMPILER,
-                         "no NVRTC was found when gemmd started: install libnvrtc of a CUDA toolkit "
-                         "that the driver %s can run, then restart gemmd",
-                         d->device.driver);
+        return error_set(
+            err, ERROR_NO_COMPILER,
+            "no NVRTC was found when gemmd started: install libnvrtc of a CUDA toolkit "
+            "that the driver %s can run, then restart gemmd",
+            d->device.driver);
     }
-    return error_set(err, ERROR_NO_COMPILER,
-                     "no C compiler was found when gemmd started: install gcc or clang, or name one "
-                     "in GEMMD_CC, then restart gemmd");
+    return error_set(
+        err, ERROR_NO_COMPILER,
+        "no C compiler was found when gemmd started: install gcc or clang, or name one "
+        "in GEMMD_CC, then restart gemmd");
 }
 
-/* A value of another type is a mistake; one that this problem's space does not have need not be: a list may
- * serve several problems. */
+/* A value of another type is a mistake; one that this problem's space does not have need not be: a
+ * list may serve several problems. */
 static int check_values(const struct restriction *r, const struct param *p, struct error *err)
 {
     for (uint32_t i = 0; i < r->n; i++) {
@@ -29,8 +31,8 @@ static int check_values(const struct restriction *r, const struct param *p, stru
         if (p->n && r->values[i].type != p->values[0].type) {
             value_format(&r->values[i], asked, sizeof(asked));
             value_format(&p->values[0], one, sizeof(one));
-            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s", r->name,
-                             one, asked);
+            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s",
+                             r->name, one, asked);
         }
     }
     return 0;
@@ -51,8 +53,9 @@ static int check_restrictions(const struct request *r, const struct param *param
             }
         }
         if (!found) {
-            return error_set(err, ERROR_UNKNOWN_FIELD, "restrict: %s is no tunable here; these are: %s",
-                             r->restrict_[i].name, known);
+            return error_set(err, ERROR_UNKNOWN_FIELD,
+                             "restrict: %s is no tunable here; these are: %s", r->restrict_[i].name,
+                             known);
         }
         int status = check_values(&r->restrict_[i], found, err);
         if (status < 0) {
@@ -82,10 +85,11 @@ int precheck(struct daemon *d, const struct request *r, struct error *err)
     const struct problem *bucket = &r->problem;
     const struct family *f = family_of_problem(bucket);
     if (!f) {
-        return error_set(err, ERROR_NO_CONFIG,
-                         "gemmd has no kernels for the op %s and cannot measure it: put a result, which is "
-                         "answered from then on",
-                         bucket->op_name);
+        return error_set(
+            err, ERROR_NO_CONFIG,
+            "gemmd has no kernels for the op %s and cannot measure it: put a result, which is "
+            "answered from then on",
+            bucket->op_name);
     }
     const struct family_target *t;
     int status = target_choose(d, bucket, r->query.target, &t, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the device is: asked of `gemmd-runner --probe` once, before there is a loop, since a probe
- * loads the driver and a driver may hang. The program writes one MessagePack map: the device, or (with
- * another exit status than 0) an error.
+ * loads the driver and a driver may hang. The program writes one MessagePack map: the device, or
+ * (with another exit status than 0) an error.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -96,10 +96,11 @@ static int give_up(pid_t pid, const char *device, int64_t limit_ms, struct error
                          "device %s did not answer within %lld ms: is its driver stuck?", device,
                          (long long)limit_ms);
     }
-    return error_set(err, ERROR_NO_DEVICE,
-                     "device %s did not answer within %lld ms, and process %d, which was killed for "
-                     "it, does not end: its driver hangs; see dmesg and reset the device",
-                     device, (long long)limit_ms, (int)pid);
+    return error_set(
+        err, ERROR_NO_DEVICE,
+        "device %s did not answer within %lld ms, and process %d, which was killed for "
+        "it, does not end: its driver hangs; see dmesg and reset the device",
+        device, (long long)limit_ms, (int)pid);
 }
 
 /* The map it wrote: the device, or the error. */
@@ -116,8 +117,10 @@ static int read_device(const uint8_t *data, size_t n, bool ok, struct device_inf
         status = error_set(err, ERROR_NO_MEMORY, "no memory to start");
     } else if (n == 0 || scan_feed(&scan, data, n, &used, NULL) != SCAN_DONE || used != n ||
                wire_decode(doc, data, n, &map, NULL) < 0) {
-        status = error_set(err, ERROR_INTERNAL, "the runner's --probe wrote %zu bytes that are no "
-                                                "answer; is it a gemmd-runner of this build?", n);
+        status = error_set(err, ERROR_INTERNAL,
+                           "the runner's --probe wrote %zu bytes that are no "
+                           "answer; is it a gemmd-runner of this build?",
+                           n);
     } else if (!ok) {
         status = rpc_get_error(map, err);
     } else {
@@ -150,8 +153,9 @@ int probe_device(const char *runner, const char *device, int64_t limit_ms, struc
         return give_up(pid, device, limit_ms, err);
     }
     if (WIFSIGNALED(ended)) {
-        return error_set(err, ERROR_NO_DEVICE, "looking at device %s killed the runner by signal %d (%s)",
-                         device, WTERMSIG(ended), strsignal(WTERMSIG(ended)));
+        return error_set(err, ERROR_NO_DEVICE,
+                         "looking at device %s killed the runner by signal %d (%s)", device,
+                         WTERMSIG(ended), strsignal(WTERMSIG(ended)));
     }
     return read_device(data, (size_t)n, WEXITSTATUS(ended) == 0, out, err);
 }

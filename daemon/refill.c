@@ -26,7 +26,7 @@ static void fail(struct refill *x, const struct error *err)
     log_warning("keys that the rebuilt database has lost are in memory only: %s", err->text);
 }
 
-/* ---- a row of an answer ------------------------------------------------------------------------------ */
+/* ---- a row of an answer ---------------------------------------------------------------------- */
 
 /* As it was before it became a float. */
 static double tolerance(float kept)
@@ -77,7 +77,7 @@ static int make_row(struct daemon *d, const struct cache_entry *e, struct error 
     return status;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void go_on(struct refill *x);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a rebuild of a damaged database has lost and the cache still holds is written again: it was told
- * as saved. Of each answer a row is made, which the ledger writes under its old number if that
+ * What a rebuild of a damaged database has lost and the cache still holds is written again: it was
+ * told as saved. Of each answer a row is made, which the ledger writes under its old number if that
  * is not there; the trial that measured it, and who asked for it, are not known any more. Rows of
  * other classes of devices are not in this cache.
  */
@@ -14,10 +14,10 @@ struct refill {
     struct daemon *daemon; /* borrowed */
     bool due;              /* the file was rebuilt since the cache was gone through last */
     bool running;
-    size_t at;        /* slot of the cache that comes next */
-    unsigned flying;  /* rows on their way to the ledger */
-    size_t n;         /* rows written; */
-    size_t n_before;  /* before this pass */
+    size_t at;       /* slot of the cache that comes next */
+    unsigned flying; /* rows on their way to the ledger */
+    size_t n;        /* rows written; */
+    size_t n_before; /* before this pass */
 };
 
 void refill_init(struct refill *x, struct daemon *d);

@@ -12,8 +12,7 @@ static bool same_kind(const struct job *a, const struct job *b)
 /* The running job is in the first round. */
 static void begin(const struct accounts *all, const struct job *running)
 {
-    LIST_EACH(node, &all->all)
-    {
+    LIST_EACH(node, &all->all) {
         LIST_OF(node, struct account, link)->round = 0;
     }
     if (running) {
@@ -26,8 +25,7 @@ static unsigned round_of(const struct list *queue, const struct job *running, co
                          const struct account *user)
 {
     unsigned round = running && running->turn == user ? 2 : 1;
-    LIST_EACH(node, queue)
-    {
+    LIST_EACH(node, queue) {
         const struct job *other = LIST_OF(node, struct job, link);
         round += other != j && other->turn == user && same_kind(other, j);
     }
@@ -40,8 +38,7 @@ struct list *rounds_place(struct list *queue, const struct job *running, const s
     unsigned round = round_of(queue, running, j, user);
     struct list *place = NULL;
     begin(user->all, running);
-    LIST_EACH(node, queue)
-    {
+    LIST_EACH(node, queue) {
         const struct job *other = LIST_OF(node, struct job, link);
         if (other == j) {
             return place ? place : node->next;

@@ -10,8 +10,7 @@
 
 enum { READ_BYTES = 16 * 1024, EOF_LIMIT_MS = 2000, WATCH_SLICE_MS = 1000 };
 
-/* ---- the watchdog -------------------------------------------------------------------------------
- */
+/* ---- the watchdog ---------------------------------------------------------------------------- */
 
 static void check_ended(struct runner_link *l);
 static void hear_unread(struct runner_link *l);
@@ -65,8 +64,7 @@ void runner_link_watch(struct runner_link *l, uint64_t limit_ms)
     }
 }
 
-/* ---- writing ------------------------------------------------------------------------------------
- */
+/* ---- writing --------------------------------------------------------------------------------- */
 
 struct sending {
     uv_write_t write;
@@ -97,8 +95,7 @@ int runner_link_send(struct runner_link *l, struct wire_buf *bytes)
     return 0;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------
- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static void give_buffer(uv_handle_t *handle, size_t wanted, uv_buf_t *buf)
 {
@@ -165,8 +162,7 @@ static void resume(struct chore *chore)
     uv_read_start((uv_stream_t *)&l->pipe, give_buffer, read_some);
 }
 
-/* ---- the end of a runner ------------------------------------------------------------------------
- */
+/* ---- the end of a runner --------------------------------------------------------------------- */
 
 static void handle_closed(uv_handle_t *handle)
 {
@@ -222,8 +218,7 @@ void runner_link_abandon(struct runner_link *l)
     runner_link_forget(l);
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------
- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static int spawn(struct runner_link *l, const char *file, const char *const args[],
                  struct error *err)
@@ -275,8 +270,7 @@ int runner_link_start(struct runner_link *l, const char *file, const char *const
     return 0;
 }
 
-/* ---- the beginning and the end of it all --------------------------------------------------------
- */
+/* ---- the beginning and the end of it all ----------------------------------------------------- */
 
 void runner_link_init(struct runner_link *l, uv_loop_t *loop, struct turns *turns,
                       const struct runner_link_hooks *hooks)

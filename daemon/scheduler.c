@@ -197,7 +197,7 @@ void scheduler_unwanted(struct scheduler *s, struct job *j)
     }
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void retry_later(struct scheduler *s)
 {
@@ -270,11 +270,12 @@ void scheduler_ended(struct scheduler *s, struct job *j, enum job_end how)
     job_free(j);
     if (s->failing >= FAILING_JOBS_MAX && !s->off.code) {
         struct error e = ERROR_NULL;
-        error_set(&e, ERROR_DEVICE_LOST,
-                  "device unhealthy: %u jobs in a row ended by the death of their runner; answers "
-                  "that are known are served on; see gemmctl quarantine and check the device; tuning "
-                  "is tried again after a while",
-                  s->failing);
+        error_set(
+            &e, ERROR_DEVICE_LOST,
+            "device unhealthy: %u jobs in a row ended by the death of their runner; answers "
+            "that are known are served on; see gemmctl quarantine and check the device; tuning "
+            "is tried again after a while",
+            s->failing);
         scheduler_switch_off(s, &e);
     }
     scheduler_next(s);

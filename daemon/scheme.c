@@ -11,10 +11,11 @@ static int agree(struct daemon *d, const char *stored, struct error *err)
 {
     const char *asked = d->config->bucket;
     if (asked[0] && stored[0] && strcmp(asked, stored) != 0) {
-        return error_set(err, ERROR_CONFLICT,
-                         "the keys of %s were rounded by bucket scheme %s, but --bucket is %s; drop "
-                         "the option, or give --database another file",
-                         d->database, stored, asked);
+        return error_set(
+            err, ERROR_CONFLICT,
+            "the keys of %s were rounded by bucket scheme %s, but --bucket is %s; drop "
+            "the option, or give --database another file",
+            d->database, stored, asked);
     }
     const char *name = stored[0] ? stored : asked[0] ? asked : "sqrt2";
     int status = bucket_scheme_parse(name, &d->scheme, err);
@@ -60,5 +61,6 @@ int scheme_settle(struct daemon *d,
     record_put_text(filter, "sort", "id");
     record_put_int(filter, "limit", 1);
     int status = d->ledger->ops->list(d->ledger, LEDGER_OURS, "events", filter, 4096, on_events, d);
-    return status < 0 ? error_set(err, ERROR_STORE, "the database %s cannot be read", d->database) : 0;
+    return status < 0 ? error_set(err, ERROR_STORE, "the database %s cannot be read", d->database)
+                      : 0;
 }

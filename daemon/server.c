@@ -15,7 +15,7 @@
 #include "daemon/server.h"
 #include "daemon/sessions.h"
 
-/* ---- locks --------------------------------------------------------------------------------------- */
+/* ---- locks ----------------------------------------------------------------------------------- */
 
 static int make_dir(struct server *s, struct error *err)
 {
@@ -49,7 +49,7 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
     return status;
 }
 
-/* ---- listening ----------------------------------------------------------------------------------- */
+/* ---- listening ------------------------------------------------------------------------------- */
 
 static int give_to_group(const struct server *s, const char *group, struct error *err)
 {
@@ -195,7 +195,7 @@ static void pipe_closed(uv_handle_t *handle)
     one_closed(handle->data);
 }
 
-/* ---- a path that was lost ------------------------------------------------------------------------ */
+/* ---- a path that was lost -------------------------------------------------------------------- */
 
 static void open_next(uv_handle_t *handle)
 {
@@ -247,7 +247,7 @@ int server_mend(struct server *s, const char *group, struct error *err)
                : 0;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void sessions_closed(struct sessions *x)
 {

@@ -29,14 +29,16 @@ struct server {
     ino_t file;
     int next_fd;    /* bound anew: takes the place of the pipe that is being closed; else -1 */
     bool told_lost; /* that the path cannot be bound again */
-    bool own_name; /* the path is of this process alone: nobody else looks for it or its lock file */
+    bool
+        own_name; /* the path is of this process alone: nobody else looks for it or its lock file */
     bool own_dir; /* the socket's directory is the usual one, or was not there before */
     uint64_t accepted;
     void (*stopped)(struct server *s);
 };
 
-/* Takes "<path>.lock", makes the directory (0750). ERROR_BUSY: another daemon has it; ERROR_INVALID:
- * the path is too long; ERROR_IO, ERROR_DENIED. Needs no loop: done before anything costly. */
+/* Takes "<path>.lock", makes the directory (0750). ERROR_BUSY: another daemon has it;
+ * ERROR_INVALID: the path is too long; ERROR_IO, ERROR_DENIED. Needs no loop: done before anything
+ * costly. */
 int server_lock(struct server *s, const char *path, const char *device_uuid, bool exclusive_device,
                 struct error *err);
 /* Binds (0660) and listens; `inherited_fd` >= 0: a socket from systemd. `group`, when not "", gets
@@ -45,7 +47,8 @@ int server_start(struct server *s, struct turns *turns, struct poller *poller, c
                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                  int inherited_fd, struct error *err);
 /* When the socket's file is no more what was bound (a removed runtime directory): binds the path
- * again if it is ours, or nobody's. A fault is given once, then 0 until the path has been bound again. */
+ * again if it is ours, or nobody's. A fault is given once, then 0 until the path has been bound
+ * again. */
 int server_mend(struct server *s, const char *group, struct error *err);
 /* No new connections; sessions go on. May be called twice. */
 void server_stop_listening(struct server *s);

@@ -158,8 +158,10 @@ int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(s
                 struct error *err)
 {
     if (s->n_tickets >= TICKETS_MAX) {
-        return error_set(err, ERROR_BUSY, "%d requests of this connection wait already; retry when "
-                                          "one of them is answered", TICKETS_MAX);
+        return error_set(err, ERROR_BUSY,
+                         "%d requests of this connection wait already; retry when "
+                         "one of them is answered",
+                         TICKETS_MAX);
     }
     s->n_tickets++;
     *t = (struct ticket){.session = s, .id = id, .gone = gone};

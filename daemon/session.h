@@ -4,25 +4,26 @@
  * inside: sessions.c (all of them: accept, deadlines, the end), session_read.c (bytes to messages,
  * turns), session_write.c (the way out), session.c (what the rest of the daemon does with one).
  *
- * Reading. The poller tells once of what has come (`readable`), and it is read when the session is to
- * be read from (`reading`): at once, or in a turn. All sessions read into one shared buffer; whole
- * messages are handled where they lie, and only a message that is not complete yet is copied into the
- * session's own `in`. At most TURN_REQUESTS requests are handled in one turn of the loop; a session
- * with more goes to the end of those that are ready and is not read from meanwhile, so a flood slows
- * only its sender.
+ * Reading. The poller tells once of what has come (`readable`), and it is read when the session is
+ * to be read from (`reading`): at once, or in a turn. All sessions read into one shared buffer;
+ * whole messages are handled where they lie, and only a message that is not complete yet is copied
+ * into the session's own `in`. At most TURN_REQUESTS requests are handled in one turn of the loop;
+ * a session with more goes to the end of those that are ready and is not read from meanwhile, so a
+ * flood slows only its sender.
  *
- * Writing. Replies of a turn gather in `out` and leave by one send; what the socket does not take is
- * queued by libuv, whose pipe the socket is, too. A client that does not read is not read from
+ * Writing. Replies of a turn gather in `out` and leave by one send; what the socket does not take
+ * is queued by libuv, whose pipe the socket is, too. A client that does not read is not read from
  * either, and is closed when nothing was taken by limits.answer_ms, or when more than OUT_BYTES_MAX
  * wait for it.
  *
- * Hanging up. After an answer that ends the connection, our side of the socket is shut first and what
- * the client still sends is read and dropped for a moment: closing at once would reset the connection
- * under a client that is still sending.
+ * Hanging up. After an answer that ends the connection, our side of the socket is shut first and
+ * what the client still sends is read and dropped for a moment: closing at once would reset the
+ * connection under a client that is still sending.
  *
- * Accounts. A session's connection and bytes are charged to its user (account.h); a user over its limit
- * is not read from on any connection until it is below half of it. But for daemons that follow this one:
- * jobs of their user, which may be busy with something else, shall not make a keeper fall silent.
+ * Accounts. A session's connection and bytes are charged to its user (account.h); a user over its
+ * limit is not read from on any connection until it is below half of it. But for daemons that
+ * follow this one: jobs of their user, which may be busy with something else, shall not make a
+ * keeper fall silent.
  *
  * A client that has shut its side of the socket still gets its answers; the session ends with the
  * last of them, or when the client is seen to have closed the other side, too.
@@ -49,12 +50,12 @@
 
 enum {
     TURN_REQUESTS = 20,
-    TICKETS_MAX = 256,              /* unanswered requests of one client; more are `busy` */
-    PENDING_MAX = 64,               /* of these, at the ledger; above: requests are not taken */
-    OUT_PAUSE_BYTES = 256 * 1024,   /* above: requests are not taken */
+    TICKETS_MAX = 256,            /* unanswered requests of one client; more are `busy` */
+    PENDING_MAX = 64,             /* of these, at the ledger; above: requests are not taken */
+    OUT_PAUSE_BYTES = 256 * 1024, /* above: requests are not taken */
     OUT_BYTES_MAX = 8 * 1024 * 1024,
-    HANG_UP_MS = 1000,              /* for the client to read the last answer */
-    REFUSED_MAX = 8,                /* refused connections that are given that time */
+    HANG_UP_MS = 1000, /* for the client to read the last answer */
+    REFUSED_MAX = 8,   /* refused connections that are given that time */
 };
 
 enum { ERROR_SLOTS = 40 };
@@ -65,8 +66,8 @@ struct view;
 
 /* What is above the sessions hears of them. */
 struct session_hooks {
-    /* True: this is a whole message that was answered before in the same bytes, and is again. It need
-     * not have been scanned. */
+    /* True: this is a whole message that was answered before in the same bytes, and is again. It
+     * need not have been scanned. */
     bool (*known)(void *ctx, struct session *s, const uint8_t *data, size_t n);
     /* A whole message: answers go to the session's `out`. `again`: it was put off once. */
     void (*message)(void *ctx, struct session *s, const uint8_t *data, size_t n, bool again);
@@ -93,7 +94,7 @@ struct sessions {
     struct accounts accounts;
     uint64_t quiet_since_ms; /* without sessions since */
     uint64_t swept_ms;
-    uint8_t *input; /* owned, INPUT_BYTES: what sessions read into */
+    uint8_t *input;        /* owned, INPUT_BYTES: what sessions read into */
     struct wire_buf spare; /* owned: what a large answer was in, for the next one */
 
     uint64_t turn_tick_ms, turn_ended_ns; /* of the last session's turn */
@@ -109,11 +110,11 @@ struct session {
     struct polled polled;
     struct sessions *all;    /* borrowed */
     struct account *account; /* a holder; NULL: no memory for it */
-    struct view *view; /* views.h: a holder of the generation it is pinned to; NULL: none */
-    int fd;            /* of `pipe` */
-    bool reading;      /* it is to be read from */
-    bool readable;     /* there may be something to read */
-    bool ended;        /* and behind it an end, or a fault: it is read until that is found */
+    struct view *view;       /* views.h: a holder of the generation it is pinned to; NULL: none */
+    int fd;                  /* of `pipe` */
+    bool reading;            /* it is to be read from */
+    bool readable;           /* there may be something to read */
+    bool ended;              /* and behind it an end, or a fault: it is read until that is found */
     bool writing;
     bool refused; /* not one of the connections that are counted */
     bool apart;   /* a daemon's (followers.h): it waits for nothing that its user's clients hold */
@@ -122,15 +123,16 @@ struct session {
     bool closing; /* uv_close was called */
     struct turn turn; /* when it has unhandled messages */
 
-    struct wire_buf out;     /* owned: gathered, not given to the socket yet */
-    struct wire_buf sending; /* owned: being written by `write` */
-    uint64_t blocked_ms; /* since when the socket takes nothing; 0: it does */
-    uint64_t hung_up_ms; /* since when; 0: not */
-    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks, and has had read, is charged by itself */
+    struct wire_buf out;           /* owned: gathered, not given to the socket yet */
+    struct wire_buf sending;       /* owned: being written by `write` */
+    uint64_t blocked_ms;           /* since when the socket takes nothing; 0: it does */
+    uint64_t hung_up_ms;           /* since when; 0: not */
+    size_t charged[ACCOUNT_ASKED]; /* in and out; what it asks, and has had read, is charged by
+                                      itself */
 
     uint8_t *in; /* owned: bytes not handled yet */
     size_t in_len, in_cap;
-    size_t scanned; /* of the message at in[0]: what the scan has seen */
+    size_t scanned;    /* of the message at in[0]: what the scan has seen */
     uint64_t begun_ms; /* when the incomplete message began; 0: there is none */
     unsigned n_tickets;
     unsigned n_pending; /* pending.h */
@@ -144,7 +146,7 @@ struct session {
 
     uid_t uid;
     gid_t gid;
-    pid_t pid;             /* for people: it may be another process by now */
+    pid_t pid;       /* for people: it may be another process by now */
     char client[64]; /* as `hello` said */
 };
 
@@ -167,7 +169,8 @@ void session_again(struct session *s, const uint8_t *data, size_t n);
 bool session_is_behind(const struct session *s);
 /* A large answer is about to be put: `out` gets the memory that one before it had. */
 void session_large(struct session *s);
-/* News, which nobody waits for: left out when the session, or its user, does not take what it has. */
+/* News, which nobody waits for: left out when the session, or its user, does not take what it
+ * has. */
 void session_tell(struct session *s, const void *news, size_t n);
 /* What it holds is charged to its user. */
 void session_charge(struct session *s);

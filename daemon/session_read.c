@@ -35,7 +35,7 @@ static void reading_set(struct session *s, bool on)
     }
 }
 
-/* ---- messages ---------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 /* The id of a request that cannot be decoded: it stands in the first bytes, [0, id, ...]. */
 static uint32_t peek_id(const uint8_t *p, size_t n)
@@ -80,8 +80,8 @@ static bool may_take(const struct session *s)
     return !s->ending && !s->closing && !is_full(s);
 }
 
-/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough. The
- * first turn is free. */
+/* Charges what went by since the last turn of this round, or tick: one look at the clock is enough.
+ * The first turn is free. */
 static void spend(struct session *s, uint64_t now_ms)
 {
     struct sessions *all = s->all;
@@ -234,9 +234,9 @@ static void take_input(struct session *s, const uint8_t *data, size_t length)
     }
 }
 
-/* Reads once: less than there was room for is all that there was, or the kernel tells again. But not
- * always (descriptors that a client sent along end a read, too), so where a message is not whole it is
- * tried again. False: nothing was read. */
+/* Reads once: less than there was room for is all that there was, or the kernel tells again. But
+ * not always (descriptors that a client sent along end a read, too), so where a message is not
+ * whole it is tried again. False: nothing was read. */
 static bool read_some(struct session *s)
 {
     if (is_over(s) && !s->hung_up_ms) {
@@ -327,8 +327,7 @@ bool session_sweep(struct session *s, uint64_t now_ms)
     const struct session_limits *limits = &s->all->limits;
     if (s->begun_ms && now_ms - s->begun_ms > limits->message_ms) {
         struct error err = ERROR_NULL;
-        error_set(&err, ERROR_MALFORMED,
-                  "a message that had begun was not complete after %llu ms",
+        error_set(&err, ERROR_MALFORMED, "a message that had begun was not complete after %llu ms",
                   (unsigned long long)limits->message_ms);
         s->begun_ms = 0;
         break_off(s, peek_id(s->in, s->in_len), &err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From a session's bytes to messages, and its deadlines (session.h). For the session's own files. */
+/* From a session's bytes to messages, and its deadlines (session.h). For the session's own
+ * files. */
 #ifndef GEMMD_DAEMON_SESSION_READ_H
 #define GEMMD_DAEMON_SESSION_READ_H
 

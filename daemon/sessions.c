@@ -13,8 +13,8 @@ enum { SWEEP_MS = 1000 };
 static void run_sweep(uv_timer_t *timer);
 
 int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
-                  const struct session_limits *limits, const struct session_hooks *hooks,
-                  void *ctx, struct error *err)
+                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
+                  struct error *err)
 {
     *x = (struct sessions){
         .turns = turns, .poller = poller, .hooks = hooks, .ctx = ctx, .limits = *limits};
@@ -120,8 +120,8 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
 
 /* ---- deadlines ------------------------------------------------------------------------------- */
 
-/* A sweep this late: it was this process that slept (SIGSTOP, a suspended host), not the clients, and
- * what they did meanwhile has not been read yet. */
+/* A sweep this late: it was this process that slept (SIGSTOP, a suspended host), not the clients,
+ * and what they did meanwhile has not been read yet. */
 static void forgive_absence(struct sessions *x, uint64_t now)
 {
     uint64_t late = now - x->swept_ms;

@@ -7,8 +7,8 @@
 
 /* ERROR_NO_MEMORY: nothing is open. */
 int sessions_init(struct sessions *x, struct turns *turns, struct poller *poller,
-                  const struct session_limits *limits, const struct session_hooks *hooks,
-                  void *ctx, struct error *err);
+                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
+                  struct error *err);
 /* Takes the next connection of the listening pipe. ERROR_IO, ERROR_NO_MEMORY. */
 int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err);
 /* Closes all; `stopped` comes when the last handle is closed. */

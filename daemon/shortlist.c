@@ -39,8 +39,7 @@ static uint64_t group_of(const struct problem *p)
     return h;
 }
 
-/* ---- taking rows
- * ------------------------------------------------------------------------------------ */
+/* ---- taking rows ----------------------------------------------------------------------------- */
 
 static void *grown(void *array, size_t n, size_t size)
 {
@@ -118,8 +117,7 @@ static int take_row(struct shortlist *l, const struct wire_obj *row)
     return m ? add_shape(&l->next, p, key, m) : ERROR_NO_MEMORY;
 }
 
-/* ---- fetching
- * --------------------------------------------------------------------------------------- */
+/* ---- fetching -------------------------------------------------------------------------------- */
 
 static void end_fetch(struct shortlist *l, bool whole)
 {
@@ -211,8 +209,7 @@ void shortlist_deinit(struct shortlist *l)
     set_free(&l->next);
 }
 
-/* ---- looking
- * ---------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 static double distance(const struct shortlist_shape *s, const float dims[CACHE_DIMS])
 {

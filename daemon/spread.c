@@ -40,8 +40,7 @@ static void say(struct spread *s, struct wire_buf *said)
     }
 }
 
-/* ---- idle
- * ---------------------------------------------------------------------------------------- */
+/* ---- idle ------------------------------------------------------------------------------------ */
 
 static void say_idle(struct spread *s, bool ask)
 {
@@ -86,7 +85,7 @@ static void remember(struct spread *s, const char *owner)
     }
 }
 
-/* ---- offers -------------------------------------------------------------------------------------- */
+/* ---- offers ---------------------------------------------------------------------------------- */
 
 /* A search that makes the key's answer: its winner answers the one who waits here. Once: two idle
  * devices shall not get the same. */

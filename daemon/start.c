@@ -25,8 +25,10 @@ static int find_runner(struct daemon *d, struct error *err)
     if (given && given[0]) {
         snprintf(d->runner, sizeof(d->runner), "%s", given);
         return is_program(given) ? 0
-                                 : error_set(err, ERROR_IO, "the runner %s is no program that can "
-                                                            "be started", given);
+                                 : error_set(err, ERROR_IO,
+                                             "the runner %s is no program that can "
+                                             "be started",
+                                             given);
     }
     static const char *const places[] = {"gemmd-runner", "../libexec/gemmd/gemmd-runner",
                                          "runner/gemmd-runner"};
@@ -137,8 +139,8 @@ static unsigned raise_files(unsigned connections)
 }
 
 enum {
-    ASKED_MAX = 1024,  /* a user's requests at the ledger: some tenths of a second of its work */
-    LEASES_MAX = 2048, /* a user's leased keys: the ledger renews each every few seconds */
+    ASKED_MAX = 1024,   /* a user's requests at the ledger: some tenths of a second of its work */
+    LEASES_MAX = 2048,  /* a user's leased keys: the ledger renews each every few seconds */
     WAITING_MAX = 2048, /* a user's acquires that wait for leases */
     SUBSCRIPTIONS_MAX = 512, /* a user's: each gets a copy of every improvement */
 };

@@ -51,8 +51,7 @@ static void on_fault(struct runner_link *l, int code, const char *text)
     refuse(of_link(l), code, "%s", text);
 }
 
-/* ---- what it is told ----------------------------------------------------------------------------
- */
+/* ---- what it is told ------------------------------------------------------------------------- */
 
 static void send_bytes(struct supervisor *s, struct wire_buf *bytes)
 {
@@ -90,8 +89,7 @@ static void send_order(struct supervisor *s)
     }
 }
 
-/* ---- what it says -------------------------------------------------------------------------------
- */
+/* ---- what it says ---------------------------------------------------------------------------- */
 
 /* Whatever it says after its bye: its end is waited for. */
 static void watch(struct supervisor *s, uint64_t limit_ms)
@@ -277,8 +275,7 @@ static void on_message(struct runner_link *l, const struct rpc_message *m)
     }
 }
 
-/* ---- the end of a runner ------------------------------------------------------------------------
- */
+/* ---- the end of a runner --------------------------------------------------------------------- */
 
 /* Ctrl-C and a terminal's end come to the runner, too, also where gemmd is to stay (nohup). */
 static bool is_from_outside(int number)
@@ -410,8 +407,7 @@ static void on_silent(struct runner_link *l)
     runner_link_kill(l, s->stopping ? STOP_LIMIT_MS : KILL_LIMIT_MS);
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------
- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static int start_link(struct supervisor *s, struct error *err)
 {

@@ -19,8 +19,9 @@
 #include "proto/wire.h"
 
 enum {
-    HELLO_LIMIT_MS = 30 * 1000,  /* from spawn to hello */
-    ORDER_LIMIT_MS = 120 * 1000, /* from the order to the first attempt: a device may be slow to open */
+    HELLO_LIMIT_MS = 30 * 1000, /* from spawn to hello */
+    ORDER_LIMIT_MS =
+        120 * 1000, /* from the order to the first attempt: a device may be slow to open */
     CANCEL_LIMIT_MS = 10 * 1000,
 };
 
@@ -30,8 +31,8 @@ enum runner_state { RUNNER_NONE, RUNNER_STARTING, RUNNER_IDLE, RUNNER_BUSY };
 struct death {
     const char *status; /* crashed | hung | device_lost */
     char reason[200];
-    bool leaving;       /* it had said bye before it got the order: no fault */
-    bool outside;       /* somebody else killed it: the candidate is not to blame */
+    bool leaving; /* it had said bye before it got the order: no fault */
+    bool outside; /* somebody else killed it: the candidate is not to blame */
 };
 
 /* What comes of an order: trials and modules as they are finished, then one of result, error, death
@@ -46,13 +47,13 @@ struct supervisor_hooks {
     void (*error)(void *ctx, const struct error *e);
     /* `a` is what it was about to do (config empty: nobody to blame). */
     void (*death)(void *ctx, const struct death *why, const struct attempt *a);
-    /* It was killed and does not end, or is of another build: nothing can be tuned. `job`: its order;
-     * 0: it had none. */
+    /* It was killed and does not end, or is of another build: nothing can be tuned. `job`: its
+     * order; 0: it had none. */
     void (*stuck)(void *ctx, int64_t job, const struct error *e);
 };
 
 struct supervisor {
-    struct daemon *daemon; /* borrowed */
+    struct daemon *daemon;                /* borrowed */
     const struct supervisor_hooks *hooks; /* borrowed */
     void *ctx;
     enum runner_state state;
@@ -61,13 +62,13 @@ struct supervisor {
     bool others_wait; /* to be said with the order */
     bool foreign;     /* it is of another build: `failure` says so */
     struct run run;
-    bool run_pending;        /* the ledger is asked for run.id */
-    int64_t job;             /* of the order under way; 0: none */
-    uint32_t request;        /* rpc id of the order */
-    struct wire_buf order;   /* owned: not sent yet */
-    struct attempt attempt;  /* the last one */
-    struct error failure;    /* why this runner cannot be used: the job fails */
-    struct error lost;       /* the device was lost: the job goes on with another runner */
+    bool run_pending;       /* the ledger is asked for run.id */
+    int64_t job;            /* of the order under way; 0: none */
+    uint32_t request;       /* rpc id of the order */
+    struct wire_buf order;  /* owned: not sent yet */
+    struct attempt attempt; /* the last one */
+    struct error failure;   /* why this runner cannot be used: the job fails */
+    struct error lost;      /* the device was lost: the job goes on with another runner */
 
     uint64_t deaths, starts;
     char disturbed[160]; /* what disturbed the last tuning; "": nothing known */

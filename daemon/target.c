@@ -64,8 +64,7 @@ static bool pinned_elsewhere(struct daemon *d, const struct cache_entry *e,
                              const struct family_target *t)
 {
     struct answer *a = &d->scratch->hint;
-    return e && e->manual && cache_answer(&d->cache, e, a, NULL) == 0 &&
-           !target_is_of(a, t->label);
+    return e && e->manual && cache_answer(&d->cache, e, a, NULL) == 0 && !target_is_of(a, t->label);
 }
 
 int target_settle(struct daemon *d, struct request *r, const struct cache_entry *e,

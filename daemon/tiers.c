@@ -73,8 +73,8 @@ static void unmeasured(const struct lookup *q, struct answer *a, const char *tie
     a->floor_us = floor > 0 ? floor : NAN;
 }
 
-/* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has them;
- * long lists of rows are cut. */
+/* "M=4096 routing=uniform": the fields in which two buckets of a kind differ, as the other has
+ * them; long lists of rows are cut. */
 static void difference(const struct problem *mine, const struct problem *other, char *out,
                        size_t size)
 {
@@ -103,7 +103,8 @@ static bool own_row(const struct lookup *q, const char *why, struct answer *out)
     if (!fits(q, out)) {
         return false;
     }
-    if (e->rank >= CACHE_SERVES && cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
+    if (e->rank >= CACHE_SERVES &&
+        cache_verified(e, q->request->query.atol, q->request->query.rtol)) {
         answer_note(out, "%s", why); /* asked to tune again: it is still the best */
         return true;
     }
@@ -142,8 +143,8 @@ static bool neighbour(const struct lookup *q, const char *why, struct answer *ou
             out->module[0] = 0;
         }
         unmeasured(q, out, "near");
-        answer_note(out, "best of the nearest bucket %.6s (%s); %s", key, fields[0] ? fields + 1 : "",
-                    why);
+        answer_note(out, "best of the nearest bucket %.6s (%s); %s", key,
+                    fields[0] ? fields + 1 : "", why);
         return true;
     }
     return false;
@@ -159,8 +160,9 @@ static bool shortlisted(const struct lookup *q, const char *why, struct answer *
             memcpy(q->origin, near[i]->key, HASH_HEX);
             unmeasured(q, out, "portfolio");
             snprintf(out->family, sizeof(out->family), "%s", q->family->name);
-            answer_note(out, "of the configs that are within %g %% of the best for all known shapes, "
-                             "that of %.6s; %s",
+            answer_note(out,
+                        "of the configs that are within %g %% of the best for all known shapes, "
+                        "that of %.6s; %s",
                         l->bound_percent, near[i]->key, why);
             return true;
         }
@@ -236,7 +238,8 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     snprintf(out->family, sizeof(out->family), "%s", q->family->name);
     snprintf(out->stamp, sizeof(out->stamp), "%s", target_stamp(q->d, q->family, q->target));
     answer_note(out, "%s%s", why,
-                keep_within(q, &out->config) ? "" : "; the analytic default is not what is allowed");
+                keep_within(q, &out->config) ? ""
+                                             : "; the analytic default is not what is allowed");
     return 0;
 }
 
@@ -253,9 +256,11 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
 {
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
-                      .shortlist = &t->shortlist,
-                      .request = request,
-                      .problem = problem, .key = k, .family = family_of_problem(problem)};
+                       .shortlist = &t->shortlist,
+                       .request = request,
+                       .problem = problem,
+                       .key = k,
+                       .family = family_of_problem(problem)};
     int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
                           : not_ours(problem, err);
     return status ? status : analytic(&q, why, out, err);
@@ -267,9 +272,12 @@ int tiers_find(struct tiers *t, const struct request *request, const struct prob
 {
     const struct problem *problem = &request->problem;
     struct lookup q = {.d = t->daemon,
-                      .shortlist = &t->shortlist,
-                      .request = request,
-                      .problem = problem, .bucket = bucket, .key = k, .origin = origin};
+                       .shortlist = &t->shortlist,
+                       .request = request,
+                       .problem = problem,
+                       .bucket = bucket,
+                       .key = k,
+                       .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
         return not_ours(problem, err);
@@ -309,9 +317,8 @@ static size_t add_hint(const struct lookup *q, size_t n, struct record *out)
 size_t tiers_hints(struct tiers *t, const struct problem *bucket, const struct key *k,
                    const char *target, size_t max, struct record *out)
 {
-    struct lookup q = {.d = t->daemon,
-                      .shortlist = &t->shortlist,
-                      .problem = bucket, .bucket = bucket, .key = k};
+    struct lookup q = {
+        .d = t->daemon, .shortlist = &t->shortlist, .problem = bucket, .bucket = bucket, .key = k};
     q.family = family_of_problem(bucket);
     if (max == 0 || target_choose(q.d, bucket, target, &q.target, NULL) < 0) {
         return 0;

@@ -33,7 +33,7 @@ static struct job *running(const struct tuner *x)
 static void send_order(struct tuner *x, struct job *j);
 static void ask_history(struct tuner *x, struct job *j);
 
-/* ---- ends, and other beginnings ---------------------------------------------------------------- */
+/* ---- ends, and other beginnings -------------------------------------------------------------- */
 
 /* After a look at the known best only: the whole search. */
 static void search(struct tuner *x, struct job *j, const char *reason)
@@ -42,11 +42,12 @@ static void search(struct tuner *x, struct job *j, const char *reason)
     struct query *q = &j->request->query;
     log_info("job %lld: the known best does not hold (%s): searching", (long long)j->id, reason);
     if (j->stale) {
-        daemon_event(d, "pin", j->uid, "%s: the pinned config does not hold under the new stamp: %.160s",
-                     j->key, reason);
+        daemon_event(d, "pin", j->uid,
+                     "%s: the pinned config does not hold under the new stamp: %.160s", j->key,
+                     reason);
     }
-    /* What failed under tighter tolerances than those asked for may do now; and what is searched may
-     * be another target than the known one's. */
+    /* What failed under tighter tolerances than those asked for may do now; and what is searched
+     * may be another target than the known one's. */
     char before[STAMP_MAX];
     memcpy(before, j->trial_stamp, sizeof(before));
     j->reverify = false;
@@ -162,7 +163,7 @@ static void on_history(void *ctx, int status, const struct trial *trials, uint32
     send_order(x, j);
 }
 
-/* ---- beginning --------------------------------------------------------------------------------------- */
+/* ---- beginning ------------------------------------------------------------------------------- */
 
 static void ask_history(struct tuner *x, struct job *j)
 {
@@ -224,7 +225,7 @@ void tuning_cancel(struct tuner *x, struct job *j)
     }
 }
 
-/* ---- while it runs --------------------------------------------------------------------------------- */
+/* ---- while it runs --------------------------------------------------------------------------- */
 
 static void on_trial(void *ctx, int64_t job, struct trial *t)
 {

@@ -36,8 +36,7 @@ static void quarantine(struct daemon *d, const struct job *j, const struct death
     }
 }
 
-void tuning_blame(struct tuner *x, struct job *j, const struct death *why,
-                  const struct attempt *a)
+void tuning_blame(struct tuner *x, struct job *j, const struct death *why, const struct attempt *a)
 {
     struct daemon *d = x->daemon;
     struct trial *t = &d->scratch->trial;
@@ -62,7 +61,8 @@ void tuning_blame(struct tuner *x, struct job *j, const struct death *why,
 bool tuning_too_many(struct job *j, const struct death *why, struct error *err)
 {
     if (j->unnamed_deaths >= UNNAMED_DEATHS_MAX) {
-        error_set(err, ERROR_CRASHED, "the runner died %u times with no candidate to blame; last: %s",
+        error_set(err, ERROR_CRASHED,
+                  "the runner died %u times with no candidate to blame; last: %s",
                   j->unnamed_deaths, why->reason);
         return true;
     }
@@ -70,13 +70,14 @@ bool tuning_too_many(struct job *j, const struct death *why, struct error *err)
         return false;
     }
     if (j->n_ok == 0 || j->deaths >= DEATHS_MAX + CLOSING_DEATHS_MAX) {
-        error_set(err, ERROR_CRASHED, "the runner died %u times in this tuning; last: %s", j->deaths,
-                  why->reason);
+        error_set(err, ERROR_CRASHED, "the runner died %u times in this tuning; last: %s",
+                  j->deaths, why->reason);
         return true;
     }
     if (!j->closing) {
-        log_warning("job %lld: the runner died %u times: the best of %u that worked ends the search",
-                    (long long)j->id, j->deaths, j->n_ok);
+        log_warning(
+            "job %lld: the runner died %u times: the best of %u that worked ends the search",
+            (long long)j->id, j->deaths, j->n_ok);
         j->closing = true;
     }
     return false;

@@ -3,8 +3,8 @@
  * How a job ends: by a result, which is made durable before anybody hears of it; by an error; by
  * cancellation.
  *
- * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of a
- * restricted search does not push out the winner of a whole one. Such a winner answers its own
+ * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
+ * a restricted search does not push out the winner of a whole one. Such a winner answers its own
  * request only, and its evidence (the trials) is kept.
  */
 #include <stdio.h>
@@ -39,7 +39,7 @@ void tuning_failed(struct tuner *x, struct job *j, const struct error *e, enum j
     tuning_ended(x, j, how);
 }
 
-/* ---- a result -------------------------------------------------------------------------------------- */
+/* ---- a result -------------------------------------------------------------------------------- */
 
 /* The winner is a person's choice: pinned now, or a pin that was verified again. */
 static bool is_pin(const struct job *j)
@@ -58,7 +58,9 @@ static void fill_best(struct daemon *d, const struct job *j, const struct tune_r
     record_copy(&b->problem, &bucket->fields);
     memcpy(b->class, d->device.class, sizeof(b->class));
     snprintf(b->source, sizeof(b->source), "%s",
-             is_pin(j) ? "manual" : j->restricted ? "partial" : "tuned");
+             is_pin(j)       ? "manual"
+             : j->restricted ? "partial"
+                             : "tuned");
     record_copy(&b->config, &r->config);
     memcpy(b->module, r->module, sizeof(b->module));
     b->time_us = r->time_us;
@@ -135,8 +137,9 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     }
     char note[GATE_TEXT_MAX] = "";
     if (j->closing) {
-        snprintf(note, sizeof(note), "the search ended early: the runner died %u times; see "
-                                     "quarantine",
+        snprintf(note, sizeof(note),
+                 "the search ended early: the runner died %u times; see "
+                 "quarantine",
                  j->deaths);
     } else if (j->gate && !known->doubt[0]) {
         snprintf(note, sizeof(note), "%s", j->gate);
@@ -144,8 +147,8 @@ static void on_published(void *ctx, int status, const struct best *b, bool saved
     answer_all(x, j, known, saved, note);
 }
 
-/* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction sees.
- * A pin of now is for nobody to push out. */
+/* Which row was known here goes along: what others wrote meanwhile, only the ledger's transaction
+ * sees. A pin of now is for nobody to push out. */
 static int publish(struct tuner *x, struct job *j)
 {
     struct daemon *d = x->daemon;

@@ -11,9 +11,9 @@ int tuning_unpack(struct daemon *d, struct job *j, struct error *err);
 /* job->stamp and trial_stamp of what is measured now: of this target ("": the device's choice), and
  * right within the tolerances of the request. */
 int tuning_stamp(struct daemon *d, struct job *j, const char *target, struct error *err);
-/* What is known already of an unpacked job: the answer (while it was queued another one found it), or
- * a config to look at first: under the tighter tolerances now asked for, or a pin made under another
- * stamp. True: *answer is it. */
+/* What is known already of an unpacked job: the answer (while it was queued another one found it),
+ * or a config to look at first: under the tighter tolerances now asked for, or a pin made under
+ * another stamp. True: *answer is it. */
 bool tuning_known_now(struct daemon *d, struct job *j, struct wire_buf *answer);
 /* The same of a job that does not run. */
 bool tuning_known(struct daemon *d, struct job *j, struct wire_buf *answer);

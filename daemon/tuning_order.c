@@ -70,8 +70,8 @@ static bool was_ok(const struct tune_order *o, const struct record *config)
     return false;
 }
 
-/* No new candidates: a search has used up its budget, of a list only what worked is left. The winner
- * is verified and measured by the runner's finals, so an answer still says what was seen. */
+/* No new candidates: a search has used up its budget, of a list only what worked is left. The
+ * winner is verified and measured by the runner's finals, so an answer still says what was seen. */
 static void close_search(struct tune_order *o)
 {
     struct request *r = &o->request;
@@ -87,9 +87,9 @@ static void close_search(struct tune_order *o)
     r->n_configs = n;
 }
 
-/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c). One
- * of another stamp and an imported one are hints only; a pin stays in any case, as any best does when
- * the search is restricted. */
+/* The measured best that answers the key now, which a winner must beat by enough (runner/gate.c).
+ * One of another stamp and an imported one are hints only; a pin stays in any case, as any best
+ * does when the search is restricted. */
 static void add_former(struct daemon *d, const struct job *j, struct tune_order *o)
 {
     struct answer *a = &d->scratch->answer;
@@ -123,8 +123,8 @@ static int pack(struct tiers *t, struct job *j, struct tune_order *o, struct wir
         if (o->hints) {
             struct key *k = &d->scratch->key;
             key_make(k, &j->request->problem, d->device.class, NULL);
-            o->n_hints = (uint32_t)tiers_hints(t, &j->request->problem, k, j->target, HINTS_MAX,
-                                               o->hints);
+            o->n_hints =
+                (uint32_t)tiers_hints(t, &j->request->problem, k, j->target, HINTS_MAX, o->hints);
         }
     }
     if (j->closing) {

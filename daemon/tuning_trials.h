@@ -10,7 +10,7 @@
 #include "daemon/tiers.h"
 
 struct tuner {
-    struct daemon *daemon;         /* all borrowed */
+    struct daemon *daemon; /* all borrowed */
     struct scheduler *scheduler;
     struct elsewhere *elsewhere;
     struct supervisor *supervisor;

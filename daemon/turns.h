@@ -11,8 +11,8 @@
 
 #include "daemon/list.h"
 
-/* A timer this late: it was this process that slept (SIGSTOP, a frozen container), not those whom it
- * waits for, and what they said meanwhile has not been read yet. */
+/* A timer this late: it was this process that slept (SIGSTOP, a frozen container), not those whom
+ * it waits for, and what they said meanwhile has not been read yet. */
 enum { AWAY_MS = 250 };
 
 /* Somebody who is ready for a turn. `take` is false when he had to let it pass: in the next round
@@ -34,7 +34,7 @@ struct turns {
 };
 
 void turns_init(struct turns *t, uv_loop_t *loop);
-void turns_close(struct turns *t); /* nobody is ready any more */
+void turns_close(struct turns *t);         /* nobody is ready any more */
 uint64_t turns_now(const struct turns *t); /* loop time, ms, never 0 */
 
 void turn_init(struct turn *t, bool (*take)(struct turn *t));

@@ -30,13 +30,11 @@ struct view_key {
     size_t charged;             /* to it */
 };
 
-/* ---- life
- * ---------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 struct view *view_hold(struct list *views, int64_t generation)
 {
-    LIST_EACH(node, views)
-    {
+    LIST_EACH(node, views) {
         struct view *v = LIST_OF(node, struct view, link);
         if (v->generation == generation) {
             v->holders++;
@@ -111,8 +109,7 @@ struct view *view_drop(struct view *v)
     return NULL;
 }
 
-/* ---- finding
- * ------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static size_t slot_of(const char *id)
 {
@@ -168,8 +165,7 @@ enum view_says view_find(const struct view *v, const struct cache_entry *e, cons
     return a ? VIEW_ANSWERS : VIEW_NOTHING;
 }
 
-/* ---- answers of a key
- * ----------------------------------------------------------------------------- */
+/* ---- answers of a key ------------------------------------------------------------------------ */
 
 /* In its place among the others of its key; else it is freed. */
 static void put_answer(const struct view *v, struct view_key *k, struct view_answer *a)
@@ -272,7 +268,8 @@ static void forget(struct view *v, const char *id)
 /* What the key answered so far, while the cache still has it. NULL: the ledger can tell. */
 static struct view_key *begin_key(struct view *v, const struct cache_entry *e, const char *id)
 {
-    bool usable = !e || (e->generation && e->generation <= v->generation && e->rank >= CACHE_SERVES);
+    bool usable =
+        !e || (e->generation && e->generation <= v->generation && e->rank >= CACHE_SERVES);
     struct view_key *k = usable ? key_new(id, NULL) : NULL;
     if (k && e) {
         put_entry(v, k, e);
@@ -301,8 +298,7 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
 {
     bool serves = b->generation && target_rank(d, b, &d->scratch->learned) >= CACHE_SERVES;
     bool unsaved = b->generation && (!saved || (known && !known->saved));
-    LIST_EACH(node, views)
-    {
+    LIST_EACH(node, views) {
         struct view *v = LIST_OF(node, struct view, link);
         struct view_key *k = find(v, b->key);
         k = !k && unsaved ? begin_key(v, known, b->key) : k;
@@ -314,14 +310,12 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
 
 void views_evicted(struct list *views, const char *key)
 {
-    LIST_EACH(node, views)
-    {
+    LIST_EACH(node, views) {
         forget(LIST_OF(node, struct view, link), key);
     }
 }
 
-/* ---- reading rows
- * -------------------------------------------------------------------------------- */
+/* ---- reading rows ---------------------------------------------------------------------------- */
 
 enum { READING_MAX = 32 }; /* keys of one request that the ledger is asked for at a time */
 
@@ -371,7 +365,8 @@ static bool is_known(const struct view *v, const char *id)
 static void go_on(struct parked *p)
 {
     p->reading++; /* held until they are asked for: what fails at once comes back here */
-    while (p->next < p->n && p->reading <= READING_MAX && !p->fault.code && p->pending.ticket.session) {
+    while (p->next < p->n && p->reading <= READING_MAX && !p->fault.code &&
+           p->pending.ticket.session) {
         const char *id = p->keys[p->next++];
         if (!is_known(p->view, id)) { /* nobody has read it meanwhile */
             read_key(p, id);

@@ -6,13 +6,14 @@
  * alone, whose bests are only ever appended:
  *
  *   the newest row up to G that serves, if it was verified tightly enough for the query; else, for
- * who waits for a tuning however long it takes, the oldest row after G that serves and was; else the
- * analytic default, since every other tier depends on what is known by now.
+ * who waits for a tuning however long it takes, the oldest row after G that serves and was; else
+ * the analytic default, since every other tier depends on what is known by now.
  *
  * A key whose newest row is not newer than G answers as ever. For others the rows are read from the
- * ledger, once; sessions that are pinned to one generation share what was found, and what comes later is
- * added to it. What is read is charged to the user who asked for it, as long as the view lives, and beyond the
- * user's share (--user-mib) nothing more is: the request is `busy`. A full disk keeps rows out of the ledger: then what the key answered so far is remembered.
+ * ledger, once; sessions that are pinned to one generation share what was found, and what comes
+ * later is added to it. What is read is charged to the user who asked for it, as long as the view
+ * lives, and beyond the user's share (--user-mib) nothing more is: the request is `busy`. A full
+ * disk keeps rows out of the ledger: then what the key answered so far is remembered.
  */
 #ifndef GEMMD_DAEMON_VIEWS_H
 #define GEMMD_DAEMON_VIEWS_H
@@ -54,9 +55,9 @@ void views_learning(struct list *views, struct daemon *d, const struct cache_ent
                     const struct best *b, bool saved);
 /* The key's rows are gone, old ones too. */
 void views_evicted(struct list *views, const char *key);
-/* METHOD_LATER: the request is begun anew when the rows of these keys were read. When they could not
- * be, it fails, and the view knows no more of the key than before: the next request reads again.
- * ERROR_BUSY, at once or then, also when the user has its share of what is kept.
+/* METHOD_LATER: the request is begun anew when the rows of these keys were read. When they could
+ * not be, it fails, and the view knows no more of the key than before: the next request reads
+ * again. ERROR_BUSY, at once or then, also when the user has its share of what is kept.
  * ERROR_NO_MEMORY, ERROR_BUSY. */
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err);
 

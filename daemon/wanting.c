@@ -29,8 +29,8 @@ static bool same(const struct job *j, uint64_t identity, const struct wire_buf *
            j->search.len == search->len && memcmp(j->search.data, search->data, search->len) == 0;
 }
 
-static struct job *find_in(const struct list *jobs, uint64_t identity, const struct wire_buf *search,
-                           bool pin)
+static struct job *find_in(const struct list *jobs, uint64_t identity,
+                           const struct wire_buf *search, bool pin)
 {
     LIST_EACH(node, jobs) {
         struct job *j = LIST_OF(node, struct job, link);
@@ -155,7 +155,7 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
     return 0;
 }
 
-/* ---- letting go ------------------------------------------------------------------------------------ */
+/* ---- letting go ------------------------------------------------------------------------------ */
 
 static void waiter_gone(struct ticket *t)
 {

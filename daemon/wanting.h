@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is wanted, and who waits for it until when: a request joins the job that does its search, or
- * makes one for the scheduler. When its deadline passes first, it is answered by the best lower tier,
- * and the tuning goes on.
+ * makes one for the scheduler. When its deadline passes first, it is answered by the best lower
+ * tier, and the tuning goes on.
  */
 #ifndef GEMMD_DAEMON_WANTING_H
 #define GEMMD_DAEMON_WANTING_H
@@ -19,9 +19,9 @@ struct wanting {
 
 /* How a request wants its search. */
 struct wanted {
-    struct request *request;       /* problem = the true one; used up */
+    struct request *request; /* problem = the true one; used up */
     const struct problem *bucket;
-    const struct key *key;         /* with id */
+    const struct key *key; /* with id */
     bool pin, again, background;
     struct account *account; /* whose it is: borrowed, charged when it becomes a job */
     /* Whom to answer; NULL: nobody. */
@@ -33,8 +33,8 @@ void wanting_init(struct wanting *x, struct scheduler *s, struct tiers *t);
 void wanting_stop(struct wanting *x); /* closes its timer; nobody may wait any more */
 
 /* Joins the job that does this search, or makes one. Errors: ERROR_BUSY, what `off` says, and what
- * can be known to fail beforehand (no valid config; a restriction or a given config that is wrong).
- */
+ * can be known to fail beforehand (no valid config; a restriction or a given config that is
+ * wrong). */
 int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
 /* The waiter of a connection's request, NULL: none. */
 struct waiter *wanting_find(const struct session *session, uint32_t id);

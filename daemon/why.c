@@ -8,8 +8,7 @@
 #include "daemon/target.h"
 #include "daemon/why.h"
 
-/* ---- stamps
- * ----------------------------------------------------------------------------------------- */
+/* ---- stamps ---------------------------------------------------------------------------------- */
 
 /* A stamp is words "name=value"; the last one's value may hold spaces. */
 static const char *const stamp_words[] = {"src", "abi", "target", "compiler"};
@@ -65,8 +64,7 @@ static void stamp_difference(const char *row, const char *now, char *out, size_t
     }
 }
 
-/* ---- the verdict
- * ------------------------------------------------------------------------------------ */
+/* ---- the verdict ----------------------------------------------------------------------------- */
 
 __attribute__((format(printf, 4, 5))) static void say(struct why *w, const char *verdict,
                                                       const char *action, const char *format, ...)
@@ -142,8 +140,7 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
     }
 }
 
-/* ---- making it
- * -------------------------------------------------------------------------------------- */
+/* ---- making it ------------------------------------------------------------------------------- */
 
 static void find_close(struct why *w, struct daemon *d, const struct key *k)
 {
@@ -190,8 +187,7 @@ int why_make(struct why *w, struct tiers *t, struct error *err)
                       err);
 }
 
-/* ---- putting it
- * ------------------------------------------------------------------------------------- */
+/* ---- putting it ------------------------------------------------------------------------------ */
 
 static void put_value(struct wire_buf *b, const struct record *r, const char *name)
 {

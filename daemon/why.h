@@ -39,7 +39,8 @@ struct why {
     char because[BECAUSE_MAX];
 };
 
-/* Of the request in the daemon's scratch: problem, query (target, atol, rtol), bucket, key with id. */
+/* Of the request in the daemon's scratch: problem, query (target, atol, rtol), bucket, key with
+ * id. */
 int why_make(struct why *w, struct tiers *t, struct error *err);
 
 /* Fields of `why`'s result. */

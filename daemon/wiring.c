@@ -25,9 +25,8 @@ static void on_freed(void *ctx, struct session *s)
     s->view = view_drop(s->view);
 }
 
-const struct session_hooks wiring_sessions = {.known = on_known,
-                                             .message = on_message,
-                                             .freed = on_freed};
+const struct session_hooks wiring_sessions = {
+    .known = on_known, .message = on_message, .freed = on_freed};
 
 /* ---- jobs ------------------------------------------------------------------------------------ */
 

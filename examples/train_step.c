@@ -28,8 +28,7 @@ enum { DEADLINE_MS = 60000 };
 static const struct memory *memory;
 static const char *device;
 
-/* ---- bf16 tensors, on the host and on the device ----------------------------------------------
- */
+/* ---- bf16 tensors, on the host and on the device --------------------------------------------- */
 
 struct tensor {
     size_t n;
@@ -91,8 +90,7 @@ static void tensor_random(struct tensor *t, float scale)
     }
 }
 
-/* ---- routing: every token goes to TOPK experts -------------------------------------------------
- */
+/* ---- routing: every token goes to TOPK experts ----------------------------------------------- */
 
 struct routing {
     int32_t m_sizes[EXPERTS], gather[ROWS], expert[ROWS];
@@ -126,8 +124,7 @@ static int route(struct routing *r)
     return status ? status : memory->upload(r->device_gather, r->gather, sizeof(r->gather));
 }
 
-/* ---- asking and loading ------------------------------------------------------------------------
- */
+/* ---- asking and loading ---------------------------------------------------------------------- */
 
 struct product {
     const char *name, *mode;
@@ -170,8 +167,7 @@ static int load(struct gemmd *g, struct product *p)
     return r ? -1 : 0;
 }
 
-/* ---- launching ---------------------------------------------------------------------------------
- */
+/* ---- launching ------------------------------------------------------------------------------- */
 
 /* forward reads x and w, dX dy and w, dW dy and x; NULL for what is not read. */
 static int launch(const struct product *p, const struct routing *r, const struct tensor *x,
@@ -203,8 +199,7 @@ static int launch(const struct product *p, const struct routing *r, const struct
     return status;
 }
 
-/* ---- the host's part: SwiGLU and the sum over a token's experts ---------------------------------
- */
+/* ---- the host's part: SwiGLU and the sum over a token's experts ------------------------------ */
 
 static float sigmoid(float v)
 {
@@ -234,8 +229,7 @@ static void swiglu_backward(const struct tensor *h, const struct tensor *da, str
     }
 }
 
-/* ---- checking ----------------------------------------------------------------------------------
- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 /* Relative norm of the difference to what double precision makes of the same operands. */
 struct difference {
@@ -327,8 +321,7 @@ static int check_dw(const struct product *p, const struct routing *r, const stru
     return verdict(p->name, &d);
 }
 
-/* ---- the step ----------------------------------------------------------------------------------
- */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 enum { UP, DOWN, DOWN_DX, DOWN_DW, UP_DX, UP_DW, PRODUCTS };
 static struct product products[PRODUCTS] = {

@@ -16,8 +16,14 @@
 
 enum { LAUNCH_ABI_VERSION = 1 };
 
-enum dtype { DTYPE_NONE = 0, DTYPE_BF16 = 1, DTYPE_FP16 = 2, DTYPE_FP32 = 3, DTYPE_INT32 = 4,
-             DTYPE_INT64 = 5 };
+enum dtype {
+    DTYPE_NONE = 0,
+    DTYPE_BF16 = 1,
+    DTYPE_FP16 = 2,
+    DTYPE_FP32 = 3,
+    DTYPE_INT32 = 4,
+    DTYPE_INT64 = 5
+};
 
 /* dW: out += result, whatever the problem's field says. Kernels that add in fp32 only refuse it for
  * other outputs (ERROR_CONFLICT): a problem that says `accumulate` gets kernels that do not. */
@@ -34,9 +40,9 @@ enum { GROUPED_GEMM_ACCUMULATE = 1u << 0 };
  *   dW       dy [T, N], x [T or tokens, K]            out [E, N, K], empty experts become zeros
  */
 struct grouped_gemm_args {
-    uint32_t size;              /* sizeof(struct grouped_gemm_args): fields are added at the end */
-    uint32_t flags;             /* GROUPED_GEMM_* */
-    const void *x, *w, *dy;     /* borrowed; NULL where the mode does not read it */
+    uint32_t size;          /* sizeof(struct grouped_gemm_args): fields are added at the end */
+    uint32_t flags;         /* GROUPED_GEMM_* */
+    const void *x, *w, *dy; /* borrowed; NULL where the mode does not read it */
     void *out;
     int64_t x_stride;           /* between rows; 0: K */
     int64_t w_stride;           /* between rows n; 0: K */
@@ -48,15 +54,15 @@ struct grouped_gemm_args {
                                    NULL only when experts = 1: then all rows are its */
     const void *gather_indices; /* [T] flat (token, slot) index of each row in expert order, on the
                                    device; needed by permute_x, permute_y */
-    const void *topk_weights;   /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */
-    uint32_t m_sizes_dtype;     /* DTYPE_INT32 | DTYPE_INT64 */
-    uint32_t gather_dtype;      /* DTYPE_INT32 | DTYPE_INT64 */
-    uint32_t weights_dtype;     /* DTYPE_FP32 or the input dtype */
+    const void *topk_weights; /* [T] in token order, dtype weights_dtype; needed by fuse_mul_post */
+    uint32_t m_sizes_dtype;   /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t gather_dtype;    /* DTYPE_INT32 | DTYPE_INT64 */
+    uint32_t weights_dtype;   /* DTYPE_FP32 or the input dtype */
     uint32_t reserved;
-    int64_t rows;               /* T; the sum of m_sizes */
-    void *workspace;            /* at least what the launcher's workspace call said; 256-aligned */
+    int64_t rows;    /* T; the sum of m_sizes */
+    void *workspace; /* at least what the launcher's workspace call said; 256-aligned */
     int64_t workspace_bytes;
-    void *stream;               /* CUstream; NULL: the legacy default stream; ignored on the CPU */
+    void *stream; /* CUstream; NULL: the legacy default stream; ignored on the CPU */
 };
 
 #endif

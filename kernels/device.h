@@ -18,12 +18,12 @@ struct kernel;   /* a loaded module, ready to launch one config's variant */
 struct prepared; /* a workload with its buffers on the device, and the reference's result */
 
 struct image {
-    void *data;          /* owned, malloc */
+    void *data; /* owned, malloc */
     size_t size;
-    struct module meta;  /* id = hash128 of data; registers etc. where the compiler says them */
-    char log[2048];      /* what the compiler said, cut */
-    bool refused;        /* of a compile that failed: it is the variant's fault, and this compiler
-                            will say the same again. Not set by a full disk, a signal, no memory */
+    struct module meta; /* id = hash128 of data; registers etc. where the compiler says them */
+    char log[2048];     /* what the compiler said, cut */
+    bool refused;       /* of a compile that failed: it is the variant's fault, and this compiler
+                           will say the same again. Not set by a full disk, a signal, no memory */
 };
 void image_deinit(struct image *i);
 
@@ -34,17 +34,17 @@ struct tolerance {
 
 struct verdict {
     bool right;
-    double max_error;   /* largest |out - ref| */
-    double rel_norm;    /* largest over the check rows */
-    int64_t unwritten;  /* elements still poisoned */
-    char text[320];     /* when not right: where and by how much */
+    double max_error;  /* largest |out - ref| */
+    double rel_norm;   /* largest over the check rows */
+    int64_t unwritten; /* elements still poisoned */
+    char text[320];    /* when not right: where and by how much */
 };
 
 struct timing {
     uint32_t warmup;
-    uint32_t samples;    /* wanted, <= SAMPLES_MAX */
-    double stop_after_us;/* give up when the first sample is above this (0: never) */
-    double gap_ms;       /* idle before each sample (power: kernels_gpu facts) */
+    uint32_t samples;     /* wanted, <= SAMPLES_MAX */
+    double stop_after_us; /* give up when the first sample is above this (0: never) */
+    double gap_ms;        /* idle before each sample (power: kernels_gpu facts) */
 };
 
 /* Whence a device has the images that it needs beside candidates: from a cache, compiled meanwhile.
@@ -69,7 +69,8 @@ struct device_ops {
     int (*open)(const char *spec, struct device **out, struct error *err);
     void (*close)(struct device *d);
     /* What such a device will ask its supply for before it prepares a problem of a target: so that
-     * compiling it can begin earlier, also where no such device is. Returns how many. NULL: nothing. */
+     * compiling it can begin earlier, also where no such device is. Returns how many. NULL:
+     * nothing. */
     uint32_t (*helpers)(const struct device_info *info, const struct family_target *t,
                         struct variant out[DEVICE_HELPERS_MAX]);
     /* How it is, and who else uses it. NULL: nothing can be known. */
@@ -79,9 +80,11 @@ struct device_ops {
     int (*load)(struct device *d, const struct image *image, const struct variant *v,
                 struct kernel **out, struct rejection *why, struct error *err);
     void (*unload)(struct device *d, struct kernel *k);
-    /* Before anything is worked out for a problem, its lists of rows included: ERROR_NO_MEMORY where the least that it takes is more
-     * than prepare() will allow, as far as that is known without a context. NULL: nothing is allocated. */
-    int (*fits)(struct device *d, const struct family *f, const struct problem *p, struct error *err);
+    /* Before anything is worked out for a problem, its lists of rows included: ERROR_NO_MEMORY
+     * where the least that it takes is more than prepare() will allow, as far as that is known
+     * without a context. NULL: nothing is allocated. */
+    int (*fits)(struct device *d, const struct family *f, const struct problem *p,
+                struct error *err);
     /* Allocates (never more than a set share of free memory: ERROR_NO_MEMORY), fills, computes the
      * reference. */
     int (*prepare)(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
@@ -97,8 +100,9 @@ struct device_ops {
     /* Whether it can measure a config of a problem at all: a recorded device knows only what was
      * recorded. NULL: any. */
     bool (*knows)(const struct device *d, const struct problem *p, const struct record *config);
-    /* Of a device that has knows(): the config that a problem's others were compared with when it was recorded, for a default that
-     * it does not know. False, and *config is as it was: that is not said. NULL: never. */
+    /* Of a device that has knows(): the config that a problem's others were compared with when it
+     * was recorded, for a default that it does not know. False, and *config is as it was: that is
+     * not said. NULL: never. */
     bool (*reference)(const struct device *d, const struct problem *p, struct record *config);
     /* The seed that spread the rows over the experts where times are of one spread only: a recorded
      * device's. NULL: of whichever prepare() is given. */
@@ -126,21 +130,23 @@ int device_open(const char *spec, struct device **out, struct error *err);
  * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
  * and what to do. */
 int device_probe(const char *spec, struct device_info *out, struct error *err);
-/* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0: nothing. */
+/* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0:
+ * nothing. */
 uint32_t device_helpers(const char *spec, const struct device_info *info,
                         const struct family_target *t, struct variant out[DEVICE_HELPERS_MAX]);
 
-/* Locks the clocks of "GPU-<uuid>" at `mhz` for all who use it, or gives them back (0). They stay so
- * after this process. ERROR_DENIED: only root may; ERROR_NO_DEVICE: nobody can. */
+/* Locks the clocks of "GPU-<uuid>" at `mhz` for all who use it, or gives them back (0). They stay
+ * so after this process. ERROR_DENIED: only root may; ERROR_NO_DEVICE: nobody can. */
 int device_set_clocks(const char *uuid, int64_t mhz, struct error *err);
 
 /* ---- compiling ------------------------------------------------------------------------------ */
 
 struct compiler;
 struct compiler_ops {
-    const char *kind;     /* cuda | cpu | replay */
-    const char *suffix;   /* "cubin" | "so" */
-    bool apart;           /* threads of one process wait for one another in it: several processes compile sooner */
+    const char *kind;   /* cuda | cpu | replay */
+    const char *suffix; /* "cubin" | "so" */
+    bool apart; /* threads of one process wait for one another in it: several processes compile
+                   sooner */
     /* ERROR_NO_COMPILER: what is missing and how to get it. `spec` is the device's. */
     int (*open)(const char *spec, struct compiler **out, struct error *err);
     void (*close)(struct compiler *c);
@@ -149,7 +155,8 @@ struct compiler_ops {
      * that the variant cannot run well (spills, serialised wgmma). */
     int (*compile)(struct compiler *c, const struct variant *v, struct image *out,
                    struct error *err);
-    /* Ends a compile() of that very variant that is given up; it returns soon. NULL: that cannot be done. */
+    /* Ends a compile() of that very variant that is given up; it returns soon. NULL: that cannot be
+     * done. */
     void (*stop)(struct compiler *c, const struct variant *v);
     /* replay only: how long it took when it was recorded. */
     double (*takes_ms)(struct compiler *c, const struct variant *v);
@@ -167,8 +174,8 @@ int cuda_probe(const char *spec, struct device_info *out, struct error *err);
 int cpu_probe(const char *spec, struct device_info *out, struct error *err);
 int replay_probe(const char *spec, struct device_info *out, struct error *err);
 /* "sm_90a": no device but an architecture, with the limits that it has everywhere and the size of
- * its usual chip (kernels/devices/archs.c). Enough to list spaces and compile variants. ERROR_INVALID
- * names those that are known. */
+ * its usual chip (kernels/devices/archs.c). Enough to list spaces and compile variants.
+ * ERROR_INVALID names those that are known. */
 int arch_describe(const char *arch, struct device_info *out, struct error *err);
 
 #endif

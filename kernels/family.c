@@ -55,7 +55,7 @@ const struct family *family_of_problem(const struct problem *p)
     return NULL;
 }
 
-/* ---- identity --------------------------------------------------------------------------------- */
+/* ---- identity -------------------------------------------------------------------------------- */
 
 /* The text of the source, not our version, decides whether an old measurement still counts. */
 void family_stamp(const struct family *f, const struct family_target *t,

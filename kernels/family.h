@@ -19,16 +19,26 @@
 #include "proto/message.h"
 #include "proto/problem.h"
 
-enum { PARAMS_MAX = 24, VARIATIONS_MAX = 4, PARAM_VALUES_MAX = 32, BUFFERS_MAX = 12, LAUNCH_STEPS_MAX = 4,
-       LAUNCH_PARAMS_MAX = 1856, ARGS_MAX = 512, OPTIONS_MAX = 2048,
-       TENSOR_MAPS_MAX = 12, TENSOR_MAP_BYTES = 128, TENSOR_MAP_ALIGN = 64 };
+enum {
+    PARAMS_MAX = 24,
+    VARIATIONS_MAX = 4,
+    PARAM_VALUES_MAX = 32,
+    BUFFERS_MAX = 12,
+    LAUNCH_STEPS_MAX = 4,
+    LAUNCH_PARAMS_MAX = 1856,
+    ARGS_MAX = 512,
+    OPTIONS_MAX = 2048,
+    TENSOR_MAPS_MAX = 12,
+    TENSOR_MAP_BYTES = 128,
+    TENSOR_MAP_ALIGN = 64
+};
 
 /* One tunable: the values that make up the space. A config given by a person may hold others, as
  * long as check() accepts them. */
 struct param {
     const char *name;
-    bool run_time;  /* not part of the variant: changing it needs no compile. Its first value is
-                       legal wherever any is: a variant is judged by the first of each */
+    bool run_time; /* not part of the variant: changing it needs no compile. Its first value is
+                      legal wherever any is: a variant is judged by the first of each */
     uint32_t n;
     struct value values[PARAM_VALUES_MAX];
     const char *help;
@@ -37,7 +47,7 @@ struct param {
 /* The compile-time part of a config for one target. */
 struct variant {
     char family[32];
-    char kind[16];             /* cuda | cpu */
+    char kind[16]; /* cuda | cpu */
     char arch[16];
     char entry[64];            /* extern "C" name in the image */
     char options[OPTIONS_MAX]; /* compiler options, one space between: "-DBLOCK_SIZE_M=64 ..." */
@@ -48,7 +58,7 @@ struct variant {
 /* A tensor map that a launch needs: the cuda backend encodes it for TMA and writes it into the
  * params. Tiled, no interleave, what is out of bounds reads as zeros. */
 struct tensor_map {
-    uint32_t offset;       /* in params: TENSOR_MAP_BYTES from here, a multiple of TENSOR_MAP_ALIGN */
+    uint32_t offset; /* in params: TENSOR_MAP_BYTES from here, a multiple of TENSOR_MAP_ALIGN */
     enum dtype dtype;
     const void *base;      /* borrowed; 16-byte aligned, not NULL */
     uint32_t rank;         /* 3 to 5 */
@@ -71,8 +81,8 @@ struct launch {
     _Alignas(64) uint8_t params[LAUNCH_PARAMS_MAX]; /* the kernel's single by-value argument */
     uint32_t n_maps;
     struct tensor_map maps[TENSOR_MAPS_MAX];
-    /* 0, or where in params each cluster of two has a byte, its place among all: as it is numbered; who launches puts there what
-     * he knows of the device (launch_order.h). Only beside maps. */
+    /* 0, or where in params each cluster of two has a byte, its place among all: as it is numbered;
+     * who launches puts there what he knows of the device (launch_order.h). Only beside maps. */
     uint32_t order_at;
     /* CPU only: the function itself when it is not in the module (the reference). */
     void (*cpu_entry)(const void *params, uint32_t block);
@@ -89,12 +99,13 @@ struct buffer {
     const char *name;
     enum dtype dtype;
     enum buffer_init init;
-    int64_t count;      /* elements */
-    double scale;       /* BUFFER_RANDOM and what is added to: normal, this standard deviation */
-    const void *host;   /* BUFFER_HOST: the content; owned by the workload */
-    bool accumulate;    /* BUFFER_OUTPUT: the kernel adds to it, so it begins with random values of
-                           `scale` instead of poison, and elements left unwritten show in the check rows only */
-    bool rotate;        /* several copies, so that each timed launch finds L2 cold */
+    int64_t count;    /* elements */
+    double scale;     /* BUFFER_RANDOM and what is added to: normal, this standard deviation */
+    const void *host; /* BUFFER_HOST: the content; owned by the workload */
+    bool accumulate;  /* BUFFER_OUTPUT: the kernel adds to it, so it begins with random values of
+                         `scale` instead of poison, and elements left unwritten show in the check
+                         rows only */
+    bool rotate;      /* several copies, so that each timed launch finds L2 cold */
 };
 
 /* A problem made concrete: sizes of all buffers, routing drawn, rows to check chosen. Host only. */
@@ -104,13 +115,13 @@ struct workload {
     uint64_t seed;
     uint32_t n_buffers;
     struct buffer buffers[BUFFERS_MAX];
-    uint32_t output;             /* index of the output buffer */
+    uint32_t output; /* index of the output buffer */
     /* What is compared with the reference: n_checks runs of check_length elements of the output,
      * beginning at check_at[i]; each expert's first and last rows are among them. */
     uint32_t n_checks;
     int64_t check_length;
-    int64_t *check_at;           /* owned */
-    void *state;                 /* owned by the family */
+    int64_t *check_at; /* owned */
+    void *state;       /* owned by the family */
 };
 
 struct space;
@@ -120,9 +131,9 @@ struct family_target {
     const char *label;  /* "portable", "hopper", "cpu" */
     const char *source; /* the text that its variants compile: the stamp hashes it */
     bool (*supports)(const struct device_info *info);
-    /* Whether it does a problem at all, whatever the config: 0, or 1 and *why. The same for a problem
-     * and for its bucket; a microsecond, since every miss asks. NULL: all that the op allows, and
-     * what it cannot do after all check() says of each config. */
+    /* Whether it does a problem at all, whatever the config: 0, or 1 and *why. The same for a
+     * problem and for its bucket; a microsecond, since every miss asks. NULL: all that the op
+     * allows, and what it cannot do after all check() says of each config. */
     int (*takes)(const struct problem *p, const struct device_info *info, struct rejection *why);
     /* The tunables of this problem here, fixed order. Returns how many. */
     uint32_t (*params)(const struct problem *p, const struct device_info *info,
@@ -133,9 +144,9 @@ struct family_target {
      * target it is of. */
     int (*check)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
-    /* Whether a legal config belongs into the space: 0; or 1 and *why: what it cannot win against. A
-     * rule of the space alone: a config that somebody asks for needs check() only. Looks at no run-time
-     * parameter. NULL: all do. */
+    /* Whether a legal config belongs into the space: 0; or 1 and *why: what it cannot win against.
+     * A rule of the space alone: a config that somebody asks for needs check() only. Looks at no
+     * run-time parameter. NULL: all do. */
     int (*worth)(const struct problem *p, const struct record *config,
                  const struct device_info *info, struct rejection *why);
     /* How long this variant takes to compile, in times of a usual one of the target; 1 to 10. NULL:
@@ -152,16 +163,18 @@ struct family_target {
      * worked out once. NULL: predict() is asked for each; space_predict() knows. */
     void (*predict_space)(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[]);
-    /* Of a search's best config, what else it is tried with at the end: run-time settings that are in no space, since what
-     * the config is measured with, where it does not say, is nearly always the best of them. The i-th; false: there
-     * are no more. NULL: there are none. */
-    bool (*variation)(const struct problem *p, const struct record *config, uint32_t i, struct record *out);
+    /* Of a search's best config, what else it is tried with at the end: run-time settings that are
+     * in no space, since what the config is measured with, where it does not say, is nearly always
+     * the best of them. The i-th; false: there are no more. NULL: there are none. */
+    bool (*variation)(const struct problem *p, const struct record *config, uint32_t i,
+                      struct record *out);
     /* The compile-time part. `arch` as in device_info.arch. */
     int (*variant)(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
-    /* Launch geometry and arguments. `args` is the op's ABI struct. Bad arguments (NULL, misaligned,
-     * overlapping strides, too small a workspace) are ERROR_INVALID. out->workspace_bytes is set
-     * before the workspace of the args is looked at: launcher_workspace asks that way. */
+    /* Launch geometry and arguments. `args` is the op's ABI struct. Bad arguments (NULL,
+     * misaligned, overlapping strides, too small a workspace) are ERROR_INVALID.
+     * out->workspace_bytes is set before the workspace of the args is looked at: launcher_workspace
+     * asks that way. */
     int (*plan)(const struct problem *p, const struct record *config,
                 const struct device_info *info, const void *args, struct launch_plan *out,
                 struct error *err);
@@ -198,20 +211,21 @@ struct family {
     int (*workload_init)(struct workload *w, const struct problem *p, uint64_t seed,
                          struct error *err);
     void (*workload_deinit)(struct workload *w);
-    /* What is measured of one workload must hold for the next: of those that `asked` begins, the seed of one that is harder than most.
-     * NULL: `asked` itself. */
+    /* What is measured of one workload must hold for the next: of those that `asked` begins, the
+     * seed of one that is harder than most. NULL: `asked` itself. */
     uint64_t (*wary_seed)(const struct problem *p, uint64_t asked);
     /* The op's ABI struct over a workload's buffers. */
     void (*bind)(const struct workload *w, void *const buffers[], void *workspace,
                  int64_t workspace_bytes, void *stream, void *args /* ARGS_MAX bytes */);
     /* Reads these back from a caller's args. */
     void (*context)(const void *args, struct launch_context *out);
-    /* The work of one copy of the buffers as dense products, to compare with a library that knows no
-     * more than these. Returns how many there are (0: this workload cannot be had so), writes at most `max`.
-     * *exact: their output is the op's. NULL: there is no such form. */
+    /* The work of one copy of the buffers as dense products, to compare with a library that knows
+     * no more than these. Returns how many there are (0: this workload cannot be had so), writes at
+     * most `max`. *exact: their output is the op's. NULL: there is no such form. */
     uint32_t (*products)(const struct workload *w, void *const buffers[],
                          struct dense_product out[], uint32_t max, bool *exact);
-    /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be NULL. */
+    /* What a check row is in the op's terms, for sentences ("expert 3, row 17 of it"); may be
+     * NULL. */
     void (*place)(const struct workload *w, uint32_t check, char *out, size_t size);
 };
 
@@ -219,7 +233,7 @@ struct family {
 extern const struct family *const families[]; /* NULL-terminated */
 
 void families_register(void); /* hands the ops to ops_set; call once at start */
-const struct family *family_find(const char *name);           /* NULL: none */
+const struct family *family_find(const char *name);              /* NULL: none */
 const struct family *family_of_problem(const struct problem *p); /* by field "family", else by op */
 /* The first target that supports the device; `label` NULL or a name. For a problem ask the next. */
 const struct family_target *family_target_find(const struct family *f,
@@ -234,8 +248,8 @@ int family_target_choose(const struct family *f, const struct problem *p,
                          const struct device_info *info, const char *label,
                          const struct family_target **out, struct error *err);
 /* The target that a config is of: the chosen one, when it accepts the config, else the first that
- * does. NULL: none, and *why is what the chosen one says (its code is ERROR_NO_CONFIG when no target
- * supports the device). */
+ * does. NULL: none, and *why is what the chosen one says (its code is ERROR_NO_CONFIG when no
+ * target supports the device). */
 const struct family_target *family_target_of_config(const struct family *f, const struct problem *p,
                                                     const struct device_info *info,
                                                     const struct record *config,

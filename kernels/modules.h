@@ -4,15 +4,17 @@
  * directory, so that nothing is compiled twice:
  *
  *   <cache>/modules/<id>.<suffix>     an image, named by its content
- *   <cache>/records/<variant>         what the compiler said of a variant: its image's id, registers,
- *                                     spills, seconds, log; or that it was refused, and why
+ *   <cache>/records/<variant>         what the compiler said of a variant: its image's id,
+ *                                     registers, spills, seconds, log; or that it was refused, and
+ *                                     why
  *   <cache>/variants/<variant>        a symbolic link to the image, for people and scripts
  *   <cache>/serving/<database>        the images that the bests of a database name
  *   <cache>/compiling                 locks: one byte for each variant that is being compiled
  *
- * All but the last are written aside, fsynced, renamed: losing a race is normal. What is read back is
- * believed only when it still has the hash that it was written with; a damaged file is removed (stderr
- * says so), and counts as not there: the next compile writes it again. An image's mtime is when it was last used.
+ * All but the last are written aside, fsynced, renamed: losing a race is normal. What is read back
+ * is believed only when it still has the hash that it was written with; a damaged file is removed
+ * (stderr says so), and counts as not there: the next compile writes it again. An image's mtime is
+ * when it was last used.
  */
 #ifndef GEMMD_KERNELS_MODULES_H
 #define GEMMD_KERNELS_MODULES_H
@@ -23,8 +25,8 @@ enum modules_outcome { MODULES_MISS = 1, MODULES_REFUSED = 2 };
 
 /* Sets the image's id and size, and keeps it with all that its `meta` says of its variant. */
 int modules_put(const char *cache_dir, struct image *image, const char *suffix, struct error *err);
-/* Keeps that a variant was refused: `why`, and of `image` meta (variant and what it was) and log. It
- * holds for this build of gemmd, whose rules are part of the verdict. */
+/* Keeps that a variant was refused: `why`, and of `image` meta (variant and what it was) and log.
+ * It holds for this build of gemmd, whose rules are part of the verdict. */
 int modules_put_refusal(const char *cache_dir, const struct image *image, const struct error *why,
                         struct error *err);
 /* 0; MODULES_MISS; MODULES_REFUSED: err is what it was refused with. Of an image without a record
@@ -37,8 +39,8 @@ int modules_get(const char *cache_dir, const char *id, struct image *out, struct
 int modules_remove(const char *cache_dir, const char *id, struct error *err);
 /* A part of a module, not checked against its id: that can only who has the whole. */
 struct chunk {
-    char *data; /* owned by who asked: free() */
-    size_t n, size; /* of the part, of the whole */
+    char *data;         /* owned by who asked: free() */
+    size_t n, size;     /* of the part, of the whole */
     const char *suffix; /* static */
 };
 int modules_read(const char *cache_dir, const char *id, size_t offset, size_t n, struct chunk *out,
@@ -72,7 +74,7 @@ int modules_make(const struct modules_order *o, struct modules_made *out, struct
 /* The same of what the cache knows; of anything else MODULES_MISS, at once. */
 int modules_make_known(const struct modules_order *o, struct modules_made *out, struct error *err);
 
-/* ---- how much it may hold (kernels/modules_limit.c) ------------------------------------------- */
+/* ---- how much it may hold (kernels/modules_limit.c) ------------------------------------------ */
 
 struct modules_usage {
     int64_t modules, refusals; /* files */

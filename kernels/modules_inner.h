@@ -21,8 +21,8 @@ ssize_t modules_read_all(int fd, char *data, size_t n);
 /* Into data and size of `out`, nothing else. 0, MODULES_MISS when it is not there, or ERROR_*. */
 int modules_read_file(const char *path, struct image *out, struct error *err);
 void modules_forget(const char *cache_dir, const char *variant); /* record and link */
-void modules_damaged(const char *path); /* says so, to stderr */
-bool modules_is_id(const char *text, size_t n); /* 32 hex digits */
+void modules_damaged(const char *path);                          /* says so, to stderr */
+bool modules_is_id(const char *text, size_t n);                  /* 32 hex digits */
 
 /* ---- modules_record.c ----------------------------------------------------------------------- */
 

@@ -3,9 +3,9 @@
  * How much the module cache may hold. What was used longest ago goes first, images and refusals
  * alike, but never what some database serves: each database that uses this directory has a list of
  * the images that its bests name, <cache>/serving/<hash of its file>, so that the daemon of one GPU
- * does not remove what the daemon of another one hands out. A list goes when its database is gone and
- * nobody has written it for a month: a database of another container is not seen here, or another one
- * in its place, and its daemon writes its list whenever it looks after the cache.
+ * does not remove what the daemon of another one hands out. A list goes when its database is gone
+ * and nobody has written it for a month: a database of another container is not seen here, or
+ * another one in its place, and its daemon writes its list whenever it looks after the cache.
  *
  * Two trims at once remove no more than they should by much, and nothing that is protected.
  */
@@ -310,8 +310,7 @@ static int trim(struct files *f, const char *cache_dir, int64_t limit, struct er
     return r;
 }
 
-int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out,
-                 struct error *err)
+int modules_trim(const char *cache_dir, int64_t limit, struct modules_usage *out, struct error *err)
 {
     int r = 0;
     *out = (struct modules_usage){0};

@@ -3,9 +3,9 @@
  * A variant from the cache, or else from the compiler, and then into the cache.
  *
  * One process compiles a variant, others wait for it: a runner and `gemmctl warm`, the daemons of
- * eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling: nothing to create or
- * to clean up for a variant, and the kernel lets go of it however its owner dies. It is an open file
- * description's lock (F_OFD_SETLK), so that threads of one process exclude one another, too.
+ * eight GPUs. The lock is one byte, at the variant's hash, of <cache>/compiling: nothing to create
+ * or to clean up for a variant, and the kernel lets go of it however its owner dies. It is an open
+ * file description's lock (F_OFD_SETLK), so that threads of one process exclude one another, too.
  *
  * The lock saves work, and nothing depends on it. Who cannot have it (no folder, a file system
  * without locks), or has waited for long enough, compiles: both write the same names, and whole.
@@ -106,7 +106,8 @@ int modules_make_known(const struct modules_order *o, struct modules_made *out, 
     return r == MODULES_REFUSED ? error_set(err, why.code, "%s", why.text) : MODULES_MISS;
 }
 
-static void keep(const struct modules_order *o, struct modules_made *out, const struct error *refused)
+static void keep(const struct modules_order *o, struct modules_made *out,
+                 const struct error *refused)
 {
     struct error why = ERROR_NULL;
     int r = refused ? modules_put_refusal(o->cache_dir, &out->image, refused, &why)

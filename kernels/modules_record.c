@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is known of a variant beside its image: one small file each, <cache>/records/<variant>. It is
- * the hash of the rest in hex and a newline, and the rest: two maps in MessagePack, what we add and
- * the row that the database has of a module (proto/message.h).
+ * What is known of a variant beside its image: one small file each, <cache>/records/<variant>. It
+ * is the hash of the rest in hex and a newline, and the rest: two maps in MessagePack, what we add
+ * and the row that the database has of a module (proto/message.h).
  *
- * A refusal is a verdict of the compiler and of gemmd's own rules about spills, so it holds only for
- * the build that wrote it.
+ * A refusal is a verdict of the compiler and of gemmd's own rules about spills, so it holds only
+ * for the build that wrote it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,8 +104,8 @@ static bool decode(const struct image *file, const char *variant, struct about *
     const char *packed = (const char *)file->data + HEAD;
     size_t n = file->size - HEAD;
     struct wire_doc *doc = is_whole(file) && is_bounded(packed, n) ? wire_doc_new() : NULL;
-    bool good = doc && wire_decode(doc, packed, n, &all, NULL) == 0 &&
-                unpack(all, variant, about, meta);
+    bool good =
+        doc && wire_decode(doc, packed, n, &all, NULL) == 0 && unpack(all, variant, about, meta);
     wire_doc_free(doc);
     return good;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The space of a problem: the legal configs of a target, as indices into the values of its tunables.
+ * The space of a problem: the legal configs of a target, as indices into the values of its
+ * tunables.
  *
  *   space.c          walking it
  *   space_parts.c    the same on several threads
@@ -41,19 +42,20 @@ struct space {
     struct space_rule rules[64];
     /* Of space_more: where it is. */
     struct space_setup setup;
-    bool keep, ended, all; /* `all`: whatever the target's worth() says */
+    bool keep, ended, all;       /* `all`: whatever the target's worth() says */
     struct space_point at, last; /* the next point; the last legal one */
     uint32_t fixed;              /* leading params that are not walked over (space_parts.c) */
     struct record config;        /* of `at` */
     uint32_t room, in_variant;
 };
-/* A whole space. `allow` (may be NULL) drops points before check() sees them (restrictions). Where a
- * restriction leaves only points that are not worth() it, they are the space. */
+/* A whole space. `allow` (may be NULL) drops points before check() sees them (restrictions). Where
+ * a restriction leaves only points that are not worth() it, they are the space. */
 int space_build(struct space *s, const struct family_target *t, const struct problem *p,
                 const struct device_info *info,
                 bool (*allow)(const void *ctx, const struct record *config), const void *ctx,
                 struct error *err);
-/* The same on several threads, point for point (kernels/space_parts.c); `allow` is called by all. */
+/* The same on several threads, point for point (kernels/space_parts.c); `allow` is called by
+ * all. */
 int space_build_on(unsigned threads, struct space *s, const struct space_setup *setup,
                    struct error *err);
 /* The same in parts, for who must not be away for long: a space may have hundreds of thousands of

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A whole space on several threads: a part for each combination of values of the first few tunables, walked
- * by whoever is free, and put together in order. Hopper's spaces have some hundred thousand points.
+ * A whole space on several threads: a part for each combination of values of the first few
+ * tunables, walked by whoever is free, and put together in order. Hopper's spaces have some hundred
+ * thousand points.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,14 +11,18 @@
 
 #include "kernels/space.h"
 
-enum { THREADS_MAX = 32, PARTS_ENOUGH = 32, RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(struct space_rule) };
+enum {
+    THREADS_MAX = 32,
+    PARTS_ENOUGH = 32,
+    RULES_MAX = sizeof(((struct space *)0)->rules) / sizeof(struct space_rule)
+};
 
 struct parts {
     const struct space_setup *setup; /* borrowed */
-    uint32_t n, leading; /* leading: tunables whose values a part has */
-    struct space *parts; /* owned, n of them */
-    struct error *errors; /* owned, of each */
-    int *status;         /* owned, of each */
+    uint32_t n, leading;             /* leading: tunables whose values a part has */
+    struct space *parts;             /* owned, n of them */
+    struct error *errors;            /* owned, of each */
+    int *status;                     /* owned, of each */
     atomic_uint next;
 };
 
@@ -136,13 +141,15 @@ static void parts_deinit(struct parts *p)
     free(p->status);
 }
 
-/* So many of the first tunables that there are parts enough, since some are much longer than others, and no more: what a rule
- * settles for all values of a tunable (rejection.settled_by) each part would look at anew. None at run time: the points of
- * a variant are one part's. */
+/* So many of the first tunables that there are parts enough, since some are much longer than
+ * others, and no more: what a rule settles for all values of a tunable (rejection.settled_by) each
+ * part would look at anew. None at run time: the points of a variant are one part's. */
 static void split(struct parts *p, const struct space *s)
 {
     p->n = 1;
-    for (p->leading = 0; p->leading + 1 < s->n_params && !s->params[p->leading].run_time && p->n < PARTS_ENOUGH; p->leading++) {
+    for (p->leading = 0;
+         p->leading + 1 < s->n_params && !s->params[p->leading].run_time && p->n < PARTS_ENOUGH;
+         p->leading++) {
         p->n *= s->params[p->leading].n;
     }
 }

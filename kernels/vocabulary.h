@@ -10,10 +10,10 @@
 
 /* Why a config cannot be used. */
 struct rejection {
-    int code;            /* ERROR_INVALID, ERROR_CONFLICT, ERROR_RESOURCE */
-    char resource[32];   /* of ERROR_RESOURCE: "shared_memory" ... */
+    int code;          /* ERROR_INVALID, ERROR_CONFLICT, ERROR_RESOURCE */
+    char resource[32]; /* of ERROR_RESOURCE: "shared_memory" ... */
     int64_t required, limit;
-    char rule[32];       /* short stable name of the rule, for counting: "tile_k_divides" */
+    char rule[32]; /* short stable name of the rule, for counting: "tile_k_divides" */
     char text[320];
     /* The last tunable, in the target's order, that the rule looks at: who walks a space drops the
      * points that differ in later ones only with this one. NULL: it may look at all. */
@@ -31,7 +31,7 @@ int rejection_settled(struct rejection *why, int rejected, const char *tunable);
 int rejection_resource(struct rejection *why, const char *resource, int64_t required, int64_t limit,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
-size_t dtype_size(enum dtype t);      /* bytes; 0 for DTYPE_NONE */
+size_t dtype_size(enum dtype t); /* bytes; 0 for DTYPE_NONE */
 /* Half of the type's smallest step: what rounding may do to a value near zero, whatever its size.
  * A row of tiny values cannot be held to a part of its own norm more closely than this. */
 double dtype_grain(enum dtype t);

@@ -9,13 +9,13 @@
 #include "proto/schema.h"
 
 #define DEVICE_INFO_FIELDS(X, T)                                                                   \
-    X(T, TEXT, kind, 16)      /* cuda | cpu | replay */                                            \
-    X(T, TEXT, name, 96)      /* "NVIDIA H200", the CPU's model name */                            \
-    X(T, TEXT, uuid, 64)      /* "GPU-..." ; "cpu" ; "replay-<name>": names the socket */          \
-    X(T, TEXT, arch, 16)      /* compile target: "sm_90a", "x86_64" */                             \
-    X(T, INT, index, 0)       /* CUDA ordinal at probe time */                                     \
-    X(T, INT, sm_count, 0)    /* SMs; CPU: threads used */                                         \
-    X(T, INT, cc_major, 0)    /* compute capability; CPU: 0 */                                     \
+    X(T, TEXT, kind, 16)   /* cuda | cpu | replay */                                               \
+    X(T, TEXT, name, 96)   /* "NVIDIA H200", the CPU's model name */                               \
+    X(T, TEXT, uuid, 64)   /* "GPU-..." ; "cpu" ; "replay-<name>": names the socket */             \
+    X(T, TEXT, arch, 16)   /* compile target: "sm_90a", "x86_64" */                                \
+    X(T, INT, index, 0)    /* CUDA ordinal at probe time */                                        \
+    X(T, INT, sm_count, 0) /* SMs; CPU: threads used */                                            \
+    X(T, INT, cc_major, 0) /* compute capability; CPU: 0 */                                        \
     X(T, INT, cc_minor, 0)                                                                         \
     X(T, INT, smem_optin, 0)  /* shared memory a block may opt in to, bytes; CPU: L2 per core */   \
     X(T, INT, smem_per_sm, 0) /* shared memory of one SM, bytes */                                 \
@@ -40,16 +40,16 @@ SCHEMA_STRUCT(device_info, DEVICE_INFO_FIELDS);
     X(T, INT, memory_mhz, 0)                                                                       \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
-    X(T, TEXT, throttle, 48)     /* "power thermal ...": why the clocks are below what was asked */\
-    X(T, INT, busy_percent, 0)   /* of the time, by others; -1: not known */                       \
-    X(T, INT, processes, 0)      /* others that have a context on it; -1: not known */             \
+    X(T, TEXT, throttle, 48)   /* "power thermal ...": why the clocks are below what was asked */  \
+    X(T, INT, busy_percent, 0) /* of the time, by others; -1: not known */                         \
+    X(T, INT, processes, 0)    /* others that have a context on it; -1: not known */               \
     X(T, INT, free_mib, 0)                                                                         \
     X(T, INT, total_mib, 0)
 
 SCHEMA_STRUCT(device_health, DEVICE_HEALTH_FIELDS);
 
-/* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in GiB,
- * MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
+/* Fills info->class from the hard fields: name, arch, SM count, shared-memory opt-in, memory in
+ * GiB, MIG profile, power limit. "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700". */
 void device_class_format(struct device_info *info);
 
 #endif

@@ -24,37 +24,37 @@
 
 #define ERROR_LIST(X)                                                                              \
     /*  enum                 code  name on the wire       survives */                              \
-    X(ERROR_INTERNAL,          -1, "internal",            true)  /* a bug of ours */               \
-    X(ERROR_INVALID,           -2, "invalid",             true)  /* a value out of its range */    \
-    X(ERROR_UNKNOWN_METHOD,    -3, "unknown_method",      true)                                    \
-    X(ERROR_UNKNOWN_OP,        -4, "unknown_op",          true)                                    \
-    X(ERROR_UNKNOWN_FIELD,     -5, "unknown_field",       true)                                    \
-    X(ERROR_CONFLICT,          -6, "conflict",            true)  /* values that contradict */      \
-    X(ERROR_MALFORMED,         -7, "malformed",           false) /* not MessagePack-RPC */         \
-    X(ERROR_TOO_LARGE,         -8, "too_large",           false) /* message over a limit */        \
-    X(ERROR_VERSION,           -9, "version",             false) /* no common protocol version */  \
-    X(ERROR_NOT_FOUND,        -10, "not_found",           true)                                    \
-    X(ERROR_DENIED,           -11, "denied",              true)  /* not owner or root */           \
-    X(ERROR_BUSY,             -12, "busy",                true)  /* retry later */                 \
-    X(ERROR_DEADLINE,         -13, "deadline",            true)  /* not done in the time given */  \
-    X(ERROR_CANCELLED,        -14, "cancelled",           true)                                    \
-    X(ERROR_NO_CONFIG,        -15, "no_config",           true)  /* no config is valid or works */ \
-    X(ERROR_NO_DEVICE,        -16, "no_device",           true)  /* no GPU, driver, or device */   \
-    X(ERROR_DEVICE_LOST,      -17, "device_lost",         true)  /* context poisoned, unhealthy */ \
-    X(ERROR_NO_COMPILER,      -18, "no_compiler",         true)  /* NVRTC or cc missing */         \
-    X(ERROR_COMPILE,          -19, "compile",             true)  /* the compiler refused */        \
-    X(ERROR_RESOURCE,         -20, "resource",            true)  /* registers, shared memory */    \
-    X(ERROR_WRONG_RESULT,     -21, "wrong_result",        true)  /* verification failed */         \
-    X(ERROR_HUNG,             -22, "hung",                true)  /* past its deadline, killed */   \
-    X(ERROR_CRASHED,          -23, "crashed",             true)  /* the runner, or a compiler */    \
-    X(ERROR_NO_MEMORY,        -24, "no_memory",           true)  /* host or device memory */       \
-    X(ERROR_DISK_FULL,        -25, "disk_full",           true)                                    \
-    X(ERROR_STORE,            -26, "store",               true)  /* database unreadable, newer */  \
-    X(ERROR_IO,               -27, "io",                  true)  /* a file or socket call */       \
-    X(ERROR_UNREACHABLE,      -28, "unreachable",         false) /* no daemon answers (client) */  \
-    X(ERROR_DISCONNECTED,     -29, "disconnected",        false) /* it went away (client) */       \
-    X(ERROR_SHUTTING_DOWN,    -30, "shutting_down",       false)                                   \
-    X(ERROR_QUARANTINED,      -31, "quarantined",         true)  /* known to hang or crash */
+    X(ERROR_INTERNAL, -1, "internal", true) /* a bug of ours */                                    \
+    X(ERROR_INVALID, -2, "invalid", true)   /* a value out of its range */                         \
+    X(ERROR_UNKNOWN_METHOD, -3, "unknown_method", true)                                            \
+    X(ERROR_UNKNOWN_OP, -4, "unknown_op", true)                                                    \
+    X(ERROR_UNKNOWN_FIELD, -5, "unknown_field", true)                                              \
+    X(ERROR_CONFLICT, -6, "conflict", true)    /* values that contradict */                        \
+    X(ERROR_MALFORMED, -7, "malformed", false) /* not MessagePack-RPC */                           \
+    X(ERROR_TOO_LARGE, -8, "too_large", false) /* message over a limit */                          \
+    X(ERROR_VERSION, -9, "version", false)     /* no common protocol version */                    \
+    X(ERROR_NOT_FOUND, -10, "not_found", true)                                                     \
+    X(ERROR_DENIED, -11, "denied", true)     /* not owner or root */                               \
+    X(ERROR_BUSY, -12, "busy", true)         /* retry later */                                     \
+    X(ERROR_DEADLINE, -13, "deadline", true) /* not done in the time given */                      \
+    X(ERROR_CANCELLED, -14, "cancelled", true)                                                     \
+    X(ERROR_NO_CONFIG, -15, "no_config", true)       /* no config is valid or works */             \
+    X(ERROR_NO_DEVICE, -16, "no_device", true)       /* no GPU, driver, or device */               \
+    X(ERROR_DEVICE_LOST, -17, "device_lost", true)   /* context poisoned, unhealthy */             \
+    X(ERROR_NO_COMPILER, -18, "no_compiler", true)   /* NVRTC or cc missing */                     \
+    X(ERROR_COMPILE, -19, "compile", true)           /* the compiler refused */                    \
+    X(ERROR_RESOURCE, -20, "resource", true)         /* registers, shared memory */                \
+    X(ERROR_WRONG_RESULT, -21, "wrong_result", true) /* verification failed */                     \
+    X(ERROR_HUNG, -22, "hung", true)                 /* past its deadline, killed */               \
+    X(ERROR_CRASHED, -23, "crashed", true)           /* the runner, or a compiler */               \
+    X(ERROR_NO_MEMORY, -24, "no_memory", true)       /* host or device memory */                   \
+    X(ERROR_DISK_FULL, -25, "disk_full", true)                                                     \
+    X(ERROR_STORE, -26, "store", true)                /* database unreadable, newer */             \
+    X(ERROR_IO, -27, "io", true)                      /* a file or socket call */                  \
+    X(ERROR_UNREACHABLE, -28, "unreachable", false)   /* no daemon answers (client) */             \
+    X(ERROR_DISCONNECTED, -29, "disconnected", false) /* it went away (client) */                  \
+    X(ERROR_SHUTTING_DOWN, -30, "shutting_down", false)                                            \
+    X(ERROR_QUARANTINED, -31, "quarantined", true) /* known to hang or crash */
 
 enum error_code {
 #define X(name, code, text, survives) name = (code),

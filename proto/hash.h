@@ -18,7 +18,7 @@ bool hash_is_hex(const char *text); /* such a text: 32 lower-case hex digits */
 struct hash_state; /* heap */
 struct hash_state *hash_new(void);
 void hash_add(struct hash_state *h, const void *data, size_t n);
-void hash_add_str(struct hash_state *h, const char *text); /* with its zero, so "a","b" != "ab" */
+void hash_add_str(struct hash_state *h, const char *text);   /* with its zero, so "a","b" != "ab" */
 void hash_end_hex(struct hash_state *h, char out[HASH_HEX]); /* frees h */
 
 #endif

@@ -7,18 +7,18 @@ enum {
     PROTOCOL_VERSION = 1,
     KEY_VERSION = 1,
 
-    REQUEST_BYTES_MAX = 64 * 1024,         /* one request or notification from a client */
-    RESPONSE_BYTES_MAX = 1024 * 1024,      /* one response or notification to a client */
+    REQUEST_BYTES_MAX = 64 * 1024,              /* one request or notification from a client */
+    RESPONSE_BYTES_MAX = 1024 * 1024,           /* one response or notification to a client */
     RUNNER_MESSAGE_BYTES_MAX = 8 * 1024 * 1024, /* between gemmd and its own runner */
-    MESSAGE_DEPTH_MAX = 8,                 /* nested arrays and maps, the outermost counted */
-    MODULE_CHUNK_BYTES = 256 * 1024,       /* of a module, per `module` response */
-    PAGE_ROWS_MAX = 256,                   /* rows of a list response */
-    MANY_MAX = 256,                        /* problems of one get_many request */
+    MESSAGE_DEPTH_MAX = 8,                      /* nested arrays and maps, the outermost counted */
+    MODULE_CHUNK_BYTES = 256 * 1024,            /* of a module, per `module` response */
+    PAGE_ROWS_MAX = 256,                        /* rows of a list response */
+    MANY_MAX = 256,                             /* problems of one get_many request */
 
-    SOCKET_PATH_MAX = 107,                 /* sun_path less its terminating zero */
+    SOCKET_PATH_MAX = 107, /* sun_path less its terminating zero */
 
     /* grouped_gemm; the field table in kernels/families/grouped_gemm refers to these */
-    GEMM_SIZE_MAX = 1 << 30,               /* M, N, K each (the ragged tensor map counts 2^30 rows) */
+    GEMM_SIZE_MAX = 1 << 30, /* M, N, K each (the ragged tensor map counts 2^30 rows) */
     GEMM_EXPERTS_MAX = 1024,
     GEMM_TOPK_MAX = 256,
 };

@@ -47,8 +47,8 @@ static void close_to_others(int fd)
     }
 }
 
-/* For the sentences of those who are refused, and for people: a disk too full for it is no fault.
- */
+/* For the sentences of those who are refused, and for people: a disk too full for it is no
+ * fault. */
 static void sign(int fd, const char *second)
 {
     if (ftruncate(fd, 0) == 0) {

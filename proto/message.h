@@ -23,71 +23,71 @@ enum {
 /* get, tune: what may stand beside "problem" in params. `restrict` and `configs` are read apart
  * (proto/request.h), since they are nested. */
 #define QUERY_FIELDS(X, T)                                                                         \
-    X(T, TEXT, wait, 16)        /* tuned (default) | now | cached */                               \
-    X(T, INT, deadline_ms, 0)   /* 0: none. Past it: the best lower tier, or ERROR_DEADLINE */     \
-    X(T, FLAG, progress, 0)     /* send `progress` notifications for this request */               \
-    X(T, FLAG, again, 0)        /* tune even when an answer is known */                            \
-    X(T, TEXT, strategy, 16)    /* ranked (default) | exhaustive | random | genetic | given */     \
-    X(T, INT, budget, 0)        /* configs to measure at most; 0: the daemon's default */          \
-    X(T, INT, budget_ms, 0)     /* device time at most; 0: the daemon's default */                 \
-    X(T, INT, iters, 0)         /* timed launches per config at most (0: 3 to 20, 3 ms in all) */  \
-    X(T, INT, warmup, 0)        /* untimed launches per config (0: 1) */                           \
-    X(T, REAL, atol, 0)         /* 0: 1e-2 */                                                      \
-    X(T, REAL, rtol, 0)         /* 0: 1e-2 */                                                      \
-    X(T, INT, seed, 0)          /* inputs, routing, random strategy */                             \
-    X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */   \
-    X(T, TEXT, bucket, 8)       /* exact | pow2 | sqrt2: round so; "": as the database does */     \
-    X(T, INT, wall_ms, 0)       /* of searching at most; 0: as long as it takes */
+    X(T, TEXT, wait, 16)      /* tuned (default) | now | cached */                                 \
+    X(T, INT, deadline_ms, 0) /* 0: none. Past it: the best lower tier, or ERROR_DEADLINE */       \
+    X(T, FLAG, progress, 0)   /* send `progress` notifications for this request */                 \
+    X(T, FLAG, again, 0)      /* tune even when an answer is known */                              \
+    X(T, TEXT, strategy, 16)  /* ranked (default) | exhaustive | random | genetic | given */       \
+    X(T, INT, budget, 0)      /* configs to measure at most; 0: the daemon's default */            \
+    X(T, INT, budget_ms, 0)   /* device time at most; 0: the daemon's default */                   \
+    X(T, INT, iters, 0)       /* timed launches per config at most (0: 3 to 20, 3 ms in all) */    \
+    X(T, INT, warmup, 0)      /* untimed launches per config (0: 1) */                             \
+    X(T, REAL, atol, 0)       /* 0: 1e-2 */                                                        \
+    X(T, REAL, rtol, 0)       /* 0: 1e-2 */                                                        \
+    X(T, INT, seed, 0)        /* inputs, routing, random strategy */                               \
+    X(T, TEXT, target, TARGET_MAX) /* kernels of this name only; "": the device's own choice */    \
+    X(T, TEXT, bucket, 8)          /* exact | pow2 | sqrt2: round so; "": as the database does */  \
+    X(T, INT, wall_ms, 0)          /* of searching at most; 0: as long as it takes */
 SCHEMA_STRUCT(query, QUERY_FIELDS);
 
 #define ANSWER_FIELDS(X, T)                                                                        \
-    X(T, TEXT, key, HASH_HEX)   /* id of the key */                                                \
-    X(T, TEXT, tier, 16)        /* exact | near | portfolio | default */                           \
-    X(T, TEXT, source, 16)      /* tuned | manual | imported | partial | model (tier default) */   \
+    X(T, TEXT, key, HASH_HEX) /* id of the key */                                                  \
+    X(T, TEXT, tier, 16)      /* exact | near | portfolio | default */                             \
+    X(T, TEXT, source, 16)    /* tuned | manual | imported | partial | model (tier default) */     \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX) /* content hash of the image; "" when there is none here */       \
-    X(T, REAL, time_us, 0)      /* median of the winner; NaN for tier default */                   \
-    X(T, REAL, spread, 0)       /* (q75 - q25) / median of its samples */                          \
-    X(T, REAL, reference_us, 0) /* the reference kernel (analytic default) of the same run */      \
+    X(T, REAL, time_us, 0)       /* median of the winner; NaN for tier default */                  \
+    X(T, REAL, spread, 0)        /* (q75 - q25) / median of its samples */                         \
+    X(T, REAL, reference_us, 0)  /* the reference kernel (analytic default) of the same run */     \
     X(T, REAL, tflops, 0)                                                                          \
     X(T, REAL, gbps, 0)                                                                            \
-    X(T, REAL, floor_us, 0)     /* max(flops / peak, bytes / peak) on this device */               \
-    X(T, INT, measured, 0)      /* configs that have been measured for this key */                 \
-    X(T, INT, generation, 0)    /* of the best; grows with every publish */                        \
-    X(T, FLAG, saved, 0)        /* durable in the store */                                         \
+    X(T, REAL, floor_us, 0)  /* max(flops / peak, bytes / peak) on this device */                  \
+    X(T, INT, measured, 0)   /* configs that have been measured for this key */                    \
+    X(T, INT, generation, 0) /* of the best; grows with every publish */                           \
+    X(T, FLAG, saved, 0)     /* durable in the store */                                            \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, note, 160)       /* for people: why a lower tier, which row it came from */
+    X(T, TEXT, note, 160) /* for people: why a lower tier, which row it came from */
 SCHEMA_STRUCT(answer, ANSWER_FIELDS);
 
 #define PROGRESS_FIELDS(X, T)                                                                      \
-    X(T, INT, request, 0)       /* id of the request it belongs to */                              \
-    X(T, TEXT, phase, 16)       /* queued | start | compile | measure | final | done */            \
+    X(T, INT, request, 0) /* id of the request it belongs to */                                    \
+    X(T, TEXT, phase, 16) /* queued | start | compile | measure | final | done */                  \
     X(T, INT, done, 0)                                                                             \
-    X(T, INT, total, 0)         /* 0: not known yet */                                             \
+    X(T, INT, total, 0) /* 0: not known yet */                                                     \
     X(T, INT, failed, 0)                                                                           \
     X(T, REAL, best_us, 0)                                                                         \
     X(T, REAL, reference_us, 0)                                                                    \
     X(T, REAL, elapsed_ms, 0)                                                                      \
-    X(T, REAL, eta_ms, 0)       /* NaN: not known */                                               \
-    X(T, REAL, device_ms, 0)    /* what the job has cost so far: time on the device */             \
-    X(T, REAL, compile_ms, 0)   /* and core time of compilers */                                   \
+    X(T, REAL, eta_ms, 0)               /* NaN: not known */                                       \
+    X(T, REAL, device_ms, 0)            /* what the job has cost so far: time on the device */     \
+    X(T, REAL, compile_ms, 0)           /* and core time of compilers */                           \
     X(T, TEXT, config, CONFIG_TEXT_MAX) /* the one just finished */
 SCHEMA_STRUCT(progress, PROGRESS_FIELDS);
 
-/* ---- evidence: runner -> gemmd -> store -> client --------------------------------------------- */
+/* ---- evidence: runner -> gemmd -> store -> client -------------------------------------------- */
 
 #define RUN_FIELDS(X, T)                                                                           \
     X(T, INT, id, 0)                                                                               \
-    X(T, TEXT, device, 64)      /* device_info.uuid */                                             \
+    X(T, TEXT, device, 64) /* device_info.uuid */                                                  \
     X(T, TEXT, driver, 32)                                                                         \
     X(T, TEXT, compiler, 96)                                                                       \
     X(T, TEXT, build, 64)                                                                          \
     X(T, INT, pid, 0)                                                                              \
     X(T, INT, started_s, 0)                                                                        \
-    X(T, INT, ended_s, 0)       /* 0: running, or died unseen */                                   \
-    X(T, TEXT, ending, 64)      /* idle | gemmd stopped | crashed: ... | hung: ... */
+    X(T, INT, ended_s, 0)  /* 0: running, or died unseen */                                        \
+    X(T, TEXT, ending, 64) /* idle | gemmd stopped | crashed: ... | hung: ... */
 SCHEMA_STRUCT(run, RUN_FIELDS);
 
 #define TRIAL_FIELDS(X, T)                                                                         \
@@ -98,17 +98,17 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, TEXT, stage, 16)       /* measure | final | reference | pin | baseline */                 \
-    X(T, TEXT, status, 24)      /* ok | aborted (slower, stopped early) | baseline (no candidate) |\
-                                   an error_name() */                                              \
-    X(T, TEXT, resource, 32)    /* of status resource: shared_memory, registers, threads ... */    \
+    X(T, TEXT, stage, 16)    /* measure | final | reference | pin | baseline */                    \
+    X(T, TEXT, status, 24)   /* ok | aborted (slower, stopped early) | baseline (no candidate) |   \
+                                an error_name() */                                                 \
+    X(T, TEXT, resource, 32) /* of status resource: shared_memory, registers, threads ... */       \
     X(T, INT, required, 0)                                                                         \
     X(T, INT, limit_, 0)                                                                           \
-    X(T, TEXT, reason, 320)     /* sentence: why it failed; of a final's winner, why it won      \
-                                   over the former best, or that one stayed */                                      \
-    X(T, REAL, time_us, 0)      /* median of samples */                                            \
-    X(T, REAL, ratio, 0)        /* time / reference time of the same run, of the same rounds when  \
-                                   the reference was a finalist too */                        \
+    X(T, TEXT, reason, 320) /* sentence: why it failed; of a final's winner, why it won            \
+                               over the former best, or that one stayed */                         \
+    X(T, REAL, time_us, 0)  /* median of samples */                                                \
+    X(T, REAL, ratio, 0)    /* time / reference time of the same run, of the same rounds when      \
+                               the reference was a finalist too */                                 \
     X(T, REAL, q25_us, 0)                                                                          \
     X(T, REAL, q75_us, 0)                                                                          \
     X(T, REAL, predicted_us, 0) /* by the analytic model */                                        \
@@ -119,25 +119,25 @@ SCHEMA_STRUCT(run, RUN_FIELDS);
     X(T, REALS, samples_us, SAMPLES_MAX)                                                           \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, INT, sm_mhz, 0)        /* of the GPU while it was measured; 0: not known */               \
+    X(T, INT, sm_mhz, 0) /* of the GPU while it was measured; 0: not known */                      \
     X(T, INT, temperature_c, 0)                                                                    \
     X(T, INT, power_w, 0)                                                                          \
-    X(T, TEXT, throttle, 48)    /* device_health.throttle */
+    X(T, TEXT, throttle, 48) /* device_health.throttle */
 SCHEMA_STRUCT(trial, TRIAL_FIELDS);
 
 #define MODULE_FIELDS(X, T)                                                                        \
-    X(T, TEXT, id, HASH_HEX)    /* content hash */                                                 \
+    X(T, TEXT, id, HASH_HEX)      /* content hash */                                               \
     X(T, TEXT, variant, HASH_HEX) /* family, source, compile-time config, target, compiler */      \
     X(T, TEXT, family, 32)                                                                         \
     X(T, TEXT, target, 16)                                                                         \
     X(T, TEXT, compiler, 96)                                                                       \
-    X(T, TEXT, flags, 512)      /* defines and options */                                          \
+    X(T, TEXT, flags, 512)       /* defines and options */                                         \
     X(T, TEXT, source, HASH_HEX) /* hash of the source text */                                     \
     X(T, TEXT, entry, 64)                                                                          \
-    X(T, INT, registers, 0)     /* per thread; -1: not known */                                    \
+    X(T, INT, registers, 0) /* per thread; -1: not known */                                        \
     X(T, INT, spill_bytes, 0)                                                                      \
     X(T, INT, smem_static, 0)                                                                      \
-    X(T, INT, size, 0)          /* bytes of the image */                                           \
+    X(T, INT, size, 0) /* bytes of the image */                                                    \
     X(T, REAL, compile_ms, 0)                                                                      \
     X(T, INT, created_s, 0)                                                                        \
     X(T, INT, used_s, 0)
@@ -148,25 +148,25 @@ SCHEMA_STRUCT(module, MODULE_FIELDS);
     X(T, TEXT, key, HASH_HEX)                                                                      \
     X(T, TEXT, op, 64)                                                                             \
     X(T, TEXT, family, 32)                                                                         \
-    X(T, RECORD, problem, 0)    /* the bucket's fields */                                          \
+    X(T, RECORD, problem, 0) /* the bucket's fields */                                             \
     X(T, TEXT, class, 192)                                                                         \
-    X(T, TEXT, source, 16)      /* tuned | manual | imported | partial */                          \
+    X(T, TEXT, source, 16) /* tuned | manual | imported | partial */                               \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, trial, 0)         /* id of the trial that serves it; 0: imported, or lost */         \
+    X(T, INT, trial, 0) /* id of the trial that serves it; 0: imported, or lost */                 \
     X(T, REAL, time_us, 0)                                                                         \
     X(T, REAL, spread, 0)                                                                          \
     X(T, REAL, reference_us, 0)                                                                    \
-    X(T, REAL, flops, 0)        /* of the bucket */                                                \
+    X(T, REAL, flops, 0) /* of the bucket */                                                       \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, REAL, floor_us, 0)                                                                        \
-    X(T, REAL, atol, 0)         /* tolerances it was verified with */                              \
+    X(T, REAL, atol, 0) /* tolerances it was verified with */                                      \
     X(T, REAL, rtol, 0)                                                                            \
-    X(T, INT, measured, 0)      /* configs measured for the key when it was chosen */              \
+    X(T, INT, measured, 0) /* configs measured for the key when it was chosen */                   \
     X(T, TEXT, stamp, STAMP_MAX)                                                                   \
-    X(T, INT, uid, 0)           /* who asked for it, or pinned it */                               \
+    X(T, INT, uid, 0) /* who asked for it, or pinned it */                                         \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, doubt, 160)      /* sentence: what disturbed its measurement; "": nothing known */
+    X(T, TEXT, doubt, 160) /* sentence: what disturbed its measurement; "": nothing known */
 SCHEMA_STRUCT(best, BEST_FIELDS);
 
 #define QUARANTINE_FIELDS(X, T)                                                                    \
@@ -175,10 +175,10 @@ SCHEMA_STRUCT(best, BEST_FIELDS);
     X(T, TEXT, module, HASH_HEX)                                                                   \
     X(T, TEXT, family, 32)                                                                         \
     X(T, RECORD, config, 0)                                                                        \
-    X(T, TEXT, key, HASH_HEX)   /* where it happened */                                            \
+    X(T, TEXT, key, HASH_HEX) /* where it happened */                                              \
     X(T, TEXT, class, 192)                                                                         \
     X(T, TEXT, driver, 32)                                                                         \
-    X(T, TEXT, status, 24)      /* crashed | hung | device_lost */                                 \
+    X(T, TEXT, status, 24) /* crashed | hung | device_lost */                                      \
     X(T, TEXT, reason, 320)                                                                        \
     X(T, INT, deaths, 0)                                                                           \
     X(T, INT, created_s, 0)
@@ -187,14 +187,14 @@ SCHEMA_STRUCT(quarantine, QUARANTINE_FIELDS);
 #define EVENT_FIELDS(X, T)                                                                         \
     X(T, INT, id, 0)                                                                               \
     X(T, INT, created_s, 0)                                                                        \
-    X(T, TEXT, kind, 32)        /* start | stop | tuned | corrupt | disk_full | evict ... */       \
+    X(T, TEXT, kind, 32) /* start | stop | tuned | corrupt | disk_full | evict ... */              \
     X(T, INT, uid, 0)                                                                              \
     X(T, TEXT, text, 320)
 SCHEMA_STRUCT(event, EVENT_FIELDS);
 
 /* In the cache directory: modules/<id>.<cubin|so>, and variants/<variant>, a link to it. */
 
-/* ---- gemmd <-> gemmd-runner (one private socket pair, the same RPC) ----------------------------- */
+/* ---- gemmd <-> gemmd-runner (one private socket pair, the same RPC) -------------------------- */
 
 /* runner -> gemmd, notification `hello`, before anything else. gemmd refuses another build. */
 #define RUNNER_HELLO_FIELDS(X, T)                                                                  \
@@ -208,16 +208,16 @@ SCHEMA_STRUCT(runner_hello, RUNNER_HELLO_FIELDS);
  * knows what killed a runner, and until when to wait before it kills one. */
 #define ATTEMPT_FIELDS(X, T)                                                                       \
     X(T, INT, job, 0)                                                                              \
-    X(T, TEXT, stage, 16)       /* prepare | compile | load | verify | time | baseline | idle */   \
-    X(T, RECORD, config, 0)     /* empty for prepare and idle */                                   \
+    X(T, TEXT, stage, 16)   /* prepare | compile | load | verify | time | baseline | idle */       \
+    X(T, RECORD, config, 0) /* empty for prepare and idle */                                       \
     X(T, TEXT, variant, HASH_HEX)                                                                  \
     X(T, TEXT, module, HASH_HEX)                                                                   \
-    X(T, INT, limit_ms, 0)      /* silence allowed from now on; 0: no limit (idle) */
+    X(T, INT, limit_ms, 0) /* silence allowed from now on; 0: no limit (idle) */
 SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
 
-/* runner -> gemmd, the result of a `tune` request. The best is a trial that is already sent. Set aside:
- * there is no best yet; the search has only compilers to wait for, and gemmd has said that others wait
- * for the device. It goes on by an order with the trials so far. */
+/* runner -> gemmd, the result of a `tune` request. The best is a trial that is already sent. Set
+ * aside: there is no best yet; the search has only compilers to wait for, and gemmd has said that
+ * others wait for the device. It goes on by an order with the trials so far. */
 #define TUNE_RESULT_FIELDS(X, T)                                                                   \
     X(T, RECORD, config, 0)                                                                        \
     X(T, TEXT, module, HASH_HEX)                                                                   \
@@ -227,14 +227,15 @@ SCHEMA_STRUCT(attempt, ATTEMPT_FIELDS);
     X(T, REAL, flops, 0)                                                                           \
     X(T, REAL, bytes, 0)                                                                           \
     X(T, INT, measured, 0)                                                                         \
-    X(T, INT, space, 0)         /* legal configs in the space searched */                          \
+    X(T, INT, space, 0) /* legal configs in the space searched */                                  \
     X(T, REAL, device_ms, 0)                                                                       \
-    X(T, REAL, compile_ms, 0)   /* core time */                                                    \
-    X(T, REAL, wall_ms, 0)      /* from the order on */                                            \
-    X(T, TEXT, timeline, 240)   /* for people: milliseconds of each phase of these */              \
+    X(T, REAL, compile_ms, 0) /* core time */                                                      \
+    X(T, REAL, wall_ms, 0)    /* from the order on */                                              \
+    X(T, TEXT, timeline, 240) /* for people: milliseconds of each phase of these */                \
     X(T, FLAG, set_aside, 0)                                                                       \
-    X(T, TEXT, doubt, 160)      /* what disturbed the measurement */                               \
-    X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such */
+    X(T, TEXT, doubt, 160)          /* what disturbed the measurement */                           \
+    X(T, TEXT, gate, GATE_TEXT_MAX) /* sentence: why the former best stayed or went; "": no such   \
+                                     */
 SCHEMA_STRUCT(tune_result, TUNE_RESULT_FIELDS);
 
 #endif

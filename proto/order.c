@@ -117,9 +117,9 @@ static int unpack_spent(const char *name, const struct wire_obj *params, double 
 
 int tune_order_unpack(struct tune_order *o, const struct wire_obj *params, struct error *err)
 {
-    static const char *const others[] = {REQUEST_NAMES, "job",      "key",   "stamp", "done",
-                                         "hints",       "former", "min_gain", "avoid",
-                                         "spent_device_ms", "spent_ms", NULL};
+    static const char *const others[] = {
+        REQUEST_NAMES, "job",      "key",   "stamp",           "done",     "hints",
+        "former",      "min_gain", "avoid", "spent_device_ms", "spent_ms", NULL};
     o->done = NULL;
     o->hints = NULL;
     o->avoid = NULL;

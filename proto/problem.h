@@ -46,13 +46,13 @@ struct op {
     /* Rounds the sizes; NULL: every scheme is exact. */
     void (*bucket)(struct problem *p, enum bucket_scheme scheme);
     /* Of a text field whose values can be more or less alike (a routing profile): its place on a
-     * line, on the scale of log2 of a size. NAN, or no such function: problems with another text are
-     * no neighbours. */
+     * line, on the scale of log2 of a size. NAN, or no such function: problems with another text
+     * are no neighbours. */
     double (*place)(const struct problem *p, const char *field);
 };
 
 struct problem {
-    const struct op *op; /* borrowed, static */
+    const struct op *op;       /* borrowed, static */
     char op_name[OP_NAME_MAX]; /* op->name, or the full "custom:<name>" */
     struct record fields;
 };
@@ -86,7 +86,7 @@ void problem_bucket(const struct problem *p, enum bucket_scheme scheme, struct p
  * GEMM_SIZE_MAX, and for sizes below 1, the result is the size as given. Each is idempotent;
  * the rows are monotone and multiples of topk (when given as such), bucket_pow2 is monotone among
  * sizes of one 2-adic class. */
-int64_t bucket_pow2(int64_t n);          /* up to 2^k, keeping the 2-adic class up to 128 */
+int64_t bucket_pow2(int64_t n); /* up to 2^k, keeping the 2-adic class up to 128 */
 /* Rows by steps of sqrt(2) of rows per expert: the smallest M_i >= rows with
  * M_i = topk * ceil(floor(experts * 2^(i/2)) / topk), i any integer. */
 int64_t bucket_sqrt2_rows(int64_t rows, int64_t experts, int64_t topk);
@@ -95,8 +95,8 @@ int64_t bucket_pow2_rows(int64_t rows, int64_t topk); /* topk * 2^k */
 enum { KEY_BYTES_MAX = 12 * 1024 };
 
 struct key {
-    uint64_t hash;      /* hash64 of the bytes */
-    char id[HASH_HEX];  /* hash128 as hex: what people and SQL see */
+    uint64_t hash;     /* hash64 of the bytes */
+    char id[HASH_HEX]; /* hash128 as hex: what people and SQL see */
     size_t len;
     uint8_t bytes[KEY_BYTES_MAX];
 };
@@ -108,8 +108,8 @@ int key_make(struct key *k, const struct problem *bucket, const char *device_cla
 void key_id(struct key *k);
 /* Back to op, fields and class (for listing and checks). class_out of size 192. */
 int key_decode(const void *bytes, size_t n, struct problem *p, char *class_out, struct error *err);
-/* In how many fields the problems of two keys differ. The device classes are not looked at, and need
- * not be there: a key's bytes may end behind its fields. -1: of two ops, or no keys. */
+/* In how many fields the problems of two keys differ. The device classes are not looked at, and
+ * need not be there: a key's bytes may end behind its fields. -1: of two ops, or no keys. */
 int key_differences(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len);
 
 #endif

@@ -37,7 +37,7 @@ struct value {
     };
 };
 
-#define VALUE_OF_INT(v) ((struct value){.type = VALUE_INT, .integer = (v)})
+#define VALUE_OF_INT(v)  ((struct value){.type = VALUE_INT, .integer = (v)})
 #define VALUE_OF_BOOL(v) ((struct value){.type = VALUE_BOOL, .flag = (v)})
 #define VALUE_OF_REAL(v) ((struct value){.type = VALUE_REAL, .real = (v)})
 #define VALUE_OF_TEXT(v) ((struct value){.type = VALUE_TEXT, .text = (v)})

@@ -161,8 +161,7 @@ int record_from_json(struct record *r, const char *json, size_t length, struct e
     }
     const char *name;
     json_t *value;
-    json_object_foreach(root, name, value)
-    {
+    json_object_foreach(root, name, value) {
         done = done < 0 ? done : set_json(r, name, value, err);
     }
     json_decref(root);

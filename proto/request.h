@@ -33,8 +33,8 @@ struct request {
 
 void request_deinit(struct request *r); /* may be called twice; of a zeroed struct too */
 /* Reads params (STRICT: unknown names are refused); fills in the defaults of QUERY_FIELDS except
- * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy, atol,
- * rtol, ranges of the numbers. */
+ * budget, budget_ms, iters and warmup, which are the runner's to choose. Checks wait, strategy,
+ * atol, rtol, ranges of the numbers. */
 int request_unpack(struct request *r, const struct wire_obj *params, struct error *err);
 void request_pack(struct wire_buf *b, const struct request *r);
 bool request_is_restricted(const struct request *r); /* its winner is `partial` */

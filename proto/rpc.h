@@ -16,11 +16,11 @@ enum rpc_type { RPC_REQUEST = 0, RPC_RESPONSE = 1, RPC_NOTIFY = 2 };
 
 struct rpc_message {
     enum rpc_type type;
-    uint32_t id;                    /* request and response */
-    char method[32];                /* request and notification */
-    const struct wire_obj *params;  /* request and notification: a map, or NULL when empty */
-    const struct wire_obj *error;   /* response: NULL when it is nil */
-    const struct wire_obj *result;  /* response */
+    uint32_t id;                   /* request and response */
+    char method[32];               /* request and notification */
+    const struct wire_obj *params; /* request and notification: a map, or NULL when empty */
+    const struct wire_obj *error;  /* response: NULL when it is nil */
+    const struct wire_obj *result; /* response */
 };
 
 /* Decodes one complete message (its end found by scan_feed). ERROR_MALFORMED when it is not one of

@@ -5,8 +5,8 @@
  * refused when it is read, not when it is believed.
  *
  * Most items come whole, and are good: those are walked over with one comparison for all bounds
- * (take_whole), the most usual of them by their first byte alone (take_steps). Whatever is not so is
- * taken in the way that can stop anywhere and say why.
+ * (take_whole), the most usual of them by their first byte alone (take_steps). Whatever is not so
+ * is taken in the way that can stop anywhere and say why.
  */
 #include <string.h>
 

@@ -23,10 +23,10 @@ enum { SCAN_DONE = 0, SCAN_MORE = 1 };
 enum { SCAN_GUESSES = 64 };
 
 struct scan {
-    size_t limit;   /* bytes of one message */
-    size_t taken;   /* bytes of the message seen so far */
-    size_t skip;    /* payload bytes of a string or binary still to pass over */
-    uint64_t owed;  /* elements announced and not yet begun, all levels */
+    size_t limit;  /* bytes of one message */
+    size_t taken;  /* bytes of the message seen so far */
+    size_t skip;   /* payload bytes of a string or binary still to pass over */
+    uint64_t owed; /* elements announced and not yet begun, all levels */
     uint32_t depth;
     uint64_t left[MESSAGE_DEPTH_MAX]; /* elements left, per open container */
     uint8_t head[9];                  /* a header split over two reads */

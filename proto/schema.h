@@ -24,9 +24,7 @@
 #include "proto/record.h"
 #include "proto/wire.h"
 
-enum schema_kind {
-    SCHEMA_INT, SCHEMA_REAL, SCHEMA_FLAG, SCHEMA_TEXT, SCHEMA_RECORD, SCHEMA_REALS
-};
+enum schema_kind { SCHEMA_INT, SCHEMA_REAL, SCHEMA_FLAG, SCHEMA_TEXT, SCHEMA_RECORD, SCHEMA_REALS };
 
 struct schema_field {
     const char *name;
@@ -43,10 +41,10 @@ struct schema {
     const struct schema_field *fields;
 };
 
-#define SCHEMA_MEMBER_INT(name, n) int64_t name;
-#define SCHEMA_MEMBER_REAL(name, n) double name;
-#define SCHEMA_MEMBER_FLAG(name, n) bool name;
-#define SCHEMA_MEMBER_TEXT(name, n) char name[n];
+#define SCHEMA_MEMBER_INT(name, n)    int64_t name;
+#define SCHEMA_MEMBER_REAL(name, n)   double name;
+#define SCHEMA_MEMBER_FLAG(name, n)   bool name;
+#define SCHEMA_MEMBER_TEXT(name, n)   char name[n];
 #define SCHEMA_MEMBER_RECORD(name, n) struct record name;
 #define SCHEMA_MEMBER_REALS(name, size)                                                            \
     struct {                                                                                       \
@@ -55,7 +53,7 @@ struct schema {
     } name;
 #define SCHEMA_MEMBER(type, kind, name, n) SCHEMA_MEMBER_##kind(name, n)
 #define SCHEMA_ROW(type, kind, name, n)                                                            \
-    {#name, SCHEMA_##kind, offsetof(struct type, name), sizeof(((struct type *)0)->name),           \
+    {#name, SCHEMA_##kind, offsetof(struct type, name), sizeof(((struct type *)0)->name),          \
      sizeof(#name) - 1},
 
 #define SCHEMA_STRUCT(type, LIST)                                                                  \

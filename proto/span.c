@@ -6,16 +6,16 @@
 #define FOUR(x)    (x), (x), (x), (x)
 #define SIXTEEN(x) FOUR(x), FOUR(x), FOUR(x), FOUR(x)
 #define TEXTS(n)   (n), (n) + 1, (n) + 2, (n) + 3, (n) + 4, (n) + 5, (n) + 6, (n) + 7
-const uint8_t span_steps[256] = {
-    SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
-    SIXTEEN(0), SIXTEEN(0), TEXTS(1), TEXTS(9), TEXTS(17), TEXTS(25),
-    /* c0 nil, c2 c3 bool, ca cb real, cc-cf uint, d0-d3 int */
-    1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9, 2, 3, 5, 9,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SIXTEEN(1), SIXTEEN(1)};
+const uint8_t span_steps[256] = {SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(1),
+                                 SIXTEEN(1), SIXTEEN(1), SIXTEEN(1), SIXTEEN(0), SIXTEEN(0),
+                                 TEXTS(1), TEXTS(9), TEXTS(17), TEXTS(25),
+                                 /* c0 nil, c2 c3 bool, ca cb real, cc-cf uint, d0-d3 int */
+                                 1, 0, 1, 1, 0, 0, 0, 0, 0, 0, 5, 9, 2, 3, 5, 9, 2, 3, 5, 9, 0, 0,
+                                 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, SIXTEEN(1), SIXTEEN(1)};
 
 struct head {
-    size_t bytes;   /* of the head and its payload; 0: it does not fit */
-    size_t items;   /* objects that follow as its content */
+    size_t bytes; /* of the head and its payload; 0: it does not fit */
+    size_t items; /* objects that follow as its content */
 };
 
 static size_t be(const uint8_t *p, size_t n)
@@ -49,21 +49,33 @@ static struct head head_of(const uint8_t *p, size_t n)
                           : (struct head){1 + (size_t)(c & 31), 0};
     }
     switch (c) {
-    case 0xc4: case 0xc5: case 0xc6:
+    case 0xc4:
+    case 0xc5:
+    case 0xc6:
         return sized(p, n, (size_t)1 << (c - 0xc4), 1, 0);
-    case 0xd9: case 0xda: case 0xdb:
+    case 0xd9:
+    case 0xda:
+    case 0xdb:
         return sized(p, n, (size_t)1 << (c - 0xd9), 1, 0);
-    case 0xdc: case 0xdd:
+    case 0xdc:
+    case 0xdd:
         return sized(p, n, (size_t)2 << (c - 0xdc), 0, 1);
-    case 0xde: case 0xdf:
+    case 0xde:
+    case 0xdf:
         return sized(p, n, (size_t)2 << (c - 0xde), 0, 2);
     case 0xca:
         return (struct head){5, 0};
     case 0xcb:
         return (struct head){9, 0};
-    case 0xcc: case 0xcd: case 0xce: case 0xcf:
+    case 0xcc:
+    case 0xcd:
+    case 0xce:
+    case 0xcf:
         return (struct head){1 + ((size_t)1 << (c - 0xcc)), 0};
-    case 0xd0: case 0xd1: case 0xd2: case 0xd3:
+    case 0xd0:
+    case 0xd1:
+    case 0xd2:
+    case 0xd3:
         return (struct head){1 + ((size_t)1 << (c - 0xd0)), 0};
     default:
         return (struct head){0, 0};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the parts of a packed message lie, without decoding it. For bytes that a scan (proto/scan.h)
- * has found to be a message: nothing here is a check, but nothing reads beyond n either.
+ * Where the parts of a packed message lie, without decoding it. For bytes that a scan
+ * (proto/scan.h) has found to be a message: nothing here is a check, but nothing reads beyond n
+ * either.
  */
 #ifndef GEMMD_PROTO_SPAN_H
 #define GEMMD_PROTO_SPAN_H
@@ -10,14 +11,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The bytes of an item that its first byte tells, payload and all; 0: it does not, or the item opens a
- * container, or is nothing of ours. */
+/* The bytes of an item that its first byte tells, payload and all; 0: it does not, or the item
+ * opens a container, or is nothing of ours. */
 extern const uint8_t span_steps[256];
 enum { SPAN_STEP_MAX = 32 };
 
 /* Bytes of the object that begins at p; 0: it does not end within n, or is nothing of ours. */
 size_t span_of(const uint8_t *p, size_t n);
-/* The value under a text key of the map that begins at p, *length its bytes; NULL: there is none. */
+/* The value under a text key of the map that begins at p, *length its bytes; NULL: there is
+ * none. */
 const uint8_t *span_find(const uint8_t *p, size_t n, const char *key, size_t *length);
 /* The next pair of a map, whose name begins at *p: true when the name is this text (shorter than 32
  * bytes). *p goes to its value. */

@@ -42,8 +42,8 @@ void wire_put_map(struct wire_buf *b, size_t n);
 void wire_put_raw(struct wire_buf *b, const void *packed, size_t n); /* already MessagePack */
 
 /* key and value of a map in one call */
-#define wire_put_kv_str(b, k, v) (wire_put_str((b), (k)), wire_put_str((b), (v)))
-#define wire_put_kv_int(b, k, v) (wire_put_str((b), (k)), wire_put_int((b), (v)))
+#define wire_put_kv_str(b, k, v)  (wire_put_str((b), (k)), wire_put_str((b), (v)))
+#define wire_put_kv_int(b, k, v)  (wire_put_str((b), (k)), wire_put_int((b), (v)))
 #define wire_put_kv_real(b, k, v) (wire_put_str((b), (k)), wire_put_real((b), (v)))
 #define wire_put_kv_bool(b, k, v) (wire_put_str((b), (k)), wire_put_bool((b), (v)))
 
@@ -58,15 +58,23 @@ int wire_decode(struct wire_doc *d, const void *data, size_t n, const struct wir
                 struct error *err);
 
 enum wire_type {
-    WIRE_NIL, WIRE_BOOL, WIRE_INT, WIRE_REAL, WIRE_STR, WIRE_BIN, WIRE_ARRAY, WIRE_MAP, WIRE_OTHER
+    WIRE_NIL,
+    WIRE_BOOL,
+    WIRE_INT,
+    WIRE_REAL,
+    WIRE_STR,
+    WIRE_BIN,
+    WIRE_ARRAY,
+    WIRE_MAP,
+    WIRE_OTHER
 };
 enum wire_type wire_type_of(const struct wire_obj *o); /* NULL: WIRE_NIL */
 bool wire_get_bool(const struct wire_obj *o, bool *out);
 bool wire_get_int(const struct wire_obj *o, int64_t *out); /* false also when it does not fit */
-uint64_t wire_uint(const struct wire_obj *o); /* of an integer >= 0; 0 otherwise */
+uint64_t wire_uint(const struct wire_obj *o);              /* of an integer >= 0; 0 otherwise */
 bool wire_get_real(const struct wire_obj *o, double *out); /* integers convert */
 bool wire_get_str(const struct wire_obj *o, const char **out, size_t *n); /* not terminated */
-bool wire_is_str(const struct wire_obj *o, const char *text); /* is this very text */
+bool wire_is_str(const struct wire_obj *o, const char *text);             /* is this very text */
 bool wire_get_bin(const struct wire_obj *o, const void **out, size_t *n);
 size_t wire_count(const struct wire_obj *o); /* of an array or map; 0 otherwise */
 const struct wire_obj *wire_at(const struct wire_obj *array, size_t i);

@@ -143,8 +143,7 @@ static void put_json(struct wire_buf *b, const json_t *j)
     switch (json_typeof(j)) {
     case JSON_OBJECT:
         wire_put_map(b, json_object_size(j));
-        json_object_foreach((json_t *)(uintptr_t)j, key, value)
-        {
+        json_object_foreach((json_t *)(uintptr_t)j, key, value) {
             wire_put_str(b, key);
             put_json(b, value);
         }

@@ -71,8 +71,8 @@ static int attach_version(struct store *s, struct error *err)
     return r;
 }
 
-/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows; those
- * that were given before the file was opened anew, somebody may know still. */
+/* The number that the next row of a table gets. sqlite_sequence remembers numbers of removed rows;
+ * those that were given before the file was opened anew, somebody may know still. */
 static int attach_ids(struct store *s, enum table_id table, struct error *err)
 {
     const struct table *t = &tables[table];

@@ -25,10 +25,10 @@ struct store {
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
     uint64_t device, inode; /* of the file that is open */
-    char boot[40]; /* this boot of the host: leases of another one are over */
+    char boot[40];          /* this boot of the host: leases of another one are over */
 
-    int64_t generation;         /* the highest number of a best that others are known to have given */
-    int64_t next_id[TABLES];    /* the one writer counts by itself: ids are part of checksums */
+    int64_t generation;      /* the highest number of a best that others are known to have given */
+    int64_t next_id[TABLES]; /* the one writer counts by itself: ids are part of checksums */
     char counted_key[HASH_HEX]; /* retention: whose trials `counted` is, while above 0 */
     int64_t counted;
     struct row_scratch scratch;
@@ -48,8 +48,9 @@ int store_index_damaged(struct store *s, struct error *err);
  * can help. (attach.c) */
 int store_attach(struct store *s, struct error *err);
 void store_detach(struct store *s);
-/* That the path leads to the file that is open. One that was removed is put back, unless a transaction
- * is open. ERROR_STORE: another file has its place, or the faults of writing. (restore.c) */
+/* That the path leads to the file that is open. One that was removed is put back, unless a
+ * transaction is open. ERROR_STORE: another file has its place, or the faults of writing.
+ * (restore.c) */
 int store_in_place(struct store *s, struct error *err);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------- */

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * All current bests. Which row of a key is its newest is told by two witnesses: the rows themselves,
- * and the index over (key, generation). A key is served only where both say the same. So when the
- * newest row, or its place in the index, is damaged or lost, the one before it does not come back:
- * it may be a config that a person has replaced for a reason.
+ * All current bests. Which row of a key is its newest is told by two witnesses: the rows
+ * themselves, and the index over (key, generation). A key is served only where both say the same.
+ * So when the newest row, or its place in the index, is damaged or lost, the one before it does not
+ * come back: it may be a config that a person has replaced for a reason.
  *
- * Both are heard first, by keys and generations alone, which is quick; after that any row may be given,
- * page by page or one that is asked for. A newest row with a wrong checksum or key explains why the two
- * disagree: it is a miss from now on. What nothing explains is a damaged file. The rows are walked in
- * the order in which they lie, the newest first; that is quicker than going from the index to each.
+ * Both are heard first, by keys and generations alone, which is quick; after that any row may be
+ * given, page by page or one that is asked for. A newest row with a wrong checksum or key explains
+ * why the two disagree: it is a miss from now on. What nothing explains is a damaged file. The rows
+ * are walked in the order in which they lie, the newest first; that is quicker than going from the
+ * index to each.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +65,9 @@ static int add_entry(struct store_load *l, const char *key, int64_t generation, 
 static int read_index(struct store_load *l, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
-    int r = db_query(&l->s->db, &st, err,
-                     "SELECT key, generation FROM best INDEXED BY best_key ORDER BY key, generation",
-                     "");
+    int r = db_query(
+        &l->s->db, &st, err,
+        "SELECT key, generation FROM best INDEXED BY best_key ORDER BY key, generation", "");
     while (r == 0 && (r = db_step(&l->s->db, st, err)) == DB_ROW) {
         r = add_entry(l, (const char *)sqlite3_column_text(st, 0), sqlite3_column_int64(st, 1),
                       err);
@@ -86,7 +87,8 @@ static struct newest *find(const struct store_load *l, const char *key)
 
 /* ---- the rows -------------------------------------------------------------------------------- */
 
-/* The row of a generation, past every index: 0, STORE_MISS (not there, or told to be bad), fault. */
+/* The row of a generation, past every index: 0, STORE_MISS (not there, or told to be bad),
+ * fault. */
 static int read_row(struct store_load *l, int64_t generation, struct best *out, struct error *err)
 {
     return rows_first(l->s, TABLE_BEST, out, err, "best NOT INDEXED", "WHERE generation = ?1", "i",
@@ -218,8 +220,9 @@ int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32
     ROWS_AUTO rows = {0};
     int key_column = column_of(tables[TABLE_BEST].schema, "key");
     *n = 0;
-    int r = rows_begin(&rows, l->s, TABLE_BEST, err, NULL,
-                       "NOT INDEXED WHERE generation < ?1 ORDER BY generation DESC", "i", l->before);
+    int r =
+        rows_begin(&rows, l->s, TABLE_BEST, err, NULL,
+                   "NOT INDEXED WHERE generation < ?1 ORDER BY generation DESC", "i", l->before);
     while (r == 0 && *n < max && (r = db_step(&l->s->db, rows.st, err)) == DB_ROW) {
         l->before = sqlite3_column_int64(rows.st, (int)rows.t->schema->n + 1);
         r = judge(l, &rows, key_column, &out[*n], err);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The write-ahead log, looked at before SQLite reads it. Its frames are chained by checksums, and
- * SQLite takes them up to the first that does not fit, in silence: right after a kill or a loss of power,
- * when that is within a transaction that was never acknowledged. But a bit that has turned over in an
- * older frame cuts off every transaction after it. The two look different: what was acknowledged was
- * synced before the next transaction began, so where frames of a later transaction follow the break,
- * something was lost that had been promised. That is told, and the log is kept aside.
+ * SQLite takes them up to the first that does not fit, in silence: right after a kill or a loss of
+ * power, when that is within a transaction that was never acknowledged. But a bit that has turned
+ * over in an older frame cuts off every transaction after it. The two look different: what was
+ * acknowledged was synced before the next transaction began, so where frames of a later transaction
+ * follow the break, something was lost that had been promised. That is told, and the log is kept
+ * aside.
  *
  * The format: sqlite.org/fileformat2.html, "The Write-Ahead Log". Frames of an earlier life of the
  * log, which may lie behind the last one, have other salts.

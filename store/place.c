@@ -15,8 +15,8 @@
 
 int (*place_fstatfs)(int fd, struct statfs *out) = fstatfs;
 
-/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that way.
- */
+/* f_type of statfs(2). FUSE is refused as well: sshfs and most cluster file systems come that
+ * way. */
 static const struct {
     unsigned long magic;
     const char *name;

@@ -20,9 +20,9 @@ int place_resolve(const char *path, char **out, struct error *err);
  * memory and locks that these do not give. */
 int place_refuse_network(const char *path, struct error *err);
 
-/* Takes "<path>.lock" until *fd is closed, and writes our pid into it, and, in a second line, where we
- * can be asked (`address`; NULL: nowhere). ERROR_BUSY names the pid of whoever holds it. The file
- * stays: removing a lock file that others may be opening is a race. */
+/* Takes "<path>.lock" until *fd is closed, and writes our pid into it, and, in a second line, where
+ * we can be asked (`address`; NULL: nowhere). ERROR_BUSY names the pid of whoever holds it. The
+ * file stays: removing a lock file that others may be opening is a race. */
 int place_lock(const char *path, const char *address, int *fd, struct error *err);
 /* What whoever took the lock last wrote: false: nothing to be read. `address` "": nowhere. */
 bool place_holder(const char *path, long *pid, char *address, size_t size);

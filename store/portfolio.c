@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Portfolios from trials (portfolio.h): gathering in order of keys, then one cover for each group.
- */
+/* Portfolios from trials (portfolio.h): gathering in order of keys, then one cover for each
+ * group. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -55,8 +55,8 @@ struct portfolio *portfolio_free(struct portfolio *p); /* NULL in, NULL out */
 
 /* ---- portfolio_list.c ------------------------------------------------------------------------ */
 
-/* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit, offset.
- */
+/* As store_list; filter: class, op, mode, stamp (text), bound (percent, default 5), limit,
+ * offset. */
 int portfolio_list(struct store *s, const struct record *filter, size_t max_bytes,
                    struct wire_buf *out, int64_t *total, struct error *err);
 

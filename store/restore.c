@@ -47,7 +47,8 @@ static int keep_lock(struct store *s, struct error *err)
     return r;
 }
 
-/* A log that was left behind is of the file without a name; SQLite would apply it to the new one. */
+/* A log that was left behind is of the file without a name; SQLite would apply it to the new
+ * one. */
 static void remove_parts(const struct store *s)
 {
     static const char *const parts[] = {"-wal", "-shm", ".restored"};
@@ -87,8 +88,9 @@ static int restore(struct store *s, struct error *err)
                      "a new file of that name. To begin anew, stop gemmd before removing it",
                      s->path);
     }
-    return r < 0 ? error_prefix(err, "database %s was removed while it was open, and cannot be put "
-                                     "back",
+    return r < 0 ? error_prefix(err,
+                                "database %s was removed while it was open, and cannot be put "
+                                "back",
                                 s->path)
                  : r;
 }
@@ -106,7 +108,8 @@ int store_in_place(struct store *s, struct error *err)
                      "database %s was removed or replaced while it was open: nothing more is saved "
                      "into it; %s",
                      s->path,
-                     named == 0 ? "it is put back with the next write"
-                                : "if the file that is there now is the wanted one, restart gemmd; if "
-                                  "not, move it away, and gemmd puts its own back");
+                     named == 0
+                         ? "it is put back with the next write"
+                         : "if the file that is there now is the wanted one, restart gemmd; if "
+                           "not, move it away, and gemmd puts its own back");
 }

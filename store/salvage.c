@@ -148,8 +148,8 @@ static int walk(struct salvage *v, enum table_id table, bool down, int64_t low, 
     DB_STMT_AUTO *st = NULL;
     row_select_sql(t, NULL, sql); /* fails where a column is not known, also of an older version */
     size_t n = strlen(sql);
-    snprintf(sql + n, sizeof(sql) - n, "WHERE %s > ?1 AND %s < ?2 ORDER BY %s%s", t->rowid, t->rowid,
-             t->rowid, down ? " DESC" : "");
+    snprintf(sql + n, sizeof(sql) - n, "WHERE %s > ?1 AND %s < ?2 ORDER BY %s%s", t->rowid,
+             t->rowid, t->rowid, down ? " DESC" : "");
     *reached = down ? high : low;
     int r = db_query(&v->from, &st, &met, sql, "ii", low, high);
     if (r) {
@@ -236,9 +236,9 @@ static int take_tables(struct salvage *v, struct error *err)
     return r;
 }
 
-/* A key whose newest row is lost is a miss: the row before it may be one that somebody has replaced.
- * What was the newest, the index of the damaged file says, if it can be read; numbers that were never
- * given are its damage. */
+/* A key whose newest row is lost is a miss: the row before it may be one that somebody has
+ * replaced. What was the newest, the index of the damaged file says, if it can be read; numbers
+ * that were never given are its damage. */
 static int drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -479,9 +479,11 @@ int salvage(struct store *s, const char *why, struct error *err)
     if (r == 0) {
         store_notice(s, "corrupt_file",
                      "%s. It was set aside as %s; the new one has the %" PRId64
-                     " rows that could be read (%" PRId64 " rows had wrong checksums or keys, %" PRId64
+                     " rows that could be read (%" PRId64
+                     " rows had wrong checksums or keys, %" PRId64
                      " were older than a lost one of their key%s)",
-                     reason, aside, v.kept, v.lost, v.outdated, v.holes ? ", some pages were unreadable" : "");
+                     reason, aside, v.kept, v.lost, v.outdated,
+                     v.holes ? ", some pages were unreadable" : "");
     } else {
         unlink(building);
         error_prefix(err, "rebuilding damaged database %s", s->path);

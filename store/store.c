@@ -47,8 +47,8 @@ static int attach_again(struct store *s, struct error *err)
 int store_refresh(struct store *s, struct error *err)
 {
     struct stat st;
-    bool same = s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->device &&
-                st.st_ino == s->inode;
+    bool same =
+        s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode;
     return same ? 0 : attach_again(s, err);
 }
 

@@ -31,7 +31,7 @@ struct store_options {
     const char *address; /* where whoever finds the database locked can ask us; NULL: nowhere */
     unsigned flags;
     int64_t trials_per_key_max; /* retention: 0 = 4096 */
-    int64_t generation;         /* bests get higher numbers: up to this one they may be given already */
+    int64_t generation; /* bests get higher numbers: up to this one they may be given already */
     /* Called for what ops should hear: corrupt rows, a file set aside, a migration. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
@@ -45,7 +45,8 @@ int store_open(const struct store_options *o, struct store **out, struct error *
 /* Who holds the lock of a database, or held it last: his pid and `address` ("": none). False: not
  * known. */
 bool store_holder(const char *path, long *pid, char *address, size_t size);
-/* Read-only stores: opens the file again when the path leads to another one by now (it was rebuilt). */
+/* Read-only stores: opens the file again when the path leads to another one by now (it was
+ * rebuilt). */
 int store_refresh(struct store *s, struct error *err);
 /* Whom to tell from now on: the opener and the thread that goes on may be two. */
 void store_set_notice(struct store *s, void (*notice)(void *, const char *, const char *),
@@ -59,8 +60,8 @@ int store_begin(struct store *s, struct error *err);
 int store_commit(struct store *s, struct error *err); /* on a fault all is undone */
 void store_rollback(struct store *s);
 
-/* Thorough check, for the background: pages, indexes, schema and every row checksum. A damaged file is
- * ERROR_STORE, and store_damaged is true from then on. ERROR_CANCELLED: store_interrupt. */
+/* Thorough check, for the background: pages, indexes, schema and every row checksum. A damaged file
+ * is ERROR_STORE, and store_damaged is true from then on. ERROR_CANCELLED: store_interrupt. */
 int store_check(struct store *s, int64_t *bad_rows, struct error *err);
 /* From any thread, while a call runs: it ends soon, with ERROR_CANCELLED. */
 void store_interrupt(struct store *s);
@@ -73,8 +74,8 @@ int store_tidy(struct store *s, struct error *err);
 
 /* Current bests, newest first. begin hears both witnesses of every key (load.c): ERROR_STORE with
  * store_damaged when rows and index disagree. Then pages, of at most max bests, *n 0: there are no
- * more; and find, of one key (its id), in any order: 0 or STORE_MISS. A key whose newest row is corrupt
- * is skipped, or missing. What is written meanwhile is not among them. */
+ * more; and find, of one key (its id), in any order: 0 or STORE_MISS. A key whose newest row is
+ * corrupt is skipped, or missing. What is written meanwhile is not among them. */
 struct store_load;
 int store_load_begin(struct store *s, struct store_load **out, struct error *err);
 int store_load_page(struct store_load *l, struct best *out, uint32_t max, uint32_t *n,
@@ -96,20 +97,21 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 /* One transaction: gives b->generation the next number, appends, durable on return (or with the
  * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
  * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
- * taken: store_publish_again, later, writes the row under that number. It may be a number that another
- * process gave. STORE_THERE: so is the row; nothing is written. ERROR_CONFLICT: another key has that
- * number. */
+ * taken: store_publish_again, later, writes the row under that number. It may be a number that
+ * another process gave. STORE_THERE: so is the row; nothing is written. ERROR_CONFLICT: another key
+ * has that number. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key
- * that was known to who offers it (0: none). ERROR_CONFLICT, and nothing is written: store_overtaken.
- * An imported row that says what the key's newest one says is not written again: *b becomes that one.
- * Of a key the last STORE_IMPORTED_PER_KEY imported rows are kept. */
+ * that was known to who offers it (0: none). ERROR_CONFLICT, and nothing is written:
+ * store_overtaken. An imported row that says what the key's newest one says is not written again:
+ * *b becomes that one. Of a key the last STORE_IMPORTED_PER_KEY imported rows are kept. */
 int store_offer(struct store *s, struct best *b, struct error *err);
-/* Whether `now`, the newest row of b's key (NULL: none), has come after `known` and is not for b to push
- * out: 0, or ERROR_CONFLICT. Of an op that has kernels (b->family) a pin stays whoever comes, and what was
- * tuned stays when b is imported or partial. A pin (manual) with a `known` was verified again: the key
- * must be pinned to it still; without, it was pinned now, and is never late. */
+/* Whether `now`, the newest row of b's key (NULL: none), has come after `known` and is not for b to
+ * push out: 0, or ERROR_CONFLICT. Of an op that has kernels (b->family) a pin stays whoever comes,
+ * and what was tuned stays when b is imported or partial. A pin (manual) with a `known` was
+ * verified again: the key must be pinned to it still; without, it was pinned now, and is never
+ * late. */
 int store_overtaken(const struct best *now, const struct best *b, int64_t known, struct error *err);
 int store_outranked(const char *key, struct error *err); /* the sentence of that conflict; it */
 

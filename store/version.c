@@ -18,7 +18,7 @@
 #include "store/version.h"
 
 static const char *const *const steps[] = {version1_sql, version2_sql,
-                                            version3_sql}; /* steps[v] leads from v to v + 1 */
+                                           version3_sql}; /* steps[v] leads from v to v + 1 */
 
 _Static_assert(sizeof(steps) / sizeof(steps[0]) == STORE_SCHEMA_VERSION, "one step per version");
 
@@ -64,7 +64,8 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
     char dir[PATH_MAX];
     snprintf(dir, sizeof(dir), "%s", path);
     const char *folder = dirname(dir);
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); /* SQLite takes an empty file */
+    int fd =
+        open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); /* SQLite takes an empty file */
     if (fd < 0 && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Version 1 of the file. The columns are the fields of proto/message.h in their order (a test
- * compares), and `checksum`, which later versions' columns stand behind. docs/store.md says what each one means.
+ * compares), and `checksum`, which later versions' columns stand behind. docs/store.md says what
+ * each one means.
  *
  * Ids are AUTOINCREMENT, so that a number is never given twice, also after its row was removed:
  * clients keep generations. A text that is not known is '', a number 0; a time that is not known,

@@ -138,7 +138,7 @@ static json_t *most_common(const json_t *entries)
     char *best_text = NULL;
     size_t i;
     json_t *e;
-    json_array_foreach ((json_t *)(uintptr_t)entries, i, e) {
+    json_array_foreach((json_t *)(uintptr_t)entries, i, e) {
         char *text = json_dumps(e, JSON_COMPACT | JSON_SORT_KEYS);
         json_int_t n = text ? json_integer_value(json_object_get(counts, text)) + 1 : 0;
         if (text) {
@@ -162,7 +162,7 @@ static json_t *entries_of_class(const json_t *files, const char *class)
     json_t *out = json_array();
     const char *name;
     json_t *file;
-    json_object_foreach ((json_t *)(uintptr_t)files, name, file) {
+    json_object_foreach((json_t *)(uintptr_t)files, name, file) {
         json_t *e = json_object_get(json_object_get(file, class), "entry");
         if (e) {
             json_array_append(out, e);
@@ -217,7 +217,7 @@ static int save_all(struct writing *w, const char *arch, const json_t *files)
     const char *sizes;
     json_t *file;
     int code = DONE;
-    json_object_foreach ((json_t *)(uintptr_t)files, sizes, file) {
+    json_object_foreach((json_t *)(uintptr_t)files, sizes, file) {
         char name[96];
         json_t *one = json_pack("{sO}", sizes, file);
         snprintf(name, sizeof(name), "GEMM-A16W16-%s", sizes);
@@ -235,7 +235,7 @@ int aiter_write(struct writing *w, const char *arch)
     json_t *files = json_object();
     size_t i;
     json_t *best;
-    json_array_foreach (w->rows, i, best) {
+    json_array_foreach(w->rows, i, best) {
         take(w, files, best);
     }
     json_array_append_new(

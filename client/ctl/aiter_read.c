@@ -31,9 +31,8 @@ static const struct {
 static const struct {
     const char *name;
     int64_t most, bound;
-} class_words[] = {{"small", 31, 16},       {"medium_M32", 32, 32},
-                   {"medium_M64", 64, 64},  {"medium_M128", 128, 128},
-                   {"large", 256, 256},     {"xlarge", INT64_MAX, 0}};
+} class_words[] = {{"small", 31, 16},         {"medium_M32", 32, 32}, {"medium_M64", 64, 64},
+                   {"medium_M128", 128, 128}, {"large", 256, 256},    {"xlarge", INT64_MAX, 0}};
 
 struct reading {
     const char *path, *text;
@@ -192,7 +191,7 @@ static int check_entry(const struct reading *r, const char *class, const json_t 
     }
     const char *name;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)value, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)value, name, v) {
         int code = check_param(r, class, name, v);
         if (code) {
             return code;
@@ -241,7 +240,7 @@ static int take_all(const struct reading *r, const json_t *document)
     int scheme = 0;
     const char *class;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)document, class, v) {
+    json_object_foreach((json_t *)(uintptr_t)document, class, v) {
         int code = take_entry(r, class, v);
         int s = code ? 0 : scheme_of(class);
         if (code) {
@@ -269,7 +268,8 @@ static int64_t size_in_name(const char *name, const char *what)
     return at && (*end == '-' || *end == '.' || !*end) && v > 0 && v <= SIZE_MOST ? v : 0;
 }
 
-/* DEFAULT.json stands in a folder that says what it is about; folders around that may be called anything. */
+/* DEFAULT.json stands in a folder that says what it is about; folders around that may be called
+ * anything. */
 static void name_about(const char *path, const char *name, char out[PATH_MAX])
 {
     if (strcasestr(name, "GEMM") || name == path) {

@@ -8,9 +8,9 @@
 
 struct asking {
     struct subject subject; /* first */
-    bool tune;    /* gemmd_tune; else gemmd_get */
-    bool each;    /* every config by itself (bench) */
-    json_t *rows; /* owned */
+    bool tune;              /* gemmd_tune; else gemmd_get */
+    bool each;              /* every config by itself (bench) */
+    json_t *rows;           /* owned */
     size_t n, done;
     int code; /* of the first failure */
 };
@@ -107,7 +107,7 @@ static void ask_configs(struct asking *a, const json_t *item)
 {
     size_t i;
     json_t *config;
-    json_array_foreach (a->subject.search.configs, i, config) {
+    json_array_foreach(a->subject.search.configs, i, config) {
         json_t *alone = json_pack("[O]", config);
         char *text = json_dumps(alone, JSON_REAL_PRECISION(17));
         a->subject.search.query.configs_json = text;
@@ -142,7 +142,7 @@ static int show(struct asking *a)
 {
     size_t good = 0, i;
     json_t *row;
-    json_array_foreach (a->rows, i, row) {
+    json_array_foreach(a->rows, i, row) {
         bool failed = json_object_get(row, "error");
         good += !failed;
         if (failed && !a->subject.ctl.json) { /* where the table says how good the answer is */
@@ -188,7 +188,7 @@ static int run(void *command)
     a->n *= a->each ? json_array_size(a->subject.search.configs) : 1;
     size_t i;
     json_t *item;
-    json_array_foreach (a->subject.problems.all, i, item) {
+    json_array_foreach(a->subject.problems.all, i, item) {
         if (a->each) {
             ask_configs(a, item);
         } else if (goes_on(a)) {

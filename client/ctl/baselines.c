@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What trials are compared with: cuBLAS over the experts, where the daemon has measured that for the
- * key; else the run's reference kernel, the analytic default. Both are compared by their ratio to the
- * reference kernel of their own runs, so that a baseline of another run serves too.
+ * What trials are compared with: cuBLAS over the experts, where the daemon has measured that for
+ * the key; else the run's reference kernel, the analytic default. Both are compared by their ratio
+ * to the reference kernel of their own runs, so that a baseline of another run serves too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
     }
     json_t *rows = ctl_list(c, "trials", filter, code), *row;
     size_t i;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         const json_t *ratio = json_object_get(row, "ratio");
         if (strcmp(text_of(row, "stage"), "baseline") == 0 && json_number_value(ratio) > 0) {
             /* the newest comes last */
@@ -59,9 +59,10 @@ static void compare(json_t *row, const json_t *baseline)
     json_object_set(row, "baseline", json_object_get(baseline, "name"));
 }
 
-/* ---- trials by speedup ------------------------------------------------------------------------ */
+/* ---- trials by speedup ----------------------------------------------------------------------- */
 
-/* What was compared with cuBLAS stands elsewhere among trials of other keys than the daemon, which knows the ratios alone, has it. */
+/* What was compared with cuBLAS stands elsewhere among trials of other keys than the daemon, which
+ * knows the ratios alone, has it. */
 struct ranked {
     json_t *row;    /* borrowed */
     double speedup; /* NaN: it failed */
@@ -93,7 +94,7 @@ static json_t *rank(const json_t *baselines, json_t *rows, json_int_t offset, js
     size_t n = json_array_size(rows), i;
     struct ranked *all = calloc(n + 1, sizeof(*all));
     json_t *out = all ? json_array() : NULL, *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         if (all) {
             all[i] = (struct ranked){row, speedup_of(baselines, row), i};
         }
@@ -116,7 +117,8 @@ json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, 
     const json_t *key = json_object_get(filter, "key"), *limit = json_object_get(filter, "limit");
     json_t *wanted = json_deep_copy(filter);
     *baselines = baselines_fetch(c, key, code);
-    if (*code || key || json_object_size(*baselines) == 0 || strcmp(text_of(filter, "sort"), "-speedup") != 0) {
+    if (*code || key || json_object_size(*baselines) == 0 ||
+        strcmp(text_of(filter, "sort"), "-speedup") != 0) {
         if (*code == DONE) {
             return ctl_list(c, "trials", wanted, code);
         }
@@ -135,7 +137,7 @@ void baselines_apply(const json_t *baselines, json_t *rows)
 {
     size_t i;
     json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         const json_t *baseline = json_object_get(baselines, text_of(row, "key"));
         if (baseline) {
             compare(row, baseline);
@@ -147,7 +149,7 @@ void baselines_say(const json_t *rows)
 {
     size_t i, with = 0, n = json_array_size(rows);
     const json_t *row, *last = NULL;
-    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         bool library = strcmp(text_of(row, "baseline"), "analytic default") != 0;
         with += library;
         last = library ? row : last;
@@ -155,9 +157,11 @@ void baselines_say(const json_t *rows)
     if (last) {
         fprintf(stderr, "baseline: %s, rows in expert order, nothing permuted%s\n",
                 text_of(last, "baseline"),
-                with < n ? "; of keys without it, the run's reference kernel (analytic default)" : "");
+                with < n ? "; of keys without it, the run's reference kernel (analytic default)"
+                         : "");
     } else {
-        fprintf(stderr, "baseline: the run's reference kernel, which is the analytic default: cuBLAS "
-                        "has not been measured for these rows (a GPU's gemmd does it when idle)\n");
+        fprintf(stderr,
+                "baseline: the run's reference kernel, which is the analytic default: cuBLAS "
+                "has not been measured for these rows (a GPU's gemmd does it when idle)\n");
     }
 }

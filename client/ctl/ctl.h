@@ -99,8 +99,8 @@ json_t *text_read_json(const char *path, struct gemmd_error *err);
 
 /* Whether a comma list names the word; a NULL list names all. */
 bool list_has(const char *list, const char *word);
-/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is none.
- */
+/* Field i of a line of CSV; the line is not changed, so the answer is a copy. NULL: there is
+ * none. */
 char *csv_field(const char *line, int i);
 
 /* ---- problem_options.c, problems.c, shapes.c, moe.c ------------------------------------------ */

@@ -54,7 +54,7 @@ static char *show_counts(const json_t *v)
     if (!f) {
         return NULL;
     }
-    json_object_foreach ((json_t *)(uintptr_t)v, name, n) {
+    json_object_foreach((json_t *)(uintptr_t)v, name, n) {
         if (json_integer_value(n) != 0) {
             fprintf(f, "%s%lld %s", any ? ", " : "", (long long)json_integer_value(n), name);
             any = true;

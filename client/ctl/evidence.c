@@ -163,7 +163,7 @@ static json_t *only_failed(json_t *rows, struct page page)
     int64_t seen = 0;
     size_t i;
     json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         bool full = page.limit >= 0 && (int64_t)json_array_size(failed) >= page.limit;
         if (has_failed(row) && seen++ >= page.offset && !full) {
             json_array_append(failed, row);
@@ -225,9 +225,10 @@ int cmd_trials(int argc, char **argv)
         .parser = parse_problem,
         .args_doc = "[KEY|PROBLEM]",
         .children = problem_children,
-        .doc = "Lists what was measured, of one problem or of all, from the best speedup down. The "
-               "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
-               "(the analytic default) of the same run."};
+        .doc =
+            "Lists what was measured, of one problem or of all, from the best speedup down. The "
+            "baseline is cuBLAS over the experts, where it was measured, else the reference kernel "
+            "(the analytic default) of the same run."};
     struct listing l = {.what = "trials", .filter = json_object()};
     argp_parse(&argp, argc, argv, 0, NULL, &l);
     return listing_end(&l, run_trials(&l));

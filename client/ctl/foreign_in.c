@@ -93,7 +93,7 @@ static json_t *first_valid(struct importing *x, const json_t *configs, const jso
 {
     size_t i;
     json_t *config;
-    json_array_foreach ((json_t *)(uintptr_t)configs, i, config) {
+    json_array_foreach((json_t *)(uintptr_t)configs, i, config) {
         json_t *whole = json_copy((json_t *)(uintptr_t)known->config);
         json_object_update(whole, config);
         int valid = judge(x, problem, whole, known->target, NULL, code);
@@ -303,7 +303,7 @@ static int take_problems(struct importing *x, const struct problems *given)
     size_t i;
     json_t *row;
     if (code == DONE) {
-        json_array_foreach (p.all, i, row) {
+        json_array_foreach(p.all, i, row) {
             code = code ? code : take_problem(x, json_object_get(row, "problem"));
         }
     }
@@ -368,7 +368,7 @@ static int send_rows(struct importing *x, bool dry_run)
         notices_print(x->skipped);
         size_t i;
         json_t *s;
-        json_array_foreach (json_object_get(total, "skipped"), i, s) {
+        json_array_foreach(json_object_get(total, "skipped"), i, s) {
             char *message = text_visible(show_plain(json_object_get(s, "message")));
             fprintf(stderr, "hint %lld skipped: %s\n",
                     (long long)json_integer_value(json_object_get(s, "row")) + 1,

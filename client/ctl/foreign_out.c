@@ -12,7 +12,7 @@ static void print_notices(struct writing *w)
 {
     size_t i;
     json_t *x;
-    json_array_foreach (w->files, i, x) {
+    json_array_foreach(w->files, i, x) {
         const char *path = json_string_value(json_object_get(x, "path"));
         if (!w->listing->ctl.quiet && strcmp(path, "-") != 0) {
             fprintf(stderr, "%lld rows written to %s\n",
@@ -25,7 +25,7 @@ static void print_notices(struct writing *w)
         fprintf(stderr, "left out, since the format has no name for it: %s\n", names);
     }
     free(names);
-    json_array_foreach (w->notes, i, x) {
+    json_array_foreach(w->notes, i, x) {
         if (!w->listing->ctl.quiet) {
             fprintf(stderr, "%s\n", json_string_value(x));
         }
@@ -56,7 +56,7 @@ static json_t *only_class(struct writing *w, json_t *rows, const char *class)
     json_t *ours = json_array();
     size_t i;
     json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         const char *its = json_string_value(json_object_get(row, "class"));
         if (!class || !its || strcmp(class, its) == 0) {
             json_array_append(ours, row);

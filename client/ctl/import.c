@@ -13,7 +13,8 @@ enum {
     HEAD_BYTES = 64,       /* of a request around its rows: less */
     CHUNK_BYTES = 40 * 1024,
     CHUNK_ROWS = 256,
-    ROW_DEPTH = 5, /* nested arrays and maps of a row: 8 of a message, less its own, the parameters' and the list's */
+    ROW_DEPTH = 5, /* nested arrays and maps of a row: 8 of a message, less its own, the parameters'
+                      and the list's */
 };
 
 /* ---- sizes ---------------------------------------------------------------------------------- */
@@ -41,12 +42,12 @@ static size_t packed_bytes(const json_t *j)
     const json_t *v;
     switch (json_typeof(j)) {
     case JSON_OBJECT:
-        json_object_foreach ((json_t *)(uintptr_t)j, name, v) {
+        json_object_foreach((json_t *)(uintptr_t)j, name, v) {
             bytes += head_bytes(strlen(name), 32) + strlen(name) + packed_bytes(v);
         }
         return bytes + head_bytes(json_object_size(j), 16);
     case JSON_ARRAY:
-        json_array_foreach ((json_t *)(uintptr_t)j, i, v) {
+        json_array_foreach((json_t *)(uintptr_t)j, i, v) {
             bytes += packed_bytes(v);
         }
         return bytes + head_bytes(json_array_size(j), 16);
@@ -68,11 +69,11 @@ static int depth_of(const json_t *j)
     size_t i;
     const char *name;
     const json_t *v;
-    json_array_foreach (j, i, v) {
+    json_array_foreach(j, i, v) {
         const int depth = depth_of(v);
         deepest = depth > deepest ? depth : deepest;
     }
-    json_object_foreach ((json_t *)(uintptr_t)j, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)j, name, v) {
         const int depth = depth_of(v);
         deepest = depth > deepest ? depth : deepest;
     }
@@ -105,7 +106,7 @@ static int send_chunk(struct sending *s)
     json_object_set_new(s->total, "imported", json_integer(imported));
     size_t i;
     json_t *skipped;
-    json_array_foreach (json_object_get(result, "skipped"), i, skipped) {
+    json_array_foreach(json_object_get(result, "skipped"), i, skipped) {
         json_int_t row = json_integer_value(json_object_get(skipped, "row"));
         json_object_set_new(skipped, "row", json_integer(row + (json_int_t)s->first));
         json_array_append(json_object_get(s->total, "skipped"), skipped);
@@ -130,9 +131,11 @@ static int take_row(struct sending *s, json_t *row)
     size_t bytes = packed_bytes(row);
     json_t *why = NULL; /* no request holds it */
     if (bytes > REQUEST_BYTES - HEAD_BYTES) {
-        why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes, REQUEST_BYTES - HEAD_BYTES);
+        why = json_sprintf("the row has %zu bytes, and gemmd takes %d at a time", bytes,
+                           REQUEST_BYTES - HEAD_BYTES);
     } else if (depth_of(row) > ROW_DEPTH) {
-        why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d", depth_of(row), ROW_DEPTH);
+        why = json_sprintf("the row nests arrays and maps %d deep, and gemmd takes %d",
+                           depth_of(row), ROW_DEPTH);
     }
     bool full = s->bytes + bytes > CHUNK_BYTES || json_array_size(s->chunk) == CHUNK_ROWS;
     int code = why || full ? send_chunk(s) : DONE;

@@ -92,9 +92,10 @@ static int find_model(struct moe *m, const char *model)
     struct gemmd_error e;
     char *text = text_read_file(table_path(), &e);
     if (!text) {
-        return ctl_usage("--moe: the table of known models: %s (GEMMD_MODELS names another); or say "
-                         "--moe experts=128,topk=8,hidden=2048,inter=768",
-                         e.text);
+        return ctl_usage(
+            "--moe: the table of known models: %s (GEMMD_MODELS names another); or say "
+            "--moe experts=128,topk=8,hidden=2048,inter=768",
+            e.text);
     }
     bool found = false;
     char *at = text;

@@ -11,7 +11,7 @@ void notice_skip(json_t *skipped, const char *what, const char *why)
 {
     size_t i;
     json_t *row;
-    json_array_foreach (skipped, i, row) {
+    json_array_foreach(skipped, i, row) {
         if (strcmp(json_string_value(json_object_get(row, "why")), why) == 0) {
             json_int_t n = json_integer_value(json_object_get(row, "n"));
             json_object_set_new(row, "n", json_integer(n + 1));
@@ -27,7 +27,7 @@ void notices_print(const json_t *skipped)
 {
     size_t i;
     json_t *row;
-    json_array_foreach ((json_t *)(uintptr_t)skipped, i, row) {
+    json_array_foreach((json_t *)(uintptr_t)skipped, i, row) {
         json_int_t n = json_integer_value(json_object_get(row, "n"));
         char *what = text_visible(show_plain(json_object_get(row, "what")));
         char *why = text_visible(show_plain(json_object_get(row, "why")));
@@ -48,7 +48,7 @@ char *notice_names(const json_t *object)
     if (!f) {
         return NULL;
     }
-    json_object_foreach ((json_t *)(uintptr_t)object, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)object, name, v) {
         fprintf(f, "%s%s", comma, name);
         comma = ", ";
     }

@@ -6,12 +6,9 @@
 
 #include "client/ctl/subject.h"
 
-static const struct argp_child with_search[] = {{&problems_argp, 0, NULL, 0},
-                                                {&given_argp, 0, NULL, 0},
-                                                {&tolerance_argp, 0, NULL, 0},
-                                                {&target_argp, 0, NULL, 0},
-                                                {&ctl_argp, 0, NULL, 0},
-                                                {0}};
+static const struct argp_child with_search[] = {
+    {&problems_argp, 0, NULL, 0}, {&given_argp, 0, NULL, 0}, {&tolerance_argp, 0, NULL, 0},
+    {&target_argp, 0, NULL, 0},   {&ctl_argp, 0, NULL, 0},   {0}};
 static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 
@@ -127,10 +124,8 @@ static int run_decision(void *command)
 static int run_key(const char *method, int (*show)(struct subject *d, json_t *result),
                    const char *doc, int argc, char **argv)
 {
-    const struct argp argp = {.parser = subject_parse,
-                              .args_doc = "KEY|PROBLEM",
-                              .children = without_search,
-                              .doc = doc};
+    const struct argp argp = {
+        .parser = subject_parse, .args_doc = "KEY|PROBLEM", .children = without_search, .doc = doc};
     struct deciding d = {.method = method, .show = show};
     return subject_run(&d, &argp, run_decision, argc, argv);
 }

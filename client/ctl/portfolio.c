@@ -61,7 +61,7 @@ static json_t *make_groups(const json_t *rows)
 {
     json_t *groups = json_array(), *row;
     size_t i;
-    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         json_t *group = json_array_get(groups, json_array_size(groups) - 1);
         if (!group || !same_group(group, row)) {
             group = new_group(row);
@@ -99,7 +99,7 @@ static int write_groups(struct listing *l, json_t *groups, const char *now, cons
     if (json_array_size(groups) == 0) {
         return ctl_failed("nothing was written: no shape that is asked for has been measured");
     }
-    json_array_foreach (groups, i, group) {
+    json_array_foreach(groups, i, group) {
         remark(l, group, now);
     }
     json_t *document =

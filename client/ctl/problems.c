@@ -188,7 +188,7 @@ static int add_table(struct problems *p)
     }
     size_t i;
     const json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         add_row(p, row);
     }
     json_decref(rows);

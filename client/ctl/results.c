@@ -166,7 +166,7 @@ void results_print(const json_t *rows)
     bool named = false, timed = false;
     size_t i;
     const json_t *row;
-    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         named = named || json_object_get(row, "name");
         timed = timed || json_object_get(row, "round_trip_us");
     }

@@ -14,12 +14,13 @@ static const char between[] = " \t\r\n,"; /* a JSON array reads, too */
 
 static int refuse_rows(const char *at)
 {
-    return ctl_usage("--rows-per-expert has \"%.*s\" where a number of rows should be, 0 for an expert without any",
+    return ctl_usage("--rows-per-expert has \"%.*s\" where a number of rows should be, 0 for an "
+                     "expert without any",
                      (int)(strchr(between, *at) ? 1 : strcspn(at, between)), at);
 }
 
-/* The next number, behind one comma at most; false: there is none, or (after a sentence, *bad) something else. An empty
- * place is no number: all experts behind it would move up. */
+/* The next number, behind one comma at most; false: there is none, or (after a sentence, *bad)
+ * something else. An empty place is no number: all experts behind it would move up. */
 static bool next_rows(const char **at, bool first, long long *out, bool *bad)
 {
     const char *spaces = " \t\r\n";

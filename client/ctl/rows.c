@@ -9,15 +9,15 @@
 /* ---- columns -------------------------------------------------------------------------------- */
 
 static const struct column best_columns[] = {
-    {"KEY", "key", show_id, false},           {"MODE", "mode", NULL, false},
-    {"M", "problem.M", NULL, true},           {"N", "problem.N", NULL, true},
-    {"K", "problem.K", NULL, true},           {"E", "problem.experts", NULL, true},
-    {"TOPK", "problem.topk", NULL, true},     {"FLAGS", "flags", NULL, false},
-    {"TIME us", "time_us", show_time, true},  {"TFLOP/s", "tflops", show_rate, true},
-    {"GB/s", "gbps", show_rate, true},        {"%FLOOR", "percent_of_floor", show_percent, true},
-    {"VS REF", "speedup", show_ratio, true},  {"SOURCE", "source", NULL, false},
-    {"TARGET", "target", NULL, false},        {"MEASURED", "measured", NULL, true},
-    {"AGE", "created_s", show_age, true},     {"CONFIG", "config", show_config, false},
+    {"KEY", "key", show_id, false},          {"MODE", "mode", NULL, false},
+    {"M", "problem.M", NULL, true},          {"N", "problem.N", NULL, true},
+    {"K", "problem.K", NULL, true},          {"E", "problem.experts", NULL, true},
+    {"TOPK", "problem.topk", NULL, true},    {"FLAGS", "flags", NULL, false},
+    {"TIME us", "time_us", show_time, true}, {"TFLOP/s", "tflops", show_rate, true},
+    {"GB/s", "gbps", show_rate, true},       {"%FLOOR", "percent_of_floor", show_percent, true},
+    {"VS REF", "speedup", show_ratio, true}, {"SOURCE", "source", NULL, false},
+    {"TARGET", "target", NULL, false},       {"MEASURED", "measured", NULL, true},
+    {"AGE", "created_s", show_age, true},    {"CONFIG", "config", show_config, false},
 };
 
 static const struct column trial_columns[] = {
@@ -183,7 +183,7 @@ static void derive(const char *what, json_t *rows)
 {
     size_t i;
     json_t *row;
-    json_array_foreach (rows, i, row) {
+    json_array_foreach(rows, i, row) {
         if (strcmp(what, "best") == 0 || strcmp(what, "history") == 0 ||
             strcmp(what, "portfolio") == 0) {
             rows_derive_best(row);

@@ -5,13 +5,13 @@
 
 #include "client/ctl/ctl.h"
 
-/* ---- baselines.c ------------------------------------------------------------------------------ */
+/* ---- baselines.c ----------------------------------------------------------------------------- */
 
 /* {key: {"name", "ratio"}} of keys that have one, or of the one `key` (may be NULL); *code as
  * ctl_list's. */
 json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code);
-/* Trials, and the baselines of their keys: with `sort` "-speedup" by what they are compared with here. NULL as ctl_list's;
- * *baselines is the caller's in any case. */
+/* Trials, and the baselines of their keys: with `sort` "-speedup" by what they are compared with
+ * here. NULL as ctl_list's; *baselines is the caller's in any case. */
 json_t *baselines_list(struct ctl *c, const json_t *filter, json_t **baselines, int *code);
 void baselines_apply(const json_t *baselines, json_t *rows);
 /* What the rows are compared with, to stderr. */

@@ -167,7 +167,7 @@ static void add_space(struct search *s, const char *path, struct argp_state *sta
     }
     const char *name;
     json_t *values;
-    json_object_foreach (j, name, values) {
+    json_object_foreach(j, name, values) {
         restrict_to(s, name, json_incref(values), state);
     }
     json_decref(j);

@@ -28,7 +28,9 @@ static int find_column(struct reader *r, const char *line, int c)
     r->place[c] = NOT_THERE;
     for (int i = 0; (name = csv_field(line, i)); i++) {
         if (strcmp(name, names[c]) == 0) {
-            code = r->place[c] == NOT_THERE ? code : ctl_usage("%s has the column \"%s\" twice", r->path, names[c]);
+            code = r->place[c] == NOT_THERE
+                       ? code
+                       : ctl_usage("%s has the column \"%s\" twice", r->path, names[c]);
             r->place[c] = i;
         }
         free(name);
@@ -50,8 +52,8 @@ static int read_head(struct reader *r, const char *line, const struct shapes_fil
     } choices[] = {{MODEL, f->model}, {LAYER, f->layer}, {TOKENS, f->tokens}};
     for (size_t i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
         if (choices[i].chosen && r->place[choices[i].column] == NOT_THERE) {
-            return ctl_usage("%s has no column \"%s\" in its first line, which --%s chooses by", r->path,
-                             names[choices[i].column], names[choices[i].column]);
+            return ctl_usage("%s has no column \"%s\" in its first line, which --%s chooses by",
+                             r->path, names[choices[i].column], names[choices[i].column]);
         }
     }
     for (int c = MODE; c < COLUMNS; c++) {
@@ -88,7 +90,8 @@ static int take_numbers(const struct reader *r, char *const fields[COLUMNS], jso
         }
     }
     if (!fields[M] && __builtin_mul_overflow(values[TOKENS], values[TOPK], &values[M])) {
-        return ctl_usage("%s, line %d: %lld tokens are too many", r->path, r->line, (long long)values[TOKENS]);
+        return ctl_usage("%s, line %d: %lld tokens are too many", r->path, r->line,
+                         (long long)values[TOKENS]);
     }
     static const int sizes[] = {EXPERTS, TOPK, M, N, K};
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -110,7 +113,8 @@ static int take_row(const struct reader *r, char *const fields[COLUMNS],
 {
     for (int c = 0; c < COLUMNS; c++) {
         if (r->place[c] != NOT_THERE && !fields[c]) {
-            return ctl_usage("%s, line %d has fewer columns than the first line: no %s", r->path, r->line, names[c]);
+            return ctl_usage("%s, line %d has fewer columns than the first line: no %s", r->path,
+                             r->line, names[c]);
         }
     }
     if (!wanted(fields, f)) {

@@ -38,7 +38,7 @@ static json_t *rule_rows(const json_t *space, const char *which)
     json_t *rows = json_array();
     const char *rule;
     json_t *count;
-    json_object_foreach (dropped, rule, count) {
+    json_object_foreach(dropped, rule, count) {
         const json_t *why = json_object_get(reasons, rule);
         if (all) {
             all[i++] = json_pack("{ss, sO, ss}", "rule", rule, "n", count, "why",
@@ -76,7 +76,7 @@ static void print_others(const json_t *space)
     const char *shown = json_string_value(json_object_get(space, "target"));
     size_t i;
     const json_t *t;
-    json_array_foreach (json_object_get(space, "targets"), i, t) {
+    json_array_foreach(json_object_get(space, "targets"), i, t) {
         const char *name = json_string_value(json_object_get(t, "name"));
         const char *why = json_string_value(json_object_get(t, "why"));
         if (name && shown && strcmp(name, shown) != 0) {
@@ -228,9 +228,10 @@ int cmd_space(int argc, char **argv)
         .parser = parse_space,
         .args_doc = "[PROBLEM]",
         .children = children,
-        .doc = "Shows the parameters of a problem with their values, how many configs are legal and "
-               "worth a search, how many kernels they compile to, and how many each rule drops and "
-               "why."};
+        .doc =
+            "Shows the parameters of a problem with their values, how many configs are legal and "
+            "worth a search, how many kernels they compile to, and how many each rule drops and "
+            "why."};
     struct planning p = {.arch = NULL};
     return subject_run(&p, &argp, run_space, argc, argv);
 }
@@ -287,7 +288,7 @@ static int run_check(void *command)
     json_t *verdicts = json_array();
     size_t i;
     json_t *v;
-    json_array_foreach (a->search.configs, i, v) {
+    json_array_foreach(a->search.configs, i, v) {
         int r = judge_one(a, problem, v, verdicts);
         code = code ? code : r;
         if (r == UNREACHABLE) { /* nobody there: the next would only say so again */
@@ -298,7 +299,7 @@ static int run_check(void *command)
         int r = ctl_print_json(verdicts);
         return code ? code : r;
     }
-    json_array_foreach (verdicts, i, v) {
+    json_array_foreach(verdicts, i, v) {
         print_verdict(v);
     }
     json_decref(verdicts);

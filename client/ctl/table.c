@@ -134,7 +134,7 @@ char *show_values(const json_t *values)
     if (!f) {
         return NULL;
     }
-    json_array_foreach ((json_t *)(uintptr_t)values, i, v) {
+    json_array_foreach((json_t *)(uintptr_t)values, i, v) {
         char *one = json_is_string(v) ? strdup(json_string_value(v))
                                       : json_dumps(v, JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
         fprintf(f, "%s%s", i > 0 ? "," : "", one ? one : "");
@@ -186,7 +186,7 @@ void table_print(const struct column *columns, size_t n, const json_t *rows)
     }
     size_t i;
     const json_t *row;
-    json_array_foreach ((json_t *)(uintptr_t)rows, i, row) {
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
         fill_line(scols_table_new_line(t, NULL), columns, n, row);
     }
     scols_print_table(t);

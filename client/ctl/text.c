@@ -246,7 +246,7 @@ char *text_of_json(const json_t *object)
     }
     const char *name, *op = json_string_value(json_object_get(object, "op"));
     const json_t *value;
-    json_object_foreach ((json_t *)(uintptr_t)object, name, value) {
+    json_object_foreach((json_t *)(uintptr_t)object, name, value) {
         if (!(op && strcmp(name, "op") == 0) && !json_is_null(value)) {
             names[n++] = name;
         }
@@ -262,8 +262,7 @@ char *text_of_json(const json_t *object)
     return text;
 }
 
-/* ---- showing ----------------------------------------------------------------------------------
- */
+/* ---- showing --------------------------------------------------------------------------------- */
 
 /* Length of the control character at s, or 0: C0, DEL, and C1 in UTF-8. */
 static size_t control_at(const unsigned char *s)
@@ -346,8 +345,9 @@ char *text_read_file(const char *path, struct gemmd_error *err)
     if (failed) {
         refuse(err, "cannot read %s: %s", path, strerror(why));
     } else if (strlen(text) != length) {
-        refuse(err, "%s has a zero byte at %zu, which no text has: it may have been cut off by a crash", path,
-               strlen(text));
+        refuse(err,
+               "%s has a zero byte at %zu, which no text has: it may have been cut off by a crash",
+               path, strlen(text));
         failed = true;
     }
     if (failed) {

@@ -93,7 +93,7 @@ bool tile_of_config(const json_t *config, struct tile *out, json_t *left_out, ch
     }
     const char *name;
     json_t *v;
-    json_object_foreach ((json_t *)(uintptr_t)config, name, v) {
+    json_object_foreach((json_t *)(uintptr_t)config, name, v) {
         if (!is_told(name)) {
             json_int_t n = json_integer_value(json_object_get(left_out, name));
             json_object_set_new(left_out, name, json_integer(n + 1));

@@ -12,12 +12,7 @@
 
 #include "client/ctl/formats.h"
 
-enum {
-    KEY_OUTPUT = 0x5000,
-    KEY_FORMAT,
-    KEY_DRY_RUN,
-    FORMAT_VERSION = 1
-};
+enum { KEY_OUTPUT = 0x5000, KEY_FORMAT, KEY_DRY_RUN, FORMAT_VERSION = 1 };
 
 struct transfer {
     struct listing listing; /* its ctl and problems; export: its filter */
@@ -180,7 +175,7 @@ static void say_skipped(const json_t *skipped)
 {
     size_t i;
     json_t *s;
-    json_array_foreach ((json_t *)(uintptr_t)skipped, i, s) {
+    json_array_foreach((json_t *)(uintptr_t)skipped, i, s) {
         char *message = text_visible(show_plain(json_object_get(s, "message")));
         fprintf(stderr, "row %lld skipped: %s\n",
                 (long long)json_integer_value(json_object_get(s, "row")), message ? message : "");
@@ -243,10 +238,9 @@ int cmd_import(int argc, char **argv)
         .parser = parse_files,
         .args_doc = "FILE...",
         .children = children,
-        .doc =
-            "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
-            "configs of other tuners: they are tried first, and never trusted before they were "
-            "measured here."};
+        .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
+               "configs of other tuners: they are tried first, and never trusted before they were "
+               "measured here."};
     struct transfer t = {.listing = {.filter = json_object()}, .takes_problems = true};
     argp_parse(&argp, argc, argv, 0, NULL, &t);
     struct listing *l = &t.listing;

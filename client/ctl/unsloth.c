@@ -124,7 +124,7 @@ static json_t *last_words(const json_t *trials)
     json_t *last = json_object();
     size_t i;
     json_t *trial;
-    json_array_foreach ((json_t *)(uintptr_t)trials, i, trial) {
+    json_array_foreach((json_t *)(uintptr_t)trials, i, trial) {
         const char *stage = json_string_value(json_object_get(trial, "stage"));
         if (stage && strcmp(stage, "baseline") == 0) {
             continue;
@@ -255,7 +255,7 @@ static int write_one(struct writing *w, const json_t *best, bool folder)
     struct table t = {.all = calloc(json_object_size(last) + 1, sizeof(struct row))};
     const char *config;
     json_t *trial;
-    json_object_foreach (last, config, trial) {
+    json_object_foreach(last, config, trial) {
         take_trial(w, &t, best, trial);
     }
     if (code == DONE && t.n > 0) {

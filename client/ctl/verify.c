@@ -79,11 +79,11 @@ static double paired(const json_t *trials, const json_t *a, const json_t *b, con
 {
     size_t i, k;
     json_t *x, *y;
-    json_array_foreach ((json_t *)(uintptr_t)trials, i, x) {
+    json_array_foreach((json_t *)(uintptr_t)trials, i, x) {
         if (!is_of(x, a, stage)) {
             continue;
         }
-        json_array_foreach ((json_t *)(uintptr_t)trials, k, y) {
+        json_array_foreach((json_t *)(uintptr_t)trials, k, y) {
             if (is_of(y, b, stage) &&
                 json_equal(json_object_get(x, "run"), json_object_get(y, "run"))) {
                 return json_number_value(json_object_get(x, "time_us")) /
@@ -98,7 +98,7 @@ static double ratio_of(const json_t *trials, const json_t *config)
 {
     size_t i;
     json_t *t;
-    json_array_foreach ((json_t *)(uintptr_t)trials, i, t) {
+    json_array_foreach((json_t *)(uintptr_t)trials, i, t) {
         const json_t *ratio = json_object_get(t, "ratio");
         if (json_is_number(ratio) && json_equal(json_object_get(t, "config"), config)) {
             return json_number_value(ratio);
@@ -139,7 +139,7 @@ static void add_distinct(json_t *configs, json_t *config)
 {
     size_t i;
     json_t *c;
-    json_array_foreach (configs, i, c) {
+    json_array_foreach(configs, i, c) {
         if (json_equal(c, config)) {
             return;
         }
@@ -155,7 +155,7 @@ static json_t *measure_all(struct verifying *v, const json_t *problem, const jso
     struct gemmd_answer a;
     size_t i;
     add_distinct(configs, json_object_get(own, "config"));
-    json_array_foreach ((json_t *)(uintptr_t)answers, i, answer) {
+    json_array_foreach((json_t *)(uintptr_t)answers, i, answer) {
         add_distinct(configs, json_object_get(answer, "config"));
     }
     char *text = json_dumps(configs, JSON_REAL_PRECISION(17));
@@ -171,19 +171,19 @@ static json_t *measure_all(struct verifying *v, const json_t *problem, const jso
     return ctl_list(&v->subject.ctl, "trials", filter, code);
 }
 
-/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config", "loss_percent"}.
- */
+/* A row for each scheme: {"problem", "scheme", "bucket", "config", "own_config",
+ * "loss_percent"}. */
 static void add_rows(struct verifying *v, const json_t *problem, const json_t *own, json_t *answers,
                      const json_t *trials)
 {
     const json_t *best = json_object_get(own, "config");
     size_t i;
     json_t *a;
-    json_array_foreach (answers, i, a) { /* the best of all may be another one's */
+    json_array_foreach(answers, i, a) { /* the best of all may be another one's */
         const json_t *config = json_object_get(a, "config");
         best = longer(trials, config, best) < 1 ? config : best;
     }
-    json_array_foreach (answers, i, a) {
+    json_array_foreach(answers, i, a) {
         double r = longer(trials, json_object_get(a, "config"), best);
         json_object_set(a, "problem", (json_t *)(uintptr_t)problem);
         json_object_set(a, "own_config", json_object_get(own, "config"));
@@ -229,7 +229,7 @@ static json_t *summary_of(const struct verifying *v, const char *scheme)
     size_t n = 0, i;
     double *losses = calloc(json_array_size(v->rows) + 1, sizeof(*losses));
     json_t *keys = json_object(), *row;
-    json_array_foreach (v->rows, i, row) {
+    json_array_foreach(v->rows, i, row) {
         const json_t *loss = json_object_get(row, "loss_percent");
         if (strcmp(json_string_value(json_object_get(row, "scheme")), scheme) == 0) {
             json_object_set_new(keys, json_string_value(json_object_get(row, "key")), json_true());
@@ -308,14 +308,15 @@ static int spread(struct verifying *v)
 {
     json_t *all = json_array(), *item;
     size_t i;
-    json_array_foreach (v->subject.problems.all, i, item) {
+    json_array_foreach(v->subject.problems.all, i, item) {
         const json_t *problem = json_object_get(item, "problem");
         json_int_t topk = json_integer_value(json_object_get(problem, "topk"));
         topk = topk > 0 ? topk : 1;
         json_int_t rows = json_integer_value(json_object_get(problem, "M"));
         if (rows <= 0 || rows % topk) {
             json_decref(all);
-            return ctl_usage("M is %lld, which is no multiple of topk %lld above 0: there are no tokens to take less of",
+            return ctl_usage("M is %lld, which is no multiple of topk %lld above 0: there are no "
+                             "tokens to take less of",
                              (long long)rows, (long long)topk);
         }
         json_int_t tokens = rows / topk, last = 0;
@@ -370,7 +371,7 @@ static int verify_all(struct verifying *v)
     json_t *item;
     int code = find_schemes(v, own, schemes, &n);
     v->rows = json_array();
-    json_array_foreach (v->subject.problems.all, i, item) {
+    json_array_foreach(v->subject.problems.all, i, item) {
         if (code == DONE && v->code != UNREACHABLE) {
             int r = verify_one(v, json_object_get(item, "problem"), schemes, n);
             v->code = v->code ? v->code : r;

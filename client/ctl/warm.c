@@ -73,7 +73,7 @@ static int write_problems(const struct warming *w, FILE *f)
 {
     size_t i;
     const json_t *row;
-    json_array_foreach (w->task.subject.problems.all, i, row) {
+    json_array_foreach(w->task.subject.problems.all, i, row) {
         char *text = text_of_json(json_object_get(row, "problem"));
         if (!text || fprintf(f, "%s\n", text) < 0) {
             free(text);

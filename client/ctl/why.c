@@ -45,7 +45,7 @@ static char *differences(const json_t *list, const char *name, const char *betwe
     char *out = strdup("");
     size_t i;
     json_t *d;
-    json_array_foreach ((json_t *)(uintptr_t)list, i, d) {
+    json_array_foreach((json_t *)(uintptr_t)list, i, d) {
         char *asked = show_plain(json_object_get(d, "asked"));
         char *other = show_plain(json_object_get(d, name)), *longer = NULL;
         if (asprintf(&longer, "%s%s%s %s%s%s", out ? out : "", i > 0 ? "; " : "",
@@ -106,7 +106,8 @@ static void print_answer(const json_t *why)
     double time = number_at(why, "answer.time_us"), floor = number_at(why, "answer.floor_us");
     double reference = number_at(why, "answer.reference_us");
     if (time > 0) {
-        line("time", "%.*f us%s", show_decimals(time), time, reference > 0 ? "" : ", no reference was measured");
+        line("time", "%.*f us%s", show_decimals(time), time,
+             reference > 0 ? "" : ", no reference was measured");
     }
     if (time > 0 && reference > 0) {
         line("", "%.2fx the analytic default of the same run (%.*f us)", reference / time,
@@ -196,7 +197,7 @@ static void print_confidence(const json_t *why)
     size_t i;
     json_t *doubt;
     line("confidence", "%s", text_at(why, "confidence"));
-    json_array_foreach (json_object_get(why, "doubts"), i, doubt) {
+    json_array_foreach(json_object_get(why, "doubts"), i, doubt) {
         line("", "%s", json_string_value(doubt));
     }
 }
@@ -213,7 +214,7 @@ static void print_miss(const json_t *why)
     }
     size_t i;
     json_t *row;
-    json_array_foreach (json_object_get(why, "elsewhere"), i, row) {
+    json_array_foreach(json_object_get(why, "elsewhere"), i, row) {
         double time = number_at(row, "time_us");
         line(i ? "" : "elsewhere", "known for another class of device: %s, %.*f us",
              text_at(row, "class"), show_decimals(time), time);
@@ -225,7 +226,8 @@ static void print_action(const json_t *why, const struct gemmd_query *q)
     const char *action = text_at(why, "action"), *tuning = text_at(why, "tuning");
     char *problem = short_problem(why);
     char exact[100] = "", atol[NUMBER_TEXT_MAX], rtol[NUMBER_TEXT_MAX];
-    if (q->atol > 0 || q->rtol > 0) { /* to the last digit: rounded up, they would be looser than what was asked */
+    if (q->atol > 0 ||
+        q->rtol > 0) { /* to the last digit: rounded up, they would be looser than what was asked */
         number_text(q->atol > 0 ? q->atol : 1e-2, atol);
         number_text(q->rtol > 0 ? q->rtol : 1e-2, rtol);
         snprintf(exact, sizeof(exact), " --atol %s --rtol %s", atol, rtol);

@@ -45,7 +45,7 @@ void apart_enable(void)
     enabled = true;
 }
 
-/* ---- children --------------------------------------------------------------------------------- */
+/* ---- children -------------------------------------------------------------------------------- */
 
 /* Its socket is closed, so it ends, unless it is stopped. Returns the status of waitpid(). */
 static int end(struct worker *w)
@@ -67,7 +67,8 @@ static int end(struct worker *w)
 static struct worker *start(struct apart *a, struct error *err)
 {
     struct worker *w = calloc(1, sizeof(*w));
-    const char *const args[] = {"gemmd-runner", "--compile", "--device", a->spec, "--fd", SELF_FD, NULL};
+    const char *const args[] = {"gemmd-runner", "--compile", "--device", a->spec,
+                                "--fd",         SELF_FD,     NULL};
     if (!w) {
         error_set(err, ERROR_NO_MEMORY, "no memory");
         return NULL;
@@ -94,8 +95,10 @@ static struct worker *take(struct apart *a, bool *fresh, struct error *err)
     struct worker *w;
     while (!*fresh && (w = take_idle(a))) {
         siginfo_t info = {.si_pid = 0};
-        const int ended = WEXITED | WSTOPPED; /* one that somebody stopped would compile for nobody */
-        if (waitid(P_PID, (id_t)w->pid, &info, ended | WNOHANG | WNOWAIT) == 0 && info.si_pid == 0) {
+        const int ended =
+            WEXITED | WSTOPPED; /* one that somebody stopped would compile for nobody */
+        if (waitid(P_PID, (id_t)w->pid, &info, ended | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid == 0) {
             return w;
         }
         if (info.si_code == CLD_STOPPED) {
@@ -147,21 +150,25 @@ static void stop_apart(struct compiler *c, const struct variant *v)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- compiling -------------------------------------------------------------------------------- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
-static int compile_here(struct apart *a, const struct variant *v, struct image *out, struct error *err)
+static int compile_here(struct apart *a, const struct variant *v, struct image *out,
+                        struct error *err)
 {
     return a->inner->ops->compile(a->inner, v, out, err);
 }
 
-static int give_up_children(struct apart *a, const char *why, const struct variant *v, struct image *out, struct error *err)
+static int give_up_children(struct apart *a, const char *why, const struct variant *v,
+                            struct image *out, struct error *err)
 {
     pthread_mutex_lock(&a->lock);
     bool first = !a->broken;
     a->broken = true;
     pthread_mutex_unlock(&a->lock);
     if (first) {
-        fprintf(stderr, "gemmd-runner: compiling in this process from now on, which takes longer: %s\n", why);
+        fprintf(stderr,
+                "gemmd-runner: compiling in this process from now on, which takes longer: %s\n",
+                why);
     }
     return compile_here(a, v, out, err);
 }
@@ -188,8 +195,8 @@ static enum ending ending_of(int status)
 }
 
 /* What became of it; *r: what an answer says; *status: how a child that gave none ended. */
-static enum ending ask(struct apart *a, struct worker *w, const struct variant *v, struct image *out, int *r, int *status,
-                       struct error *err)
+static enum ending ask(struct apart *a, struct worker *w, const struct variant *v,
+                       struct image *out, int *r, int *status, struct error *err)
 {
     struct apart_frame f = {0};
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
@@ -208,9 +215,10 @@ static enum ending ask(struct apart *a, struct worker *w, const struct variant *
     return same ? ANSWERED : answered ? OTHER_COMPILER : stopped ? STOPPED : ending_of(*status);
 }
 
-/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is killed twice: so one
- * that has is followed by a new one, and no more of them are lost. */
-static int compile_apart(struct compiler *c, const struct variant *v, struct image *out, struct error *err)
+/* Only what ends a child that has done nothing before is the variant's fault, or nobody's if it is
+ * killed twice: so one that has is followed by a new one, and no more of them are lost. */
+static int compile_apart(struct compiler *c, const struct variant *v, struct image *out,
+                         struct error *err)
 {
     struct apart *a = (struct apart *)c;
     for (int killed = 0, tries = 0; !is_broken(a); tries++) {
@@ -231,20 +239,22 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
             return give_up_children(a, "the compiler has been replaced", v, out, err);
         case CRASHED:
             if (fresh) {
-                return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)", WTERMSIG(status),
-                                 strsignal(WTERMSIG(status)));
+                return error_set(err, ERROR_CRASHED, "the compiler crashed: signal %d (%s)",
+                                 WTERMSIG(status), strsignal(WTERMSIG(status)));
             }
             break;
         case KILLED:
             if (fresh && killed++) {
                 return error_set(err, ERROR_NO_MEMORY,
-                                 "the compiler's process was killed twice (signal %d), as it is where memory is short",
+                                 "the compiler's process was killed twice (signal %d), as it is "
+                                 "where memory is short",
                                  WTERMSIG(status));
             }
             break;
         case ENDED:
             if (fresh) {
-                error_set(&why, ERROR_IO, "a compiler's process ended with status %d", WEXITSTATUS(status));
+                error_set(&why, ERROR_IO, "a compiler's process ended with status %d",
+                          WEXITSTATUS(status));
                 return give_up_children(a, why.text, v, out, err);
             }
             break;
@@ -253,7 +263,7 @@ static int compile_apart(struct compiler *c, const struct variant *v, struct ima
     return compile_here(a, v, out, err);
 }
 
-/* ---- the compiler ----------------------------------------------------------------------------- */
+/* ---- the compiler ---------------------------------------------------------------------------- */
 
 static const char *version_apart(const struct compiler *c)
 {

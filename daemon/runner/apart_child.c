@@ -27,8 +27,9 @@ static bool answer(struct compiler *c, int fd, const struct apart_frame *f)
     struct error err = ERROR_NULL;
     struct variant v;
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
-    int r = apart_get_variant(f->map, &v) ? c->ops->compile(c, &v, &image, &err)
-                                          : error_set(&err, ERROR_INTERNAL, "a compiler's process was given no variant");
+    int r = apart_get_variant(f->map, &v)
+                ? c->ops->compile(c, &v, &image, &err)
+                : error_set(&err, ERROR_INTERNAL, "a compiler's process was given no variant");
     apart_put_answer(&b, c->ops->version(c), r, &image, &err);
     image_deinit(&image);
     return apart_send(fd, &b);
@@ -42,8 +43,9 @@ int apart_child(const char *spec, int fd)
     struct apart_frame f;
     self_begin(fd);
     prctl(PR_SET_NAME, "gemmd-compile");
-    int r = pthread_create(&watcher, NULL, watch, &fd) ? error_set(&err, ERROR_NO_MEMORY, "no thread")
-                                                       : compiler_open(spec, &c, &err);
+    int r = pthread_create(&watcher, NULL, watch, &fd)
+                ? error_set(&err, ERROR_NO_MEMORY, "no thread")
+                : compiler_open(spec, &c, &err);
     if (r) {
         fprintf(stderr, "gemmd-runner: a compiler's process cannot begin: %s\n", err.text);
         return 1;

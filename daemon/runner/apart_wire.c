@@ -10,7 +10,7 @@
 
 static const uint64_t FRAME_MOST = 1u << 30; /* more is no length */
 
-/* ---- frames ----------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static bool send_all(int fd, const void *data, size_t n)
 {
@@ -60,14 +60,15 @@ bool apart_receive(int fd, struct apart_frame *f)
     }
     f->data = malloc(n + 1);
     f->doc = wire_doc_new();
-    if (f->data && f->doc && receive_all(fd, f->data, n) && wire_decode(f->doc, f->data, n, &f->map, NULL) == 0) {
+    if (f->data && f->doc && receive_all(fd, f->data, n) &&
+        wire_decode(f->doc, f->data, n, &f->map, NULL) == 0) {
         return true;
     }
     apart_frame_deinit(f);
     return false;
 }
 
-/* ---- variants --------------------------------------------------------------------------------- */
+/* ---- variants -------------------------------------------------------------------------------- */
 
 void apart_put_variant(struct wire_buf *b, const struct variant *v)
 {
@@ -86,18 +87,21 @@ bool apart_get_variant(const struct wire_obj *map, struct variant *out)
 {
     const void *source;
     size_t n;
-    if (!wire_get_bin(wire_find(map, "source"), &source, &n) || n == 0 || ((const char *)source)[n - 1]) {
+    if (!wire_get_bin(wire_find(map, "source"), &source, &n) || n == 0 ||
+        ((const char *)source)[n - 1]) {
         return false;
     }
     out->source = source;
 #define COPY(name) wire_copy_str(wire_find(map, #name), out->name, sizeof(out->name))
-    return COPY(family) && COPY(kind) && COPY(arch) && COPY(entry) && COPY(options) && COPY(source_hash);
+    return COPY(family) && COPY(kind) && COPY(arch) && COPY(entry) && COPY(options) &&
+           COPY(source_hash);
 #undef COPY
 }
 
-/* ---- answers ---------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
-void apart_put_answer(struct wire_buf *b, const char *compiler, int code, const struct image *image, const struct error *err)
+void apart_put_answer(struct wire_buf *b, const char *compiler, int code, const struct image *image,
+                      const struct error *err)
 {
     wire_put_map(b, 7);
     wire_put_kv_str(b, "compiler", compiler);
@@ -135,12 +139,15 @@ int apart_get_answer(const struct wire_obj *map, struct image *out, struct error
     size_t n;
     int64_t code;
     *out = image;
-    if (!wire_get_int(wire_find(map, "code"), &code) || !wire_copy_str(wire_find(map, "text"), text, sizeof(text)) ||
+    if (!wire_get_int(wire_find(map, "code"), &code) ||
+        !wire_copy_str(wire_find(map, "text"), text, sizeof(text)) ||
         !wire_get_bool(wire_find(map, "refused"), &image.refused) ||
         !wire_copy_str(wire_find(map, "log"), image.log, sizeof(image.log)) ||
         !wire_get_bin(wire_find(map, "image"), &data, &n) ||
-        schema_decode(&module_schema, SCHEMA_LENIENT, wire_find(map, "module"), &image.meta, NULL)) {
-        return error_set(err, ERROR_INTERNAL, "what the compiler's process answered cannot be read");
+        schema_decode(&module_schema, SCHEMA_LENIENT, wire_find(map, "module"), &image.meta,
+                      NULL)) {
+        return error_set(err, ERROR_INTERNAL,
+                         "what the compiler's process answered cannot be read");
     }
     *out = image;
     return code ? error_set(err, (int)code, "%s", text) : take_image(data, n, out, err);

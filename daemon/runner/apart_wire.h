@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a process that compiles and the one that wants it say to one another (apart.h): a variant one way, an image or an error
- * the other, each a length and a MessagePack map. Both are the same program, so what is read is checked for being whole, and not for versions.
+ * What a process that compiles and the one that wants it say to one another (apart.h): a variant
+ * one way, an image or an error the other, each a length and a MessagePack map. Both are the same
+ * program, so what is read is checked for being whole, and not for versions.
  */
 #ifndef GEMMD_RUNNER_APART_WIRE_H
 #define GEMMD_RUNNER_APART_WIRE_H
@@ -26,7 +27,8 @@ void apart_put_variant(struct wire_buf *b, const struct variant *v);
 bool apart_get_variant(const struct wire_obj *map, struct variant *out);
 
 /* `compiler`: which one it was; `code` and `err`: what it returned. */
-void apart_put_answer(struct wire_buf *b, const char *compiler, int code, const struct image *image, const struct error *err);
+void apart_put_answer(struct wire_buf *b, const char *compiler, int code, const struct image *image,
+                      const struct error *err);
 bool apart_is_from(const struct wire_obj *map, const char *compiler);
 /* Returns what the compiler did, or ERROR_INTERNAL: it is no answer. */
 int apart_get_answer(const struct wire_obj *map, struct image *out, struct error *err);

@@ -53,8 +53,8 @@ void aside_keep(struct job *j, struct candidate *const queue[], uint32_t n)
         free(builds);
         return;
     }
-    *a = (struct aside){.next = r->aside, .job = j->order->job, .n = n, .configs = configs,
-                        .builds = builds};
+    *a = (struct aside){
+        .next = r->aside, .job = j->order->job, .n = n, .configs = configs, .builds = builds};
     for (uint32_t i = 0; i < n; i++) {
         record_copy(&configs[i], &queue[i]->config);
         builds[i] = queue[i]->build;

@@ -100,8 +100,8 @@ static int measure(struct runner *r, const struct owed *one, struct error *err)
     struct baseline b;
     double samples[SAMPLES];
     uint32_t n = 0;
-    int status = d->ops->prepare(d, family_of_problem(&one->problem), &one->problem,
-                                 one->seed, &w, err);
+    int status =
+        d->ops->prepare(d, family_of_problem(&one->problem), &one->problem, one->seed, &w, err);
     if (status) {
         return status;
     }

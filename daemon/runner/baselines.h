@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a vendor's library takes for the keys that were tuned, measured when nothing else is to be
- * done: no answer waits for it. Each is a trial of stage and status `baseline`, which is no candidate.
+ * done: no answer waits for it. Each is a trial of stage and status `baseline`, which is no
+ * candidate.
  */
 #ifndef GEMMD_RUNNER_BASELINES_H
 #define GEMMD_RUNNER_BASELINES_H

@@ -173,11 +173,13 @@ static void settle(struct build *b, struct work *w)
     b->work = work_free(w);
 }
 
-/* What the cache knows does not wait for a thread: all may be compiling for minutes what is no longer wanted. */
+/* What the cache knows does not wait for a thread: all may be compiling for minutes what is no
+ * longer wanted. */
 static void begin(struct builds *b, struct build *w, struct work *work)
 {
     const struct modules_order order = order_of(work);
-    work->status = tasks_full(b->pool) ? modules_make_known(&order, &work->made, &work->error) : MODULES_MISS;
+    work->status =
+        tasks_full(b->pool) ? modules_make_known(&order, &work->made, &work->error) : MODULES_MISS;
     if (work->status == MODULES_MISS) {
         tasks_submit(b->pool, &work->task);
     } else {
@@ -278,7 +280,8 @@ int64_t builds_longest(struct builds *b, struct build **build)
 void builds_give_up(struct builds *b, struct build *w, int64_t after_ms)
 {
     assert(w->state == BUILD_PENDING);
-    const struct variant *v = &w->work->variant; /* the thread's, once it is abandoned: a name, and no more */
+    const struct variant *v =
+        &w->work->variant; /* the thread's, once it is abandoned: a name, and no more */
     if (!tasks_abandon(b->pool, &w->work->task)) {
         return; /* it has just ended: the next collect has it */
     }

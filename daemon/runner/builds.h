@@ -2,8 +2,8 @@
 /*
  * Compiled variants, wanted by name: each is looked for in the module cache, else compiled on the
  * pool, and never twice: neither in a job (configs that differ only at run time share a build) nor
- * across jobs, runners and restarts (the cache on disk, kernels/modules.h; failures that are not the
- * variant's fault are remembered for the life of the runner only).
+ * across jobs, runners and restarts (the cache on disk, kernels/modules.h; failures that are not
+ * the variant's fault are remembered for the life of the runner only).
  *
  * One thread wants, collects and releases. The image of a build is there between BUILD_READY and
  * the last release.
@@ -42,14 +42,14 @@ struct builds_setup {
     unsigned threads;
     int niceness;   /* of the threads; 0: COMPILE_NICENESS */
     bool impatient; /* a variant that another process compiles fails with ERROR_BUSY at once */
-    int note_fd; /* where the note of a compile that kills us goes; -1: nowhere */
+    int note_fd;    /* where the note of a compile that kills us goes; -1: nowhere */
 };
 
 int builds_new(const struct builds_setup *setup, struct builds **out, struct error *err);
 struct builds *builds_free(struct builds *b); /* no build may be held */
 
-/* Takes a reference to the build of a variant and starts it when needed; where all threads are busy, what is in
- * the cache is ready at once. `note`: copied. */
+/* Takes a reference to the build of a variant and starts it when needed; where all threads are
+ * busy, what is in the cache is ready at once. `note`: copied. */
 int builds_want(struct builds *b, const struct variant *v, const char *hash, const void *note,
                 size_t note_size, struct build **out, struct error *err);
 void builds_hold(struct build *build); /* one more reference */
@@ -61,7 +61,8 @@ bool builds_withdraw(struct builds *b, struct build *build);
 
 /* Brings states up to date. Returns how many builds became ready or failed. */
 uint32_t builds_collect(struct builds *b);
-double builds_ran_ms(const struct builds *b, const struct build *build); /* so far; 0: it has not begun */
+double builds_ran_ms(const struct builds *b,
+                     const struct build *build); /* so far; 0: it has not begun */
 int builds_fd(const struct builds *b); /* readable when builds_collect has something to do */
 /* The wanted build that has compiled longest and for how long; -1 when none compiles. */
 int64_t builds_longest(struct builds *b, struct build **build);

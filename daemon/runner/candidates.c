@@ -77,7 +77,8 @@ void job_drop(struct job *j, struct candidate *c)
 
 bool job_is_built(const struct job *j, const struct candidate *c)
 {
-    return j->runner->replay ? c->due_ms <= runner_now_ms(j->runner) : c->build->state != BUILD_PENDING;
+    return j->runner->replay ? c->due_ms <= runner_now_ms(j->runner)
+                             : c->build->state != BUILD_PENDING;
 }
 
 /* Whether this job has sent the module; remembers that it has. */
@@ -132,8 +133,8 @@ static int64_t least_ms(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t n,
-                        int64_t most_ms, struct error *err)
+static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t n, int64_t most_ms,
+                        struct error *err)
 {
     struct builds *all = j->runner->builds;
     struct build *b;
@@ -155,8 +156,8 @@ static int wait_for_any(struct job *j, struct candidate *const queue[], uint32_t
     return job_poll(j, err);
 }
 
-/* A recorded host waits on its own clock for the first that is due, and until it is really there.
- */
+/* A recorded host waits on its own clock for the first that is due, and until it is really
+ * there. */
 static int wait_on_clock(struct job *j, struct candidate *const queue[], uint32_t n,
                          struct error *err)
 {

@@ -57,7 +57,7 @@ int clocks_child(const char *uuid, int64_t mhz, int fd)
     return r ? 1 : 0;
 }
 
-/* ---- the runner's side ------------------------------------------------------------------------ */
+/* ---- the runner's side ----------------------------------------------------------------------- */
 
 /* What the child says, up to its end of file. */
 static int hear(int fd, struct error *err)
@@ -84,7 +84,8 @@ int clocks_hold(const char *uuid, int64_t mhz, struct error *err)
     int fd;
     pid_t pid;
     snprintf(clock, sizeof(clock), "%lld", (long long)mhz);
-    const char *const args[] = {"gemmd-runner", "--hold-clocks", clock, "--device", uuid, "--fd", SELF_FD, NULL};
+    const char *const args[] = {"gemmd-runner", "--hold-clocks", clock,   "--device",
+                                uuid,           "--fd",          SELF_FD, NULL};
     int r = self_start(args, &fd, &pid, err);
     if (r) {
         return r;

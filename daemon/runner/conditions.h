@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Under which conditions a job measures: what its trials keep of them, and whether they speak against
- * its result.
+ * Under which conditions a job measures: what its trials keep of them, and whether they speak
+ * against its result.
  */
 #ifndef GEMMD_RUNNER_CONDITIONS_H
 #define GEMMD_RUNNER_CONDITIONS_H

@@ -6,17 +6,18 @@
  * within a round. Who is too far behind after a round takes no part in the next: 1.2 % after the
  * first, then 0.7, then 0.5, but never one whom the noise of this run may have put there. Those
  * within 0.3 % of the best are equal, and the tie goes to the one that the model predicts faster,
- * then to the first in text order, so that a repeated tuning gives the same answer. There are four rounds, or two or three where the launches of this run scatter so
- * little that the ratios are known to a tie already.
+ * then to the first in text order, so that a repeated tuning gives the same answer. There are four
+ * rounds, or two or three where the launches of this run scatter so little that the ratios are
+ * known to a tie already.
  *
  * The best that the key had before takes part in all rounds, which then are four, however slow, and
  * stays unless it is beaten by enough (gate.c).
  *
  * One finalist that was measured in this run often enough needs no final, unless the key had a
  * best: the final's trial says what became of that. One that was measured by an earlier run is
- * verified and measured here before it wins; when it fails, the next ones get their turn, and so they
- * do when it is slower than its ratio of that run said, and others were stopped early for its sake. A
- * winner that was soon alone is timed again, so that no answer rests on a few samples.
+ * verified and measured here before it wins; when it fails, the next ones get their turn, and so
+ * they do when it is slower than its ratio of that run said, and others were stopped early for its
+ * sake. A winner that was soon alone is timed again, so that no answer rests on a few samples.
  */
 #include <math.h>
 #include <stdio.h>
@@ -250,8 +251,8 @@ static void look_at_reference(struct finals *s)
 
 /* The standard deviation of a ratio of two finalists: of launches, and of visits, whose variance is
  * taken for VISIT times that of a launch, as medians of recorded blocks vary
- * (tests/data/landscapes).
- */
+ *
+ * (tests/data/landscapes). */
 static double ratio_error(const struct finals *s)
 {
     double launch = scatter_of(&s->job->scatter), worst = 0;
@@ -382,8 +383,8 @@ static struct finalist *decide(struct finals *s)
     return winner;
 }
 
-/* Samples of a winner: to be believed, or what was asked for. A host's launches are what they are.
- */
+/* Samples of a winner: to be believed, or what was asked for. A host's launches are what they
+ * are. */
 static bool is_enough(const struct job *j, uint32_t n)
 {
     return n > 0 && (!j->idles || j->order->request.query.iters > 0 || n >= SAMPLES_ENOUGH);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gemmd says. Looked at between two steps of a job, too, which a notification may end; an order
- * is for serve.c.
+ * What gemmd says. Looked at between two steps of a job, too, which a notification may end; an
+ * order is for serve.c.
  */
 #include <stdio.h>
 #include <string.h>

@@ -78,8 +78,8 @@ static int add_given(struct job *j, struct error *err)
     return valid ? plan_rank_extras(&j->plan, err) : error_set(err, first.code, "%s", first.text);
 }
 
-/* The analytic default; of a recorded device that does not know it, what others were compared with, where that is said. Where it
- * fails the first config that works is the reference. */
+/* The analytic default; of a recorded device that does not know it, what others were compared with,
+ * where that is said. Where it fails the first config that works is the reference. */
 static bool choose_default(struct job *j, struct record *config)
 {
     const struct problem *p = &j->order->request.problem;
@@ -182,7 +182,8 @@ static int begin(struct job *j, struct error *err)
         return status;
     }
     const struct aside *kept = aside_find(r, o->job);
-    j->n_outcomes = plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0) + VARIATIONS_MAX;
+    j->n_outcomes =
+        plan_count(&j->plan) + o->n_done + o->n_hints + (kept ? kept->n : 0) + VARIATIONS_MAX;
     j->outcomes = calloc(j->n_outcomes, sizeof(*j->outcomes));
     if (!j->outcomes) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for %u configs", j->n_outcomes);
@@ -203,8 +204,8 @@ static double wall_ms(const struct job *j)
 
 static void fill_set_aside(const struct job *j, struct tune_result *out)
 {
-    *out = (struct tune_result){
-        .set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
+    *out =
+        (struct tune_result){.set_aside = true, .device_ms = j->device_ms, .wall_ms = wall_ms(j)};
     snprintf(out->doubt, sizeof(out->doubt), "%s", j->doubt);
     timeline_format(&j->runner->timeline, out->timeline, sizeof(out->timeline));
 }

@@ -4,7 +4,7 @@
  *
  *   job.c         begin (family, target, plan, prepare) and end (the result, or why there is none)
  *   plan.c        which configs may be measured, in the model's order
- *   search.c      reference, hints, then the strategy's proposals: compile ahead, measure when ready
+ *   search.c      reference, hints, then the strategy's proposals: compile ahead, measure
  *   candidates.c  a config on its way through the compilers
  *   patience.c    whether to wait for them, or to give way to another search
  *   measure.c     one candidate on the device: load, probe, verify, samples

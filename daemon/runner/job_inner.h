@@ -11,7 +11,7 @@
 enum {
     ITERS_DEFAULT = 20,
     WARMUP_DEFAULT = 1,
-    VISIT_USUAL = 5, /* samples that one visit of a GPU takes: more share what is of the visit */
+    VISIT_USUAL = 5,    /* samples that one visit of a GPU takes: more share what is of the visit */
     SAMPLES_ENOUGH = 5, /* of a winner: fewer speak against an answer (daemon/confidence.c) */
 };
 /* Times that differ by a smaller part are equal: what is known to that needs no more samples. */
@@ -72,17 +72,17 @@ struct job {
     double best_us;           /* of this run, eligible and right; NaN: none */
     /* Trials that came before the reference's: they are sent when their ratios are known. */
     uint32_t n_held, room_held;
-    struct trial *held; /* owned */
-    uint32_t *held_id;  /* owned: their plan ids */
+    struct trial *held;           /* owned */
+    uint32_t *held_id;            /* owned: their plan ids */
     struct scatter scatter;       /* of this run's launches */
-    bool warm;  /* the device has been warmed up (measure.c) */
-    bool idles; /* before each launch (measure.c): a GPU */
+    bool warm;                    /* the device has been warmed up (measure.c) */
+    bool idles;                   /* before each launch (measure.c): a GPU */
     uint32_t total, done, failed; /* for progress */
     uint32_t done_before;         /* by earlier orders */
     bool set_aside;               /* aside.h: the order ends, the search does not */
     double device_ms, compile_ms;
-    double took_ms, took_effort; /* what was compiled, whenever: core time; times the mean */
-    double began_ms; /* of runner_now_ms */
+    double took_ms, took_effort;   /* what was compiled, whenever: core time; times the mean */
+    double began_ms;               /* of runner_now_ms */
     const struct build *announced; /* whose compile was announced last; only compared */
     uint32_t n_told, room_told;
     char (*told)[HASH_HEX]; /* owned: modules that this job has sent */
@@ -111,8 +111,8 @@ int job_wait_builds(struct job *j, struct candidate *const queue[], uint32_t n, 
 /* Sends the module of a ready build, once per job. */
 void job_module(struct job *j, struct candidate *c);
 
-/* patience.c: how long, in ms, to wait at most for the builds of the queue before asking again. 0: the
- * search is to be set aside now (aside.h). ASIDE_NEVER: wait for them. */
+/* patience.c: how long, in ms, to wait at most for the builds of the queue before asking again. 0:
+ * the search is to be set aside now (aside.h). ASIDE_NEVER: wait for them. */
 int64_t job_patience(const struct job *j, struct candidate *const queue[], uint32_t n);
 
 /* outcomes.c: books and sends a finished trial. */
@@ -124,8 +124,8 @@ void job_count_failure(struct job *j, const struct trial *t);
 double job_score(const struct job *j, const struct outcome *o);
 /* The best that is in the race, but for these: a plan id, or PLAN_NONE. */
 uint32_t job_best_but(const struct job *j, const uint32_t ids[], uint32_t n);
-/* Those that this run has seen faster than `winner` are in the race again, also those that were stopped
- * early. False: there are none. */
+/* Those that this run has seen faster than `winner` are in the race again, also those that were
+ * stopped early. False: there are none. */
 bool job_call_back(struct job *j, uint32_t winner);
 /* ERROR_NO_CONFIG, with counts and the most common reason. */
 int job_nothing_works(const struct job *j, struct error *err);
@@ -139,9 +139,10 @@ void job_send_held(struct job *j);
 /* The reference's trial will not come: another one's takes its place. */
 void job_without_reference(struct job *j);
 
-/* variations.c: what of a config's variations (family.h) this device can measure and the query allows. Returns how
- * many. */
-uint32_t job_variations(const struct job *j, const struct record *config, struct record out[VARIATIONS_MAX]);
+/* variations.c: what of a config's variations (family.h) this device can measure and the query
+ * allows. Returns how many. */
+uint32_t job_variations(const struct job *j, const struct record *config,
+                        struct record out[VARIATIONS_MAX]);
 
 /* search.c */
 int job_search(struct job *j, struct error *err);
@@ -153,7 +154,8 @@ int job_finals(struct job *j, uint32_t *winner, struct error *err);
 int gate_begin(struct job *j, struct error *err);
 /* Whether the former best stays, and in j->gate why or why not. Medians (us) of the same rounds of
  * the finals: of the winner (when that is the former best itself: of the next one), and of the
- * former best. NULL for one that is not there: nothing else came near, or the former best failed. */
+ * former best. NULL for one that is not there: nothing else came near, or the former best
+ * failed. */
 bool gate_keeps(struct job *j, uint32_t winner, const double other_us[], const double former_us[],
                 uint32_t rounds);
 
@@ -167,8 +169,8 @@ void trial_samples(struct trial *t, const struct job *j, const double *samples, 
  * ERROR_DEVICE_LOST. best_us: what is much slower is stopped early; 0: nothing is. */
 int measure(struct job *j, struct candidate *c, const char *stage, double best_us, struct trial *t,
             struct error *err);
-/* How long the device idles before a launch that takes so long (NaN: not known): as long as so many of
- * them take, within bounds. */
+/* How long the device idles before a launch that takes so long (NaN: not known): as long as so many
+ * of them take, within bounds. */
 double measure_gap_ms(const struct job *j, double expected_us, double launches);
 /* A launch that takes so long is not warmed up: the first costs some 20 us, and as long again as it
  * takes would be lost. */

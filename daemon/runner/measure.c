@@ -220,17 +220,20 @@ static uint32_t warmup_count(double expected_us)
     return measure_is_long(expected_us) ? 0 : WARMUP_DEFAULT;
 }
 
-/* The launches that a query asks for before the first that counts: for a second at most, as samples are, and in pieces that
- * take a tenth of it. As one step ten thousand of them would be silent for longer than any kernel may, and it would be the kernel that
- * is put in quarantine for it. */
-static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t, struct error *err)
+/* The launches that a query asks for before the first that counts: for a second at most, as samples
+ * are, and in pieces that take a tenth of it. As one step ten thousand of them would be silent for
+ * longer than any kernel may, and it would be the kernel that is put in quarantine for it. */
+static int warm_as_asked(struct job *j, struct candidate *c, struct kernel *k, struct trial *t,
+                         struct error *err)
 {
     struct timing piece = {.samples = 1};
     double us = NAN, spent_us = 0;
     int r = 0;
-    for (int64_t left = j->order->request.query.warmup; r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
+    for (int64_t left = j->order->request.query.warmup;
+         r == 0 && left > 0 && spent_us < SAMPLING_ASKED_US;) {
         uint32_t n = 0;
-        piece.warmup = isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, SAMPLING_ASKED_US / 10 / us);
+        piece.warmup =
+            isnan(us) ? 0 : (uint32_t)fmin((double)left - 1, SAMPLING_ASKED_US / 10 / us);
         r = measure_time(j, c, k, &piece, isnan(us) ? c->predicted_us : us, &us, &n, t, err);
         spent_us += r ? 0 : us * (piece.warmup + 1);
         left -= piece.warmup + 1;

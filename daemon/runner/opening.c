@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a runner opens once, when the first order comes: the device, which may hang as anything on it
- * can, its compiler, and the threads that compile. And the device's own kernels, in the background.
+ * What a runner opens once, when the first order comes: the device, which may hang as anything on
+ * it can, its compiler, and the threads that compile. And the device's own kernels, in the
+ * background.
  */
 #include <stdio.h>
 #include <unistd.h>

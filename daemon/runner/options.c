@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmd-runner --fd N --device SPEC --cache-dir DIR [--expect JSON] [--compile-threads N]
- *              [--linger-ms N] [--nice N] [--hang-limit-ms N] [--memory-percent N] [--lock-clocks MHZ]
- *              [--no-baseline]
+ *              [--linger-ms N] [--nice N] [--hang-limit-ms N] [--memory-percent N]
+ *              [--lock-clocks MHZ] [--no-baseline]
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
  *              [--expect JSON] [--cache-max-mib N] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
- *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N] [--note TEXT]
- *              [--quiet] [--json] PROBLEM
+ *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N]
+ *              [--note TEXT] [--quiet] [--json] PROBLEM
  * gemmd-runner --hold-clocks MHZ --device UUID --fd N
  * gemmd-runner --compile --device SPEC --fd N
  * gemmd-runner --version
  *
  * --expect: what the device is, before it is opened (early.h), or though it is not.
- * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line, or
- * whole searches as JSON, each with what restricts it. --openings: of each search only what it begins
- * with, one search after the other.
+ * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line,
+ * or whole searches as JSON, each with what restricts it. --openings: of each search only what it
+ * begins with, one search after the other.
  * --landscape (survey.h) measures a whole space for the replay device.
- * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one starts that compiles.
+ * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one
+ * starts that compiles.
  * --hang-limit-ms (or $GEMMD_HANG_LIMIT_MS) caps every attempt's limit, for tests of hangs.
  */
 #include <errno.h>
@@ -299,7 +300,8 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "[--seconds S] [--finals N]\n"
                         "                    [--note TEXT] [--quiet] [--json] PROBLEM\n"
                         "       gemmd-runner --version\n"
-                        "gemmd starts it; it is of no use by hand, but for --probe and --warm (gemmctl warm).\n");
+                        "gemmd starts it; it is of no use by hand, but for --probe and --warm "
+                        "(gemmctl warm).\n");
         return -1;
     }
     return 0;

@@ -49,8 +49,7 @@ static uint32_t compile_params(const struct space *s)
 
 static bool begins_variant(const struct space *s, uint32_t point, uint32_t compile_params)
 {
-    return point == 0 ||
-           memcmp(s->points[point - 1].at, s->points[point].at, compile_params) != 0;
+    return point == 0 || memcmp(s->points[point - 1].at, s->points[point].at, compile_params) != 0;
 }
 
 static uint32_t count_variants(const struct space *s)
@@ -261,8 +260,7 @@ static bool is_present(const struct plan *p, uint32_t point)
     struct variant v;
     char hash[HASH_HEX];
     space_config(&p->space, point, &config);
-    return plan_variant(p, &config, &v, hash, NULL) == 0 &&
-           modules_has(p->setup.cache_dir, hash);
+    return plan_variant(p, &config, &v, hash, NULL) == 0 && modules_has(p->setup.cache_dir, hash);
 }
 
 /* Looked up before anything is compiled: what a search finds later has to do with nothing but what
@@ -280,8 +278,7 @@ static int find_present(struct plan *p, struct error *err)
         return error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", p->n_ranked);
     }
     for (uint32_t i = 0; i < p->space.n; i++) {
-        of_point[i] =
-            begins_variant(&p->space, i, size) ? is_present(p, i) : of_point[i - 1];
+        of_point[i] = begins_variant(&p->space, i, size) ? is_present(p, i) : of_point[i - 1];
     }
     for (uint32_t i = 0; i < p->n_ranked; i++) {
         p->present[i] = of_point[p->point[i]];
@@ -384,7 +381,9 @@ struct strategy_setup plan_search(const struct plan *p)
         .space = p->point ? &p->space : NULL,
         .point = p->point,
         /* Without a budget that was asked for: a small part of what there is to compile. */
-        .variants = q->budget > 0 ? 0 : share > VARIANTS_LEAST ? share : VARIANTS_LEAST,
+        .variants = q->budget > 0            ? 0
+                    : share > VARIANTS_LEAST ? share
+                                             : VARIANTS_LEAST,
         .compilers = p->setup.compilers,
         .seed = (uint64_t)q->seed,
     };

@@ -19,13 +19,13 @@ enum { BUDGET_DEFAULT = 96 };
 struct plan_setup { /* all borrowed until plan_deinit */
     const struct family_target *target;
     const struct device_info *info;
-    const struct device *device; /* asked what it knows; NULL: one that knows everything */
+    const struct device *device;     /* asked what it knows; NULL: one that knows everything */
     const struct workload *workload; /* for the model */
     const struct tune_order *order;
-    const char *compiler; /* version, for variant hashes */
+    const char *compiler;  /* version, for variant hashes */
     const char *cache_dir; /* looked into for compiled variants; NULL: nothing is there */
-    unsigned threads;     /* to build the space on */
-    unsigned compilers;   /* that a search of it will have */
+    unsigned threads;      /* to build the space on */
+    unsigned compilers;    /* that a search of it will have */
 };
 
 struct plan {
@@ -38,16 +38,16 @@ struct plan {
     uint32_t n_ranked;
     uint32_t *point;   /* owned; by rank; NULL for a given list */
     double *predicted; /* owned; by rank */
-    double *effort;    /* owned; by rank: to compile, the mean of all variants is 1; NULL: all alike */
-    bool *present;     /* owned; by rank: its variant was compiled at plan_init; NULL: none was */
+    double *effort; /* owned; by rank: to compile, the mean of all variants is 1; NULL: all alike */
+    bool *present;  /* owned; by rank: its variant was compiled at plan_init; NULL: none was */
     uint32_t n_extra, room;
     struct record *extra; /* owned */
 };
 
 /* ERROR_NO_CONFIG when the space is empty, with the rules that emptied it; ERROR_UNKNOWN_FIELD for
  * a restriction on something that is no tunable. A given list makes an empty plan: the caller adds
- * its configs by plan_add, after having looked at each (plan_check), then calls plan_rank_extras.
- */
+ * its configs by plan_add, after having looked at each (plan_check), then calls
+ * plan_rank_extras. */
 int plan_init(struct plan *p, const struct plan_setup *setup, struct error *err);
 /* For a later order of the job that a plan was made for, which has trials: the ranked configs stay,
  * the extras are the new order's to add. False: variants in quarantine make it another plan. */

@@ -28,10 +28,10 @@ void proposals_deinit(struct proposals *p);
 
 bool proposals_taken(const struct proposals *p, uint32_t candidate);
 bool proposals_is_out(const struct proposals *p, uint32_t candidate);
-/* Whether another one may be proposed: 0; STRATEGY_WAIT: when one that is out fails; STRATEGY_DONE.
- */
+/* Whether another one may be proposed: 0; STRATEGY_WAIT: when one that is out fails;
+ * STRATEGY_DONE. */
 int proposals_allow(const struct proposals *p);
-void proposals_take(struct proposals *p, uint32_t candidate); /* allowed, and not taken */
+void proposals_take(struct proposals *p, uint32_t candidate);  /* allowed, and not taken */
 void proposals_spare(struct proposals *p, uint32_t candidate); /* it is not waited for any more */
 void proposals_observe(struct proposals *p, uint32_t candidate, const struct observation *o);
 

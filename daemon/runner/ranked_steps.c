@@ -6,24 +6,24 @@
 #include "daemon/runner/ranked.h"
 
 enum {
-    NEXT_MOST = 6,     /* new variants of a step; more where there are many compilers */
-    BATCH = 8,         /* proposals of a step; the same */
-    LATE_PART = 5,     /* of the compilers: so many may be at work when it is decided */
-    CENTRES = 3,       /* variants that have a ring */
+    NEXT_MOST = 6,      /* new variants of a step; more where there are many compilers */
+    BATCH = 8,          /* proposals of a step; the same */
+    LATE_PART = 5,      /* of the compilers: so many may be at work when it is decided */
+    CENTRES = 3,        /* variants that have a ring */
     CONFIGS_OF_TWO = 6, /* measured at most for every two variants: time on the device */
     CONFIGS_LEAST = 24
 };
 
 static const double WORTH = 0.02, /* logarithm above the best: hope that a new variant is worth */
     GAIN = 0.002,                 /* the same below the best, of settings of a compiled one */
-    ALIKE = 0.02,                 /* between hopes of new variants, so that one that is there goes first */
-    CONFIGS_SHARE = 0.0112,       /* of all: measured at most */
-    SEED_WORTH = 0.08,            /* logarithm above the best prediction: a seed's */
-    NEAR = 1.04,                  /* times the best score: a centre's */
-    CURIOUS = 1, SURE = 0.5,      /* deviations of hopes: at first; once something is known */
-    FIRST_PART = 0.87,            /* of what may be compiled: the first step's at most */
-    LONG = 1.12, /* effort: what takes longer is not waited for by decisions, nor begun by them */
-    OVER = 0.2,  /* effort: more than is left, of the last variant */
+    ALIKE = 0.02, /* between hopes of new variants, so that one that is there goes first */
+    CONFIGS_SHARE = 0.0112,  /* of all: measured at most */
+    SEED_WORTH = 0.08,       /* logarithm above the best prediction: a seed's */
+    NEAR = 1.04,             /* times the best score: a centre's */
+    CURIOUS = 1, SURE = 0.5, /* deviations of hopes: at first; once something is known */
+    FIRST_PART = 0.87,       /* of what may be compiled: the first step's at most */
+    LONG = 1.12,  /* effort: what takes longer is not waited for by decisions, nor begun by them */
+    OVER = 0.2,   /* effort: more than is left, of the last variant */
     LEAST = 0.25; /* effort: so little is not worth another variant */
 
 /* ---- steps ----------------------------------------------------------------------------------- */
@@ -116,7 +116,8 @@ bool ranked_all_are_begun(const struct ranked_search *s)
     return s->stage != SEEDS && effort_left(s) < LEAST;
 }
 
-/* Configs that may still be measured. Where a variant has few settings all there are cost little, too. */
+/* Configs that may still be measured. Where a variant has few settings all there are cost little,
+ * too. */
 static uint32_t configs_left(const struct ranked_search *s)
 {
     double share = fmax(CONFIGS_SHARE * s->books.n, CONFIGS_LEAST);
@@ -145,7 +146,7 @@ struct wish {
     double of_new, of_known; /* hopes below these */
     double deviations;       /* of hopes: the more, the more is tried of which little is known */
     uint32_t beside; /* new variants differ in one parameter from this one's; or GRID_NONE */
-    bool thrifty;            /* what is compiled goes before what promises little more */
+    bool thrifty;    /* what is compiled goes before what promises little more */
 };
 
 static bool is_known(const struct ranked_search *s, uint32_t c)
@@ -350,8 +351,9 @@ static uint32_t next_tile(const struct ranked_search *s)
     return lowest <= lead + SEED_WORTH ? best : s->grid.n_variants;
 }
 
-/* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all other
- * settings are other ones, but for the order of experts, which costs less than it may hide. */
+/* Of a candidate's variant, the best predicted point that walks the tiles quite differently: all
+ * other settings are other ones, but for the order of experts, which costs less than it may
+ * hide. */
 static uint32_t opposite(const struct ranked_search *s, uint32_t c)
 {
     uint32_t best = GRID_NONE;

@@ -30,13 +30,13 @@ static uint32_t sort(const struct ranking_setup *s, const double us[], struct ra
     return n;
 }
 
-int ranking_make(const struct ranking_setup *s, struct ranked **out, uint32_t *n,
-                 struct error *err)
+int ranking_make(const struct ranking_setup *s, struct ranked **out, uint32_t *n, struct error *err)
 {
     const uint32_t points = s->space->n;
     double *us = calloc(points + 1, sizeof(*us));
     *out = calloc(points + 1, sizeof(**out));
-    int r = us && *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", points);
+    int r =
+        us && *out ? 0 : error_set(err, ERROR_NO_MEMORY, "no memory to rank %u configs", points);
     if (r == 0) {
         space_predict(s->space, s->target, s->problem, s->info, s->workload, us);
         *n = sort(s, us, *out);

@@ -10,7 +10,7 @@
 
 #include "daemon/runner/diverse.h"
 
-struct ranking_setup { /* all borrowed */
+struct ranking_setup {         /* all borrowed */
     const struct space *space; /* with its points */
     const struct family_target *target;
     const struct problem *problem;

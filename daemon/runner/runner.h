@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmd-runner: the child that owns the device. gemmd starts it on the first miss and may kill it
- * at any time; it keeps nothing that is not said on the socket at once, but what it would only ask for
- * again (aside.h).
+ * at any time; it keeps nothing that is not said on the socket at once, but what it would only ask
+ * for again (aside.h).
  *
  * The conversation (proto/rpc.h on one socket; structs in proto/message.h and proto/request.h):
  *
@@ -17,8 +17,8 @@
  *           response tune_result, which may be that the search is set aside, or error
  *           notify  attempt, stage idle        limit_ms 0: silence is no fault any more
  *   gemmd   notify  cancel {job}               the tune ends with ERROR_CANCELLED
- *   gemmd   notify  others_wait {job}          other searches wait for the device: the tune may be set
- *                                              aside (aside.h)
+ *   gemmd   notify  others_wait {job}          other searches wait for the device: the tune may be
+ *                                              set aside (aside.h)
  *   gemmd   notify  forget {job}               one that was set aside will not come back
  *   gemmd   request ping                       answered by true between two steps
  *   runner  notify  bye                        idle for --linger-ms, or threads are lost to a
@@ -59,13 +59,13 @@ struct runner_options {
     const char *device; /* spec */
     const char *cache_dir;
     struct device_info expected; /* what the device is, for who cannot wait; kind "": not known */
-    int64_t compile_threads; /* 0: one per core */
+    int64_t compile_threads;     /* 0: one per core */
     int64_t linger_ms;
     int64_t nice;
     int64_t memory_percent; /* of the device's free memory, for us; 0: as the device thinks */
     int64_t lock_mhz;       /* the clocks, while the device is open; 0: never */
     int64_t hold_mhz;       /* be the child that does that */
-    int64_t hang_limit_ms; /* no attempt's limit is above it; 0: the defaults hold */
+    int64_t hang_limit_ms;  /* no attempt's limit is above it; 0: the defaults hold */
     bool probe, version, warm, compile, no_baseline;
     struct warm_order warming;     /* with `warm` */
     struct survey_order landscape; /* when it has a path */
@@ -86,11 +86,11 @@ struct runner {
     struct baselines baselines;
     struct timeline timeline; /* of the running job */
     unsigned threads;
-    bool replay;    /* recorded device: its clock and its compilers are virtual */
+    bool replay;        /* recorded device: its clock and its compilers are virtual */
     struct lanes lanes; /* these compilers */
-    int64_t job;    /* the running job; 0: none */
-    bool cancelled; /* it is to stop */
-    bool others_wait; /* for the device: it may step aside (aside.h) */
+    int64_t job;        /* the running job; 0: none */
+    bool cancelled;     /* it is to stop */
+    bool others_wait;   /* for the device: it may step aside (aside.h) */
     char unlocked[160]; /* why the clocks are not locked though they should be; "" */
 };
 
@@ -100,8 +100,8 @@ int runner_main(int argc, char **argv); /* options.c */
 /* serve.c: speaks until the end. */
 int runner_serve(const struct runner_options *opt);
 
-/* inbox.c: handles what has come while a job runs: cancel, others_wait, forget, ping, a second tune.
- * Ends the process when gemmd is gone. */
+/* inbox.c: handles what has come while a job runs: cancel, others_wait, forget, ping, a second
+ * tune. Ends the process when gemmd is gone. */
 void runner_pump(struct runner *r);
 /* Ends the process. */
 void runner_quit(enum runner_exit code) __attribute__((noreturn));

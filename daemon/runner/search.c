@@ -12,10 +12,10 @@
  * compiler running beside a kernel would be measured with it
  *
  * Budget: `budget` configs for the key in all, counting the reference, hints, and what earlier runs
- * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT, or
- * everything for exhaustive; a given list has no budget. Some of it is kept for variations of the best at the
- * end, where there is enough of it. The former best counts, and has its place
- * also in a budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of
+ * have measured of what is asked for; failures are given back (strategy.c); 0 means BUDGET_DEFAULT,
+ * or everything for exhaustive; a given list has no budget. Some of it is kept for variations of
+ * the best at the end, where there is enough of it. The former best counts, and has its place also
+ * in a budget of 1. budget_ms is time on the device, wall_ms time of this life of the job; both of
  * all its orders, when it was set aside. Past either, and once something works, nothing more is
  * begun (the finals still run).
  */
@@ -39,9 +39,10 @@ struct search {
     bool batches;
     bool filling; /* batches: nothing of this one has been measured */
     bool asked_reference, exhausted, varied;
-    uint32_t kept_for_end; /* of the budget: variations of the best */
+    uint32_t kept_for_end;  /* of the budget: variations of the best */
     uint32_t n_hints, hint; /* hint: the next one */
-    uint32_t *hints; /* owned; plan ids: the former best, hints, variations, and room for the reference */
+    uint32_t *
+        hints; /* owned; plan ids: the former best, hints, variations, and room for the reference */
     uint32_t n_begun, begun; /* begun: the next one */
     uint32_t *begun_ids;     /* owned; plan ids: on their way when the search was set aside */
 };
@@ -308,7 +309,8 @@ static bool has_answer(const struct job *j)
     return !isnan(best_known(j)) && isfinite(j->reference_us);
 }
 
-/* How long compilers may be waited for: no longer than the search may last, once it has an answer. */
+/* How long compilers may be waited for: no longer than the search may last, once it has an
+ * answer. */
 static int64_t wait_most(const struct job *j, int64_t most)
 {
     const int64_t wall_ms = j->order->request.query.wall_ms;
@@ -462,7 +464,8 @@ static int prepare(struct job *j, struct error *err)
         memcpy(j->doubt, j->runner->unlocked, sizeof(j->doubt));
     }
     double began = d->ops->clock_ms(d), waited = t->ms[PHASE_HELPERS];
-    int r = d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
+    int r =
+        d->ops->prepare(d, j->family, &q->problem, inputs_drawn(d, q, j->seed), &j->prepared, err);
     waited = t->ms[PHASE_HELPERS] - waited;
     j->device_ms += fmax(d->ops->clock_ms(d) - began - waited, 0);
     timeline_enter(t, before);

@@ -41,7 +41,8 @@ int self_start(const char *const *args, int *fd, pid_t *pid, struct error *err)
         close(fds[1]);
         fds[1] = moved;
     }
-    int r = fds[1] < 0 ? error_set(err, ERROR_IO, "dup: %s", strerror(errno)) : start(args, fds[1], pid, err);
+    int r = fds[1] < 0 ? error_set(err, ERROR_IO, "dup: %s", strerror(errno))
+                       : start(args, fds[1], pid, err);
     if (fds[1] >= 0) {
         close(fds[1]);
     }

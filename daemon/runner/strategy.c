@@ -79,8 +79,8 @@ static int given_open(const struct strategy_setup *s, struct strategy **out, str
     return walk_open(strategy_find("given"), s, s->n, (struct walk **)out, err);
 }
 
-/* In the order of the space, not of the plan: what a device was found to do moves ranks about, and the
- * same seed means the same configs. */
+/* In the order of the space, not of the plan: what a device was found to do moves ranks about, and
+ * the same seed means the same configs. */
 static int order_of_space(const struct strategy_setup *s, uint32_t order[], struct error *err)
 {
     struct grid g;

@@ -68,8 +68,8 @@ struct strategy_ops {
     /* 0 and *candidate, STRATEGY_WAIT, or STRATEGY_DONE. Never the same candidate twice. */
     int (*propose)(struct strategy *s, uint32_t *candidate);
     void (*observe)(struct strategy *s, uint32_t candidate, const struct observation *o);
-    /* A proposal that is still being compiled, when there is nothing else to do. True: it is not worth
-     * waiting for, and will never be observed. NULL: all are. */
+    /* A proposal that is still being compiled, when there is nothing else to do. True: it is not
+     * worth waiting for, and will never be observed. NULL: all are. */
     bool (*spare)(struct strategy *s, uint32_t candidate);
 };
 

@@ -2,9 +2,9 @@
 /*
  * genetic: the first generation is half the model's favourites and half chance. Of each later one,
  * every child has two parents, each the better of three that were measured, takes each parameter
- * from one of them, and changes one at times. A child that is no candidate, or was measured, is bred
- * again; when that fails too often, chance gives one. A generation is bred when the last one has
- * been observed, so its seed decides it.
+ * from one of them, and changes one at times. A child that is no candidate, or was measured, is
+ * bred again; when that fails too often, chance gives one. A generation is bred when the last one
+ * has been observed, so its seed decides it.
  *
  * It knows nothing of what parameters mean: a yardstick for strategies that do.
  */
@@ -21,7 +21,7 @@ struct genetic {
     struct strategy base;
     struct proposals books;
     struct grid grid;
-    bool flat; /* a list has no parameters: chance alone */
+    bool flat;       /* a list has no parameters: chance alone */
     double *score;   /* owned, by candidate */
     uint32_t *known; /* owned */
     uint32_t n_known, next;

@@ -9,11 +9,11 @@
  *
  *   next: a few configs that may well be the best, by what the others taught (surrogate.h): other
  * settings of variants that are compiled, and some new variants, before others those that differ in
- * one parameter from the best. And so on, until as many variants as may be have been compiled, and no
- * setting of theirs promises more.
+ * one parameter from the best. And so on, until as many variants as may be have been compiled, and
+ * no setting of theirs promises more.
  *
- *   ring: of the best three variants all settings that differ from their best in one parameter, until
- * that is their best; then of the best one those that differ in two, since settings are not
+ *   ring: of the best three variants all settings that differ from their best in one parameter,
+ * until that is their best; then of the best one those that differ in two, since settings are not
  * independent: what wins does so by having been compared, not by luck.
  *
  *   tail: with a budget that was asked for, the order of the plan, until it is used up.
@@ -24,10 +24,11 @@
  * Compiling takes nearly all of the time, and some variants take five times as long as others. So
  * new variants are decided on when all but a few have come that take long; what is begun then does
  * not take long itself; and when all have been begun, nobody waits for one from which next to
- * nothing is to be gained, by what the others have taught since it was begun. What an earlier search
- * has left compiled is taken before something that promises little more: samples scatter, and a
- * search that is repeated would go another way each time, through other compiles. It is decided from
- * scores alone, never from a clock: where kernels come in the same order, a search goes the same way.
+ * nothing is to be gained, by what the others have taught since it was begun. What an earlier
+ * search has left compiled is taken before something that promises little more: samples scatter,
+ * and a search that is repeated would go another way each time, through other compiles. It is
+ * decided from scores alone, never from a clock: where kernels come in the same order, a search
+ * goes the same way.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -69,8 +70,8 @@ static void find_representatives(struct ranked_search *s)
     }
 }
 
-/* What is loaded by TMA from a copy is another kernel than one that gathers: what shows one of them bad says
- * little of the other. */
+/* What is loaded by TMA from a copy is another kernel than one that gathers: what shows one of them
+ * bad says little of the other. */
 static bool is_of_tile(const char *name)
 {
     return strncmp(name, "BLOCK_SIZE_", 11) == 0 || strcmp(name, "schedule") == 0 ||

@@ -87,8 +87,8 @@ static double *new_row(struct surrogate *s)
     return s->rows + (size_t)s->n_rows * s->n;
 }
 
-/* How much unlike two values of a parameter make variants, in quarters: the model errs most about how a
- * tile is cut, shared out and fed. */
+/* How much unlike two values of a parameter make variants, in quarters: the model errs most about
+ * how a tile is cut, shared out and fed. */
 static uint32_t weight_of(const char *name)
 {
     enum { LESSER = 3, GREATER = 6 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What is to be expected of configs that were not measured, from those that were: a Gaussian
- * process over the logarithms of times, whose mean is the analytic model. Configs that differ in few
- * parameters err alike. The model errs by a constant, by single values of what is compiled, whose
- * errors add up, and by what values are together, which falls by the same factor with each more that
- * differs, so that what one variant shows of a setting is expected of its like, too.
+ * process over the logarithms of times, whose mean is the analytic model. Configs that differ in
+ * few parameters err alike. The model errs by a constant, by single values of what is compiled,
+ * whose errors add up, and by what values are together, which falls by the same factor with each
+ * more that differs, so that what one variant shows of a setting is expected of its like, too.
  *
  * It looks at the SURROGATE_MOST candidates that are predicted fastest: of the others nothing is
  * hoped, and nothing learnt. A value that is only expected (a proposal that is out) leaves the mean
@@ -19,14 +19,14 @@
 enum { SURROGATE_MOST = 8192 };
 
 struct surrogate {
-    const struct grid *grid; /* borrowed */
-    uint32_t n;              /* members: candidates that it looks at */
-    uint32_t *member;        /* owned: their numbers */
-    uint32_t *place;         /* owned, by candidate: among the members, or GRID_NONE */
-    double unit;             /* between the first value and its prediction; NaN: none yet */
+    const struct grid *grid;        /* borrowed */
+    uint32_t n;                     /* members: candidates that it looks at */
+    uint32_t *member;               /* owned: their numbers */
+    uint32_t *place;                /* owned, by candidate: among the members, or GRID_NONE */
+    double unit;                    /* between the first value and its prediction; NaN: none yet */
     uint32_t n_rows, room, n_known; /* rows: known values, then expected ones */
-    double *mean, *variance; /* owned, by member; logarithms */
-    double *rows;            /* owned: of the Cholesky factor, n of each value */
+    double *mean, *variance;        /* owned, by member; logarithms */
+    double *rows;                   /* owned: of the Cholesky factor, n of each value */
 };
 
 /* predicted: of all candidates; borrowed for the call. */

@@ -116,8 +116,7 @@ static int open_file(struct survey *s, const char *part, struct error *err)
         return error_set(err, ERROR_INVALID, "cannot write %s: it is a folder", s->order->path);
     }
     s->file = fopen(part, "we");
-    return s->file ? 0
-                   : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
+    return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
 }
 
 static int close_file(struct survey *s, const char *part, struct error *err)
@@ -151,7 +150,8 @@ static int survey_all(struct survey *s, struct error *err)
     r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
     alarm(PREPARE_S);
     r = r ? r
-          : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared, err);
+          : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared,
+                                    err);
     r = r ? r : open_yardstick(s, err);
     alarm(0);
     r = r ? r : measure_all(s, err);

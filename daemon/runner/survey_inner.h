@@ -40,8 +40,8 @@ struct survey {
     uint32_t n_variants;
     struct survey_variant *variants; /* owned; in the order of the walk */
     uint32_t n_settings;
-    bool *skipped;  /* owned; by run-time setting: left out */
-    double *us;     /* owned, by point; NaN: failed, or not measured, or measured again */
+    bool *skipped; /* owned; by run-time setting: left out */
+    double *us;    /* owned, by point; NaN: failed, or not measured, or measured again */
     char cache_dir[PATHS_MAX];
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */

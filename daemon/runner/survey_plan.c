@@ -70,8 +70,8 @@ static void list_variants(struct survey *s)
         if (s->n_variants > 0 && same_variant(&s->space, last->first, i)) {
             last->n++;
         } else {
-            s->variants[s->n_variants++] = (struct survey_variant){
-                .order = order_of(s, i, false), .first = i, .n = 1};
+            s->variants[s->n_variants++] =
+                (struct survey_variant){.order = order_of(s, i, false), .first = i, .n = 1};
         }
     }
     qsort(s->variants, s->n_variants, sizeof(*s->variants), by_order);

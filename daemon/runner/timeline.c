@@ -39,15 +39,19 @@ double timeline_ms(const struct timeline *t)
 
 void timeline_format(const struct timeline *t, char *out, size_t size)
 {
-    static const char *const names[PHASES] = {
-        [PHASE_OPEN] = "open",       [PHASE_PLAN] = "plan",     [PHASE_PREPARE] = "prepare",
-        [PHASE_HELPERS] = "helpers", [PHASE_COMPILE] = "wait for compilers",
-        [PHASE_LOAD] = "load",       [PHASE_VERIFY] = "verify", [PHASE_TIME] = "time",
-        [PHASE_FINAL] = "finals",    [PHASE_OTHER] = "other"};
-    static const enum phase order[PHASES] = {PHASE_OPEN,  PHASE_PLAN,    PHASE_PREPARE,
-                                             PHASE_HELPERS, PHASE_COMPILE, PHASE_LOAD,
-                                             PHASE_TIME,  PHASE_VERIFY,  PHASE_FINAL,
-                                             PHASE_OTHER};
+    static const char *const names[PHASES] = {[PHASE_OPEN] = "open",
+                                              [PHASE_PLAN] = "plan",
+                                              [PHASE_PREPARE] = "prepare",
+                                              [PHASE_HELPERS] = "helpers",
+                                              [PHASE_COMPILE] = "wait for compilers",
+                                              [PHASE_LOAD] = "load",
+                                              [PHASE_VERIFY] = "verify",
+                                              [PHASE_TIME] = "time",
+                                              [PHASE_FINAL] = "finals",
+                                              [PHASE_OTHER] = "other"};
+    static const enum phase order[PHASES] = {
+        PHASE_OPEN, PHASE_PLAN, PHASE_PREPARE, PHASE_HELPERS, PHASE_COMPILE,
+        PHASE_LOAD, PHASE_TIME, PHASE_VERIFY,  PHASE_FINAL,   PHASE_OTHER};
     size_t at = 0;
     out[0] = '\0';
     for (int i = 0; i < PHASES && at < size; i++) {

@@ -17,8 +17,8 @@ enum phase {
     PHASE_COMPILE, /* nothing to measure until a compiler is done */
     PHASE_LOAD,    /* a candidate's module into the context */
     PHASE_VERIFY,
-    PHASE_TIME,    /* probes and samples */
-    PHASE_FINAL,   /* the same of finalists */
+    PHASE_TIME,  /* probes and samples */
+    PHASE_FINAL, /* the same of finalists */
     PHASES
 };
 
@@ -34,7 +34,8 @@ enum phase timeline_enter(struct timeline *t, enum phase phase);
 /* The same for a step that is part of the finals, when they are on. */
 enum phase timeline_step(struct timeline *t, enum phase phase);
 double timeline_ms(const struct timeline *t); /* since begin */
-/* "open 131, plan 12, prepare 190 ...": milliseconds; what took less than half of one is left out. */
+/* "open 131, plan 12, prepare 190 ...": milliseconds; what took less than half of one is left
+ * out. */
 void timeline_format(const struct timeline *t, char *out, size_t size);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gemmd-runner --warm: compiles the variants of whole spaces into the cache directory, ahead of any
- * tuning and at the lowest priority. It needs neither a device nor a driver nor a daemon, so that it
- * can run when gemmd is installed, for a GPU that is elsewhere.
+ * tuning and at the lowest priority. It needs neither a device nor a driver nor a daemon, so that
+ * it can run when gemmd is installed, for a GPU that is elsewhere.
  *
  * It is a mode of this program since all that compiles is here: a crash of the compiler takes no
  * client with it, and nobody else needs the compile pool.
@@ -42,21 +42,22 @@ struct warm_plan {
     struct record *configs;        /* owned */
 };
 
-struct warm_setup { /* borrowed */
-    const char *device;   /* "cuda:sm_90a", "cpu" ... */
-    const struct device_info *expected; /* what it is, for who knows; NULL or of no kind: not known */
-    const char *compiler; /* its version */
-    const char *target;   /* NULL: the device's choice for each problem */
-    const char *modes;    /* "forward,dW"; NULL: all. Of the usual problems */
-    bool all;             /* of these: all types and fusions, not just bf16 */
-    FILE *problems;       /* instead of the usual ones: a problem's text a line, or a search as
-                             JSON, with restrictions and all; NULL */
-    int64_t each;         /* variants of a search, the first; 0: all */
-    uint32_t look;        /* the same of its configs, which may share variants; 0: all */
-    bool openings;        /* of a search only what it asks for before it has measured anything, and
-                             the searches one after the other, not by turns */
+struct warm_setup {     /* borrowed */
+    const char *device; /* "cuda:sm_90a", "cpu" ... */
+    const struct device_info
+        *expected;         /* what it is, for who knows; NULL or of no kind: not known */
+    const char *compiler;  /* its version */
+    const char *target;    /* NULL: the device's choice for each problem */
+    const char *modes;     /* "forward,dW"; NULL: all. Of the usual problems */
+    bool all;              /* of these: all types and fusions, not just bf16 */
+    FILE *problems;        /* instead of the usual ones: a problem's text a line, or a search as
+                              JSON, with restrictions and all; NULL */
+    int64_t each;          /* variants of a search, the first; 0: all */
+    uint32_t look;         /* the same of its configs, which may share variants; 0: all */
+    bool openings;         /* of a search only what it asks for before it has measured anything, and
+                              the searches one after the other, not by turns */
     const char *cache_dir; /* looked into for what a search prefers, since it is compiled; NULL */
-    unsigned threads;     /* to build spaces on */
+    unsigned threads;      /* to build spaces on */
 };
 
 int warm_plan_init(struct warm_plan *p, const struct warm_setup *s, struct error *err);

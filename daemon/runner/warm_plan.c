@@ -3,8 +3,8 @@
  * The variants of a plan, and their order. First the device's own kernels, which every tuning waits
  * for; then of each search those that it would ask for first (warm_search.c). The searches take
  * turns, so that stopping early leaves every problem its best candidates; openings do not: they are
- * of searches that wait in a queue, and the next one begins soon. A variant of several stands at its
- * first place.
+ * of searches that wait in a queue, and the next one begins soon. A variant of several stands at
+ * its first place.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,8 @@
  * The variants of one search, in the order in which it asks for them: its plan (restrictions, model
  * and all), the reference, what its strategy proposes before it has observed anything, then the
  * plan's own order, which is as good a guess as any of what observations will lead to; but of what
- * is asked for then, little is among the first of it. So who wants openings gets no more than those.
+ * is asked for then, little is among the first of it. So who wants openings gets no more than
+ * those.
  */
 #include <stdlib.h>
 #include <string.h>

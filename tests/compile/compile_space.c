@@ -252,12 +252,18 @@ static bool read_number(const char *name, const char *text, double least, double
 }
 
 static const struct option option_table[] = {
-    {"target", required_argument, NULL, 't'},  {"arch", required_argument, NULL, 'a'},
-    {"kind", required_argument, NULL, 'k'},    {"config", required_argument, NULL, 'c'},
-    {"sample", required_argument, NULL, 'n'},  {"seed", required_argument, NULL, 's'},
-    {"jobs", required_argument, NULL, 'j'},    {"seconds", required_argument, NULL, 'e'},
-    {"results", required_argument, NULL, 'r'}, {"summary", no_argument, NULL, 'u'},
-    {"list", no_argument, NULL, 'l'},          {"with", required_argument, NULL, 'w'},
+    {"target", required_argument, NULL, 't'},
+    {"arch", required_argument, NULL, 'a'},
+    {"kind", required_argument, NULL, 'k'},
+    {"config", required_argument, NULL, 'c'},
+    {"sample", required_argument, NULL, 'n'},
+    {"seed", required_argument, NULL, 's'},
+    {"jobs", required_argument, NULL, 'j'},
+    {"seconds", required_argument, NULL, 'e'},
+    {"results", required_argument, NULL, 'r'},
+    {"summary", no_argument, NULL, 'u'},
+    {"list", no_argument, NULL, 'l'},
+    {"with", required_argument, NULL, 'w'},
     {NULL, 0, NULL, 0},
 };
 

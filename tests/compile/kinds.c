@@ -57,7 +57,8 @@ static int make_problem(const struct kind *k, uint32_t size, struct problem *p, 
 static const struct family_target *whole; /* the target that compiled_params() is of */
 
 /* Run-time tunables have their first value only: what they are is nothing to the compiler. */
-static uint32_t compiled_params(const struct problem *p, const struct device_info *info, struct param out[PARAMS_MAX])
+static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
+                                struct param out[PARAMS_MAX])
 {
     const uint32_t n = whole->params(p, info, out);
     for (uint32_t i = 0; i < n; i++) {
@@ -97,8 +98,8 @@ static bool add_fields(const struct kinds *k, const struct problem *p, struct re
     return *status == 0 && k->target->check(p, config, &k->info, &why) == 0;
 }
 
-static int add_point(struct kinds *k, const struct problem *p, struct record *config,
-                     uint32_t size, struct error *err)
+static int add_point(struct kinds *k, const struct problem *p, struct record *config, uint32_t size,
+                     struct error *err)
 {
     int status = 0;
     if (!add_fields(k, p, config, &status, err)) {

@@ -47,8 +47,8 @@ struct kinds {
 int kinds_init(struct kinds *k, const struct kinds_setup *setup, struct error *err);
 void kinds_deinit(struct kinds *k);
 /* The order to compile in, each variant once: kinds take turns, each in the order of its random
- * numbers, so that the first n are a fair sample whatever n is. Indices into entries, to be freed.
- */
+ * numbers, so that the first n are a fair sample whatever n is. Indices into entries, to be
+ * freed. */
 uint32_t *kinds_order(const struct kinds *k, uint32_t *n);
 /* A problem that has the entry's variant in its space. */
 int kinds_problem(const struct kinds *k, const struct entry *e, struct problem *out,

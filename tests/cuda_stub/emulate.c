@@ -19,8 +19,7 @@ struct emulated {
     const char *error;
 };
 
-/* ---- images ------------------------------------------------------------------------------------
- */
+/* ---- images ---------------------------------------------------------------------------------- */
 
 static void *open_file(const void *image, size_t size)
 {
@@ -47,7 +46,8 @@ struct emulated *emulated_load(const void *image)
 {
     Elf64_Ehdr head;
     memcpy(&head, image, sizeof(head));
-    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_shoff == 0) { /* PTX is no file either */
+    if (memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 ||
+        head.e_shoff == 0) { /* PTX is no file either */
         return NULL;
     }
     struct emulated *e = calloc(1, sizeof(*e));
@@ -200,7 +200,8 @@ static void add_rows(const void *params, uint32_t checks)
         int dtype, reserved;
     } *p = params;
     for (uint64_t i = 0; i < checks * p->length; i++) {
-        p->expected[i] += (double)decode(p->dtype, p->data, (uint64_t)p->at[i / p->length] + i % p->length);
+        p->expected[i] +=
+            (double)decode(p->dtype, p->data, (uint64_t)p->at[i / p->length] + i % p->length);
     }
 }
 

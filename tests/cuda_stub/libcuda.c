@@ -69,8 +69,7 @@ STUB_EXPORT result cuInit(unsigned flags)
     return SUCCESS;
 }
 
-/* ---- devices -----------------------------------------------------------------------------------
- */
+/* ---- devices --------------------------------------------------------------------------------- */
 
 STUB_EXPORT result cuDeviceGetCount(int *n);
 STUB_EXPORT result cuDeviceGetCount(int *n)
@@ -164,8 +163,7 @@ STUB_EXPORT result cuThreadExchangeStreamCaptureMode(int *mode)
     return SUCCESS;
 }
 
-/* ---- contexts, streams, events -----------------------------------------------------------------
- */
+/* ---- contexts, streams, events --------------------------------------------------------------- */
 
 STUB_EXPORT result cuCtxCreate_v2(void **context, unsigned flags, int device);
 STUB_EXPORT result cuCtxCreate_v2(void **context, unsigned flags, int device)

@@ -9,7 +9,13 @@
 /* Symbols with their ABI version, as they are in the library; prototypes are our own. */
 typedef int result;
 typedef unsigned long long pointer;
-enum { SUCCESS = 0, INVALID_VALUE = 1, INVALID_CONTEXT = 201, NOT_FOUND = 500, NOT_SUPPORTED = 801 };
+enum {
+    SUCCESS = 0,
+    INVALID_VALUE = 1,
+    INVALID_CONTEXT = 201,
+    NOT_FOUND = 500,
+    NOT_SUPPORTED = 801
+};
 
 extern int stub_calls;   /* of all functions that can fail */
 extern int stub_objects; /* that are not freed */

@@ -26,7 +26,7 @@ struct function {
     char name[64];
 };
 struct module {
-    void *context; /* in which it was loaded */
+    void *context;             /* in which it was loaded */
     struct emulated *emulated; /* owned; NULL: launches do nothing */
     int n;
     struct function functions[FUNCTIONS_MAX];
@@ -116,7 +116,8 @@ STUB_EXPORT result cuFuncSetAttribute(void *function, int which, int value)
     return SUCCESS;
 }
 
-/* Each block's SM (kernels/devices/cuda/order.c): that of its number, of clusters the pair of SMs at the other end. */
+/* Each block's SM (kernels/devices/cuda/order.c): that of its number, of clusters the pair of SMs
+ * at the other end. */
 static result say_where(const struct config *c, int *sms)
 {
     for (unsigned block = 0; block < c->grid[0]; block++) {
@@ -152,12 +153,12 @@ STUB_EXPORT result cuLaunchKernelEx(const struct config *c, struct function *f, 
     if (!getenv("GEMMD_STUB_EMULATE")) {
         return SUCCESS;
     }
-    return emulated_launch(f->module->emulated, f->name, c->grid, cluster_of(c), c->block[0], c->smem,
-                           params[0]);
+    return emulated_launch(f->module->emulated, f->name, c->grid, cluster_of(c), c->block[0],
+                           c->smem, params[0]);
 }
 
-/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver does.
- */
+/* The description instead (tests/unit/cuda/emulate_hopper.h reads it), checked as the driver
+ * does. */
 STUB_EXPORT result cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *base,
                                           const uint64_t *size, const uint64_t *stride,
                                           const unsigned *box, const unsigned *step, int interleave,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The stub of libnvrtc (stub.h): every program compiles to the same small ELF file, from 12.9 on with an
- * empty log when its own cache may be used, as a cached compile has; with
+/* The stub of libnvrtc (stub.h): every program compiles to the same small ELF file, from 12.9 on
+ * with an empty log when its own cache may be used, as a cached compile has; with
  * GEMMD_STUB_EMULATE (emulate.h) the kernels of grouped_gemm to shared objects for the CPU. */
 #include <elf.h>
 #include <fcntl.h>

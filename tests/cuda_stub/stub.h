@@ -22,9 +22,10 @@
  *   GEMMD_STUB_MHZ, GEMMD_STUB_THROTTLE (bits), GEMMD_STUB_BUSY (percent), GEMMD_STUB_FREE_MIB,
  *   GEMMD_STUB_PROCESSES      what NVML says of the GPU
  *   GEMMD_STUB_GATE=<file>    cuInit waits while there is one
- *   GEMMD_STUB_ORDER=1        the driver can be asked where thread blocks lie: clusters of two in the order opposite to
- *                             single blocks; else it cannot
- *   GEMMD_STUB_CUBLAS_US=<n>  what a time that has products of cuBLAS in it takes (others, and by default: 250)
+ *   GEMMD_STUB_ORDER=1        the driver can be asked where thread blocks lie: clusters of two in
+ *                             the order opposite to single blocks; else it cannot
+ *   GEMMD_STUB_CUBLAS_US=<n>  what a time that has products of cuBLAS in it takes (others, and by
+ *                             default: 250)
  *   GEMMD_STUB_CLOCKS=<file>  grows by a line for each time that clocks are locked or unlocked
  *
  * stub_live() says how many contexts, streams, events, modules and allocations are not freed.
@@ -36,7 +37,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define STUB_TIME "GEMMD_STUB_TIME_IS" /* the process tells itself: of the time that is read next */
+/* The process tells itself: of the time that is read next. */
+#define STUB_TIME   "GEMMD_STUB_TIME_IS"
 #define STUB_EXPORT __attribute__((visibility("default")))
 
 static inline long stub_number(const char *name, long fallback)

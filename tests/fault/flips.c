@@ -184,8 +184,7 @@ static void keep_trials(struct store *s, struct original *o)
     assert_ok(store_stats(s, &stats, &err));
     o->trials = calloc((size_t)stats.trials + 1, sizeof(*o->trials));
     for (int64_t id = 1; id <= stats.trials; id++) {
-        assert_ok(
-            rows_first(s, TABLE_TRIAL, &o->trials[id], &err, NULL, "WHERE id = ?1", "i", id));
+        assert_ok(rows_first(s, TABLE_TRIAL, &o->trials[id], &err, NULL, "WHERE id = ?1", "i", id));
     }
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Loss of power, at any write, truncation or sync of SQLite: what the store said is durable is there
- * afterwards, what it said is removed is not, and the file is sound. The disk is that of
+ * Loss of power, at any write, truncation or sync of SQLite: what the store said is durable is
+ * there afterwards, what it said is removed is not, and the file is sound. The disk is that of
  * power_vfs.h, which keeps nothing for certain but what was synced.
  *
  *   power [--cuts 300] [--seed 1]
@@ -18,8 +18,8 @@
 
 enum {
     ROWS_MAX = 1 << 16, /* generations of one file's life */
-    LIFE = 12,        /* cuts of one file: it is made anew after them, also to cut its making */
-    OPERATIONS = 600, /* the power goes within so many */
+    LIFE = 12,          /* cuts of one file: it is made anew after them, also to cut its making */
+    OPERATIONS = 600,   /* the power goes within so many */
     KEYS = 20,
 };
 
@@ -178,8 +178,7 @@ static void verify(struct life *x, struct outcome *o)
     struct store *s = NULL;
     int64_t bad = 0;
     bool damage = false;
-    struct store_options options = {
-        .path = x->f->path, .notice = note_damage, .ctx = &damage};
+    struct store_options options = {.path = x->f->path, .notice = note_damage, .ctx = &damage};
     int r = store_open(&options, &s, &err);
     r = r ? r : store_check(s, &bad, &err);
     o->unsound += r || bad || damage;

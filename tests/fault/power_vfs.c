@@ -36,7 +36,7 @@ struct followed {
 
 struct power_file {
     sqlite3_file base;
-    struct followed *f; /* NULL: not followed */
+    struct followed *f;  /* NULL: not followed */
     sqlite3_file real[]; /* sqlite3_vfs.szOsFile bytes of the real VFS */
 };
 

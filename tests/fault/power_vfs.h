@@ -6,8 +6,8 @@
  * ones with the last one torn, or any of the sectors in any order. A file whose folder was not
  * synced since it was made, or removed, may be there or not.
  *
- * The model keeps the promise that SQLite relies on by default (SQLITE_IOCAP_POWERSAFE_OVERWRITE): a
- * write harms no byte outside its range; and sectors are not torn inside.
+ * The model keeps the promise that SQLite relies on by default (SQLITE_IOCAP_POWERSAFE_OVERWRITE):
+ * a write harms no byte outside its range; and sectors are not torn inside.
  */
 #ifndef GEMMD_TESTS_FAULT_POWER_VFS_H
 #define GEMMD_TESTS_FAULT_POWER_VFS_H
@@ -23,11 +23,12 @@ void power_install(void);
 void power_on(uint64_t seed, long operations);
 bool power_is_off(void);
 
-/* With all files closed: the power goes, when it is not off yet. Lays each file down as the disk may
- * hold it, and stops following. Files of shared memory are gone. */
+/* With all files closed: the power goes, when it is not off yet. Lays each file down as the disk
+ * may hold it, and stops following. Files of shared memory are gone. */
 void power_cut(void);
 
-/* What the last cut threw away: writes that had not been synced and did not reach the disk whole. */
+/* What the last cut threw away: writes that had not been synced and did not reach the disk
+ * whole. */
 long power_dropped(void);
 
 /* The generator of this test: the same seed, the same cuts. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the fuzz targets share. Each is one file with LLVMFuzzerTestOneInput; linked with driver.c it
- * replays files and folders (that is the test, with any compiler), linked with -fsanitize=fuzzer it
- * searches for more. tests/fuzz/run.sh builds and runs them all, and says what they covered.
+ * What the fuzz targets share. Each is one file with LLVMFuzzerTestOneInput; linked with driver.c
+ * it replays files and folders (that is the test, with any compiler), linked with -fsanitize=fuzzer
+ * it searches for more. tests/fuzz/run.sh builds and runs them all, and says what they covered.
  */
 #ifndef GEMMD_TESTS_FUZZ_H
 #define GEMMD_TESTS_FUZZ_H
@@ -32,7 +32,8 @@ static inline char *fuzz_text(const uint8_t *data, size_t n)
     return text;
 }
 
-/* A folder of this process, in memory where there is such a place. Gone when the process ends well. */
+/* A folder of this process, in memory where there is such a place. Gone when the process ends
+ * well. */
 const char *fuzz_folder(void);
 /* Writes <folder>/<name>, anew; returns its path, good until the next call. */
 const char *fuzz_file(const char *name, const void *data, size_t n);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Files that `gemmctl import` reads. The first byte says whose: 'c' Unsloth's CSV, 'a' aiter's JSON,
- * 'j' our own export, whose rows go on as the daemon takes them. What is read is within the bounds
- * that the rest counts on.
+ * Files that `gemmctl import` reads. The first byte says whose: 'c' Unsloth's CSV, 'a' aiter's
+ * JSON, 'j' our own export, whose rows go on as the daemon takes them. What is read is within the
+ * bounds that the rest counts on.
  */
 #include <stdarg.h>
 
@@ -38,7 +38,7 @@ static void check_tile(const struct tile *t, const char *mode)
     json_t *configs = tile_configs(t, "portable", mode), *left_out = json_object();
     size_t i;
     json_t *config;
-    json_array_foreach (configs, i, config) {
+    json_array_foreach(configs, i, config) {
         struct tile back;
         CHECK(tile_of_config(config, &back, left_out, why) || why[0]);
     }
@@ -73,7 +73,8 @@ static void check_aiter(const uint8_t *data, size_t n)
         check_entries(&e);
         for (size_t i = 0; i < sizeof(ms) / sizeof(ms[0]); i++) {
             const struct entry *found = aiter_find(&e, ms[i]);
-            CHECK(!found || (found >= e.all && found < e.all + e.n && aiter_bound(found->class) >= 0));
+            CHECK(!found ||
+                  (found >= e.all && found < e.all + e.n && aiter_bound(found->class) >= 0));
         }
     }
     entries_deinit(&e);
@@ -106,7 +107,7 @@ static void check_export(const uint8_t *data, size_t n)
     json_t *document = text_read_json(fuzz_file("export.json", data, n), &e), *row;
     size_t i;
     CHECK(document || e.text[0]);
-    json_array_foreach (json_object_get(document, "rows"), i, row) {
+    json_array_foreach(json_object_get(document, "rows"), i, row) {
         check_row(row);
     }
     json_decref(document);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is kept of a compiled variant, <cache>/records/<variant>. An input that begins with '=' is the
- * whole file; any other gets the right hash before it, so that the search is not stopped there.
+ * What is kept of a compiled variant, <cache>/records/<variant>. An input that begins with '=' is
+ * the whole file; any other gets the right hash before it, so that the search is not stopped there.
  * Whatever is read, the image is the one that was put in, or there is none.
  */
 #include "kernels/modules.h"

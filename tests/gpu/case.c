@@ -58,8 +58,7 @@ static void fill(uint64_t *random, enum dtype t, double scale, uint16_t *to, int
     }
 }
 
-/* ---- making it ---------------------------------------------------------------------------------
- */
+/* ---- making it ------------------------------------------------------------------------------- */
 
 static void make_problem(struct gpu_case *c, const char *fields, const struct case_shape *s)
 {

@@ -206,8 +206,7 @@ static void run_candidate(struct gpu_case *c, const struct candidate *k)
     launcher_free(l);
 }
 
-/* ---- cases -------------------------------------------------------------------------------------
- */
+/* ---- cases ----------------------------------------------------------------------------------- */
 
 static int64_t pick(const int64_t *list, size_t n)
 {
@@ -315,8 +314,7 @@ static void test_sample(bool small)
     say("sample", before, began);
 }
 
-/* ---- every variant ------------------------------------------------------------------------------
- */
+/* ---- every variant --------------------------------------------------------------------------- */
 
 static void test_all(void)
 {
@@ -646,7 +644,8 @@ static void open_all(void)
 static void test_order(void)
 {
     const struct cuda_module *m = test.compare_module;
-    const uint32_t wanted = test.device->info.cc_major >= 9 ? (uint32_t)test.device->info.sm_count / 2 : 0;
+    const uint32_t wanted =
+        test.device->info.cc_major >= 9 ? (uint32_t)test.device->info.sm_count / 2 : 0;
     if (m->order->n != wanted) {
         printf("FAIL order: %u clusters of two have places, %u should\n", m->order->n, wanted);
         test.failed++;

@@ -7,9 +7,9 @@ static bool same_kernel(const struct hopper_tile *a, const struct hopper_tile *b
 {
     return a->r == b->r && a->c == b->c && a->consumers == b->consumers &&
            a->pingpong == b->pingpong && a->stages == b->stages && a->in_flight == b->in_flight &&
-           a->skip_rows == b->skip_rows && a->dynamic == b->dynamic &&
-           a->ksplit == b->ksplit && a->permute_copy == b->permute_copy &&
-           a->swap_ab == b->swap_ab && a->deferred == b->deferred && a->staggered == b->staggered &&
+           a->skip_rows == b->skip_rows && a->dynamic == b->dynamic && a->ksplit == b->ksplit &&
+           a->permute_copy == b->permute_copy && a->swap_ab == b->swap_ab &&
+           a->deferred == b->deferred && a->staggered == b->staggered &&
            hopper_sharers(a) == hopper_sharers(b);
 }
 

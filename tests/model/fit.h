@@ -22,8 +22,8 @@ extern const struct fit_constant fit_constants[FIT_CONSTANTS];
 double fit_loss(const struct measured_problem *p, const struct hopper_constants *c);
 
 void fit_start(struct hopper_constants *c); /* where a fit begins, whatever was fitted before */
-/* Improves *c over the problems of all sets but those of the model `without` (NULL: all), but for the
- * constants that are held (NULL: none). Returns the mean loss. */
+/* Improves *c over the problems of all sets but those of the model `without` (NULL: all), but for
+ * the constants that are held (NULL: none). Returns the mean loss. */
 double fit(const struct measured *sets, uint32_t n_sets, const char *without, const bool held[],
            struct hopper_constants *c);
 

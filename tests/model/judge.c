@@ -39,9 +39,8 @@ static struct ranked *rank(const struct measured_problem *p, const struct hopper
         abort();
     }
     for (uint32_t i = 0; i < p->n; i++) {
-        all[i] = (struct ranked){c ? hopper_time(f, &p->times[i].tile, c)
-                                  : hopper_expected(f, &p->times[i].tile),
-                                i};
+        all[i] = (struct ranked){
+            c ? hopper_time(f, &p->times[i].tile, c) : hopper_expected(f, &p->times[i].tile), i};
     }
     qsort(all, p->n, sizeof(*all), by_prediction);
     return all;

@@ -10,10 +10,11 @@
 #include "kernels/devices/replay/replay.h"
 #include "kernels/space.h"
 
-static const double FAR = 1.25, /* times the best: what is slower, and predicted so, teaches nothing */
-    NEAR = 0.06,                /* so much above the best weighs 1/e of it */
-    RIDGE = 0.01,               /* the more, the less is believed; a landscape's weights sum to 1 */
-    RIDGE_ASPECT = 0.03;        /* the same of how it changes with the problem */
+static const double
+    FAR = 1.25,          /* times the best: what is slower, and predicted so, teaches nothing */
+    NEAR = 0.06,         /* so much above the best weighs 1/e of it */
+    RIDGE = 0.01,        /* the more, the less is believed; a landscape's weights sum to 1 */
+    RIDGE_ASPECT = 0.03; /* the same of how it changes with the problem */
 
 /* ---- landscapes ------------------------------------------------------------------------------ */
 
@@ -142,8 +143,8 @@ static uint32_t unknowns(const struct equations *q)
     return q->n * HOPPER_ASPECTS;
 }
 
-/* Of the configs that count: weight, and what the model errs by; 0: it does not count. Weights sum to
- * 1. */
+/* Of the configs that count: weight, and what the model errs by; 0: it does not count. Weights sum
+ * to 1. */
 static void weigh(const struct lecture *l, double weight[], double error[])
 {
     double best = INFINITY, first = INFINITY, sum = 0;
@@ -206,8 +207,8 @@ static bool add_lecture(struct equations *q, const struct lecture *l)
         q->b[i] += by * (q->xr[at] - q->x[at] * mean);
         for (uint32_t k = 0; k < width; k++) {
             const uint32_t to = k / HOPPER_ASPECTS;
-            q->a[(size_t)i * width + k] += by * aspects[k % HOPPER_ASPECTS] *
-                                           (q->xx[at * q->n + to] - q->x[at] * q->x[to]);
+            q->a[(size_t)i * width + k] +=
+                by * aspects[k % HOPPER_ASPECTS] * (q->xx[at * q->n + to] - q->x[at] * q->x[to]);
         }
     }
     free(weight);
@@ -215,7 +216,8 @@ static bool add_lecture(struct equations *q, const struct lecture *l)
     return true;
 }
 
-/* Cholesky, in place: a is symmetric and positive, the ridge sees to that. b becomes the solution. */
+/* Cholesky, in place: a is symmetric and positive, the ridge sees to that. b becomes the
+ * solution. */
 static void solve(double a[], double b[], uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {

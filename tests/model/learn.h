@@ -10,7 +10,7 @@
 
 #include "kernels/families/grouped_gemm/hopper_learned.h"
 
-struct lecture { /* a landscape */
+struct lecture {   /* a landscape */
     char name[96]; /* of its file, which begins with the weights it is of */
     struct problem problem;
     struct device_info info; /* of the device that it was recorded on */

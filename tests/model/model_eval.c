@@ -8,11 +8,11 @@
  *       problem. --most: fails when its first choice costs more than that.
  *   model_eval --leave-out [--write OUT] [--only NAMES --from OLD] FILE...
  *       the same with constants fitted without the problems of the model (of weights) judged.
- *       --write: a line of each such model's constants, for searches over its landscapes. --only: the
- *       others are those of OLD, which was written so
+ *       --write: a line of each such model's constants, for searches over its landscapes. --only:
+ *       the others are those of OLD, which was written so
  *   model_eval --fit OUT [--only NAMES] FILE...
- *       fits the constants, writes OUT (hopper_constants.h). --only: these, with commas between; the
- *       others stay as they were compiled
+ *       fits the constants, writes OUT (hopper_constants.h). --only: these, with commas between;
+ *       the others stay as they were compiled
  *   model_eval --dump OUT FILE...
  *       each measured time and the predicted one, with tabs between
  *
@@ -170,8 +170,8 @@ static bool hold_others(const char *names, bool held[FIT_CONSTANTS])
             i++;
         }
         if (i == FIT_CONSTANTS) {
-            fprintf(stderr, "--only %.*s: the model has no such constant (hopper_model.h)\n", (int)n,
-                    at);
+            fprintf(stderr, "--only %.*s: the model has no such constant (hopper_model.h)\n",
+                    (int)n, at);
             return false;
         }
         held[i] = false;
@@ -287,13 +287,13 @@ static int run(int argc, char **argv)
     const char *only = NULL, *from = NULL;
     bool rows = false, leave = false;
     for (int i = 1; i < argc; i++) {
-        const char **value = strcmp(argv[i], "--fit") == 0    ? &fit_path
-                             : strcmp(argv[i], "--dump") == 0 ? &dump_path
-                             : strcmp(argv[i], "--most") == 0 ? &most
-                             : strcmp(argv[i], "--only") == 0 ? &only
-                             : strcmp(argv[i], "--from") == 0 ? &from
+        const char **value = strcmp(argv[i], "--fit") == 0     ? &fit_path
+                             : strcmp(argv[i], "--dump") == 0  ? &dump_path
+                             : strcmp(argv[i], "--most") == 0  ? &most
+                             : strcmp(argv[i], "--only") == 0  ? &only
+                             : strcmp(argv[i], "--from") == 0  ? &from
                              : strcmp(argv[i], "--write") == 0 ? &write
-                                                              : NULL;
+                                                               : NULL;
         if (value && i + 1 < argc) {
             *value = argv[++i];
         } else if (strcmp(argv[i], "--rows") == 0) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What the model of the target "hopper" learns from landscapes: where it applies, that a known error is
- * found, and that the committed lessons are those of the committed landscapes.
+ * What the model of the target "hopper" learns from landscapes: where it applies, that a known
+ * error is found, and that the committed lessons are those of the committed landscapes.
  *
  *   test_learned FOLDER...
  */
@@ -74,12 +74,14 @@ static bool is_corrected(const struct hopper_facts *f, const struct lecture *l)
 {
     bool any = false;
     for (uint32_t k = 0; k < l->n; k++) {
-        any = any || hopper_expected(f, &l->tiles[k]) != hopper_time(f, &l->tiles[k], hopper_fitted);
+        any =
+            any || hopper_expected(f, &l->tiles[k]) != hopper_time(f, &l->tiles[k], hopper_fitted);
     }
     return any;
 }
 
-/* Many rows of an expert, dense products, and a model that has learnt nothing: hopper_time() as it is. */
+/* Many rows of an expert, dense products, and a model that has learnt nothing: hopper_time() as it
+ * is. */
 static void test_where(void **state)
 {
     (void)state;
@@ -99,8 +101,8 @@ static void test_where(void **state)
     assert_false(is_corrected(&l->facts, l));
 }
 
-/* A device on which four stages take a tenth longer than the model says, and nothing else: after other
- * weights have taught it, what is expected is that. */
+/* A device on which four stages take a tenth longer than the model says, and nothing else: after
+ * other weights have taught it, what is expected is that. */
 static void test_known_error(void **state)
 {
     (void)state;
@@ -155,8 +157,9 @@ static uint32_t take_fastest(double *expected, uint32_t n)
     return least;
 }
 
-/* Of the configs that a recorded problem copies rows for: how much slower than the best is the best of the eight that would be
- * expected to be fastest if its rows were in order already. Negative: it copies none. */
+/* Of the configs that a recorded problem copies rows for: how much slower than the best is the best
+ * of the eight that would be expected to be fastest if its rows were in order already. Negative: it
+ * copies none. */
 static double miss_without_gather(const struct lecture *l)
 {
     struct hopper_facts f = l->facts;
@@ -183,8 +186,9 @@ static double miss_without_gather(const struct lecture *l)
     return n > 0 ? found / best - 1 : -1;
 }
 
-/* What kernels that gather are slow by says nothing of those that need not: theirs is what is learnt of kernels whose rows were
- * copied before. (Where it was taken for theirs, they missed 3.4 per cent.) */
+/* What kernels that gather are slow by says nothing of those that need not: theirs is what is
+ * learnt of kernels whose rows were copied before. (Where it was taken for theirs, they missed 3.4
+ * per cent.) */
 static void test_without_gather(void **state)
 {
     (void)state;
@@ -223,10 +227,8 @@ static void test_committed(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traits),
-        cmocka_unit_test(test_where),
-        cmocka_unit_test(test_known_error),
-        cmocka_unit_test(test_without_gather),
+        cmocka_unit_test(test_traits),      cmocka_unit_test(test_where),
+        cmocka_unit_test(test_known_error), cmocka_unit_test(test_without_gather),
         cmocka_unit_test(test_committed),
     };
     n_folders = argc - 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of them.
- */
+/* Keys whose whole landscapes are recorded: what is true of them, and what a search made of
+ * them. */
 #ifndef GEMMD_TESTS_SEARCH_KEYS_H
 #define GEMMD_TESTS_SEARCH_KEYS_H
 
@@ -37,12 +37,12 @@ bool key_open(struct mapped_key *k, const char *path);
 double key_truth(const struct landscape *l, const struct record *config);
 
 /* From now on the model has constants that were fitted without the weights that a key is of: from a
- * file of model_eval --leave-out --write; and, if there are lectures, has learnt from those of other
- * weights. False: there are no constants for it. */
+ * file of model_eval --leave-out --write; and, if there are lectures, has learnt from those of
+ * other weights. False: there are no constants for it. */
 bool key_use_constants(const struct mapped_key *k, const char *path, const struct lectures *l);
 
-/* Searches a key by one strategy, once for each seed; exhaustive once. With `warm` ranked also after
- * that, when everything is compiled, and after each of its own, with other noise. */
+/* Searches a key by one strategy, once for each seed; exhaustive once. With `warm` ranked also
+ * after that, when everything is compiled, and after each of its own, with other noise. */
 void key_search(struct mapped_key *k, int strategy, uint32_t seeds, bool warm);
 
 #endif

@@ -14,11 +14,12 @@
  * (daemon/runner/lanes.h), median: from the order to the answer, but for opening the device,
  * preparing operands and the device's own kernels, which a recording does not have.
  * --warm: and its seconds once everything is compiled ("warm"); and those of a second search, with
- * other noise, which finds compiled what the first one wanted ("again": median and most; and regret).
+ * other noise, which finds compiled what the first one wanted ("again": median and most; and
+ * regret).
  * --alone: without the exhaustive search, so without its cost.
  * --constants: of the model, fitted without each key's weights (model_eval --leave-out --write).
- * --teachers: and what the model learns beside that (tests/model/learn.h) it learns from the landscapes
- * in this folder, and others of which this is said, but those of the key's weights.
+ * --teachers: and what the model learns beside that (tests/model/learn.h) it learns from the
+ * landscapes in this folder, and others of which this is said, but those of the key's weights.
  * --check: exit 1 unless ranked's regret over all keys has at most that median and 95th percentile,
  * each key's cost is at most COST, and winners of a key differ by at most SPREAD, all in per cent.
  */
@@ -187,11 +188,11 @@ static void report_key(const struct options *o, const struct mapped_key *k)
 }
 
 struct summary {
-    double median, p95, device, compile, spread;     /* the last three: of the worst key */
-    double same;                                     /* of the median key */
-    double cold_s, most_cold_s, warm_s, again_s;     /* medians of the median and the worst key */
-    double most_again_s;                             /* of all searches */
-    double again_median, again_p95;                  /* regret */
+    double median, p95, device, compile, spread; /* the last three: of the worst key */
+    double same;                                 /* of the median key */
+    double cold_s, most_cold_s, warm_s, again_s; /* medians of the median and the worst key */
+    double most_again_s;                         /* of all searches */
+    double again_median, again_p95;              /* regret */
 };
 
 /* Of all keys' searches that found something compiled. */
@@ -304,12 +305,15 @@ static bool check(const struct options *o)
 
 static bool parse(int argc, char **argv, struct options *o)
 {
-    static const struct option table[] = {
-        {"seeds", required_argument, NULL, 's'},     {"only", required_argument, NULL, 'o'},
-        {"constants", required_argument, NULL, 'c'}, {"jobs", required_argument, NULL, 'j'},
-        {"teachers", required_argument, NULL, 't'},
-        {"alone", no_argument, NULL, 'a'},           {"warm", no_argument, NULL, 'w'},
-        {"check", required_argument, NULL, 'k'},     {0}};
+    static const struct option table[] = {{"seeds", required_argument, NULL, 's'},
+                                          {"only", required_argument, NULL, 'o'},
+                                          {"constants", required_argument, NULL, 'c'},
+                                          {"jobs", required_argument, NULL, 'j'},
+                                          {"teachers", required_argument, NULL, 't'},
+                                          {"alone", no_argument, NULL, 'a'},
+                                          {"warm", no_argument, NULL, 'w'},
+                                          {"check", required_argument, NULL, 'k'},
+                                          {0}};
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     *o = (struct options){.seeds = SEEDS_MAX, .jobs = cores > 0 ? (uint32_t)cores : 1};
     for (int c; (c = getopt_long(argc, argv, "", table, NULL)) != -1;) {

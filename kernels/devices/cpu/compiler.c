@@ -133,7 +133,8 @@ static int compiler_open_cpu(const char *spec, struct compiler **out, struct err
         return error_set(err, ERROR_NO_MEMORY, "no memory for a compiler");
     }
     int r = find_cc(c->path, err);
-    if (r == 0 && stat(c->path, &c->file) < 0) { /* before it is asked: one that comes later is another */
+    if (r == 0 &&
+        stat(c->path, &c->file) < 0) { /* before it is asked: one that comes later is another */
         r = error_set(err, ERROR_NO_COMPILER, "%s has just gone: start again", c->path);
     }
     r = r ? r : read_version(c->path, c->version, sizeof(c->version), err);
@@ -285,8 +286,10 @@ static bool blames_source(const char *log)
     return false;
 }
 
-static const char *const no_room[] = {"No space left on device", "Disk quota exceeded", "File too large", NULL};
-static const char *const no_memory[] = {"Killed signal", "out of memory", "Cannot allocate memory", "virtual memory exhausted", NULL};
+static const char *const no_room[] = {"No space left on device", "Disk quota exceeded",
+                                      "File too large", NULL};
+static const char *const no_memory[] = {"Killed signal", "out of memory", "Cannot allocate memory",
+                                        "virtual memory exhausted", NULL};
 
 static bool says(const char *log, const char *const words[])
 {
@@ -296,7 +299,8 @@ static bool says(const char *log, const char *const words[])
     return *words != NULL;
 }
 
-/* By others, who say nothing of the variant: whoever ends processes, or Linux where memory is short. */
+/* By others, who say nothing of the variant: whoever ends processes, or Linux where memory is
+ * short. */
 static bool was_killed(int status)
 {
     const int of = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
@@ -316,23 +320,26 @@ static int how_it_ended(const struct job *j, int status, struct image *out, stru
         return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
     }
     if (says(out->log, no_room)) { /* these two pass, and the variant is tried again */
-        return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s", text);
+        return error_set(err, ERROR_DISK_FULL, "the compiler found no room for its files: %s",
+                         text);
     }
     if (was_killed(status) || says(out->log, no_memory)) {
-        return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s", text);
+        return error_set(err, ERROR_NO_MEMORY, "the compiler was killed, or had no memory: %s",
+                         text);
     }
     if (WIFSIGNALED(status)) {
-        return error_set(err, ERROR_COMPILE, "the compiler died of signal %d (%s): %s", WTERMSIG(status),
-                         strsignal(WTERMSIG(status)), text);
+        return error_set(err, ERROR_COMPILE, "the compiler died of signal %d (%s): %s",
+                         WTERMSIG(status), strsignal(WTERMSIG(status)), text);
     }
     return error_set(err, ERROR_COMPILE, "the compiler refused the variant: %s", text);
 }
 
-static int run_cc(const struct job *j, struct spawned *program, struct image *out, struct error *err)
+static int run_cc(const struct job *j, struct spawned *program, struct image *out,
+                  struct error *err)
 {
     int status;
-    int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log),
-                      &status, program, err);
+    int r = spawn_run(j->argv, j->folder, COMPILE_LIMIT_MS, out->log, sizeof(out->log), &status,
+                      program, err);
     if (spawn_ended(program)) {
         return error_set(err, ERROR_HUNG, "the compiler was stopped");
     }
@@ -343,19 +350,23 @@ static int run_cc(const struct job *j, struct spawned *program, struct image *ou
     return r ? r : how_it_ended(j, status, out, err);
 }
 
-/* A system may be upgraded while a runner compiles; what another compiler makes is not this version's. */
+/* A system may be upgraded while a runner compiles; what another compiler makes is not this
+ * version's. */
 static int still_itself(const struct cpu_compiler *c, struct error *err)
 {
     struct stat st;
     char version[sizeof(c->version)];
     if (stat(c->path, &st) == 0 && st.st_dev == c->file.st_dev && st.st_ino == c->file.st_ino &&
-        st.st_mtim.tv_sec == c->file.st_mtim.tv_sec && st.st_mtim.tv_nsec == c->file.st_mtim.tv_nsec) {
+        st.st_mtim.tv_sec == c->file.st_mtim.tv_sec &&
+        st.st_mtim.tv_nsec == c->file.st_mtim.tv_nsec) {
         return 0;
     }
     int r = read_version(c->path, version, sizeof(version), err);
     if (r == 0 && strcmp(version, c->version) != 0) {
-        r = error_set(err, ERROR_BUSY, "the C compiler was replaced: it was %s and is %s; gemmd's next runner will use it",
-                      c->version, version);
+        r = error_set(
+            err, ERROR_BUSY,
+            "the C compiler was replaced: it was %s and is %s; gemmd's next runner will use it",
+            c->version, version);
     }
     return r;
 }

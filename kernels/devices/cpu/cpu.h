@@ -68,9 +68,9 @@ struct spawned {
 void spawn_end(struct spawned *s);
 bool spawn_ended(struct spawned *s); /* it was called */
 
-/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as its
- * TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid; `s` may be
- * NULL. ERROR_HUNG at the limit, ERROR_IO. */
+/* Runs argv[0] (an absolute path) with stdout and stderr into `log` (cut, terminated) and `tmp` as
+ * its TMPDIR (NULL: ours), killing it and its children after limit_ms. *status is as from waitpid;
+ * `s` may be NULL. ERROR_HUNG at the limit, ERROR_IO. */
 int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log, size_t log_size,
               int *status, struct spawned *s, struct error *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What this machine is, and its clock. The numbers of a GPU that have no counterpart get the nearest thing that
- * bounds a CPU kernel: an "SM" is a thread, the shared memory that a block may use is the L2 cache
- * of one core, the L2 cache is the last-level cache.
+ * What this machine is, and its clock. The numbers of a GPU that have no counterpart get the
+ * nearest thing that bounds a CPU kernel: an "SM" is a thread, the shared memory that a block may
+ * use is the L2 cache of one core, the L2 cache is the last-level cache.
  */
 #include <errno.h>
 #include <sched.h>

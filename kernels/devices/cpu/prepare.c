@@ -237,8 +237,8 @@ static int run_reference(struct cpu_device *d, struct prepared *w, struct error 
     w->expected = calloc((size_t)(load->n_checks * load->check_length), sizeof(double));
     struct launch *launch = calloc(1, sizeof(*launch));
     r = !w->expected || !launch
-                ? error_set(err, ERROR_NO_MEMORY, "no memory for the reference result")
-                : t->reference(load, w->buffers[0], load->check_at, w->expected, launch, err);
+            ? error_set(err, ERROR_NO_MEMORY, "no memory for the reference result")
+            : t->reference(load, w->buffers[0], load->check_at, w->expected, launch, err);
     if (r == 0) {
         struct reference_call call = {launch->cpu_entry, launch->params};
         pool_run(d->pool, reference_block, &call, launch->grid[0]);

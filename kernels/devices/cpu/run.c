@@ -5,8 +5,8 @@
  * Verification: the output is filled with 0xff bytes (a NaN that no computation makes), the kernel
  * runs once, no element may still hold that pattern, and the check rows must agree with the
  * reference, each element within atol + rtol * |reference| and each row in its relative norm. An
- * output that the kernel adds to begins with random values instead, which are part of what is expected
- * (see struct buffer).
+ * output that the kernel adds to begins with random values instead, which are part of what is
+ * expected (see struct buffer).
  */
 #include <math.h>
 #include <stdio.h>

@@ -51,8 +51,9 @@ void scratch_sweep(int older_s)
     DIR *d = opendir(tmp_dir());
     for (struct dirent *e; d && (e = readdir(d));) {
         int n = snprintf(path, sizeof(path), "%s/%s", tmp_dir(), e->d_name);
-        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 && n < PATH_MAX && lstat(path, &st) == 0 &&
-            S_ISDIR(st.st_mode) && st.st_uid == geteuid() && st.st_mtime + older_s < time(NULL)) {
+        if (strncmp(e->d_name, PREFIX, strlen(PREFIX)) == 0 && n < PATH_MAX &&
+            lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+            st.st_mtime + older_s < time(NULL)) {
             scratch_remove(path);
         }
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Running the compiler: with a deadline, in a process group of its own so that the deadline reaches
- * the processes that a compiler driver starts (cc1, as, ld), as does whoever ends it before, and with
- * its output kept.
+ * the processes that a compiler driver starts (cc1, as, ld), as does whoever ends it before, and
+ * with its output kept.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,8 +28,8 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL: no
- * memory. */
+/* Our own, but for TMPDIR: a driver that is killed leaves what it wrote for the next stage. NULL:
+ * no memory. */
 static char **environment(const char *tmp, char *name, size_t size)
 {
     size_t n = 0, kept = 0;
@@ -183,7 +183,8 @@ int spawn_run(const char *const argv[], const char *tmp, int limit_ms, char *log
         kill(-pid, SIGKILL);
     }
     over(s);
-    *status = 0; /* stays so when SIGCHLD is ignored: the caller sees by the output file how it went */
+    *status =
+        0; /* stays so when SIGCHLD is ignored: the caller sees by the output file how it went */
     while (waitpid(pid, status, 0) < 0 && errno == EINTR) {
     }
     return ended ? 0

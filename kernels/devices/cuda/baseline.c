@@ -12,8 +12,8 @@
 #include "kernels/devices/cuda/gpu.h"
 
 struct products {
-    struct cublas *cublas; /* owned */
-    uint32_t n;            /* of one copy */
+    struct cublas *cublas;                     /* owned */
+    uint32_t n;                                /* of one copy */
     struct dense_product *of[CUDA_COPIES_MAX]; /* owned */
     bool exact;
 };

@@ -108,8 +108,12 @@ int cuda_add_rows(struct cuda_device *d, const struct prepared *w, struct error 
         CUdeviceptr at, expected;
         uint64_t length;
         int32_t dtype, reserved;
-    } p = {w->buffers[0][load->output], w->check_at, w->expected, (uint64_t)load->check_length,
-           load->buffers[load->output].dtype, 0};
+    } p = {w->buffers[0][load->output],
+           w->check_at,
+           w->expected,
+           (uint64_t)load->check_length,
+           load->buffers[load->output].dtype,
+           0};
     return launch(d, "cuda_add_rows", load->n_checks, &p, sizeof(p), err);
 }
 

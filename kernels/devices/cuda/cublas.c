@@ -63,7 +63,7 @@ static bool load_symbols(struct cublas *b)
 static int check(int status, const char *what, struct error *err)
 {
     enum { ALLOC_FAILED = 3, NOT_SUPPORTED = 15 };
-    int code = status == ALLOC_FAILED ? ERROR_NO_MEMORY
+    int code = status == ALLOC_FAILED    ? ERROR_NO_MEMORY
                : status == NOT_SUPPORTED ? ERROR_RESOURCE
                                          : ERROR_INTERNAL;
     return status ? error_set(err, code, "%s: cuBLAS status %d", what, status) : 0;

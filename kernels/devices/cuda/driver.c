@@ -15,8 +15,7 @@ static struct cuda_driver driver;
 static bool opened, initialised;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- opening ------------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int load_symbols(void *library, struct cuda_driver *cu, struct error *err)
 {

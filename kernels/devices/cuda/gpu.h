@@ -41,9 +41,9 @@ struct cuda_device {
     const struct cuda_driver *cu;   /* borrowed */
     const struct cuda_nvrtc *nvrtc; /* borrowed */
     CUdevice device;
-    struct nvml *nvml;        /* owned; NULL: there is none */
-    struct cuda_watch *watch; /* owned; while a problem is prepared */
-    double left_ms;           /* when the last one was released */
+    struct nvml *nvml;            /* owned; NULL: there is none */
+    struct cuda_watch *watch;     /* owned; while a problem is prepared */
+    double left_ms;               /* when the last one was released */
     CUcontext context;            /* owned; NULL until the first load or prepare */
     CUstream stream;              /* owned: everything runs in it */
     CUevent begin, end;           /* owned */
@@ -97,8 +97,8 @@ void cuda_watch_end(struct cuda_device *d);
 
 /* ---- buffers.c ------------------------------------------------------------------------------ */
 
-/* Bytes that we may allocate now: a share of what is free, as we are a guest beside training jobs.
- */
+/* Bytes that we may allocate now: a share of what is free, as we are a guest beside training
+ * jobs. */
 int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err);
 double cuda_memory_share(void); /* 0.5, or $GEMMD_MEMORY_SHARE */
 int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
@@ -123,7 +123,8 @@ int cuda_read_counters(struct cuda_device *d, uint64_t out[CUDA_COUNTERS], struc
 /* ---- prepare.c, verify.c, time.c ------------------------------------------------------------ */
 
 /* As prepare() leaves a buffer that nobody has written to yet. Asynchronous. */
-int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to, struct error *err);
+int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to,
+                     struct error *err);
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err);
 int cuda_prepare(struct device *d, const struct family *f, const struct problem *p, uint64_t seed,
                  struct prepared **out, struct error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How the GPU is. While a problem is on it, a thread asks NVML, which may take milliseconds, so that
- * measuring never waits for it.
+ * How the GPU is. While a problem is on it, a thread asks NVML, which may take milliseconds, so
+ * that measuring never waits for it.
  *
  * Who else uses the GPU is seen before we have a context on it; after that, other processes are all
  * but one, and how busy they keep it is known only when we have left it alone for longer than

@@ -179,11 +179,10 @@ int cuda_module_launch(struct cuda_module *m, const struct launch *l, CUstream s
 {
     struct cuda_function *f;
     if (l->zero_bytes) {
-        return cuda_check(m->cu,
-                          m->cu->memory_set((CUdeviceptr)(uintptr_t)l->zero, 0,
-                                            (size_t)l->zero_bytes, stream),
-                          err, "setting %lld bytes of the workspace to 0",
-                          (long long)l->zero_bytes);
+        return cuda_check(
+            m->cu,
+            m->cu->memory_set((CUdeviceptr)(uintptr_t)l->zero, 0, (size_t)l->zero_bytes, stream),
+            err, "setting %lld bytes of the workspace to 0", (long long)l->zero_bytes);
     }
     int r = cuda_module_find(m, l->entry, &f, err);
     r = r ? r

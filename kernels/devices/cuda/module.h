@@ -25,7 +25,7 @@ struct cuda_module {
     CUmodule module;              /* owned */
     int smem_optin;
     const struct launch_order *order; /* of its device */
-    pthread_mutex_t lock; /* of the functions: a job launches from any thread */
+    pthread_mutex_t lock;             /* of the functions: a job launches from any thread */
     int n_functions;
     struct cuda_function functions[CUDA_FUNCTIONS_MAX];
 };

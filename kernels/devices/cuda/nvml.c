@@ -33,8 +33,8 @@ struct utilization {
     X(power, "nvmlDeviceGetPowerUsage", (nvml_device d, unsigned *milliwatts))                     \
     X(throttling, "nvmlDeviceGetCurrentClocksThrottleReasons",                                     \
       (nvml_device d, unsigned long long *reasons))                                                \
-    X(utilization, "nvmlDeviceGetUtilizationRates", (nvml_device d, struct utilization *out))      \
-    X(memory, "nvmlDeviceGetMemoryInfo", (nvml_device d, struct memory *out))                      \
+    X(utilization, "nvmlDeviceGetUtilizationRates", (nvml_device d, struct utilization * out))     \
+    X(memory, "nvmlDeviceGetMemoryInfo", (nvml_device d, struct memory * out))                     \
     X(processes, "nvmlDeviceGetComputeRunningProcesses_v3",                                        \
       (nvml_device d, unsigned *count, void *infos))                                               \
     X(lock, "nvmlDeviceSetGpuLockedClocks", (nvml_device d, unsigned least, unsigned most))        \
@@ -124,7 +124,8 @@ static void name_throttling(unsigned long long reasons, char *out, size_t size)
     static const struct {
         unsigned long long bits;
         const char *name;
-    } names[] = {{0x4, "power"}, {0x20 | 0x40, "thermal"}, {0x80 | 0x8, "hardware"}, {0x10, "sync"}};
+    } names[] = {
+        {0x4, "power"}, {0x20 | 0x40, "thermal"}, {0x80 | 0x8, "hardware"}, {0x10, "sync"}};
     size_t at = 0;
     out[0] = '\0';
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
@@ -194,9 +195,10 @@ static int explain(int code, const char *what, struct error *err)
 int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err)
 {
     if (!n->lock || !n->unlock) {
-        return error_set(err, ERROR_NO_DEVICE,
-                         "locking the clocks: the driver's NVML is too old: update it, or do not ask "
-                         "for locked clocks");
+        return error_set(
+            err, ERROR_NO_DEVICE,
+            "locking the clocks: the driver's NVML is too old: update it, or do not ask "
+            "for locked clocks");
     }
     int r = n->lock(n->device, (unsigned)mhz, (unsigned)mhz);
     return r ? explain(r, "locking the clocks", err) : 0;

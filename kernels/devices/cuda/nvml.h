@@ -21,8 +21,9 @@ void nvml_describe(const struct nvml *n, struct device_info *info);
  * time. busy_percent and processes are of all, ours among them; -1: not known. */
 void nvml_sample(const struct nvml *n, struct device_health *out);
 
-/* Locks the SM clock at `mhz` (NVML takes the nearest that the GPU has), for all who use the GPU; it
- * lasts until nvml_unlock_clocks, whatever becomes of this process. ERROR_DENIED: only root may. */
+/* Locks the SM clock at `mhz` (NVML takes the nearest that the GPU has), for all who use the GPU;
+ * it lasts until nvml_unlock_clocks, whatever becomes of this process. ERROR_DENIED: only root
+ * may. */
 int nvml_lock_clocks(const struct nvml *n, int64_t mhz, struct error *err);
 int nvml_unlock_clocks(const struct nvml *n, struct error *err);
 

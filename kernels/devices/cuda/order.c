@@ -48,12 +48,16 @@ static bool begin(struct asking *a, CUdevice device)
 {
     const struct cuda_driver *cu = a->cu;
     int major = 0;
-    return ok(cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) && major >= 9 &&
+    return ok(cu->device_attribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)) &&
+           major >= 9 &&
            ok(cu->device_attribute(&a->n, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device)) &&
            a->n <= LAUNCH_ORDER_SMS_MAX &&
-           ok(cu->device_attribute(&a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device)) &&
-           ok(cu->module_load(&a->module, source)) && ok(cu->module_function(&a->where, a->module, "where")) &&
-           ok(cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, a->smem)) &&
+           ok(cu->device_attribute(&a->smem, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,
+                                   device)) &&
+           ok(cu->module_load(&a->module, source)) &&
+           ok(cu->module_function(&a->where, a->module, "where")) &&
+           ok(cu->function_set(a->where, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                               a->smem)) &&
            ok(cu->stream_create(&a->stream, CU_STREAM_NON_BLOCKING)) &&
            ok(cu->memory_allocate(&a->sms, sizeof(int32_t) * LAUNCH_ORDER_SMS_MAX));
 }
@@ -78,7 +82,8 @@ static bool ask(struct asking *a, unsigned cluster, int32_t sm_of[LAUNCH_ORDER_S
     };
     void *params[] = {&a->sms};
     return ok(a->cu->launch(&config, a->where, params, NULL)) &&
-           ok(a->cu->memory_download_async(sm_of, a->sms, sizeof(int32_t) * (size_t)a->n, a->stream)) &&
+           ok(a->cu->memory_download_async(sm_of, a->sms, sizeof(int32_t) * (size_t)a->n,
+                                           a->stream)) &&
            ok(a->cu->stream_wait(a->stream));
 }
 
@@ -112,8 +117,8 @@ static void find_out(const struct cuda_driver *cu, CUdevice device, struct launc
     cu->capture_mode(&mode);
 }
 
-/* Each has a lock of its own: to free what was used may wait for all that a context has under way, which may be a collective that
- * waits for a thread with another device. */
+/* Each has a lock of its own: to free what was used may wait for all that a context has under way,
+ * which may be a collective that waits for a thread with another device. */
 static struct {
     pthread_mutex_t lock;
     bool asked;

@@ -22,10 +22,12 @@ static int64_t guard_of(const struct buffer *b)
 
 static int too_much(double need, double limit, const char *of, struct error *err)
 {
-    return error_set(err, ERROR_NO_MEMORY,
-                     "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be used: free GPU "
-                     "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-                     need / 0x1p20, limit / 0x1p20, cuda_memory_share() * 100, of);
+    return error_set(
+        err, ERROR_NO_MEMORY,
+        "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be "
+        "used: free GPU "
+        "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
+        need / 0x1p20, limit / 0x1p20, cuda_memory_share() * 100, of);
 }
 
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
@@ -67,7 +69,8 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
 
 /* ---- filling -------------------------------------------------------------------------------- */
 
-int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to, struct error *err)
+int cuda_fill_buffer(struct cuda_device *d, const struct prepared *w, uint32_t i, void *to,
+                     struct error *err)
 {
     const struct buffer *b = &w->workload.buffers[i];
     uint64_t state = w->workload.seed + i; /* as the cpu device: the same operands everywhere */
@@ -160,12 +163,13 @@ static int run_reference(struct cuda_device *d, struct prepared *w, struct error
     }
     int r = cuda_allocate(d, rows * 8, &w->check_at, err);
     r = r ? r : cuda_allocate(d, n * (int64_t)sizeof(double), &w->expected, err);
-    r = r ? r : cuda_allocate(d, rows * (int64_t)sizeof(struct cuda_row_error), &w->row_errors, err);
     r = r ? r
-          : cuda_check(d->cu,
-                       d->cu->memory_upload(w->check_at, load->check_at, (size_t)rows * 8,
-                                            d->stream),
-                       err, "uploading the check rows");
+          : cuda_allocate(d, rows * (int64_t)sizeof(struct cuda_row_error), &w->row_errors, err);
+    r = r ? r
+          : cuda_check(
+                d->cu,
+                d->cu->memory_upload(w->check_at, load->check_at, (size_t)rows * 8, d->stream), err,
+                "uploading the check rows");
     return r ? r : launch_reference(d, w, err);
 }
 

@@ -157,21 +157,22 @@ static double flops_per_cycle(const struct device_info *info)
     }
 }
 
-/* Of its tensor rate at the highest clock: Hopper's measured cards reach 0.74 and 0.75, their power limit lets no such clock last. */
+/* Of its tensor rate at the highest clock: Hopper's measured cards reach 0.74 and 0.75, their power
+ * limit lets no such clock last. */
 static double tensor_share(const struct device_info *info)
 {
     return info->cc_major == 9 ? 0.74 : 0.8;
 }
 
-/* Reachable, from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x a share; memory = bus width x
- * memory clock x 2 (double data rate) x 0.88, which the measured cards reach, too. */
+/* Reachable, from attributes: tensor rate = FLOP/cycle/SM x SMs x clock x a share; memory = bus
+ * width x memory clock x 2 (double data rate) x 0.88, which the measured cards reach, too. */
 static void estimate_peaks(const struct cuda_driver *cu, CUdevice device, struct device_info *info)
 {
     int width = 0, khz = 0;
     cu->device_attribute(&width, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, device);
     cu->device_attribute(&khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, device);
-    info->peak_tflops =
-        flops_per_cycle(info) * (double)info->sm_count * (double)info->clock_khz * 1e-9 * tensor_share(info);
+    info->peak_tflops = flops_per_cycle(info) * (double)info->sm_count * (double)info->clock_khz *
+                        1e-9 * tensor_share(info);
     info->peak_gbps = width / 8.0 * khz * 2e-6 * 0.88;
 }
 

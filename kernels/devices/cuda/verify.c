@@ -47,9 +47,7 @@ int cuda_plan(struct cuda_device *d, struct prepared *w, const struct kernel *k,
     return r ? r : plan_into(d, w, t, config, copy, out, err);
 }
 
-/* ---- running
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static int poison(struct cuda_device *d, const struct prepared *w, struct error *err)
 {
@@ -61,7 +59,9 @@ static int poison(struct cuda_device *d, const struct prepared *w, struct error 
         d->cu,
         d->cu->memory_set(at - CUDA_GUARD_BYTES, 0xff, bytes + 2 * CUDA_GUARD_BYTES, d->stream),
         err, "poisoning the output");
-    return r || !b->accumulate ? r : cuda_fill_buffer(d, w, load->output, w->buffers[0][load->output], err);
+    return r || !b->accumulate
+               ? r
+               : cuda_fill_buffer(d, w, load->output, w->buffers[0][load->output], err);
 }
 
 enum { UNWRITTEN, GUARD_BEFORE, GUARD_BEHIND };
@@ -75,8 +75,7 @@ static int count(struct cuda_device *d, const struct prepared *w, struct error *
     size_t size = dtype_size(b->dtype);
     int r = cuda_clear_counters(d, err);
     r = r || b->accumulate ? r : cuda_count_poison(d, at, b->count, size, UNWRITTEN, err);
-    r = r ? r
-          : cuda_count_poison(d, at - CUDA_GUARD_BYTES, CUDA_GUARD_BYTES, 1, GUARD_BEFORE, err);
+    r = r ? r : cuda_count_poison(d, at - CUDA_GUARD_BYTES, CUDA_GUARD_BYTES, 1, GUARD_BEFORE, err);
     return r ? r
              : cuda_count_poison(d, at + (size_t)b->count * size, CUDA_GUARD_BYTES, 1, GUARD_BEHIND,
                                  err);

@@ -153,8 +153,8 @@ static void replay_unload(struct device *base, struct kernel *k)
 
 /* ---- times ----------------------------------------------------------------------------------- */
 
-/* What the model does not know of values and of pairs of them: the same wherever they stand, so that
- * configs near one another err alike, as they do when a real model errs. Standard normal. */
+/* What the model does not know of values and of pairs of them: the same wherever they stand, so
+ * that configs near one another err alike, as they do when a real model errs. Standard normal. */
 static double value_effects(uint64_t seed, const struct record *config)
 {
     double sum = 0, weight = 0;
@@ -234,8 +234,9 @@ static int replay_time(struct device *base, struct prepared *w, struct kernel *k
     if (!e && !isfinite(noise.scale)) { /* the clock would stand still */
         char text[256];
         record_format(config, text, sizeof(text));
-        return error_set(err, ERROR_NOT_FOUND, "a synthetic landscape takes times from the model, which knows none of: %s",
-                         text);
+        return error_set(
+            err, ERROR_NOT_FOUND,
+            "a synthetic landscape takes times from the model, which knows none of: %s", text);
     }
     for (uint32_t i = 0; i < t->warmup + t->samples; i++) {
         double drift = noise_drift(d->l, w->index, w->seed, d->clock_ms);
@@ -295,7 +296,8 @@ static bool replay_knows(const struct device *base, const struct problem *p,
            landscape_entry(l, problem, config);
 }
 
-static bool replay_reference(const struct device *base, const struct problem *p, struct record *config)
+static bool replay_reference(const struct device *base, const struct problem *p,
+                             struct record *config)
 {
     const struct landscape *l = ((const struct replay_device *)base)->l;
     uint32_t problem;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * How a replayed point varies. One that was measured in blocks varies as it did: a call draws one
- * block, and its launches from that block, so that what samples of one visit have in common (clocks,
- * placement) they have here. One that was measured a few times varies as a block of another one
- * does, drawn by chance. All that happens at one time of the virtual clock is as slow or fast as the
- * reference kernel then was; where in that recording a run begins is drawn, too.
+ * block, and its launches from that block, so that what samples of one visit have in common
+ * (clocks, placement) they have here. One that was measured a few times varies as a block of
+ * another one does, drawn by chance. All that happens at one time of the virtual clock is as slow
+ * or fast as the reference kernel then was; where in that recording a run begins is drawn, too.
  */
 #include <math.h>
 

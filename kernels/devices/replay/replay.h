@@ -8,7 +8,7 @@
  *
  *   {"gemmd_landscape": 2, "device": {the fields of DEVICE_INFO_FIELDS}, "compile_ms": 300,
  *    "gemmd": "<build>", "note": "recorded on ... | synthetic by ..."}                first line
- *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0, ...}  what follows is of it
+ *   {"problem": "grouped_gemm K=2048 M=32768 ...", "reference_us": 812.0, ...}  what follows: of it
  *   {"config": "BLOCK_SIZE_M=128 ...", "samples_us": [801.2, 799.9, ...]}
  *   {"config": "...", "status": "resource", "reason": "...", "resource": "shared_memory",
  *    "required": 245760, "limit": 232448}           any name of proto/error.h but not_found
@@ -20,8 +20,8 @@
  *
  * Whole spaces, as `gemmd-runner --landscape` records them, are written shorter (table.c): the
  * problem's line holds {"params": [{"name", "run_time", "values"}, ...], "reference": config,
- * "stamp", "space": points there are, "variants": of them, "seed": of routing (1)}, a config is a list of indices into
- * values, a time is in hundredths of a microsecond:
+ * "stamp", "space": points there are, "variants": of them, "seed": of routing (1)}, a config is a
+ * list of indices into values, a time is in hundredths of a microsecond:
  *
  *   {"variant": [2, 0, ...], "compile_ms": 312, "at_ms": 1840, "times": [[25012, 25100], ...]}
  *                             its samples by run-time setting (the last varies fastest); null: not
@@ -54,8 +54,8 @@
  * its compiler with "replay ", so that nothing it says is ever taken for a real device's.
  *
  * Times are drawn from the recorded samples, seeded, in the order of the calls (noise.c). A device
- * that was recorded knows the recorded configs only: there is no other in its space. The clock counts
- * them, the gaps between them, and a little for everything else; nothing sleeps, unless
+ * that was recorded knows the recorded configs only: there is no other in its space. The clock
+ * counts them, the gaps between them, and a little for everything else; nothing sleeps, unless
  * $GEMMD_REPLAY_SPEED says how many times faster than real time it should run (1: as long as it
  * really took).
  */
@@ -114,9 +114,10 @@ struct landscape {
     char note[256];
     double compile_ms; /* of variants that are not listed */
     uint32_t n_problems;
-    char (*problems)[512];   /* owned; canonical text, cut */
-    struct problem *problem; /* owned; n_problems of them */
-    struct record *reference; /* owned; of each problem: the recorded reference kernel's config; empty: not said */
+    char (*problems)[512];    /* owned; canonical text, cut */
+    struct problem *problem;  /* owned; n_problems of them */
+    struct record *reference; /* owned; of each problem: the recorded reference kernel's config;
+                                 empty: not said */
     uint32_t n_entries;
     struct landscape_entry *entries; /* owned; by problem, then config */
     uint32_t n_failed;
@@ -129,14 +130,15 @@ struct landscape {
     struct landscape_variant *variants; /* owned; by hash */
     uint32_t n_turns;
     struct landscape_turn *turns; /* owned; by problem, then time */
-    uint64_t rows_seed; /* that spread the recorded rows over the experts; 0: not said */
+    uint64_t rows_seed;           /* that spread the recorded rows over the experts; 0: not said */
     bool synthetic;
     uint64_t seed;
     double noise, spread, effects;
     uint32_t n_faults;
     struct fault *faults; /* owned */
     /* growth */
-    uint32_t room_problems, room_references, room_entries, room_samples, room_faults, room_variants, room_turns;
+    uint32_t room_problems, room_references, room_entries, room_samples, room_faults, room_variants,
+        room_turns;
 };
 
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */

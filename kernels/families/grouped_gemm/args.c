@@ -163,9 +163,10 @@ static int fill_tensor(const struct tensor *t, int64_t n, size_t align, struct e
     struct stride row = {t->row, t->row_name, t->length, t->length, t->element};
     int r = set_stride(&row, align, err);
     if (!r && t->expert && *t->row > GEMM_ELEMENTS_MAX / (n > 0 ? n : 1)) {
-        return error_set(err, ERROR_INVALID,
-                         "args.%s is %lld: an expert's %lld rows would lie within more than 2^40 elements", t->row_name,
-                         (long long)*t->row, (long long)n);
+        return error_set(
+            err, ERROR_INVALID,
+            "args.%s is %lld: an expert's %lld rows would lie within more than 2^40 elements",
+            t->row_name, (long long)*t->row, (long long)n);
     }
     if (!r && t->expert) {
         struct stride expert = {t->expert, t->expert_name, n * *t->row,

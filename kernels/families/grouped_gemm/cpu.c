@@ -263,9 +263,7 @@ static int variant(const struct problem *p, const struct record *config, const c
     struct cpu_tunables t;
     grouped_gemm_view(p, &v);
     cpu_tunables_read(&v, config, &t);
-    *out = (struct variant){.family = "grouped_gemm",
-                            .kind = "cpu",
-                            .entry = "grouped_gemm_block"};
+    *out = (struct variant){.family = "grouped_gemm", .kind = "cpu", .entry = "grouped_gemm_block"};
     variant_set_source(out, grouped_gemm_cpu_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     int n = snprintf(out->options, sizeof(out->options),

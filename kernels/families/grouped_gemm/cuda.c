@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The target "portable" of the cuda device: what can be tuned in the template and what is legal. See
- * portable.h for how its files share the work.
+ * The target "portable" of the cuda device: what can be tuned in the template and what is legal.
+ * See portable.h for how its files share the work.
  *
  * Legality is exact where it can be: shared memory to the byte, warps to the fragment. Registers
  * are an estimate from the accumulators and fragments a thread must hold at once; tests/unit/cuda

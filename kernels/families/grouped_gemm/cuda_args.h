@@ -25,7 +25,8 @@ int cuda_args_read(const struct grouped_gemm_problem *v, const void *args, size_
 /* No rows, and nothing to zero for want of them: there is nothing to launch. */
 bool cuda_args_idle(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a);
 /* Tiles of height x width of the output, at most: the rows of each expert are known on the device
- * only, so in forward and dX one for a single row of each expert that has any, more for the rest. */
+ * only, so in forward and dX one for a single row of each expert that has any, more for the
+ * rest. */
 int64_t cuda_tiles_most(const struct grouped_gemm_problem *v, int64_t rows, int64_t height,
                         int64_t width);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The target "portable": from a config to compiler options, and from a launch's args to grid and
- * kernel arguments. The structs below are those of portable/params.cu and reference.cu, field by field;
- * tests/unit/cuda runs both sources on the CPU with what is made here.
+ * kernel arguments. The structs below are those of portable/params.cu and reference.cu, field by
+ * field; tests/unit/cuda runs both sources on the CPU with what is made here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -22,9 +22,8 @@ int portable_variant(const struct problem *p, const struct record *config, const
         return error_set(err, ERROR_INVALID,
                          "the config has no arrangement of warps: check it first");
     }
-    *out = (struct variant){.family = "grouped_gemm",
-                            .kind = "cuda",
-                            .entry = "grouped_gemm_portable"};
+    *out = (struct variant){
+        .family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_portable"};
     variant_set_source(out, grouped_gemm_portable_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(

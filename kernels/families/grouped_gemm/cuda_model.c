@@ -67,8 +67,8 @@ static double block_us(const struct portable_tile *t, const struct machine *m, d
     double shared = (t->warps * sides * 32 * steps + bytes) / SHARED_BYTES_CYCLE / m->cycles_us;
     double l2 = bytes / L2_BYTES_CYCLE / m->cycles_us;
     double latency = LATENCY_US / (busy * (t->stages - 1));
-    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there are.
-     */
+    /* Reading fragments and multiplying overlap only in part, the less the fewer warps there
+     * are. */
     double warps = busy * t->warps;
     double compute = fmax(mma, shared) + fmin(mma, shared) * (warps >= 16  ? 0.15
                                                               : warps >= 8 ? 0.3

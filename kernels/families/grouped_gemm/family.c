@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert case.
- */
+/* The family grouped_gemm: MoE grouped GEMM in three modes, and dense GEMM as its one-expert
+ * case. */
 #include <stdio.h>
 #include <string.h>
 

@@ -42,7 +42,7 @@
 extern const struct family grouped_gemm_family;
 extern const struct op grouped_gemm_op;
 extern const struct family_target grouped_gemm_cpu;
-extern const struct family_target grouped_gemm_cuda; /* cuda.c; only when built with CUDA */
+extern const struct family_target grouped_gemm_cuda;   /* cuda.c; only when built with CUDA */
 extern const struct family_target grouped_gemm_hopper; /* hopper.c; only when built with CUDA */
 int grouped_gemm_hopper_takes(const struct problem *p, const struct device_info *info,
                               struct rejection *why); /* hopper_takes.c */
@@ -127,7 +127,8 @@ struct grouped_gemm_state {           /* workload.state */
 void *grouped_gemm_buffer(const struct workload *w, void *const buffers[], enum gemm_buffer which);
 
 uint32_t grouped_gemm_products(const struct workload *w, void *const buffers[],
-                               struct dense_product out[], uint32_t max, bool *exact); /* products.c */
+                               struct dense_product out[], uint32_t max,
+                               bool *exact); /* products.c */
 uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked);
 int grouped_gemm_workload_init(struct workload *w, const struct problem *p, uint64_t seed,
                                struct error *err);

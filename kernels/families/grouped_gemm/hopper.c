@@ -59,7 +59,8 @@ static const int cols_values[] = {64, 128, 192, 256, -1};
 static const int depth_values[] = {HOPPER_DEPTH, -1};
 static const int warps_values[] = {8, 12, -1};
 static const int stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, -1};
-static const int routed_stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, HOPPER_STAGES_DEEP, -1};
+static const int routed_stages_values[] = {3, 4, 5, 6, 7, HOPPER_STAGES_MOST, HOPPER_STAGES_DEEP,
+                                           -1};
 static const int staging_values[] = {1, 2, 4, -1};
 static const int in_flight_values[] = {0, 1, -1};
 static const int group_values[] = {1, 4, 8, 16, -1};
@@ -68,8 +69,9 @@ static const char *const many_rows_schedules[] = {"cooperative", "pingpong", "st
 static const char *const some_rows_schedules[] = {"cooperative", "pingpong", "deferred", NULL};
 static const char *const other_schedules[] = {"cooperative", "pingpong", NULL};
 const char *const hopper_clusters[] = {"1x1", "2x1", "1x2", NULL};
-/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are many
- * (tests/gpu/clusters.py): they are for who names them. Shared weights do, in forward and dX. */
+/* Shared operands gain nothing in dW of few rows, whose stores are wide, and lose where rows are
+ * many (tests/gpu/clusters.py): they are for who names them. Shared weights do, in forward and
+ * dX. */
 static const char *const no_clusters[] = {"1x1", NULL};
 static const char *const clusters_of_rows[] = {"1x1", "2x1", NULL};
 const char *const hopper_rasters[] = {"rows", "columns", NULL};
@@ -128,7 +130,7 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
         const enum hopper_role role = hopper_roles[v.mode][i];
         const bool routed = role == HOPPER_ROWS && v.mode != GEMM_DW;
         add_ints(out, &n, hopper_field_names[hopper_blocks[i]], false,
-                 !routed                  ? role_values[role]
+                 !routed                 ? role_values[role]
                  : hopper_defer_pays(&v) ? deferred_rows_values
                                          : routed_rows_values,
                  block_help[i]);
@@ -138,11 +140,12 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                  "weights are wgmma's A, and tiles are cut to 16 (2x1: 8) of the routed rows");
     }
     add_ints(out, &n, "num_warps", false, warps_values, "4 that load, the rest multiplies");
-    add_texts(out, &n, "schedule", false, schedules_of(&v),
-              "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
-              "half of it while they multiply the other, or all of it while they multiply the next");
-    add_ints(out, &n, "num_stages", false,
-             v.mode == GEMM_DW ? stages_values : routed_stages_values, "blocks of operands in shared memory");
+    add_texts(
+        out, &n, "schedule", false, schedules_of(&v),
+        "multiplying warpgroups share a tile, have one each and take turns, or share one and write "
+        "half of it while they multiply the other, or all of it while they multiply the next");
+    add_ints(out, &n, "num_stages", false, v.mode == GEMM_DW ? stages_values : routed_stages_values,
+             "blocks of operands in shared memory");
     add_ints(out, &n, "staging_buffers", false, staging_values,
              "pieces of the output in shared memory, per multiplying warpgroup");
     add_ints(out, &n, "in_flight", false, in_flight_values,
@@ -154,7 +157,8 @@ uint32_t hopper_tunables(const struct problem *p, const struct device_info *info
                   "tiles are dealt in turn, or taken as thread blocks come free");
         add_split(&v, info, out, &n);
     }
-    add_texts(out, &n, "cluster_shape_mn", false, hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
+    add_texts(out, &n, "cluster_shape_mn", false,
+              hopper_pair_pays(&v) ? clusters_of_rows : no_clusters,
               "thread blocks that share operands");
     add_loads(&v, out, &n);
     add_bool(out, &n, "use_tma_store", true, !v.scatter, "the output is written by TMA");
@@ -177,9 +181,9 @@ static int width_above(const struct hopper_tile *t)
     return hopper_grain(t) == HOPPER_GRAIN ? t->c / 2 : t->c > 160 ? t->c * 3 / 4 : t->c * 11 / 16;
 }
 
-/* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a loop for
- * each of the widths above half, and two more, with clusters for the finer ones above eleven or twelve sixteenths (HAS_WIDTH in
- * hopper/params.cu). */
+/* The compiler's time goes by the sums that its loops keep in registers. With swap_ab there is a
+ * loop for each of the widths above half, and two more, with clusters for the finer ones above
+ * eleven or twelve sixteenths (HAS_WIDTH in hopper/params.cu). */
 double hopper_effort(const struct problem *p, const struct record *config)
 {
     const double sum = 0.0024, swapped_sum = 0.0018; /* NVRTC 13.0, recorded landscapes */
@@ -200,7 +204,8 @@ double hopper_effort(const struct problem *p, const struct record *config)
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);
 }
 
-bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i, struct record *out)
+bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
+                      struct record *out)
 {
     static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
                                      [HOPPER_EVICT_FIRST] = "evict_first",

@@ -17,8 +17,10 @@
 #include "kernels/families/grouped_gemm/hopper_tile.h"
 
 /* The values of tunables that are words; each list ends with NULL. */
-extern const char *const hopper_schedules[], *const hopper_clusters[], *const hopper_rasters[],
-    *const hopper_orders[], *const hopper_evictions[], *const hopper_schedulers[];
+extern const char *const hopper_schedules[],
+    *const hopper_clusters[], *const hopper_rasters[], *const hopper_orders[],
+                                                           *const hopper_evictions[],
+                                                               *const hopper_schedulers[];
 
 /* Whether so many parts of each sum can help with tiles of r x c: where half as many leave SMs
  * without work. */
@@ -43,7 +45,8 @@ int hopper_choose(const struct problem *p, const struct device_info *info, struc
                   struct error *err);
 double hopper_predict(const struct problem *p, const struct record *config,
                       const struct device_info *info, const struct workload *w);
-bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i, struct record *out);
+bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
+                      struct record *out);
 int hopper_variant(const struct problem *p, const struct record *config, const char *arch,
                    struct variant *out, struct error *err);
 int hopper_plan(const struct problem *p, const struct record *config,

@@ -32,8 +32,8 @@ static int refuse_value(const struct hopper_values *h, enum hopper_field f, cons
 {
     char text[64];
     value_format(&h->of[f], text, sizeof(text));
-    return rejection_set(why, ERROR_INVALID, "parameter_value",
-                         "%s=%s: the hopper kernel takes %s", hopper_field_names[f], text, use);
+    return rejection_set(why, ERROR_INVALID, "parameter_value", "%s=%s: the hopper kernel takes %s",
+                         hopper_field_names[f], text, use);
 }
 
 static int check_int(const struct hopper_values *h, const struct int_rule *rule,
@@ -89,7 +89,8 @@ static const struct int_rule int_rules[] = {
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
     {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
     {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
-    {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false, "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
+    {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false,
+     "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
 };
 
 static int check_values(const struct grouped_gemm_problem *v, const struct hopper_values *h,
@@ -168,11 +169,13 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
                              "0, or permute_copy=true",
                              ahead);
     }
-    /* As hopper_launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32 bits. */
+    /* As hopper_launch.c's check_sizes() of dense rows: the kernel counts 16 bytes each, in 32
+     * bits. */
     const int64_t gathered = v->gather_x ? v->x_rows * v->k : v->gather_dy ? v->m * v->n : 0;
     if (!copy && gathered > (INT64_C(1) << 36) / (int64_t)dtype_size(v->in)) {
-        return rejection_set(why, ERROR_INVALID, "gathered_size",
-                             "permute_copy=false: the operand whose rows are gathered has more than 64 GiB");
+        return rejection_set(
+            why, ERROR_INVALID, "gathered_size",
+            "permute_copy=false: the operand whose rows are gathered has more than 64 GiB");
     }
     if (copy && !v->gather_x && !v->gather_dy) {
         return rejection_set(why, ERROR_INVALID, "permute_copy",
@@ -185,13 +188,15 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
                              "expert_order=size");
     }
     if (hopper_bool(h, FIELD_store_evict_first, false) && v->mode != GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "store_evict_first",
-                             "store_evict_first=true is for dW: elsewhere the output is what others "
-                             "read next; leave it out");
+        return rejection_set(
+            why, ERROR_INVALID, "store_evict_first",
+            "store_evict_first=true is for dW: elsewhere the output is what others "
+            "read next; leave it out");
     }
     if (h->of[FIELD_w_eviction].type != VALUE_NONE && v->mode == GEMM_DW) {
-        return rejection_set(why, ERROR_INVALID, "w_eviction",
-                             "w_eviction is of the weights that forward and dX load: leave it out in dW");
+        return rejection_set(
+            why, ERROR_INVALID, "w_eviction",
+            "w_eviction is of the weights that forward and dX load: leave it out in dW");
     }
     if (sorted && (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
         return rejection_set(why, ERROR_INVALID, "expert_order",
@@ -223,7 +228,8 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
 /* Of a consumer's part of the output, that staging buffers take one by one. */
 static int pieces(const struct hopper_tile *t)
 {
-    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64) : t->rows_each / t->rows_written * (t->c / 64);
+    return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
+                      : t->rows_each / t->rows_written * (t->c / 64);
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -285,10 +291,11 @@ static int check_store_slabs(const struct grouped_gemm_problem *v, const struct 
         return 0;
     }
     const int cols = hopper_slab_cols(v);
-    return rejection_set(why, ERROR_INVALID, "store_slabs",
-                         "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
-                         "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
-                         cols, 2 * cols);
+    return rejection_set(
+        why, ERROR_INVALID, "store_slabs",
+        "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
+        "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
+        cols, 2 * cols);
 }
 
 static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -300,10 +307,11 @@ static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_
                              "is cut short by an expert's rows; set it to false");
     }
     if (!t->swap_ab && t->height != t->r) {
-        return rejection_set(why, ERROR_INVALID, "tile_rows",
-                             "tile_rows=%d is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; "
-                             "leave it out",
-                             t->height);
+        return rejection_set(
+            why, ERROR_INVALID, "tile_rows",
+            "tile_rows=%d is for swap_ab=true: other tiles have BLOCK_SIZE_M rows; "
+            "leave it out",
+            t->height);
     }
     if (t->swap_ab && t->height > t->c) {
         return rejection_set(why, ERROR_INVALID, "tile_rows",
@@ -329,17 +337,19 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
                              t->loaders);
     }
     if (!t->gather && v->mode != GEMM_DW && t->loaders != 1) {
-        return rejection_set(why, ERROR_INVALID, "load_warps",
-                             "load_warps=%d is for dW, where tiles may be shorter than what it takes "
-                             "to load one; leave it out",
-                             t->loaders);
+        return rejection_set(
+            why, ERROR_INVALID, "load_warps",
+            "load_warps=%d is for dW, where tiles may be shorter than what it takes "
+            "to load one; leave it out",
+            t->loaders);
     }
     if (!t->gather && !hopper_loaders_fit(t, t->loaders)) {
-        return rejection_set(why, ERROR_INVALID, "load_warps",
-                             "load_warps=%d with num_stages=%d: they take a stage each in turn; take "
-                             "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
-                             "number that divides them",
-                             t->loaders, t->stages);
+        return rejection_set(
+            why, ERROR_INVALID, "load_warps",
+            "load_warps=%d with num_stages=%d: they take a stage each in turn; take "
+            "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
+            "number that divides them",
+            t->loaders, t->stages);
     }
     return 0;
 }
@@ -350,7 +360,8 @@ static int check_rounds(const struct hopper_tile *t, struct rejection *why)
         return 0;
     }
     return rejection_set(why, ERROR_INVALID, "dynamic_rounds",
-                         "dynamic_rounds=%d is for tile_scheduler=dynamic with cluster_shape_mn=2x1: others take all tiles "
+                         "dynamic_rounds=%d is for tile_scheduler=dynamic with "
+                         "cluster_shape_mn=2x1: others take all tiles "
                          "alike; leave it out",
                          t->last_rounds);
 }
@@ -368,16 +379,18 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
                              "cluster_shape_mn=1x1; set them so, or take cooperative");
     }
     if (t->rows_each != 128) {
-        return rejection_set(why, ERROR_INVALID, "stagger_rows",
-                             "schedule=staggered with %d rows of a tile for each multiplying warpgroup: "
-                             "it takes 128, two halves; take a tile of %d rows, or cooperative",
-                             t->rows_each, 128 * t->consumers);
+        return rejection_set(
+            why, ERROR_INVALID, "stagger_rows",
+            "schedule=staggered with %d rows of a tile for each multiplying warpgroup: "
+            "it takes 128, two halves; take a tile of %d rows, or cooperative",
+            t->rows_each, 128 * t->consumers);
     }
     if (v->mode != GEMM_DW && hopper_depth_blocks(v) < 2) { /* one of each end */
-        return rejection_set(why, ERROR_INVALID, "stagger_short",
-                             "schedule=staggered takes two blocks of %d to sum over, there is one; take "
-                             "cooperative",
-                             HOPPER_DEPTH);
+        return rejection_set(
+            why, ERROR_INVALID, "stagger_short",
+            "schedule=staggered takes two blocks of %d to sum over, there is one; take "
+            "cooperative",
+            HOPPER_DEPTH);
     }
     return 0;
 }
@@ -390,21 +403,25 @@ static int check_deferred(const struct hopper_tile *t, struct rejection *why)
     }
     if (!t->swap_ab) { /* dW and what else swap_ab refuses, it has refused */
         return rejection_set(why, ERROR_INVALID, "deferred_swap",
-                             "schedule=deferred takes swap_ab=true: other tiles were measured not to gain by it; set that, "
+                             "schedule=deferred takes swap_ab=true: other tiles were measured not "
+                             "to gain by it; set that, "
                              "or take cooperative or staggered");
     }
     if (hopper_kept(t) < 1) {
         const int most = t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST;
-        return rejection_resource(why, "registers", t->accumulators + HOPPER_PAIRS, most,
-                                  "schedule=deferred with %d sums in a thread leaves no registers for a piece of "
-                                  "64 x 64 that waits: take a smaller tile, or cooperative",
-                                  t->accumulators);
+        return rejection_resource(
+            why, "registers", t->accumulators + HOPPER_PAIRS, most,
+            "schedule=deferred with %d sums in a thread leaves no registers for a piece of "
+            "64 x 64 that waits: take a smaller tile, or cooperative",
+            t->accumulators);
     }
-    if (t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 && t->gather) { /* seen to spill more than 16 bytes */
-        return rejection_resource(why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
-                                  "schedule=deferred with %d rows and a gathered operand leaves no registers for "
-                                  "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
-                                  t->c);
+    if (t->c % 64 == 16 && t->dynamic && hopper_sharers(t) > 1 &&
+        t->gather) { /* seen to spill more than 16 bytes */
+        return rejection_resource(
+            why, "registers", HOPPER_SUMS_MOST, HOPPER_SUMS_GATHERED,
+            "schedule=deferred with %d rows and a gathered operand leaves no registers for "
+            "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
+            t->c);
     }
     return 0;
 }
@@ -448,17 +465,20 @@ static int check_split(const struct grouped_gemm_problem *v, const struct hopper
     return 0;
 }
 
-/* Forward and dX: two row tiles of an expert by the thread blocks of a cluster, which share the weights. */
+/* Forward and dX: two row tiles of an expert by the thread blocks of a cluster, which share the
+ * weights. */
 static int check_cluster_of_rows(const struct hopper_tile *t, struct rejection *why)
 {
     if (!t->swap_ab || t->cluster_r > 1) {
-        return rejection_set(why, ERROR_INVALID, "cluster_mode",
-                             "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
-                             "adjacent tiles of an expert's rows and share its weights; set both, or 1x1");
+        return rejection_set(
+            why, ERROR_INVALID, "cluster_mode",
+            "cluster_shape_mn in forward and dX is 2x1 with swap_ab=true: two thread blocks have "
+            "adjacent tiles of an expert's rows and share its weights; set both, or 1x1");
     }
     if (t->c <= 64 || t->r % 128) {
         return rejection_set(why, ERROR_INVALID, "cluster_tile",
-                             "cluster_shape_mn=2x1 with a tile of %d rows and %d columns: two share the weights of 128 or "
+                             "cluster_shape_mn=2x1 with a tile of %d rows and %d columns: two "
+                             "share the weights of 128 or "
                              "256 columns, for more than 64 rows each; take such a tile, or 1x1",
                              t->c, t->r);
     }
@@ -484,11 +504,12 @@ static int check_cluster(const struct grouped_gemm_problem *v, const struct hopp
                              shape, operand);
     }
     if ((dy ? t->r : t->c) % 128 || (dy ? v->n : v->k) % 64) {
-        return rejection_set(why, ERROR_INVALID, "cluster_halves",
-                             "cluster_shape_mn=%s shares %s, half of its 64-column slabs from each: "
-                             "that takes a tile of 128 or 256 of its columns, and %s a multiple of "
-                             "64; set it to 1x1",
-                             shape, operand, dy ? "N" : "K");
+        return rejection_set(
+            why, ERROR_INVALID, "cluster_halves",
+            "cluster_shape_mn=%s shares %s, half of its 64-column slabs from each: "
+            "that takes a tile of 128 or 256 of its columns, and %s a multiple of "
+            "64; set it to 1x1",
+            shape, operand, dy ? "N" : "K");
     }
     return 0;
 }
@@ -511,20 +532,20 @@ static bool spills(const struct grouped_gemm_problem *v, const struct hopper_til
            (t->skip_rows && (dw || (v->fuse_mul_post && t->pingpong)));
 }
 
-/* What does not fit is settled by the stages, or beside several buffers by these: what comes behind them in the
- * space takes no less (dynamic tiles and split sums take more). */
+/* What does not fit is settled by the stages, or beside several buffers by these: what comes behind
+ * them in the space takes no less (dynamic tiles and split sums take more). */
 static int check_shared(const struct hopper_tile *t, const struct device_info *info,
                         struct rejection *why)
 {
     if (t->smem <= info->smem_optin) {
         return 0;
     }
-    const int r = rejection_resource(why, "shared_memory", t->smem, info->smem_optin,
-                                     "tile %d x %d with %d stages and %d staging buffers needs %lld "
-                                     "bytes of shared memory, the device has %lld: take fewer "
-                                     "stages or buffers, or a smaller tile",
-                                     t->r, t->c, t->stages, t->staging, (long long)t->smem,
-                                     (long long)info->smem_optin);
+    const int r = rejection_resource(
+        why, "shared_memory", t->smem, info->smem_optin,
+        "tile %d x %d with %d stages and %d staging buffers needs %lld "
+        "bytes of shared memory, the device has %lld: take fewer "
+        "stages or buffers, or a smaller tile",
+        t->r, t->c, t->stages, t->staging, (long long)t->smem, (long long)info->smem_optin);
     if (t->dynamic || t->ksplit > 1) {
         return r;
     }

@@ -8,12 +8,11 @@
 
 #include "kernels/families/grouped_gemm/hopper_params.h"
 
-/* ---- the variant
- * ------------------------------------------------------------------------------------ */
+/* ---- the variant ----------------------------------------------------------------------------- */
 
-/* What tables would say of one expert is known without them. A small product, which it often is, takes hardly
- * longer than what comes before its first load. Where threads gather, or sums fill the registers, there are
- * none left for it. */
+/* What tables would say of one expert is known without them. A small product, which it often is,
+ * takes hardly longer than what comes before its first load. Where threads gather, or sums fill the
+ * registers, there are none left for it. */
 static bool one_expert(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return v->experts == 1 && v->mode != GEMM_DW && !t->gather &&
@@ -28,29 +27,31 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
     (void)err;
     grouped_gemm_view(p, &v);
     hopper_tile_make(&v, config, &t);
-    *out = (struct variant){.family = "grouped_gemm",
-                            .kind = "cuda",
-                            .entry = "grouped_gemm_hopper"};
+    *out =
+        (struct variant){.family = "grouped_gemm", .kind = "cuda", .entry = "grouped_gemm_hopper"};
     variant_set_source(out, grouped_gemm_hopper_source);
     snprintf(out->arch, sizeof(out->arch), "%s", arch);
     snprintf(
         out->options, sizeof(out->options),
-        "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d -DCLUSTER_R=%d "
-        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d -DSTORE_SLABS=%d "
-        "-DIN_FLIGHT=%d -DSTAGGERED=%d -DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d -DKSPLIT=%d -DRESIDENT=%d -DLOADERS=%d "
+        "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d "
+        "-DCLUSTER_R=%d "
+        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d "
+        "-DSTORE_SLABS=%d "
+        "-DIN_FLIGHT=%d -DSTAGGERED=%d -DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d "
+        "-DKSPLIT=%d -DRESIDENT=%d -DLOADERS=%d "
         "-DTMA_STORE=%d -DGATHER_X=%d -DGATHER_DY=%d -DSCATTER=%d -DFUSE_MUL_POST=%d -DIN_BF16=%d "
         "-DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
-        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0), t.cluster_r,
-        t.cluster_c, t.consumers, t.pingpong, t.stages, t.staging / t.store_slabs, t.store_slabs,
-        t.in_flight > 0, t.staggered, t.deferred, t.skip_rows, t.dynamic, t.swap_ab, t.ksplit > 1, t.resident, t.loaders,
-        t.tma_store, t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16,
+        (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
+        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, t.stages, t.staging / t.store_slabs,
+        t.store_slabs, t.in_flight > 0, t.staggered, t.deferred, t.skip_rows, t.dynamic, t.swap_ab,
+        t.ksplit > 1, t.resident, t.loaders, t.tma_store, t.gather && v.gather_x,
+        t.gather && v.gather_dy, v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16,
         v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers, t.producer_registers);
     return 0;
 }
 
-/* ---- operands
- * ------------------------------------------------------------------------------------------ */
+/* ---- operands -------------------------------------------------------------------------------- */
 
 static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
                                           const struct grouped_gemm_args *a, bool gather)
@@ -74,8 +75,7 @@ static struct hopper_operands operands_of(const struct grouped_gemm_problem *v,
     return o;
 }
 
-/* ---- checks of a launch
- * --------------------------------------------------------------------------------- */
+/* ---- checks of a launch ---------------------------------------------------------------------- */
 
 /* What a tensor map and 32-bit offsets can hold. */
 static int check_sizes(const struct grouped_gemm_problem *v, const struct hopper_operands *o,
@@ -117,28 +117,31 @@ static int check_accumulate(const struct grouped_gemm_problem *v, const struct g
     return 0;
 }
 
-/* ---- the steps of a launch
- * ------------------------------------------------------------------------------- */
+/* ---- the steps of a launch ------------------------------------------------------------------- */
 
 /* GROUP_SIZE_M, but not more tiles than there are: the template divides by it without knowing of
  * the last group's width, where all groups are whole. */
 static int group_of(const struct grouped_gemm_problem *v, const struct hopper_tile *t, int64_t rows)
 {
-    const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t), height = t->height * hopper_rows_together(t);
+    const int64_t wide = hopper_tile_cols(t) * hopper_cols_together(t),
+                  height = t->height * hopper_rows_together(t);
     const int64_t cols = (v->out_cols + wide - 1) / wide;
     const int64_t high = v->mode == GEMM_DW ? v->n : v->experts == 1 ? rows : t->group * height;
     const int64_t most = t->raster_columns ? cols : (high + height - 1) / height;
     return (int)(most < 1 ? 1 : t->group < most ? t->group : most);
 }
 
-/* Of one expert: those that are walked before the next group of rows (raster=columns: of columns). */
+/* Of one expert: those that are walked before the next group of rows (raster=columns: of
+ * columns). */
 static int64_t group_tiles(const struct hopper_tile *t, int64_t rows, const struct hopper_params *p)
 {
     const int64_t high = rows > 0 ? (rows + t->height - 1) / t->height : 1;
     return p->group * (t->raster_columns ? high : p->cols);
 }
 
-enum { ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */ };
+enum {
+    ALL_ROUNDS = 1 << 24 /* tiles of so many, for LAUNCH_ORDER_MAX clusters, are still an int */
+};
 
 static uint32_t w_flag(enum hopper_eviction eviction)
 {
@@ -151,7 +154,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                         const struct hopper_operands *o, const struct grouped_gemm_args *a,
                         struct hopper_params *p)
 {
-    const int64_t out = (int64_t)dtype_size(v->out), cols = hopper_tile_cols(t) * hopper_cols_together(t);
+    const int64_t out = (int64_t)dtype_size(v->out),
+                  cols = hopper_tile_cols(t) * hopper_cols_together(t);
     const int64_t gathered = o->gather_a ? o->a_stride : o->gather_b ? o->b_stride : 0;
     *p = (struct hopper_params){
         .gathered = o->gather_a   ? o->a
@@ -174,7 +178,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
                  : v->mode == GEMM_DX    ? (int32_t)v->n
                                          : 0,
         .group = group_of(v, t, a->rows),
-        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t) : t->height * hopper_rows_together(t),
+        .height = v->mode == GEMM_DW ? (int32_t)hopper_expert_turns(v, t)
+                                     : t->height * hopper_rows_together(t),
         .ahead = v->mode == GEMM_DW && v->experts == 1 ? 0 : t->ahead,
         .ahead_shift = t->ahead ? 31 - __builtin_clz((unsigned)t->ahead) : 0,
         .a_rows = o->a,
@@ -192,7 +197,8 @@ static void fill_params(const struct grouped_gemm_problem *v, const struct hoppe
     cuda_divide_by(v->topk, &p->topk_mul, &p->topk_shift);
     cuda_divide_by(p->height, &p->height_mul, &p->height_shift);
     p->cols = (int32_t)((v->out_cols + cols - 1) / cols);
-    cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul, &p->cols_shift);
+    cuda_divide_by(one_expert(v, t) ? group_tiles(t, a->rows, p) : p->cols, &p->cols_mul,
+                   &p->cols_shift);
     cuda_divide_by(p->group, &p->group_mul, &p->group_shift);
     for (int i = 0; i < LAUNCH_ORDER_MAX; i++) {
         p->order[i] = (uint8_t)i;
@@ -252,8 +258,8 @@ static struct copied copied_of(const struct grouped_gemm_problem *v, struct grou
     return (struct copied){&a->dy, &a->dy_stride, v->n, 1};
 }
 
-/* Whether rows are copied by token: what L2 need not give again takes longer than finding the places, 3 microseconds
- * (hopper/permute.cu). */
+/* Whether rows are copied by token: what L2 need not give again takes longer than finding the
+ * places, 3 microseconds (hopper/permute.cu). */
 static bool copies_by_token(const struct grouped_gemm_problem *v, const struct grouped_gemm_args *a)
 {
     enum { AGAIN = 32 << 20 }; /* bytes, 4 microseconds */
@@ -295,7 +301,8 @@ static void add_permute(const struct grouped_gemm_problem *v, const struct group
     if (places) {
         add_copying("grouped_gemm_places", &p, a->rows, info, out);
     }
-    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info, out);
+    add_copying("grouped_gemm_permute", &p, (places ? a->rows / v->topk + 1 : a->rows) * 32, info,
+                out);
 }
 
 /* The workspace: counters when tiles are dynamic, then the rows of a copy, then their places. */
@@ -327,7 +334,8 @@ static int64_t workspace_bytes(const struct grouped_gemm_problem *v, const struc
                                struct grouped_gemm_args *a)
 {
     const bool places = t->permute_copy && copies_by_token(v, a);
-    return counter_bytes(t) + copy_bytes(v, t, a) + (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
+    return counter_bytes(t) + copy_bytes(v, t, a) +
+           (places ? a->rows * (int64_t)sizeof(int32_t) : 0);
 }
 
 /* Steps before the main kernel, which then reads the copy. */
@@ -342,7 +350,8 @@ static void add_first(const struct grouped_gemm_problem *v, const struct hopper_
     if (t->permute_copy) {
         struct copied c = copied_of(v, a);
         char *to = (char *)a->workspace + counter_bytes(t);
-        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info, out);
+        add_permute(v, a, &c, to, copies_by_token(v, a) ? to + copy_bytes(v, t, a) : NULL, info,
+                    out);
         *c.data = to;
         *c.stride = c.cols;
     }

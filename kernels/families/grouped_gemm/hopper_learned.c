@@ -9,18 +9,20 @@ const struct hopper_lessons *hopper_learned = &hopper_lessons_h200;
 
 /* A trait is of a group; what a config is in it is a number below the group's size. */
 enum {
-    ROWS = 4,                      /* of a tile, by 64 */
-    COLS = 8,                      /* by 32 */
-    SHAPES = ROWS * COLS * 2,      /* and whether they are swapped */
-    TEAMS = 3,                     /* one warpgroup multiplies; two share a tile; two take turns */
+    ROWS = 4,                 /* of a tile, by 64 */
+    COLS = 8,                 /* by 32 */
+    SHAPES = ROWS * COLS * 2, /* and whether they are swapped */
+    TEAMS = 3,                /* one warpgroup multiplies; two share a tile; two take turns */
     STAGES = HOPPER_STAGES_DEEP + 1,
     STAGINGS = 5,
     WALKS = 10, /* GROUP_SIZE_M 1, 2, 4, 8, 16 and more, in either direction */
     FLAG = 2,
-    STORES = 4, /* of dW: by one slab or two, of rows that begin at multiples of 256 bytes or do not */
+    STORES =
+        4, /* of dW: by one slab or two, of rows that begin at multiples of 256 bytes or do not */
 };
 
-static const double ROWS_LEAST = 16, ROWS_MOST = 1448; /* of an expert: what was recorded has 32 to 1024 */
+static const double ROWS_LEAST = 16,
+                    ROWS_MOST = 1448; /* of an expert: what was recorded has 32 to 1024 */
 
 struct traits {
     uint16_t *out;
@@ -79,7 +81,8 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG, t->skip_rows);
     put(&x, FLAG, t->dynamic);
     put(&x, FLAG, t->gather);
-    put(&x, FLAG, t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t))); /* it was recorded so */
+    put(&x, FLAG,
+        t->tma_store || (!f->v.scatter && hopper_threads_write(&f->v, t))); /* it was recorded so */
     put(&x, WALKS, walk);
     put(&x, FLAG * FLAG, both(t->swap_ab, FLAG, t->raster_columns, FLAG));
     put(&x, FLAG * FLAG, both(t->pingpong, FLAG, t->dynamic, FLAG));
@@ -118,9 +121,9 @@ void hopper_aspects(const struct hopper_facts *f, double out[HOPPER_ASPECTS])
     out[2] = within((log2(size) - 22) / 2, 0, 2.5);
 }
 
-/* What products of more rows and dense ones are limited by is in hopper_time(): there it errs less than
- * what few rows teach would. Up to here it errs more: dW with 1024 rows an expert was searched among tiles that are 3 % slower on
- * an H100 (tests/gpu/results/2026-11-25-h100-searches.txt). */
+/* What products of more rows and dense ones are limited by is in hopper_time(): there it errs less
+ * than what few rows teach would. Up to here it errs more: dW with 1024 rows an expert was searched
+ * among tiles that are 3 % slower on an H100 (tests/gpu/results/2026-11-25-h100-searches.txt). */
 static bool is_like_recorded(const struct hopper_facts *f)
 {
     const double rows = rows_of_expert(f);

@@ -76,7 +76,8 @@ enum { PAIR = 2 };
 
 /* dW's output, slabs of it by two: rows of both lie one after the other in shared memory. */
 static void add_expert_slabs(struct launch *l, size_t offset, const struct grouped_gemm_problem *v,
-                             const struct hopper_tile *t, void *base, int64_t stride, int64_t expert)
+                             const struct hopper_tile *t, void *base, int64_t stride,
+                             int64_t expert)
 {
     const uint64_t cols = (uint64_t)hopper_slab_cols(v);
     struct tensor_map *m = add_map(l, offset, v->out, base);
@@ -85,8 +86,7 @@ static void add_expert_slabs(struct launch *l, size_t offset, const struct group
            4 * sizeof(uint64_t));
     memcpy(m->stride, (uint64_t[]){cols * dtype_size(v->out), (uint64_t)stride, (uint64_t)expert},
            3 * sizeof(uint64_t));
-    memcpy(m->box,
-           (uint32_t[]){(uint32_t)cols, PAIR, (uint32_t)t->rows_written, 1},
+    memcpy(m->box, (uint32_t[]){(uint32_t)cols, PAIR, (uint32_t)t->rows_written, 1},
            4 * sizeof(uint32_t));
 }
 
@@ -103,8 +103,8 @@ static struct places places_of(bool b)
                                offsetof(struct hopper_params, a_part)};
 }
 
-/* Boxes are whole tiles, or what a thread block of a cluster loads for all; slabs of them, where a tile has
- * fewer; and parts of them, where a whole one would reach past the end. */
+/* Boxes are whole tiles, or what a thread block of a cluster loads for all; slabs of them, where a
+ * tile has fewer; and parts of them, where a whole one would reach past the end. */
 static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                   const struct hopper_operands *o, struct launch *l)
 {
@@ -145,7 +145,8 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
     if (v->mode == GEMM_DW) {
         add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
     } else {
-        const int rows = v->mode == GEMM_FORWARD ? hopper_tile_cols(t) / hopper_sharers(t) : HOPPER_DEPTH;
+        const int rows =
+            v->mode == GEMM_FORWARD ? hopper_tile_cols(t) / hopper_sharers(t) : HOPPER_DEPTH;
         add_weights(v, o, at.whole, rows, l);
     }
     for (int i = 0; i < HOPPER_PARTS && v->mode != GEMM_DX; i++) {
@@ -170,8 +171,8 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
     if (!t->tma_store) {
         return;
     }
-    /* Which of the two the kernel takes was chosen by the rows that it was tuned for, which may be others
-     * than this problem's. */
+    /* Which of the two the kernel takes was chosen by the rows that it was tuned for, which may be
+     * others than this problem's. */
     if (hopper_can_pair(v, t)) {
         add_expert_slabs(l, offsetof(struct hopper_params, out_wide), v, t, a->out,
                          a->out_stride * size, a->out_stride_expert * size);
@@ -183,8 +184,8 @@ void hopper_add_maps(const struct grouped_gemm_problem *v, const struct hopper_t
         add_ragged(l, at_out, v->out, a->out, (uint64_t)v->out_cols, a->out_stride * size,
                    t->swap_ab ? HOPPER_GRAIN : t->rows_written);
         if (t->swap_ab && hopper_grain(t) < HOPPER_GRAIN) {
-            add_ragged(l, offsetof(struct hopper_params, out_wide), v->out, a->out, (uint64_t)v->out_cols,
-                       a->out_stride * size, hopper_grain(t));
+            add_ragged(l, offsetof(struct hopper_params, out_wide), v->out, a->out,
+                       (uint64_t)v->out_cols, a->out_stride * size, hopper_grain(t));
         }
     }
 }

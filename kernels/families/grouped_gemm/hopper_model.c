@@ -43,7 +43,8 @@ static void count_tiles(struct hopper_facts *f, const int64_t rows[])
     }
 }
 
-/* As place_swapped() in hopper/scheduler.cu. Of a cluster's tiles each takes as long as the longest. */
+/* As place_swapped() in hopper/scheduler.cu. Of a cluster's tiles each takes as long as the
+ * longest. */
 static void count_swapped(struct hopper_facts *f, int together, int grain, const int64_t rows[])
 {
     const int64_t units = grain / 8;
@@ -54,7 +55,8 @@ static void count_swapped(struct hopper_facts *f, int together, int grain, const
             const int64_t tiles = (rows[e] + most - 1) / most * together;
             const int64_t grains = (rows[e] + grain - 1) / grain;
             if (tiles) {
-                const int64_t each = grains / tiles, more = (grains % tiles + together - 1) / together * together;
+                const int64_t each = grains / tiles,
+                              more = (grains % tiles + together - 1) / together * together;
                 count[each * units] += (double)(tiles - more);
                 count[(each + (more > 0)) * units] += (double)more;
             }

@@ -7,7 +7,7 @@
  *   hopper_model_time.c    the time of a tile, from facts and constants
  *   hopper_model_space.c   predict_space()
  *   hopper_model_choose.c  the analytic default
- *   hopper_learned.c       what landscapes teach beside that: predictions are so corrected, choices not
+ *   hopper_learned.c       what landscapes teach beside that; choices are not corrected by it
  *   hopper_constants.h     the constants, fitted to measurements by tests/model/refit.py
  *
  * What the routing does to a time is in the facts as counts, not as a list of experts: how many row
@@ -25,7 +25,8 @@
     X(setup_us, 2, 9, 25, "launch, scan of the experts, first loads, last stores")                 \
     X(flops_us, 5.5e6, 6.3e6, 7.5e6, "multiplied, in the dense steady state")                      \
     X(load_us, 60e3, 72e3, 95e3, "loaded by TMA from L2 while all SMs load")                       \
-    X(shared_weights, 0.3, 0.6, 1, "of that load, as weights feel it that two thread blocks share")  \
+    X(shared_weights, 0.3, 0.6, 1,                                                                 \
+      "of that load, as weights feel it that two thread blocks share")                             \
     X(gather_us, 20e3, 150e3, 600e3, "gathered by the producer's threads")                         \
     X(latency_us, 0.05, 0.8, 2.5, "of a load: what the stages must cover")                         \
     X(shared_us, 120e3, 225e3, 400e3, "moved in shared memory: by wgmma and by loads")             \
@@ -35,12 +36,13 @@
     X(tile_sums, 0, 0.2, 2, "the same in dW")                                                      \
     X(exposed, 0, 0.3, 1, "of the end of a cooperative tile: never hidden by loads")               \
     X(staggered, 0, 0.5, 1, "of that end, staggered: the other half's sums do not hide it")        \
-    X(deferred, 0, 0.5, 1, "of that end, deferred: what the next tile's sums do not hide of kept pieces") \
+    X(deferred, 0, 0.5, 1,                                                                         \
+      "of that end, deferred: what the next tile's sums do not hide of kept pieces")               \
     X(turn_us, 0, 0.1, 1, "between two tiles of a ping-pong kernel")                               \
     X(direct_store, 1, 1.5, 4, "times as long: threads store, not TMA")                            \
-    X(alone, 0.2, 0.6, 1, "times as long: output of the one warpgroup that a tile has")             \
-    X(split_us, 0.3, 1.6, 5, "between the blocks of threads that share sums, for each tile")        \
-    X(sums_us, 10e3, 40e3, 300e3, "sums that a warpgroup writes for others, and reads")             \
+    X(alone, 0.2, 0.6, 1, "times as long: output of the one warpgroup that a tile has")            \
+    X(split_us, 0.3, 1.6, 5, "between the blocks of threads that share sums, for each tile")       \
+    X(sums_us, 10e3, 40e3, 300e3, "sums that a warpgroup writes for others, and reads")            \
     X(drain_pingpong, 1, 1.1, 1.3, "times as long: ping-pong multiplication, none in flight")      \
     X(drain_dx, 1, 1.05, 1.3, "the same in dX")                                                    \
     X(skip_flops, 1, 1.02, 1.1, "times as long: cooperative multiplication that may skip rows")    \
@@ -68,7 +70,7 @@
     X(uneven, 0, 2, 6, "dW: deviations that the last SM is behind")                                \
     X(loaders, 0.9, 0.98, 1, "dW: times as long, with load_warps above 1 and nothing gathered")    \
     X(ahead, 0.9, 0.98, 1, "dW: times as long, with l2_ahead")                                     \
-    X(thirds, 0, 0.02, 0.1, "dX: of the time, more with 192 columns")                               \
+    X(thirds, 0, 0.02, 0.1, "dX: of the time, more with 192 columns")                              \
     X(sorted, 0.95, 1.01, 1.1, "dW: times as long, with the long tiles first")                     \
     X(copy_us, 1.5e6, 4.5e6, 6e6, "permute_copy, bytes read and written by the device")            \
     X(copy_setup_us, 0, 2, 8, "permute_copy: another launch (by token two)")
@@ -93,7 +95,8 @@ struct hopper_facts {
         double whole, cut[HOPPER_HEIGHTS * 4 + 1]; /* cut[i]: tiles that end after 16 i rows */
         double beside; /* of the cut ones, below whole ones of the same expert */
     } height[HOPPER_HEIGHTS];
-    /* swap_ab, tiles of up to 16, 32, .. rows: [i]: those of 8 i rows, rounded up. [1]: two at a time, for a cluster */
+    /* swap_ab, tiles of up to 16, 32, .. rows: [i]: those of 8 i rows, rounded up. [1]: two at a
+     * time, for a cluster */
     double swapped[2][HOPPER_HEIGHTS * 4][HOPPER_HEIGHTS * 8 + 1];
     uint32_t n_bins;
     struct {

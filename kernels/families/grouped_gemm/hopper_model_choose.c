@@ -21,8 +21,8 @@ struct winner {
 };
 
 /* Forward and dX: a greedy cover of what was measured, and what is within a per cent of it in many
- * places. Pairs and deferred tiles first: of 204 searches on H200s and an H100 (tests/gpu/results, 25 November) they won
- * 134. The last is the smallest: it always fits. */
+ * places. Pairs and deferred tiles first: of 204 searches on H200s and an H100 (tests/gpu/results,
+ * 25 November) they won 134. The last is the smallest: it always fits. */
 static const struct winner of_rows[] = {
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP_DYNAMIC, .pair = true},
     {192, 256, 12, "cooperative", 3, 1, 0, SWAP, .pair = true},
@@ -30,36 +30,50 @@ static const struct winner of_rows[] = {
     {160, 256, 12, "deferred", 4, 1, 0, SWAP_DYNAMIC, .pair = true},
     {144, 256, 12, "deferred", 4, 1, 0, SWAP, .pair = true},
     {144, 256, 12, "deferred", 4, 1, 1, SWAP_DYNAMIC, .pair = true},
-    {144, 256, 12, "deferred", 4, 1, 0, SWAP}, {256, 192, 12, "cooperative", 3, 1, 0, BOTH},
+    {144, 256, 12, "deferred", 4, 1, 0, SWAP},
+    {256, 192, 12, "cooperative", 3, 1, 0, BOTH},
     {256, 128, 12, "cooperative", 4, 2, 0, SWAP_DYNAMIC},
-    {160, 256, 12, "cooperative", 4, 1, 1, SWAP}, {160, 256, 12, "cooperative", 4, 1, 1, SWAP_DYNAMIC},
-    {160, 256, 12, "cooperative", 4, 1, 0, SWAP}, {192, 256, 12, "cooperative", 3, 2, 1, SWAP},
+    {160, 256, 12, "cooperative", 4, 1, 1, SWAP},
+    {160, 256, 12, "cooperative", 4, 1, 1, SWAP_DYNAMIC},
+    {160, 256, 12, "cooperative", 4, 1, 0, SWAP},
+    {192, 256, 12, "cooperative", 3, 2, 1, SWAP},
     {192, 256, 12, "cooperative", 3, 2, 1, SWAP_DYNAMIC},
     {192, 256, 12, "cooperative", 3, 1, 1, SWAP_DYNAMIC},
-    {192, 128, 12, "pingpong", 4, 2, 1, SWAP},    {192, 128, 12, "pingpong", 5, 1, 1, SWAP},
-    {160, 128, 12, "pingpong", 5, 2, 1, SWAP},    {160, 128, 12, "pingpong", 5, 1, 1, SWAP},
-    {256, 128, 12, "cooperative", 4, 2, 1, SWAP}, {256, 128, 12, "cooperative", 4, 2, 1, SWAP_DYNAMIC},
-    {64, 256, 12, "cooperative", 5, 1, 1, SWAP},  {64, 128, 8, "cooperative", 8, 2, 1, SWAP},
-    {256, 192, 12, "cooperative", 3, 1, 1, NO},   {256, 192, 12, "cooperative", 3, 1, 1, DYNAMIC},
-    {256, 192, 12, "cooperative", 3, 1, 1, BOTH}, {128, 256, 12, "cooperative", 4, 2, 1, NO},
-    {128, 256, 12, "cooperative", 4, 2, 1, BOTH}, {128, 192, 12, "pingpong", 4, 1, 1, NO},
-    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},    {128, 128, 12, "cooperative", 6, 2, 1, NO},
-    {64, 256, 12, "pingpong", 4, 2, 1, NO},       {64, 256, 8, "cooperative", 5, 1, 1, NO},
-    {64, 128, 8, "cooperative", 8, 2, 1, NO},     {64, 64, 8, "cooperative", 8, 1, 1, NO, 2},
-    {64, 64, 8, "cooperative", 8, 1, 1, NO, 4},   {64, 128, 8, "cooperative", 6, 1, 1, NO, 4},
+    {192, 128, 12, "pingpong", 4, 2, 1, SWAP},
+    {192, 128, 12, "pingpong", 5, 1, 1, SWAP},
+    {160, 128, 12, "pingpong", 5, 2, 1, SWAP},
+    {160, 128, 12, "pingpong", 5, 1, 1, SWAP},
+    {256, 128, 12, "cooperative", 4, 2, 1, SWAP},
+    {256, 128, 12, "cooperative", 4, 2, 1, SWAP_DYNAMIC},
+    {64, 256, 12, "cooperative", 5, 1, 1, SWAP},
+    {64, 128, 8, "cooperative", 8, 2, 1, SWAP},
+    {256, 192, 12, "cooperative", 3, 1, 1, NO},
+    {256, 192, 12, "cooperative", 3, 1, 1, DYNAMIC},
+    {256, 192, 12, "cooperative", 3, 1, 1, BOTH},
+    {128, 256, 12, "cooperative", 4, 2, 1, NO},
+    {128, 256, 12, "cooperative", 4, 2, 1, BOTH},
+    {128, 192, 12, "pingpong", 4, 1, 1, NO},
+    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},
+    {128, 128, 12, "cooperative", 6, 2, 1, NO},
+    {64, 256, 12, "pingpong", 4, 2, 1, NO},
+    {64, 256, 8, "cooperative", 5, 1, 1, NO},
+    {64, 128, 8, "cooperative", 8, 2, 1, NO},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO, 2},
+    {64, 64, 8, "cooperative", 8, 1, 1, NO, 4},
+    {64, 128, 8, "cooperative", 6, 1, 1, NO, 4},
     {64, 64, 8, "cooperative", 8, 1, 1, NO},
 };
 
 static const struct winner of_weights[] = {
-    {128, 256, 12, "cooperative", 4, 2, 1, NO}, {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
-    {128, 256, 12, "cooperative", 4, 2, 0, NO}, {128, 256, 12, "cooperative", 3, 4, 1, NO},
-    {256, 192, 12, "cooperative", 3, 1, 1, NO}, {256, 128, 12, "cooperative", 4, 1, 1, NO},
+    {128, 256, 12, "cooperative", 4, 2, 1, NO},   {128, 256, 12, "cooperative", 4, 2, 1, SKIP},
+    {128, 256, 12, "cooperative", 4, 2, 0, NO},   {128, 256, 12, "cooperative", 3, 4, 1, NO},
+    {256, 192, 12, "cooperative", 3, 1, 1, NO},   {256, 128, 12, "cooperative", 4, 1, 1, NO},
     {256, 128, 12, "cooperative", 4, 1, 1, SKIP}, {128, 192, 12, "pingpong", 4, 1, 1, NO},
-    {128, 192, 12, "pingpong", 4, 2, 1, NO},    {128, 192, 12, "pingpong", 4, 1, 1, SKIP},
-    {192, 128, 12, "pingpong", 4, 1, 1, NO},    {128, 128, 12, "pingpong", 5, 2, 1, NO},
-    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},  {128, 128, 12, "cooperative", 6, 2, 1, NO},
-    {64, 256, 12, "pingpong", 4, 2, 1, NO},     {64, 192, 12, "pingpong", 5, 2, 1, NO},
-    {64, 256, 8, "cooperative", 5, 1, 1, NO},   {64, 128, 8, "cooperative", 8, 2, 1, NO},
+    {128, 192, 12, "pingpong", 4, 2, 1, NO},      {128, 192, 12, "pingpong", 4, 1, 1, SKIP},
+    {192, 128, 12, "pingpong", 4, 1, 1, NO},      {128, 128, 12, "pingpong", 5, 2, 1, NO},
+    {128, 128, 12, "pingpong", 5, 2, 1, SKIP},    {128, 128, 12, "cooperative", 6, 2, 1, NO},
+    {64, 256, 12, "pingpong", 4, 2, 1, NO},       {64, 192, 12, "pingpong", 5, 2, 1, NO},
+    {64, 256, 8, "cooperative", 5, 1, 1, NO},     {64, 128, 8, "cooperative", 8, 2, 1, NO},
     {64, 64, 8, "cooperative", 8, 1, 1, NO},
 };
 enum {
@@ -175,7 +189,8 @@ static void make_tile(const struct hopper_facts *f, const struct candidate *c,
 /* Where such tiles were measured. */
 static bool pays(const struct grouped_gemm_problem *v, const struct winner *w)
 {
-    return (!w->pair || hopper_pair_pays(v)) && (strcmp(w->schedule, "deferred") != 0 || hopper_defer_pays(v));
+    return (!w->pair || hopper_pair_pays(v)) &&
+           (strcmp(w->schedule, "deferred") != 0 || hopper_defer_pays(v));
 }
 
 static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS_MOST])
@@ -197,10 +212,12 @@ static int rank(const struct hopper_facts *f, struct candidate out[2 * WINNERS_M
     return ranked;
 }
 
-/* Of the first few that are legal the best, with its settings: they can win back some per cent, no more. `worthy`: of those
- * that a search would look at. Returns its time; INFINITY: there is none, *why says why. */
-static double best_of(const struct hopper_facts *f, const struct problem *p, const struct device_info *info,
-                      const struct candidate all[], int n, bool worthy, struct record *config, struct rejection *why)
+/* Of the first few that are legal the best, with its settings: they can win back some per cent, no
+ * more. `worthy`: of those that a search would look at. Returns its time; INFINITY: there is none,
+ * *why says why. */
+static double best_of(const struct hopper_facts *f, const struct problem *p,
+                      const struct device_info *info, const struct candidate all[], int n,
+                      bool worthy, struct record *config, struct rejection *why)
 {
     enum { TRIED = 3 };
     double best = INFINITY;

@@ -4,12 +4,13 @@
  *
  * Tiles go round robin over the SMs, one block of threads each. A block of the reduction takes as
  * long as the slowest of multiplying (the whole tile, or its live 64 rows with skip_rows), loading
- * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach, and once what two share) and
- * waiting: a stage is free again one latency and one or two multiplications after it was asked for.
- * A cooperative tile adds the writing of its output, part of which loading ahead hides, and of a
- * staggered one the sums of its other half (in dW no more than loading ahead would, as measured), of a
- * deferred one those of the next tile; in ping-pong the other tile's multiplication hides it. To that
- * comes what the last round leaves idle and what tiles of unlike length make others wait.
+ * (the rows and columns that exist; L2 feeds all SMs at once at a rate that big tiles reach, and
+ * once what two share) and waiting: a stage is free again one latency and one or two
+ * multiplications after it was asked for. A cooperative tile adds the writing of its output, part
+ * of which loading ahead hides, and of a staggered one the sums of its other half (in dW no more
+ * than loading ahead would, as measured), of a deferred one those of the next tile; in ping-pong
+ * the other tile's multiplication hides it. To that comes what the last round leaves idle and what
+ * tiles of unlike length make others wait.
  *
  * Memory must deliver each operand once, and again what did not stay in L2: a group of GROUP_SIZE_M
  * tiles walks along the other operand, so that the whole of it is read once per group, and its own
@@ -60,15 +61,17 @@ static double pieces(const struct hopper_tile *t, double c)
     return (t->swap_ab ? t->rows_each / SLAB : 1) * ceil(c / SLAB);
 }
 
-/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. What threads write at least as
- * soon as TMA is not slower for it; where rows are scattered, there is nothing to compare with. */
+/* A consumer's part of a tile: with one buffer each piece waits until the one before has left. What
+ * threads write at least as soon as TMA is not slower for it; where rows are scattered, there is
+ * nothing to compare with. */
 static double store_us(const struct timing *x, double r, double c)
 {
     const double part = x->t->pingpong ? 1 : x->t->consumers;
     const double alone = x->t->consumers == 1 ? x->c->alone : 1;
     const double us = r * c * (double)dtype_size(x->f->v.out) / part / x->c->store_us * alone;
     if (!x->t->tma_store) {
-        return !x->f->v.scatter && hopper_threads_write(&x->f->v, x->t) ? us : us * x->c->direct_store;
+        return !x->f->v.scatter && hopper_threads_write(&x->f->v, x->t) ? us
+                                                                        : us * x->c->direct_store;
     }
     return us + (x->t->staging == x->t->store_slabs ? pieces(x->t, c) * x->c->piece_us : 0);
 }
@@ -90,7 +93,8 @@ static double boxes(double exist)
 static double load_us(const struct timing *x, double r, double c, double part)
 {
     const double a = boxes(r), b = boxes(c), d = boxes(part * HOPPER_DEPTH) * 2;
-    return d * ((a * x->part_a + b) / x->c->load_us + (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
+    return d * ((a * x->part_a + b) / x->c->load_us +
+                (a * x->gather_a + b * x->gather_b) / x->c->gather_us);
 }
 
 static double multiply_us(const struct timing *x, double r, double exist)
@@ -284,7 +288,8 @@ static double again(const struct timing *x, double fast, double slow, double fas
 static double again_of(const struct timing *x, double row_tiles, double col_tiles, double depth)
 {
     const double in = (double)dtype_size(x->f->v.in) * depth;
-    const double row_strip = x->t->height * hopper_rows_together(x->t) * in, col_strip = hopper_tile_cols(x->t) * in;
+    const double row_strip = x->t->height * hopper_rows_together(x->t) * in,
+                 col_strip = hopper_tile_cols(x->t) * in;
     return x->t->raster_columns ? again(x, col_tiles, row_tiles, col_strip, row_strip)
                                 : again(x, row_tiles, col_tiles, row_strip, col_strip);
 }
@@ -340,8 +345,8 @@ static double traffic(const struct timing *x, const struct load *l)
     }
     for (uint32_t i = 0; i < f->n_bins; i++) {
         const double rows = f->bin[i].rows;
-        const double row_tiles =
-            ceil((v->mode == GEMM_DW ? (double)v->n : rows) / (x->t->height * hopper_rows_together(x->t)));
+        const double row_tiles = ceil((v->mode == GEMM_DW ? (double)v->n : rows) /
+                                      (x->t->height * hopper_rows_together(x->t)));
         const double depth = v->mode == GEMM_FORWARD ? (double)v->k
                              : v->mode == GEMM_DX    ? (double)v->n
                                                      : rows;
@@ -369,8 +374,8 @@ static double memory_us(const struct timing *x, const struct load *l)
            (1 + starved(x) * fmax(0, 4 - free));
 }
 
-/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted to the former, which
- * takes some 10 us of 50 more. */
+/* The copy reads rows that other copies find in L2 again, or by token once, and writes each. Fitted
+ * to the former, which takes some 10 us of 50 more. */
 static double copy_us(const struct timing *x)
 {
     const struct grouped_gemm_problem *v = &x->f->v;
@@ -379,8 +384,8 @@ static double copy_us(const struct timing *x)
     return x->c->copy_setup_us + rows * cols * (double)dtype_size(v->in) / x->c->copy_us;
 }
 
-/* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks, and 16
- * of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
+/* A cluster is within a group of SMs, whose number its size seldom divides (32 tiles of 4 blocks,
+ * and 16 of 8, take two rounds on 132 SMs; 66 clusters of 2 fit). */
 static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     const double whole = t->ksplit > 2 ? 0.9 : 1;
@@ -389,8 +394,7 @@ static double slots(const struct hopper_facts *f, const struct hopper_tile *t)
 
 static bool gathers_a(const struct hopper_facts *f, const struct hopper_tile *t)
 {
-    return t->gather && !t->swap_ab &&
-           (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy);
+    return t->gather && !t->swap_ab && (f->v.mode == GEMM_FORWARD ? f->v.gather_x : f->v.gather_dy);
 }
 
 static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
@@ -398,8 +402,9 @@ static bool gathers_b(const struct hopper_facts *f, const struct hopper_tile *t)
     return t->gather && (t->swap_ab || (f->v.mode == GEMM_DW && f->v.gather_x));
 }
 
-/* As with experts in order: searches over recorded keys miss more when expert_order=size, which does without,
- * is charged for that. Not where experts have a block of rows each: those keys were recorded before they had it. */
+/* As with experts in order: searches over recorded keys miss more when expert_order=size, which
+ * does without, is charged for that. Not where experts have a block of rows each: those keys were
+ * recorded before they had it. */
 static bool reads_ahead(const struct hopper_facts *f, const struct hopper_tile *t)
 {
     struct hopper_tile in_order = *t;

@@ -16,12 +16,13 @@ const enum hopper_role hopper_roles[][HOPPER_ROLES] = {
 };
 
 /* One producer and two consumer warpgroups share 504 registers per lane (384 threads of 168; more
- * together would wait for ever). Chosen so that nothing spills, or next to nothing: in forward and dX a producer that
- * gathers keeps an offset for each row. */
+ * together would wait for ever). Chosen so that nothing spills, or next to nothing: in forward and
+ * dX a producer that gathers keeps an offset for each row. */
 static void share_registers(const struct grouped_gemm_problem *v, struct hopper_tile *t)
 {
     bool many = t->accumulators > HOPPER_ACCUMULATORS_MANY;
-    /* What dW's consumers keep for these leaves no more to its producer, which then finds tiles late. */
+    /* What dW's consumers keep for these leaves no more to its producer, which then finds tiles
+     * late. */
     bool full = v->mode == GEMM_DW && many &&
                 (!t->tma_store || (t->pingpong && t->skip_rows && t->staging > 1));
     if (t->consumers == 1) {
@@ -60,7 +61,9 @@ int64_t hopper_shared_bytes(const struct grouped_gemm_problem *v, const struct h
 int hopper_kept(const struct hopper_tile *t)
 {
     const int room = (t->gather ? HOPPER_SUMS_GATHERED : HOPPER_SUMS_MOST) - t->accumulators;
-    const int whole = t->c % 64 ? t->c / 64 : t->rows_each / 64 * (t->c / 64); /* KEPT_WHOLE in hopper/params.cu */
+    const int whole = t->c % 64
+                          ? t->c / 64
+                          : t->rows_each / 64 * (t->c / 64); /* KEPT_WHOLE in hopper/params.cu */
     return room < 0 ? 0 : room / HOPPER_PAIRS < whole ? room / HOPPER_PAIRS : whole;
 }
 
@@ -70,11 +73,12 @@ int64_t hopper_depth_blocks(const struct grouped_gemm_problem *v)
     return (depth + HOPPER_DEPTH - 1) / HOPPER_DEPTH;
 }
 
-/* ---- what a config leaves out --------------------------------------------------------------------------
+/* ---- what a config leaves out ------------------------------------------------------------------
  *
- * A change here is another kernel, or launch, for configs that are stored: see "Rules" in hopper/params.cu.
- * What is compiled in is chosen by the rows of the bucket that was tuned, what is an argument (l2_ahead) by
- * the job's own; a launch takes nothing for granted that was compiled in by such a rule (hopper_maps.c). */
+ * A change here is another kernel, or launch, for configs that are stored: see "Rules" in
+ * hopper/params.cu. What is compiled in is chosen by the rows of the bucket that was tuned, what is
+ * an argument (l2_ahead) by the job's own; a launch takes nothing for granted that was compiled in
+ * by such a rule (hopper_maps.c). */
 
 /* dW: fewer blocks for each expert. */
 static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
@@ -82,17 +86,17 @@ static bool few_rows(const struct grouped_gemm_problem *v, int blocks)
     return v->mode == GEMM_DW && v->experts > 1 && v->m < v->experts * HOPPER_DEPTH * blocks;
 }
 
-/* Each warp has stages of its own where they may be given back in another order than they were loaded: by two consumers, or by
- * another block of threads. */
+/* Each warp has stages of its own where they may be given back in another order than they were
+ * loaded: by two consumers, or by another block of threads. */
 bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 {
     const bool own = t->pingpong || hopper_sharers(t) > 1;
     return loaders <= t->stages && (!own || t->stages % loaders == 0);
 }
 
-/* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and loads the
- * next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what takes long, and they
- * are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
+/* In dW an expert's rows may be so few that a tile is multiplied sooner than one warp finds and
+ * loads the next: four are 2 to 4 % faster from 256 rows on. With 128 or fewer, writing is what
+ * takes long, and they are up to 3 % slower (tests/gpu/results/2026-11-22-h200-dw_loaders.txt). */
 static int usual_loaders(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     if (t->gather) {
@@ -120,17 +124,18 @@ bool hopper_can_pair(const struct grouped_gemm_problem *v, const struct hopper_t
            t->c % (2 * cols) == 0;
 }
 
-/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are written up to a
- * tenth faster; in ping-pong, whose consumers then have one buffer for two, hardly with 64 rows any more, and not with
- * 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
+/* Where experts have few rows a launch is mostly writing, and 256 bytes of a row at once are
+ * written up to a tenth faster; in ping-pong, whose consumers then have one buffer for two, hardly
+ * with 64 rows any more, and not with 128 (tests/gpu/results/2026-11-23-h200-dw_wide.txt). */
 static int usual_store_slabs(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return hopper_can_pair(v, t) && few_rows(v, t->pingpong ? 2 : 3) ? 2 : 1;
 }
 
-/* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost memory more than
- * their bytes, and of bursts that are too large the first is gone from L2 before it is needed: best were 2 MB to
- * 3 MB, 4 % better than none and up to 3 % than twice as many (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
+/* Experts whose rows come from memory in one burst. Reads that trickle in between writes cost
+ * memory more than their bytes, and of bursts that are too large the first is gone from L2 before
+ * it is needed: best were 2 MB to 3 MB, 4 % better than none and up to 3 % than twice as many
+ * (tests/gpu/results/2026-11-23-h200-dw_limits.txt). */
 static int burst(const struct grouped_gemm_problem *v)
 {
     const int64_t most = 2900000;
@@ -142,9 +147,10 @@ static int burst(const struct grouped_gemm_problem *v)
     return experts;
 }
 
-/* dW's l2_ahead: where an expert's rows are a block at most, most of a launch is writing, and what is read in
- * between had better come in bursts. With more rows bursts cost as much; but where about every tile of a thread block
- * is of another expert, the next one's rows had better be in L2: 1 to 4 % with 256 rows, -3 % in larger problems
+/* dW's l2_ahead: where an expert's rows are a block at most, most of a launch is writing, and what
+ * is read in between had better come in bursts. With more rows bursts cost as much; but where about
+ * every tile of a thread block is of another expert, the next one's rows had better be in L2: 1 to
+ * 4 % with 256 rows, -3 % in larger problems
  * (..dw_loaders.txt). */
 int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
@@ -160,17 +166,20 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
 }
 
 /*
- * Memory gives more of a row at once than the 128 bytes that a block has of it in forward: what lies beside them is the next
- * block's. Where weights were the first to leave L2 it was gone by then, and came again: 10 % more of Qwen3's down, which took 7 to
- * 11 % longer; and as what L2 usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
- * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side by side in a block, 512
- * bytes in a pair; there the first to leave is best where no other tile reads them. Where experts have few rows it is best in both: what
- * lies beside a block is asked for before it is gone, and the output stays in L2 instead of being stored while weights are
- * loaded, up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what it wants is measured
- * so, and searches try their best one with the others, too (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6;
- * 2026-11-26-h100-w_eviction.txt).
+ * Memory gives more of a row at once than the 128 bytes that a block has of it in forward: what
+ * lies beside them is the next block's. Where weights were the first to leave L2 it was gone by
+ * then, and came again: 10 % more of Qwen3's down, which took 7 to 11 % longer; and as what L2
+ * usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
+ * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side
+ * by side in a block, 512 bytes in a pair; there the first to leave is best where no other tile
+ * reads them. Where experts have few rows it is best in both: what lies beside a block is asked for
+ * before it is gone, and the output stays in L2 instead of being stored while weights are loaded,
+ * up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what
+ * it wants is measured so, and searches try their best one with the others, too
+ * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt).
  */
-static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
+static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
+                                             const struct hopper_tile *t)
 {
     enum { FEW = 48 /* measured: 32 and 64 */ };
     const bool once = v->m <= v->experts * t->height * hopper_rows_together(t);
@@ -194,8 +203,8 @@ static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum ho
                                                                  : usual;
 }
 
-/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit on one:
- * those few whose sums leave registers for that are compiled so. */
+/* Clusters of four and eight do not find room for as many blocks as there are SMs, unless two fit
+ * on one: those few whose sums leave registers for that are compiled so. */
 static int resident(const struct hopper_tile *t)
 {
     enum { SMEM_OF_SM = 228 << 10, SMEM_OF_SYSTEM = 1 << 10 };
@@ -237,11 +246,11 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
         .sort_experts = hopper_says(h, FIELD_expert_order, "size"),
     };
     /* dW is next read by the optimizer, and larger than L2; by threads it is stored slower so. */
-    t->store_first =
-        hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
+    t->store_first = hopper_bool(h, FIELD_store_evict_first, v->mode == GEMM_DW && t->tma_store);
     const int height = hopper_int(h, FIELD_tile_rows, 0);
     t->height = height != 0 ? height : swap ? t->c : t->r;
-    t->last_rounds = hopper_int(h, FIELD_dynamic_rounds, t->dynamic && hopper_sharers(t) > 1 ? HOPPER_ROUNDS_USUAL : 0);
+    t->last_rounds = hopper_int(h, FIELD_dynamic_rounds,
+                                t->dynamic && hopper_sharers(t) > 1 ? HOPPER_ROUNDS_USUAL : 0);
     t->threads = 128 * (1 + t->consumers);
     t->rows_each = t->pingpong || t->consumers < 1 ? t->r : t->r / t->consumers;
     t->rows_written = t->staggered ? 64 : t->rows_each;

@@ -18,26 +18,26 @@
 #include "kernels/families/grouped_gemm/hopper_values.h"
 
 enum {
-    HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
-    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
-    HOPPER_STAGES_MOST = 8, /* of the space; a person may ask for more */
+    HOPPER_ROW_BYTES = 16,   /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,       /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_STAGES_MOST = 8,  /* of the space; a person may ask for more */
     HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
-    HOPPER_PARTS = 4,       /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
-    HOPPER_GRAIN = 16,     /* GRAIN in hopper/: rows that swapped tiles are cut to, */
+    HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
+    HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
     HOPPER_GRAIN_PAIRED = 8, /* ... and those of a cluster */
-    HOPPER_TICKETS = 4,    /* TICKETS in hopper/ */
-    HOPPER_KSPLIT_MOST = 8, /* blocks of threads in a cluster that every device can have */
-    HOPPER_COUNTERS = 256, /* bytes of workspace before anything else, when tiles are dynamic */
-    HOPPER_AHEAD_MOST = 64, /* l2_ahead */
-    HOPPER_AHEAD_USUAL = 8, /* in dW of few rows */
+    HOPPER_TICKETS = 4,      /* TICKETS in hopper/ */
+    HOPPER_KSPLIT_MOST = 8,  /* blocks of threads in a cluster that every device can have */
+    HOPPER_COUNTERS = 256,   /* bytes of workspace before anything else, when tiles are dynamic */
+    HOPPER_AHEAD_MOST = 64,  /* l2_ahead */
+    HOPPER_AHEAD_USUAL = 8,  /* in dW of few rows */
     HOPPER_ROUNDS_MOST = 64, /* dynamic_rounds, */
     HOPPER_ROUNDS_USUAL = 3, /* ... of pairs */
     HOPPER_LOADERS_MOST = 4, /* load_warps: all of the producer */
-    HOPPER_SORT_MAX = 512, /* experts that expert_order=size can rank in reasonable time */
+    HOPPER_SORT_MAX = 512,   /* experts that expert_order=size can rank in reasonable time */
     HOPPER_ACCUMULATORS_MANY = 160, /* from here on a consumer needs all registers it can get */
     HOPPER_SUMS_MOST = 192, /* SUMS_MOST in hopper/: registers for sums and for pairs that wait, */
     HOPPER_SUMS_GATHERED = 176, /* ... where the producer gathers */
-    HOPPER_PAIRS = 16, /* PIECE_PAIRS in hopper/: of a piece that waits */
+    HOPPER_PAIRS = 16,          /* PIECE_PAIRS in hopper/: of a piece that waits */
 };
 
 /* What BLOCK_SIZE_M, N and K tile in each mode: the output's rows and columns, and the sum. */
@@ -57,14 +57,16 @@ struct hopper_tile {
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
     bool staggered; /* half of a consumer's rows is a block ahead of the other at a tile's ends */
-    bool deferred;  /* a tile waits, rounded, in registers and is written while the next is multiplied */
+    bool deferred;  /* a tile waits, rounded, in registers and is written while the next is
+                       multiplied */
     bool tma_store;
-    int loaders;       /* load_warps: warps of the producer that load, a block each in turn */
-    bool skip_rows;    /* does not multiply 64 rows that do not exist */
-    bool swap_ab;      /* the weights are the template's A: c is cut to the rows that exist */
+    int loaders;    /* load_warps: warps of the producer that load, a block each in turn */
+    bool skip_rows; /* does not multiply 64 rows that do not exist */
+    bool swap_ab;   /* the weights are the template's A: c is cut to the rows that exist */
     int cluster_r, cluster_c; /* thread blocks that have adjacent tiles and share an operand */
-    int ksplit;        /* thread blocks, a cluster, that share each tile's sums; 1: none do */
-    bool dynamic;      /* tiles are taken as blocks of threads come free, not in turn; of clusters the last (last_rounds) */
+    int ksplit;   /* thread blocks, a cluster, that share each tile's sums; 1: none do */
+    bool dynamic; /* tiles are taken as blocks of threads come free, not in turn; of clusters the
+                     last (last_rounds) */
     bool permute_copy; /* gathered rows are copied before, by a kernel of their own */
     bool gather;       /* ... or fetched by the producer's threads */
     int threads;
@@ -74,9 +76,10 @@ struct hopper_tile {
     int consumer_registers, producer_registers; /* 0: as launched */
     int64_t smem;                               /* dynamic, bytes */
     /* run time */
-    int group;  /* GROUP_SIZE_M */
-    int height; /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
-    int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0: all */
+    int group;       /* GROUP_SIZE_M */
+    int height;      /* rows of a tile, at most: swap_ab takes fewer than c (tile_rows) */
+    int last_rounds; /* dynamic_rounds: of tiles, that dynamic clusters take as they come free; 0:
+                        all */
     bool raster_columns, sort_experts;
     bool store_first; /* store_evict_first: the output is the first to leave L2 */
     enum hopper_eviction w_eviction;
@@ -129,8 +132,9 @@ static inline int hopper_slab_cols(const struct grouped_gemm_problem *v)
 /* schedule=deferred: pieces of a consumer's part of a tile that wait in registers. */
 int hopper_kept(const struct hopper_tile *t);
 
-/* Whether threads write a tile's rows sooner than TMA does (tests/gpu/results/2026-11-25-h200-stores.txt): it is written
- * while the next is multiplied, or shares weights. Not measured of dense products. */
+/* Whether threads write a tile's rows sooner than TMA does
+ * (tests/gpu/results/2026-11-25-h200-stores.txt): it is written while the next is multiplied, or
+ * shares weights. Not measured of dense products. */
 bool hopper_threads_write(const struct grouped_gemm_problem *v, const struct hopper_tile *t);
 
 /* Whether slabs of the output can be stored by two. */

@@ -5,21 +5,24 @@
  * compiled and searched in a third of the time; a person may still ask for any of them.
  *
  * Every tile that can win, in every schedule, has its usual config: as many stages as fit, one
- * block in flight, TMA stores, two staging buffers (one, where that buys a stage; where threads write sooner than
- * TMA, these), all rows multiplied, no copy. What departs from it may win, alone or with one more: no block in flight,
- * skipped rows and dynamic tiles, copies and other numbers of buffers each have, somewhere on an
- * H200. Three together would have to gain by all of them at once: no measured winner has three.
+ * block in flight, TMA stores, two staging buffers (one, where that buys a stage; where threads
+ * write sooner than TMA, these), all rows multiplied, no copy. What departs from it may win, alone
+ * or with one more: no block in flight, skipped rows and dynamic tiles, copies and other numbers of
+ * buffers each have, somewhere on an H200. Three together would have to gain by all of them at
+ * once: no measured winner has three.
  */
 #include "kernels/families/grouped_gemm/hopper.h"
 
 enum {
     SWAPPED_SUMS_LEAST = 160, /* registers of a thread in ping-pong: smaller tiles load more */
-    SPLIT_TILE_MOST = 128, /* rows and columns of a tile whose sums are split */
+    SPLIT_TILE_MOST = 128,    /* rows and columns of a tile whose sums are split */
     SPLIT_DEPARTURES = 1,
-    STAGGERED_ROWS_LEAST = 1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
+    STAGGERED_ROWS_LEAST =
+        1024, /* of an expert: where tiles of 256 rows are filled (H200, 23 November) */
     STAGGERED_COLS_LEAST = 128,
     DEFERRED_ROWS_LEAST = 128, /* the same, where tiles are not yet filled (H200, 24 November) */
-    PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more, for tiles enough */
+    PAIRED_ROWS_LEAST = 192, /* where most experts have two tiles of rows; of a dense product more,
+                                for tiles enough */
     PAIRED_DENSE_LEAST = 1024,
     STAGES_LEAST = 3, /* that the space has */
     STAGING_USUAL = 2,
@@ -109,10 +112,11 @@ static int check_swapped(const struct hopper_tile *t, struct rejection *why)
                         : t->pingpong     ? t->r == 128 && t->accumulators >= SWAPPED_SUMS_LEAST
                                           : t->r == 256 || t->c == 256;
     if (!enough || t->c % 32) {
-        return rejection_set(why, ERROR_INVALID, "swapped_tile",
-                             "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
-                             "rows that exist, so larger ones load less and lose nothing",
-                             t->c, t->r);
+        return rejection_set(
+            why, ERROR_INVALID, "swapped_tile",
+            "swap_ab=true with %d routed rows and %d columns: tiles are cut to the "
+            "rows that exist, so larger ones load less and lose nothing",
+            t->c, t->r);
     }
     return 0;
 }
@@ -130,7 +134,8 @@ static int check_tall(const struct grouped_gemm_problem *v, const struct hopper_
     if (v->mode != GEMM_DW && t->c == 64 && t->pingpong) {
         return rejection_set(why, ERROR_INVALID, "narrow_in_turns",
                              "%d x 64 in ping-pong: its multiplications are too short to write "
-                             "behind; 64 x 128 loads as much and computes as much", t->r);
+                             "behind; 64 x 128 loads as much and computes as much",
+                             t->r);
     }
     if (t->r > 128 && t->c == 64 && t->pingpong) {
         return rejection_set(why, ERROR_INVALID, "tall_and_narrow",
@@ -151,7 +156,8 @@ static bool usual_staging(const struct grouped_gemm_problem *v, const struct hop
 static bool usual_stores(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                          const struct device_info *info, int fit)
 {
-    return hopper_threads_write(v, t) ? !t->tma_store : t->tma_store && usual_staging(v, t, info, fit);
+    return hopper_threads_write(v, t) ? !t->tma_store
+                                      : t->tma_store && usual_staging(v, t, info, fit);
 }
 
 bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
@@ -159,24 +165,27 @@ bool hopper_stagger_pays(const struct grouped_gemm_problem *v)
     return v->m / (v->experts > 0 ? v->experts : 1) >= STAGGERED_ROWS_LEAST;
 }
 
-/* One consumer has no other that multiplies meanwhile. Fewer stages with more buffers lost 10 % and more, skipped rows
- * of tiles that are dealt in turn 2 to 7, one buffer about 1 (H200, 23 November; tests/model/h200_staggered.json). */
+/* One consumer has no other that multiplies meanwhile. Fewer stages with more buffers lost 10 % and
+ * more, skipped rows of tiles that are dealt in turn 2 to 7, one buffer about 1 (H200, 23 November;
+ * tests/model/h200_staggered.json). */
 static int check_staggered(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                            const struct device_info *info, struct rejection *why)
 {
     const int fit = stages_worth(v, t, info);
     if (t->consumers == 1 || t->c < STAGGERED_COLS_LEAST) {
-        return rejection_set(why, ERROR_INVALID, "staggered_small",
-                             "schedule=staggered with a tile of %d x %d: larger ones load less, and "
-                             "writing them takes long enough to multiply behind it",
-                             t->r, t->c);
+        return rejection_set(
+            why, ERROR_INVALID, "staggered_small",
+            "schedule=staggered with a tile of %d x %d: larger ones load less, and "
+            "writing them takes long enough to multiply behind it",
+            t->r, t->c);
     }
     if (t->stages < fit || (!v->scatter && (!t->tma_store || !usual_staging(v, t, info, fit))) ||
         (t->skip_rows && !t->dynamic)) {
-        return rejection_set(why, ERROR_INVALID, "staggered_usual",
-                             "schedule=staggered: of %d x %d what won is %d stages, %d staging buffers, TMA stores, "
-                             "and skip_rows=true with tile_scheduler=dynamic only",
-                             t->r, t->c, fit, STAGING_USUAL);
+        return rejection_set(
+            why, ERROR_INVALID, "staggered_usual",
+            "schedule=staggered: of %d x %d what won is %d stages, %d staging buffers, TMA stores, "
+            "and skip_rows=true with tile_scheduler=dynamic only",
+            t->r, t->c, fit, STAGING_USUAL);
     }
     return 0;
 }
@@ -184,25 +193,28 @@ static int check_staggered(const struct grouped_gemm_problem *v, const struct ho
 bool hopper_defer_pays(const struct grouped_gemm_problem *v)
 {
     const int64_t rows = v->m / (v->experts > 0 ? v->experts : 1);
-    return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST && rows < STAGGERED_ROWS_LEAST;
+    return v->mode != GEMM_DW && v->experts > 1 && rows >= DEFERRED_ROWS_LEAST &&
+           rows < STAGGERED_ROWS_LEAST;
 }
 
-/* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every other expert of 256
- * needs a third tile (H200, 24 November). */
+/* What won is a tile of 256 columns that leaves registers for a part of it. With 128 rows, every
+ * other expert of 256 needs a third tile (H200, 24 November). */
 static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                           const struct device_info *info, struct rejection *why)
 {
     const int fit = stages_that_fit(v, t, info, 1);
     if (t->r != 256 || (t->c != 144 && t->c != 160)) {
         return rejection_set(why, ERROR_INVALID, "deferred_tile",
-                             "schedule=deferred with a tile of %d rows and %d columns: what won is 144 or 160 rows and 256 "
+                             "schedule=deferred with a tile of %d rows and %d columns: what won is "
+                             "144 or 160 rows and 256 "
                              "columns",
                              t->c, t->r);
     }
     if (t->stages < fit || (!v->scatter && t->tma_store) ||
         (t->c == 144 && t->dynamic && hopper_sharers(t) == 1)) {
         return rejection_set(why, ERROR_INVALID, "deferred_usual",
-                             "schedule=deferred: what won is %d stages with one staging buffer, use_tma_store=false, and "
+                             "schedule=deferred: what won is %d stages with one staging buffer, "
+                             "use_tma_store=false, and "
                              "tile_scheduler=dynamic with 160 rows only, or cluster_shape_mn=2x1",
                              fit);
     }
@@ -215,7 +227,8 @@ bool hopper_pair_pays(const struct grouped_gemm_problem *v)
     return v->mode != GEMM_DW && rows >= (v->experts > 1 ? PAIRED_ROWS_LEAST : PAIRED_DENSE_LEAST);
 }
 
-/* In ping-pong hardly anything is gained, nor by 128 columns (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
+/* In ping-pong hardly anything is gained, nor by 128 columns
+ * (tests/gpu/results/2026-11-24-h200-shared_weights.txt). */
 static int check_paired(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                         const struct device_info *info, struct rejection *why)
 {
@@ -225,14 +238,17 @@ static int check_paired(const struct grouped_gemm_problem *v, const struct hoppe
     }
     if (t->pingpong || t->r != 256 || t->c < 144) {
         return rejection_set(why, ERROR_INVALID, "paired_tile",
-                             "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 rows or more and 256 columns, "
+                             "cluster_shape_mn=2x1 with %d rows and %d columns%s: what won is 144 "
+                             "rows or more and 256 columns, "
                              "cooperative or deferred",
                              t->c, t->r, t->pingpong ? " in ping-pong" : "");
     }
     if (t->stages < fit || (!v->scatter && !usual_stores(v, t, info, fit))) {
-        return rejection_set(why, ERROR_INVALID, "paired_usual",
-                             "cluster_shape_mn=2x1: what won has all stages that fit, %d, and %s",
-                             fit, hopper_threads_write(v, t) ? "use_tma_store=false" : "what is usual of staging buffers and stores");
+        return rejection_set(
+            why, ERROR_INVALID, "paired_usual",
+            "cluster_shape_mn=2x1: what won has all stages that fit, %d, and %s", fit,
+            hopper_threads_write(v, t) ? "use_tma_store=false"
+                                       : "what is usual of staging buffers and stores");
     }
     return 0;
 }
@@ -271,9 +287,10 @@ static int check_stages(const struct grouped_gemm_problem *v, const struct hoppe
 {
     const bool scatter = v->scatter && t->ksplit == 1;
     if (is_dense_split(v, t) && t->stages > part_blocks(v, t) && t->stages > STAGES_LEAST) {
-        return rejection_set(why, ERROR_INVALID, "stages_idle",
-                             "num_stages=%d, and NUM_KSPLIT=%d leaves each part %lld blocks of the sum",
-                             t->stages, t->ksplit, (long long)part_blocks(v, t));
+        return rejection_set(
+            why, ERROR_INVALID, "stages_idle",
+            "num_stages=%d, and NUM_KSPLIT=%d leaves each part %lld blocks of the sum", t->stages,
+            t->ksplit, (long long)part_blocks(v, t));
     }
     if (t->stages > HOPPER_STAGES_MOST && (t->r > 64 || t->c > 64)) {
         return rejection_set(why, ERROR_INVALID, "stages_deep",
@@ -296,13 +313,14 @@ static int count_departures(const struct grouped_gemm_problem *v, const struct h
     int n = 0;
     n += t->stages < fit;
     n += t->stages < fit - 1 && !v->scatter && !is_dense_split(v, t);
-    n += !t->in_flight && !t->staggered && !t->deferred && hopper_sharers(t) == 1; /* of these either wins somewhere */
+    n += !t->in_flight && !t->staggered && !t->deferred &&
+         hopper_sharers(t) == 1;     /* of these either wins somewhere */
     n += t->skip_rows || t->dynamic; /* two answers to last rows, good together or alone */
     n += t->permute_copy;
     n += t->consumers == 1 && t->r > 64;
     n += stores;
     n += t->permute_copy && (stores || t->stages < fit); /* not seen to win */
-    n += t->dynamic && stores && !t->tma_store; /* not seen to win */
+    n += t->dynamic && stores && !t->tma_store;          /* not seen to win */
     return n;
 }
 
@@ -325,10 +343,11 @@ int hopper_worth(const struct problem *p, const struct record *config,
         return r;
     }
     int n = count_departures(&v, &t, info, fit);
-    return n <= most ? 0
-                     : rejection_set(why, ERROR_INVALID, "departures",
-                                     "%d departures from this tile's usual config (all stages, one "
-                                     "block in flight, its usual stores, %d staging buffers, all rows "
-                                     "multiplied, no copy): up to %d are tried together",
-                                     n, STAGING_USUAL, most);
+    return n <= most
+               ? 0
+               : rejection_set(why, ERROR_INVALID, "departures",
+                               "%d departures from this tile's usual config (all stages, one "
+                               "block in flight, its usual stores, %d staging buffers, all rows "
+                               "multiplied, no copy): up to %d are tried together",
+                               n, STAGING_USUAL, most);
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grouped_gemm as dense products, one for each expert that has rows: what somebody without a grouped
- * kernel calls a vendor's library for. Matrices are row-major; BLAS takes them as the transposed
- * column-major ones, and gives the transposed output.
+ * grouped_gemm as dense products, one for each expert that has rows: what somebody without a
+ * grouped kernel calls a vendor's library for. Matrices are row-major; BLAS takes them as the
+ * transposed column-major ones, and gives the transposed output.
  *
- * Such a caller has the rows in expert order: where the op gathers rows of X, a product reads as many
- * rows of it that lie together, and where an expert has more rows than there are of X, which only given
- * rows per expert have, there is no such product; where it scatters rows of the output, they are written
- * in order; and nothing is multiplied by weights. What that would cost beside is not in its time.
+ * Such a caller has the rows in expert order: where the op gathers rows of X, a product reads as
+ * many rows of it that lie together, and where an expert has more rows than there are of X, which
+ * only given rows per expert have, there is no such product; where it scatters rows of the output,
+ * they are written in order; and nothing is multiplied by weights. What that would cost beside is
+ * not in its time.
  */
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
 
@@ -31,7 +32,8 @@ static void product_of(const struct workload *w, void *const buffers[], int64_t 
     const struct grouped_gemm_problem *v = &s->view;
     const int64_t first = s->start[expert], rows = s->m_sizes[expert];
     const void *x = rows_of_x(v, grouped_gemm_buffer(w, buffers, GEMM_X), first, rows);
-    const void *weights = row_of(grouped_gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
+    const void *weights =
+        row_of(grouped_gemm_buffer(w, buffers, GEMM_W), expert * v->n, v->k, v->in);
     const void *dy = row_of(grouped_gemm_buffer(w, buffers, GEMM_DY), first, v->n, v->in);
     const int64_t out_row = v->mode == GEMM_DW ? expert * v->n : first;
     *out = (struct dense_product){.in = v->in, .out = v->out, .add = v->accumulate};

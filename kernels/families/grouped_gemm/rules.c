@@ -17,7 +17,8 @@ static const char *const common[] = {
     "use_tma_store",  "flatten",        NULL,
 };
 
-/* For each name of each config of a space: most differ in their first byte, which saves the call. */
+/* For each name of each config of a space: most differ in their first byte, which saves the
+ * call. */
 static bool contains(const char *const list[], const char *name)
 {
     for (; *list; list++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A problem's record as a typed struct, with what follows from mode and permutes worked out once.
- */
+/* A problem's record as a typed struct, with what follows from mode and permutes worked out
+ * once. */
 #include <string.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -29,8 +29,18 @@ enum dtype gemm_dtype_of(const char *name)
 #define FIELDS(X)                                                                                  \
     X(K)                                                                                           \
     X(M)                                                                                           \
-    X(N) X(accumulate) X(dtype_acc) X(dtype_in) X(dtype_out) X(experts) X(fuse_mul_post) X(mode)   \
-        X(permute_x) X(permute_y) X(routing) X(topk)
+    X(N)                                                                                           \
+    X(accumulate)                                                                                  \
+    X(dtype_acc)                                                                                   \
+    X(dtype_in)                                                                                    \
+    X(dtype_out)                                                                                   \
+    X(experts)                                                                                     \
+    X(fuse_mul_post)                                                                               \
+    X(mode)                                                                                        \
+    X(permute_x)                                                                                   \
+    X(permute_y)                                                                                   \
+    X(routing)                                                                                     \
+    X(topk)
 enum {
 #define X(name) AT_##name,
     FIELDS(X)

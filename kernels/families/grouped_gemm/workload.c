@@ -45,8 +45,10 @@ static void draw_zipf(const struct routing *r, const struct grouped_gemm_problem
     for (int64_t e = 0; e < v->experts; e++) {
         weight[e] = pow((double)(e + 1), -r->skew);
     }
-    /* Seconds: of very many tokens the rest goes where the first went, which by then shows all that the profile is. */
-    const int64_t draws_most = 1 << 28, most = draws_most / v->experts, drawn = v->tokens < most ? v->tokens : most;
+    /* Seconds: of very many tokens the rest goes where the first went, which by then shows all that
+     * the profile is. */
+    const int64_t draws_most = 1 << 28, most = draws_most / v->experts,
+                  drawn = v->tokens < most ? v->tokens : most;
     for (int64_t t = 0; t < drawn; t++) {
         draw_token_weighted(random, weight, v->experts, v->topk, ids + t * v->topk);
     }
@@ -85,16 +87,21 @@ static int64_t most_rows(const struct grouped_gemm_problem *v, const int32_t *id
 }
 
 /*
- * Of eight uniform routings the one whose largest expert is second to another's. A job routes otherwise at each step: two tiles of 144
- * rows that just held every expert of one routing were best of it by a per cent, and up to 9 % slower than two of 160 where one expert
- * had more (Llama 4 Scout, 4096 tokens; tests/gpu/results/2026-11-25-h200-routings.txt).
+ * Of eight uniform routings the one whose largest expert is second to another's. A job routes
+ * otherwise at each step: two tiles of 144 rows that just held every expert of one routing were
+ * best of it by a per cent, and up to 9 % slower than two of 160 where one expert had more (Llama 4
+ * Scout, 4096 tokens; tests/gpu/results/2026-11-25-h200-routings.txt).
  */
 uint64_t grouped_gemm_wary_seed(const struct problem *p, uint64_t asked)
 {
-    enum { ROUTINGS = 8, ALIKE = 1 << 14 /* rows an expert, from which on routings hardly differ */ };
+    enum {
+        ROUTINGS = 8,
+        ALIKE = 1 << 14 /* rows an expert, from which on routings hardly differ */
+    };
     struct grouped_gemm_problem v;
     grouped_gemm_view(p, &v);
-    const bool unlike = strcmp(v.routing, "uniform") == 0 && v.topk < v.experts && v.m / v.experts < ALIKE;
+    const bool unlike =
+        strcmp(v.routing, "uniform") == 0 && v.topk < v.experts && v.m / v.experts < ALIKE;
     int32_t *ids = unlike ? calloc((size_t)v.m, sizeof(*ids)) : NULL;
     if (!ids) {
         return asked;

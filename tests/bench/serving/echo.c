@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * echo SOCKET REQUEST_BYTES REPLY_BYTES: the least that any server can do. Blocking reads and
- * writes, one connection at a time: reads a request of that size, writes a reply of that size. What a
- * ping-pong with it takes is what the kernel takes.
+ * writes, one connection at a time: reads a request of that size, writes a reply of that size. What
+ * a ping-pong with it takes is what the kernel takes.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -133,8 +133,10 @@ struct exchange *exchanges_gemmd(int fd, int n)
         pack_get(&b, i);
         socket_write(fd, b.data, b.len);
         size_t length = read_message(fd, reply, sizeof(reply));
-        x[i] = (struct exchange){.request = copy_of(b.data, b.len), .request_n = b.len,
-                                 .reply = copy_of(reply, length), .reply_n = length};
+        x[i] = (struct exchange){.request = copy_of(b.data, b.len),
+                                 .request_n = b.len,
+                                 .reply = copy_of(reply, length),
+                                 .reply_n = length};
         check_answer(decode(doc, &x[i]).result, i);
     }
     wire_doc_free(doc);
@@ -169,8 +171,10 @@ struct exchange *exchanges_many(int fd, int problems, int *n)
         pack_many(&b, first, count);
         socket_write(fd, b.data, b.len);
         size_t length = read_message(fd, reply, sizeof(reply));
-        x[i] = (struct exchange){.request = copy_of(b.data, b.len), .request_n = b.len,
-                                 .reply = copy_of(reply, length), .reply_n = length};
+        x[i] = (struct exchange){.request = copy_of(b.data, b.len),
+                                 .request_n = b.len,
+                                 .reply = copy_of(reply, length),
+                                 .reply_n = length};
         const struct wire_obj *answers = wire_find(decode(doc, &x[i]).result, "answers");
         for (int j = 0; j < count; j++) {
             check_answer(wire_at(answers, (size_t)j), first + j);
@@ -205,8 +209,10 @@ static int room(size_t bytes, size_t other)
 
 static void put_texts(struct exchange *x, char *request, char *reply)
 {
-    *x = (struct exchange){.request = (uint8_t *)request, .request_n = strlen(request),
-                           .reply = (uint8_t *)reply, .reply_n = strlen(reply)};
+    *x = (struct exchange){.request = (uint8_t *)request,
+                           .request_n = strlen(request),
+                           .reply = (uint8_t *)reply,
+                           .reply_n = strlen(reply)};
 }
 
 /* Sends `command` and expects `good`. */
@@ -226,8 +232,10 @@ struct exchange *exchanges_raw(int n, size_t request_bytes, size_t reply_bytes)
 {
     struct exchange *x = list_new(n);
     for (int i = 0; i < n; i++) {
-        x[i] = (struct exchange){.request = calloc(1, request_bytes), .request_n = request_bytes,
-                                 .reply = calloc(1, reply_bytes), .reply_n = reply_bytes};
+        x[i] = (struct exchange){.request = calloc(1, request_bytes),
+                                 .request_n = request_bytes,
+                                 .reply = calloc(1, reply_bytes),
+                                 .reply_n = reply_bytes};
         if (!x[i].request || !x[i].reply) {
             die("no memory for a message");
         }
@@ -257,8 +265,9 @@ struct exchange *exchanges_redis(int fd, int n, size_t request_bytes, size_t rep
     int key = room(request_bytes, strlen("*2\r\n$3\r\nGET\r\n$100\r\n\r\n"));
     int value = room(reply_bytes, strlen("$100\r\n\r\n"));
     for (int i = 0; i < n; i++) {
-        set(fd, text("*3\r\n$3\r\nSET\r\n$%d\r\n%0*d\r\n$%d\r\n%0*d\r\n", key, key, i, value,
-                     value, i), "+OK\r\n");
+        set(fd,
+            text("*3\r\n$3\r\nSET\r\n$%d\r\n%0*d\r\n$%d\r\n%0*d\r\n", key, key, i, value, value, i),
+            "+OK\r\n");
         put_texts(&x[i], text("*2\r\n$3\r\nGET\r\n$%d\r\n%0*d\r\n", key, key, i),
                   text("$%d\r\n%0*d\r\n", value, value, i));
     }

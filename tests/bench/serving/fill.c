@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fill RUNNER DEVICE DATABASE COUNT: a database in which the first COUNT problems of problems.h have
- * answers that a gemmd of this build serves on DEVICE: right class, right stamp. Through store/, as
- * the daemon writes, in transactions of a thousand.
+ * fill RUNNER DEVICE DATABASE COUNT: a database in which the first COUNT problems of problems.h
+ * have answers that a gemmd of this build serves on DEVICE: right class, right stamp. Through
+ * store/, as the daemon writes, in transactions of a thousand.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,8 @@
  * What a training job sees, through gemmd.h alone. Each prints a line of JSON.
  *
  *   job table SOCKET PROBLEMS ROUNDS    ns of a gemmd_get that the job's own table answers
- *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, none from the table
+ *   job many SOCKET PROBLEMS ROUNDS     ms of one gemmd_get_many of all problems, none from the
+ *                                       table
  *   job storm SOCKET PROCESSES QUERIES  so many processes connect and ask at once
  */
 #include <errno.h>

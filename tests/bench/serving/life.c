@@ -2,8 +2,9 @@
 /*
  * What is not about single messages. Each prints a line of JSON.
  *
- *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right answer
- *                                               to PROBLEM, to the end of loading; then stops it
+ *   life start SOCKET PROBLEM GEMMD OPTION...   ms from exec to the first hello, to the right
+ *                                               answer to PROBLEM, to the end of loading; then
+ *                                               stops it
  *   life idle SOCKET COUNT PID                  COUNT connections held; memory of process PID each
  */
 #include <errno.h>

@@ -112,8 +112,10 @@ static void open_all(struct load *l, int epoll, int connections)
     for (int i = 0; i < connections; i++) {
         struct connection *c = &l->c[i];
         struct epoll_event e = {.events = EPOLLIN, .data.ptr = c};
-        *c = (struct connection){.fd = socket_connect(l->socket), .out = malloc(bytes),
-                                 .in = malloc(bytes), .expected = malloc(bytes)};
+        *c = (struct connection){.fd = socket_connect(l->socket),
+                                 .out = malloc(bytes),
+                                 .in = malloc(bytes),
+                                 .expected = malloc(bytes)};
         if (!c->out || !c->in || !c->expected || epoll_ctl(epoll, EPOLL_CTL_ADD, c->fd, &e) < 0) {
             die("no memory for a connection");
         }
@@ -217,12 +219,11 @@ static struct exchange *make_exchanges(char **argv, int *count)
     }
     int fd = socket_connect(argv[2]);
     struct exchange *x =
-        strcmp(argv[1], "gemmd") == 0  ? exchanges_gemmd(fd, n)
-        : strcmp(argv[1], "many") == 0 ? exchanges_many(fd, n, count)
-        : strcmp(argv[1], "memcached") == 0
-            ? exchanges_memcached(fd, n, request_bytes, reply_bytes)
-        : strcmp(argv[1], "redis") == 0 ? exchanges_redis(fd, n, request_bytes, reply_bytes)
-                                        : NULL;
+        strcmp(argv[1], "gemmd") == 0       ? exchanges_gemmd(fd, n)
+        : strcmp(argv[1], "many") == 0      ? exchanges_many(fd, n, count)
+        : strcmp(argv[1], "memcached") == 0 ? exchanges_memcached(fd, n, request_bytes, reply_bytes)
+        : strcmp(argv[1], "redis") == 0     ? exchanges_redis(fd, n, request_bytes, reply_bytes)
+                                            : NULL;
     close(fd);
     return x;
 }

@@ -109,7 +109,8 @@ const struct tile tiles[] = {
     {"128x64 pp s6 nb2 1x2", 128, 64, 12, true, 6, 2, 1, .cluster = "1x2"},
     {"128x64 pp s8 nb1 f0 1x2 w4", 128, 64, 12, true, 8, 1, 0, .loaders = 4, .cluster = "1x2"},
     {"256x64 c2 s3 nb2 1x2", 256, 64, 12, false, 3, 2, 1, .cluster = "1x2"},
-    {"256x64 c2 s4 nb1 skip 1x2 w4", 256, 64, 12, false, 4, 1, 1, true, .loaders = 4, .cluster = "1x2"},
+    {"256x64 c2 s4 nb1 skip 1x2 w4", 256, 64, 12, false, 4, 1, 1, true, .loaders = 4,
+     .cluster = "1x2"},
     {"128x128 pp s4 nb2 1x2", 128, 128, 12, true, 4, 2, 1, .cluster = "1x2"},
     {"128x128 pp s4 nb2 2x1", 128, 128, 12, true, 4, 2, 1, .cluster = "2x1"},
     {"256x128 c2 s3 nb2 2x1", 256, 128, 12, false, 3, 2, 1, .cluster = "2x1"},
@@ -135,10 +136,12 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x1", 64, 256, 12, true, 4, 2, 1, .slabs = 1},
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
-    {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1, .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
+    {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1,
+     .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
     {"160x256 df s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
     {"160x256 df s4 nb1 f0 swap", 160, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
-    {"160x256 df s4 nb1 swap dyn", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true, .deferred = true},
+    {"160x256 df s4 nb1 swap dyn", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true,
+     .deferred = true},
     {"144x256 df s4 nb1 swap", 144, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
     {"144x256 df s4 nb1 f0 swap", 144, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
     {"128x256 df s4 nb2 swap", 128, 256, 12, false, 4, 2, 1, .swap = true, .deferred = true},
@@ -153,18 +156,30 @@ const struct tile tiles[] = {
     {"128x256 c2 s4 nb2 swap 2x1", 128, 256, 12, false, 4, 2, 1, .swap = true, .cluster = "2x1"},
     {"160x128 pp s5 nb1 swap 2x1", 160, 128, 12, true, 5, 1, 1, .swap = true, .cluster = "2x1"},
     {"256x128 c2 s4 nb2 swap 2x1", 256, 128, 12, false, 4, 2, 1, .swap = true, .cluster = "2x1"},
-    {"144x256 df s4 nb1 f0 swap 2x1", 144, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true, .cluster = "2x1"},
-    {"160x256 df s4 nb1 f0 swap 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true, .cluster = "2x1"},
-    {"160x256 df s4 nb1 swap 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true, .cluster = "2x1"},
-    {"160x256 c2 s4 nb1 swap dyn 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"160x256 c2 s4 nb1 f0 swap dyn 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"192x256 c2 s3 nb2 swap dyn 2x1", 192, 256, 12, false, 3, 2, 1, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"192x256 c2 s3 nb2 f0 swap dyn 2x1", 192, 256, 12, false, 3, 2, 0, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"192x128 pp s5 nb1 swap dyn 2x1", 192, 128, 12, true, 5, 1, 1, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"256x128 c2 s4 nb2 swap dyn 2x1", 256, 128, 12, false, 4, 2, 1, .swap = true, .dynamic = true, .cluster = "2x1"},
-    {"160x256 df s4 nb1 f0 swap dyn 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true, .dynamic = true, .deferred = true, .cluster = "2x1"},
-    {"160x256 df s4 nb1 swap dyn 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true, .deferred = true, .cluster = "2x1"},
-    {"144x256 df s4 nb1 f0 swap dyn 2x1", 144, 256, 12, false, 4, 1, 0, .swap = true, .dynamic = true, .deferred = true, .cluster = "2x1"},
+    {"144x256 df s4 nb1 f0 swap 2x1", 144, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true,
+     .cluster = "2x1"},
+    {"160x256 df s4 nb1 f0 swap 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true,
+     .cluster = "2x1"},
+    {"160x256 df s4 nb1 swap 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true,
+     .cluster = "2x1"},
+    {"160x256 c2 s4 nb1 swap dyn 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true,
+     .cluster = "2x1"},
+    {"160x256 c2 s4 nb1 f0 swap dyn 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true,
+     .dynamic = true, .cluster = "2x1"},
+    {"192x256 c2 s3 nb2 swap dyn 2x1", 192, 256, 12, false, 3, 2, 1, .swap = true, .dynamic = true,
+     .cluster = "2x1"},
+    {"192x256 c2 s3 nb2 f0 swap dyn 2x1", 192, 256, 12, false, 3, 2, 0, .swap = true,
+     .dynamic = true, .cluster = "2x1"},
+    {"192x128 pp s5 nb1 swap dyn 2x1", 192, 128, 12, true, 5, 1, 1, .swap = true, .dynamic = true,
+     .cluster = "2x1"},
+    {"256x128 c2 s4 nb2 swap dyn 2x1", 256, 128, 12, false, 4, 2, 1, .swap = true, .dynamic = true,
+     .cluster = "2x1"},
+    {"160x256 df s4 nb1 f0 swap dyn 2x1", 160, 256, 12, false, 4, 1, 0, .swap = true,
+     .dynamic = true, .deferred = true, .cluster = "2x1"},
+    {"160x256 df s4 nb1 swap dyn 2x1", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true,
+     .deferred = true, .cluster = "2x1"},
+    {"144x256 df s4 nb1 f0 swap dyn 2x1", 144, 256, 12, false, 4, 1, 0, .swap = true,
+     .dynamic = true, .deferred = true, .cluster = "2x1"},
     {"128x192 pp s4 nb2 1x2", 128, 192, 12, true, 4, 2, 1, .cluster = "1x2"},
     {"192x128 pp s4 nb1 2x1", 192, 128, 12, true, 4, 1, 1, .cluster = "2x1"},
     {"256x128 c2 s4 nb1 2x1", 256, 128, 12, false, 4, 1, 1, .cluster = "2x1"},
@@ -179,14 +194,17 @@ const struct tile tiles[] = {
     {"256x192 sg s3 nb2", 256, 192, 12, false, 3, 2, 1, .staggered = true},
     {"256x192 sg s3 nb2 f0", 256, 192, 12, false, 3, 2, 0, .staggered = true},
     {"256x192 sg s3 nb1 f0", 256, 192, 12, false, 3, 1, 0, .staggered = true},
-    {"256x192 sg s3 nb2 skip dyn", 256, 192, 12, false, 3, 2, 1, true, .dynamic = true, .staggered = true},
-    {"256x192 sg s3 nb2 f0 skip dyn", 256, 192, 12, false, 3, 2, 0, true, .dynamic = true, .staggered = true},
+    {"256x192 sg s3 nb2 skip dyn", 256, 192, 12, false, 3, 2, 1, true, .dynamic = true,
+     .staggered = true},
+    {"256x192 sg s3 nb2 f0 skip dyn", 256, 192, 12, false, 3, 2, 0, true, .dynamic = true,
+     .staggered = true},
     {"256x64 sg s4 nb2 f0", 256, 64, 12, false, 4, 2, 0, .staggered = true},
     {"128x128 sg1 s6 nb2 f0", 128, 128, 8, false, 6, 2, 0, .staggered = true},
     {"128x192 sg1 s4 nb2", 128, 192, 8, false, 4, 2, 1, .staggered = true},
 };
 const int n_tiles = sizeof(tiles) / sizeof(tiles[0]);
-_Static_assert(sizeof(tiles) / sizeof(tiles[0]) <= TILES_MAX, "tables of results have a place for each tile");
+_Static_assert(sizeof(tiles) / sizeof(tiles[0]) <= TILES_MAX,
+               "tables of results have a place for each tile");
 
 int tile_named(const char *name)
 {
@@ -343,7 +361,8 @@ const struct shape soak_shapes[SOAK_SHAPES + 1][3] = {
 const struct shape variant_shapes[VARIANT_SHAPES + 1] = {
     {8, 584, 328, 1, ROWS(rows_soak), .nan = 5, .indices = INDICES_64, .weights_in = true},
     {8, 328, 584, 2, ROWS(rows_soak), .nan = 2, .strided = true, .shared_dy = true},
-    {4, 1160, 1088, 1, ROWS(rows_long), .nan = 2}, /* of whole slabs: what needs them is tried here */
+    {4, 1160, 1088, 1, ROWS(rows_long),
+     .nan = 2}, /* of whole slabs: what needs them is tried here */
     {1, 1160, 1088, 1, ROWS(rows_thousand), .no_sizes = true},
 };
 

@@ -11,13 +11,13 @@ struct tile {
     bool pingpong;
     int stages, staging, in_flight;
     bool skip_rows;
-    int ksplit;   /* parts that the sums are split into; 0: 1 */
-    bool dynamic; /* tile_scheduler */
-    bool swap;    /* swap_ab: not of dW */
-    int ahead;    /* l2_ahead: left out where x or dy is gathered, but for dW */
-    int loaders;  /* load_warps; 0: left out */
-    const char *cluster; /* cluster_shape_mn; NULL: left out */
-    int slabs;           /* store_slabs, in dW; 0: left out */
+    int ksplit;               /* parts that the sums are split into; 0: 1 */
+    bool dynamic;             /* tile_scheduler */
+    bool swap;                /* swap_ab: not of dW */
+    int ahead;                /* l2_ahead: left out where x or dy is gathered, but for dW */
+    int loaders;              /* load_warps; 0: left out */
+    const char *cluster;      /* cluster_shape_mn; NULL: left out */
+    int slabs;                /* store_slabs, in dW; 0: left out */
     bool staggered, deferred; /* schedule */
 };
 extern const struct tile tiles[];
@@ -61,7 +61,8 @@ extern const int n_shapes;
 /* Many tiles for each thread block, however large, yet short; and few with long sums, for what is
  * not legal there; or of whole slabs, which clusters share: [which][mode]. */
 enum { SOAK_SHAPES = 3 };
-extern const struct shape soak_shapes[SOAK_SHAPES + 1][3]; /* the last: of one expert; none for dW */
+extern const struct shape soak_shapes[SOAK_SHAPES + 1]
+                                     [3]; /* the last: of one expert; none for dW */
 /* For each variant of the space once: two to draw from, so that run-time types differ, and a larger
  * one for what is not legal there. */
 enum { VARIANT_SHAPES = 3 };

@@ -272,7 +272,8 @@ void gpu_run(struct gpu_module *m, const char *entry, uint32_t blocks_x, uint32_
           entry);
 }
 
-static void ask_order(struct gpu_module *m, const struct device_info *info, uint32_t cluster, int32_t *sm_of)
+static void ask_order(struct gpu_module *m, const struct device_info *info, uint32_t cluster,
+                      int32_t *sm_of)
 {
     const size_t bytes = sizeof(int32_t) * (size_t)info->sm_count;
     void *at = gpu_alloc(bytes);

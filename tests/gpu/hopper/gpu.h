@@ -34,7 +34,8 @@ size_t gpu_free_bytes(void);
 
 void gpu_load(struct gpu_module *m, const void *image);
 void gpu_unload(struct gpu_module *m);
-/* Before clusters are launched: how the device deals them (kernels/launch_order.h). $HOPPER_BENCH_NO_ORDER: as they are numbered. */
+/* Before clusters are launched: how the device deals them (kernels/launch_order.h).
+ * $HOPPER_BENCH_NO_ORDER: as they are numbered. */
 void gpu_learn_order(struct gpu_module *tools, const struct device_info *info);
 /* Asynchronous; encodes the launch's tensor maps first. */
 void gpu_launch(struct gpu_module *m, const struct launch *l);

@@ -29,7 +29,8 @@
  *   --json FILE              time: every time as a record
  *   --tokens N, --shapes CSV time: rows with so many tokens (0: all), of this file
  *   --shape "M N K E topk"   time: this shape instead; may be given often
- *   --with FIELDS            time: each config says this, too, such as "w_eviction=evict_first"; where it is not legal nothing is timed
+ *   --with FIELDS            time: each config says this, too, such as "w_eviction=evict_first";
+ *                            where it is not legal nothing is timed
  *   --samples N, --gap-ms G  time: samples of each, idle time before each
  *   --silence S              a child that finished nothing for so long hangs (10)
  *   --fork no                everything in one process, for debuggers and sanitizers

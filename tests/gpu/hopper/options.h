@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command line of the Hopper bench (main.c explains it). Set once, before anything is forked.
- */
+/* The command line of the Hopper bench (main.c explains it). Set once, before anything is
+ * forked. */
 #ifndef GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
 #define GEMMD_TESTS_GPU_HOPPER_OPTIONS_H
 

@@ -72,8 +72,9 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Other memory is written and then more of it read: lines that were only written would have to be stored by the launch that is
- * timed, some 50 MB, and not by all alike: one that leaves them in L2 would seem faster. */
+/* Other memory is written and then more of it read: lines that were only written would have to be
+ * stored by the launch that is timed, some 50 MB, and not by all alike: one that leaves them in L2
+ * would seem faster. */
 static void empty_l2(struct lab *lab)
 {
     const struct {

@@ -57,7 +57,8 @@ static bool variants_variant(int step, struct variant *out, char *name, size_t s
 static struct data *make_case(struct lab *lab, const struct member *m, struct record *config,
                               struct variant *v, char *finding, size_t size)
 {
-    const int tries[] = {m->one_expert ? VARIANT_SHAPES : (int)(m->random >> 1 & 1), VARIANT_SHAPES - 1};
+    const int tries[] = {m->one_expert ? VARIANT_SHAPES : (int)(m->random >> 1 & 1),
+                         VARIANT_SHAPES - 1};
     struct rejection why = {0};
     for (int i = 0; i < (m->one_expert ? 1 : 2); i++) {
         struct data *d = shelf_get(lab, m->kind, tries[i], &variant_shapes[tries[i]]);

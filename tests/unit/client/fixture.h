@@ -23,8 +23,7 @@ extern struct script script;
 /* *state is the struct fake: it has a path and the script's handler, and is not started. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
-#define FIXTURE_TEST(name) \
-    cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
+#define FIXTURE_TEST(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 /* Starts it and connects; closed and stopped when the test is over. */
 struct gemmd *fixture_open(struct fake *f, int deadline_ms);

@@ -340,7 +340,8 @@ static void test_a_kernel_that_is_gone_is_made_again(void **state)
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     assert_non_null(strstr(e.text, "emptied"));
     assert_non_null(strstr(e.text, "nor can it be compiled here"));
-    snprintf(bad.tier, sizeof(bad.tier), "default"); /* that was never measured: who asks, decides */
+    snprintf(bad.tier, sizeof(bad.tier),
+             "default"); /* that was never measured: who asks, decides */
     bad.module[0] = '\0';
     assert_int_equal(gemmd_kernel_load(g, &p, &bad, &k, &e), GEMMD_NOT_FOUND);
     gone = false;

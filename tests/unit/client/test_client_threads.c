@@ -22,15 +22,15 @@
 enum { THREADS = 8, ASKS = 200, TUNING_MS = 400 };
 
 #ifdef __SANITIZE_THREAD__
-/* ThreadSanitizer does not know this function, by which calls on one handle take turns, and would see
- * them race; it knows the one with a time of day. */
+/* ThreadSanitizer does not know this function, by which calls on one handle take turns, and would
+ * see them race; it knows the one with a time of day. */
 int pthread_mutex_clocklock(pthread_mutex_t *m, clockid_t clock, const struct timespec *until)
 {
     struct timespec now, wall;
     clock_gettime(clock, &now);
     clock_gettime(CLOCK_REALTIME, &wall);
-    int64_t ns = (until->tv_sec - now.tv_sec + wall.tv_sec) * INT64_C(1000000000) +
-                 until->tv_nsec - now.tv_nsec + wall.tv_nsec;
+    int64_t ns = (until->tv_sec - now.tv_sec + wall.tv_sec) * INT64_C(1000000000) + until->tv_nsec -
+                 now.tv_nsec + wall.tv_nsec;
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
     return pthread_mutex_timedlock(m, &t);
 }
@@ -122,7 +122,7 @@ static void test_threads_share_a_handle(void **state)
     gemmd_close(g);
 }
 
-/* ---- the daemon's device, while it changes ------------------------------------------------------- */
+/* ---- the daemon's device, while it changes --------------------------------------------------- */
 
 enum { FALLING_MS = 300, DEVICES = 10 };
 
@@ -200,11 +200,13 @@ static void test_who_falls_back_sees_one_device(void **state)
     f->mute = true; /* `hello` goes to the handler */
     o.socket = f->path;
     assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
-    struct falling work[4] = {{g, &over, false, 0, 0}, {g, &over, false, 0, 0},
-                              {g, &over, true, 0, 0}, {g, &over, true, 0, 0}};
+    struct falling work[4] = {{g, &over, false, 0, 0},
+                              {g, &over, false, 0, 0},
+                              {g, &over, true, 0, 0},
+                              {g, &over, true, 0, 0}};
     for (int i = 0; i < 4; i++) {
-        assert_int_equal(pthread_create(&threads[i], NULL, i ? fall_back_often : connect_often,
-                                        &work[i]), 0);
+        assert_int_equal(
+            pthread_create(&threads[i], NULL, i ? fall_back_often : connect_often, &work[i]), 0);
     }
     fake_sleep_ms(FALLING_MS);
     atomic_store(&over, true);

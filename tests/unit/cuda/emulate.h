@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The part "hardware" of the portable template, and that of reference.cu, for the CPU: a block of
- * threads as fibers, the warp's instructions as meetings of 32 of them. What a GPU may do late is done as late as it
- * may be, and what it may overwrite at once is overwritten at once:
+ * threads as fibers, the warp's instructions as meetings of 32 of them. What a GPU may do late is
+ * done as late as it may be, and what it may overwrite at once is overwritten at once:
  *
  *   copy16       poisons its destination when issued; the bytes arrive at the copy_wait that asks
  *                for them, for the thread that issued them

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Kernels that do to one another's shared memory what a GPU has no meaning for, and one that does what it may: the emulator must
- * see each. Two blocks of one warp; the first sends, the second has an mbarrier that waits for that. Compiled by
- * test_emulated.c, which names one as the entry and knows what must be said of it.
+ * Kernels that do to one another's shared memory what a GPU has no meaning for, and one that does
+ * what it may: the emulator must see each. Two blocks of one warp; the first sends, the second has
+ * an mbarrier that waits for that. Compiled by test_emulated.c, which names one as the entry and
+ * knows what must be said of it.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 
@@ -34,8 +35,9 @@ static void send(u32 shared)
 {
     const u32 there = cluster_address(shared, is("no_such_block") ? 2 : 1);
     const u32 bar = is("other_mbarrier") ? shared + BAR_AT : there + BAR_AT;
-    const u32 to = is("past_the_end") ? there + emulate.l.shared_bytes : is("not_aligned") ? there + BYTES_AT + 2
-                                                                                         : there + BYTES_AT;
+    const u32 to = is("past_the_end")  ? there + emulate.l.shared_bytes
+                   : is("not_aligned") ? there + BYTES_AT + 2
+                                       : there + BYTES_AT;
     if (is("their_mbarrier")) {
         barrier_wait(bar, 0);
     } else if (is("their_memory")) {
@@ -58,7 +60,8 @@ static void receive(u32 shared)
     } else if (!is("read_early")) {
         cluster_wait(shared + BAR_AT, 0);
     }
-    if (shared_load4(shared + BYTES_AT) != 7 && !is("read_early")) { /* which may be before it is sent */
+    if (shared_load4(shared + BYTES_AT) != 7 &&
+        !is("read_early")) { /* which may be before it is sent */
         trap();
     }
     cluster_wait(shared + BAR_AT, 0);

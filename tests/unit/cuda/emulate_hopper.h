@@ -21,17 +21,17 @@
 
 #define EMULATE_ASYNC
 #define EMULATE_BLOCKS (KSPLIT ? 8 : CLUSTER)
-#define copy16 emulate_copy16 /* here a copy ends otherwise */
+#define copy16         emulate_copy16 /* here a copy ends otherwise */
 #include "tests/unit/cuda/emulate.h"
 #undef copy16
 #undef PARAMS
 
 #define HOPPER_EMULATED
-#define LANE               (THREAD & 31)
+#define LANE                       (THREAD & 31)
 #define KERNEL_OF(threads, blocks) static void
-#define CALLED             static
-#define PARAMS(type)       const struct type
-#define EMULATE_ALIGN(n)   __attribute__((aligned(n)))
+#define CALLED                     static
+#define PARAMS(type)               const struct type
+#define EMULATE_ALIGN(n)           __attribute__((aligned(n)))
 
 #include "tests/unit/cuda/emulate/async.h"
 #include "tests/unit/cuda/emulate/cluster.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A variant of the portable template for the CPU; compiled by test_emulated.c with the variant's options. */
+/* A variant of the portable template for the CPU; compiled by test_emulated.c with the variant's
+ * options. */
 #include "tests/unit/cuda/emulate.h"
 
 #include "kernels/families/grouped_gemm/portable/params.cu"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the sums of a split tile go (hopper/split.cu), on the CPU and without time: the blocks of a cluster send
- * one after the other, lanes one after the other, and what each then adds up is compared with what was
- * sent. Compiled by test_emulated.c with a tile's options. Barriers and who waits for whom
- * are not looked at: test_split does that.
+ * Where the sums of a split tile go (hopper/split.cu), on the CPU and without time: the blocks of a
+ * cluster send one after the other, lanes one after the other, and what each then adds up is
+ * compared with what was sent. Compiled by test_emulated.c with a tile's options. Barriers and who
+ * waits for whom are not looked at: test_split does that.
  */
 #include "kernels/families/grouped_gemm/hopper/params.cu"
 
@@ -63,8 +63,8 @@ static void cluster_store16(u32 to, const u32 v[4], u32 bar)
     const u32 rank = to >> RANK_SHIFT, at = to & ((1u << RANK_SHIFT) - 1);
     if (rank >= (u32)size_ || bar >> RANK_SHIFT != rank || at % 16 || at < STAGING_AT ||
         at + 16 > STAGING_AT + SUMS_BYTES) {
-        snprintf(fault, sizeof(fault), "rank %d sends to byte %u of %u, counted by %u", rank_, at, rank,
-                 bar >> RANK_SHIFT);
+        snprintf(fault, sizeof(fault), "rank %d sends to byte %u of %u, counted by %u", rank_, at,
+                 rank, bar >> RANK_SHIFT);
         return;
     }
     if (written[rank][at - STAGING_AT]) {
@@ -82,20 +82,20 @@ static float bits_float(u32 v)
     return f;
 }
 
-#define gather_index(p, i)            (i)
-#define weight_pair(p, i)             0
-#define round_pair(a, b)              0
-#define multiply_pair(a, b)           0
-#define global_store16(to, v)         ((void)(to))
-#define barrier_init(bar, n)          ((void)0)
-#define barrier_expect(bar, n)        ((void)0)
-#define group_barrier(id, n)          ((void)0)
-#define warp_barrier()                ((void)0)
-#define async_fence()                 ((void)0)
-#define cluster_wait(bar, parity)     ((void)0)
-#define cluster_arrive_read(bar)      ((void)0)
-#define give_stage(shared, stage)     ((void)0)
-#define BARRIER_WRITE                 1
+#define gather_index(p, i)        (i)
+#define weight_pair(p, i)         0
+#define round_pair(a, b)          0
+#define multiply_pair(a, b)       0
+#define global_store16(to, v)     ((void)(to))
+#define barrier_init(bar, n)      ((void)0)
+#define barrier_expect(bar, n)    ((void)0)
+#define group_barrier(id, n)      ((void)0)
+#define warp_barrier()            ((void)0)
+#define async_fence()             ((void)0)
+#define cluster_wait(bar, parity) ((void)0)
+#define cluster_arrive_read(bar)  ((void)0)
+#define give_stage(shared, stage) ((void)0)
+#define BARRIER_WRITE             1
 
 struct hopper_params {
     char *out_data;
@@ -125,7 +125,8 @@ static int round_up(int v, int to)
 
 static float sum_of(int rank, int row, int col)
 {
-    return (float)(rank * TILE_R * TILE_C + row * TILE_C + col); /* exact, and so are eight of them added */
+    return (float)(rank * TILE_R * TILE_C + row * TILE_C +
+                   col); /* exact, and so are eight of them added */
 }
 
 /* What this lane has of 16 rows from `first` on. */
@@ -133,7 +134,8 @@ static void have_sums(int first, float sums[ACCUMULATORS])
 {
     for (int j = 0; j < TILE_C / 8; j++) {
         for (int i = 0; i < 4; i++) {
-            sums[j * 4 + i] = sum_of(rank_, first + (LANE >> 2) + i / 2 * 8, j * 8 + (LANE & 3) * 2 + i % 2);
+            sums[j * 4 + i] =
+                sum_of(rank_, first + (LANE >> 2) + i / 2 * 8, j * 8 + (LANE & 3) * 2 + i % 2);
         }
     }
 }
@@ -167,8 +169,9 @@ static void add_and_compare(int rows)
                     want += sum_of(r, row, chunk * 8 + i);
                 }
                 if (sum[i] != want) {
-                    snprintf(fault, sizeof(fault), "%d blocks, %d rows: row %d column %d is %g, not %g", size_,
-                             rows, row, chunk * 8 + i, sum[i], want);
+                    snprintf(fault, sizeof(fault),
+                             "%d blocks, %d rows: row %d column %d is %g, not %g", size_, rows, row,
+                             chunk * 8 + i, sum[i], want);
                 }
             }
         }
@@ -187,8 +190,9 @@ static void one_tile(int rows)
     for (rank_ = 0; rank_ < size_; rank_++) {
         add_and_compare(rows);
         if (bytes[rank_] != sums_bytes(rows)) {
-            snprintf(fault, sizeof(fault), "%d blocks, %d rows: rank %d got %u bytes and waits for %u", size_,
-                     rows, rank_, bytes[rank_], sums_bytes(rows));
+            snprintf(fault, sizeof(fault),
+                     "%d blocks, %d rows: rank %d got %u bytes and waits for %u", size_, rows,
+                     rank_, bytes[rank_], sums_bytes(rows));
         }
     }
 }

@@ -125,7 +125,8 @@ static void stray(struct test_case *c)
     }
     if (c->v.mode != GEMM_DW && random_next(&c->random) % 2) {
         record_put_bool(&c->config, "swap_ab", true);
-        record_put_int(&c->config, "BLOCK_SIZE_M", PICK(c, 32, 64, 96, 128, 144, 160, 192, 224, 256));
+        record_put_int(&c->config, "BLOCK_SIZE_M",
+                       PICK(c, 32, 64, 96, 128, 144, 160, 192, 224, 256));
         record_put_int(&c->config, "tile_rows", PICK(c, 0, 0, 16, 48, 80, 144));
     }
 #else
@@ -138,7 +139,8 @@ static void stray(struct test_case *c)
 #endif
 }
 
-/* Of every third legal config the same with a cluster of two, where that is legal, too. By the seed: what is drawn stays the same. */
+/* Of every third legal config the same with a cluster of two, where that is legal, too. By the
+ * seed: what is drawn stays the same. */
 static void try_cluster(struct test_case *c)
 {
     struct record other;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Compiles by child processes (daemon/runner/apart.h), over the stub of NVRTC: this program is its own child, as
- * gemmd-runner is. The stub says which process did each.
+ * Compiles by child processes (daemon/runner/apart.h), over the stub of NVRTC: this program is its
+ * own child, as gemmd-runner is. The stub says which process did each.
  */
 #include "tests/unit/cuda/stubbed.h"
 
@@ -79,11 +79,12 @@ static void compile_well(struct compiler *c)
     struct image image;
     struct error err = ERROR_NULL;
     expect(compile(c, &image, &err), 0, &err, NULL);
-    CHECK(image.size > 0 && image.meta.registers == 64 && strcmp(image.meta.compiler, "nvrtc 13.0") == 0);
+    CHECK(image.size > 0 && image.meta.registers == 64 &&
+          strcmp(image.meta.compiler, "nvrtc 13.0") == 0);
     image_deinit(&image);
 }
 
-/* ---- what comes back --------------------------------------------------------------------------- */
+/* ---- what comes back ------------------------------------------------------------------------- */
 
 static void same_image(const void *arg)
 {
@@ -138,7 +139,8 @@ static void fails_once(const void *arg)
     setenv(o->name, o->value, 1);
     expect(compile(c, &image, &err), o->code, &err, o->words);
     CHECK(image.refused == o->refused && !image.data && image.size == 0);
-    CHECK(read_pids(pids) == o->processes && (o->processes == 0 || pids[o->processes - 1] != getpid()));
+    CHECK(read_pids(pids) == o->processes &&
+          (o->processes == 0 || pids[o->processes - 1] != getpid()));
     CHECK(o->processes < 2 || pids[0] != pids[1]);
     unsetenv(o->name);
     if (o->refused || o->processes == 0) { /* a child has what is no more in our environment */
@@ -153,22 +155,26 @@ static void test_failures(void **state)
 {
     (void)state;
     static const struct outcome cases[] = {
-        {"GEMMD_STUB_FAIL", "nvrtcCompileProgram:1:6", ERROR_COMPILE, true, "NVRTC_ERROR_COMPILATION", 1},
-        {"GEMMD_STUB_FAIL", "nvrtcCreateProgram:1:1", ERROR_NO_MEMORY, false, "starting the compiler", 0},
-        {"GEMMD_STUB_LOG", "ptxas info : 64 bytes spill stores, 64 bytes spill loads\n", ERROR_RESOURCE, true, "spill", 1},
+        {"GEMMD_STUB_FAIL", "nvrtcCompileProgram:1:6", ERROR_COMPILE, true,
+         "NVRTC_ERROR_COMPILATION", 1},
+        {"GEMMD_STUB_FAIL", "nvrtcCreateProgram:1:1", ERROR_NO_MEMORY, false,
+         "starting the compiler", 0},
+        {"GEMMD_STUB_LOG", "ptxas info : 64 bytes spill stores, 64 bytes spill loads\n",
+         ERROR_RESOURCE, true, "spill", 1},
 #if !SANITIZED
         {"GEMMD_STUB_SIGNAL", "11", ERROR_CRASHED, false, "crashed: signal 11", 1},
 #endif
         {"GEMMD_STUB_SIGNAL", "6", ERROR_CRASHED, false, "crashed: signal 6", 1},
         {"GEMMD_STUB_SIGNAL", "9", ERROR_NO_MEMORY, false, "killed twice (signal 9)", 2},
-        {"GEMMD_STUB_SIGNAL", "2", ERROR_NO_MEMORY, false, "killed twice (signal 2)", 2}, /* no fault of the compiler's */
+        {"GEMMD_STUB_SIGNAL", "2", ERROR_NO_MEMORY, false, "killed twice (signal 2)",
+         2}, /* no fault of the compiler's */
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         in_child(fails_once, &cases[i]);
     }
 }
 
-/* ---- children that end ------------------------------------------------------------------------- */
+/* ---- children that end ----------------------------------------------------------------------- */
 
 /* One that is idle says nothing of the variant that comes next, however it ended. */
 static void ends_idle(const void *arg)
@@ -230,7 +236,7 @@ static void test_stop(void **state)
     in_child(stops, NULL);
 }
 
-/* ---- where no child can be had ----------------------------------------------------------------- */
+/* ---- where no child can be had --------------------------------------------------------------- */
 
 /* Lines on stderr while `c` compiles twice, both times in this process. */
 static int lines_of_compiling_here(struct compiler *c)
@@ -300,7 +306,7 @@ static void test_compiles_here(void **state)
     in_child(replaced, NULL);
 }
 
-/* ---- many at a time ---------------------------------------------------------------------------- */
+/* ---- many at a time -------------------------------------------------------------------------- */
 
 static void *compile_some(void *arg)
 {
@@ -335,7 +341,8 @@ static void many(const void *arg)
         different[known] = pids[i];
         found += known == found;
     }
-    CHECK(found > 1 && found <= THREADS); /* side by side, and no more than there were calls at a time */
+    CHECK(found > 1 &&
+          found <= THREADS); /* side by side, and no more than there were calls at a time */
     close_one(c);
 }
 
@@ -351,8 +358,9 @@ int main(int argc, char **argv)
         return apart_child(argv[3], atoi(argv[5]));
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_image), cmocka_unit_test(test_failures),      cmocka_unit_test(test_idle),
-        cmocka_unit_test(test_stop),       cmocka_unit_test(test_compiles_here), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_same_image),    cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_idle),          cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_compiles_here), cmocka_unit_test(test_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

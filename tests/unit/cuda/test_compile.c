@@ -122,8 +122,7 @@ static void add_jobs(const char *arch, const char *label, long wanted, uint64_t 
     if (device_probe(spec, &info, &err)) {
         fail_msg("%s", err.text);
     }
-    const struct family_target *t =
-        family_target_find(family_find("grouped_gemm"), &info, label);
+    const struct family_target *t = family_target_find(family_find("grouped_gemm"), &info, label);
     assert_non_null(t);
     uint32_t n = 2 * N_FLAGS, first = (uint32_t)(random_next(random) % n);
     for (uint32_t i = 0; i < n && wanted == 0; i++) {

@@ -13,8 +13,7 @@
 #include "kernels/launcher.h"
 #include "tests/unit/cuda/stubbed.h"
 
-/* ---- a whole life ------------------------------------------------------------------------------
- */
+/* ---- a whole life ---------------------------------------------------------------------------- */
 
 /* The stub is an sm_90a: hopper is its own choice, portable a forced one. */
 static const char *const targets[] = {"hopper", "portable"};
@@ -179,8 +178,10 @@ static void test_baseline(void **state)
         {SMALL "mode=dX permute_y=true", NULL, NULL, 0, NULL, 4, false},
         /* 24 tokens */
         {SMALL "mode=dW permute_x=true routing=\"rows:24,24,0,0\"", NULL, NULL, 0, NULL, 2, false},
-        {SMALL "mode=forward permute_x=true routing=\"rows:25,23,0,0\"", NULL, NULL, ERROR_NO_CONFIG, "routing", 0, false},
-        {SMALL "mode=dW permute_x=true routing=\"rows:0,48,0,0\"", NULL, NULL, ERROR_NO_CONFIG, "routing", 0, false},
+        {SMALL "mode=forward permute_x=true routing=\"rows:25,23,0,0\"", NULL, NULL,
+         ERROR_NO_CONFIG, "routing", 0, false},
+        {SMALL "mode=dW permute_x=true routing=\"rows:0,48,0,0\"", NULL, NULL, ERROR_NO_CONFIG,
+         "routing", 0, false},
         {SMALL "mode=forward", "/no/such/libcublas.so", NULL, ERROR_NO_DEVICE, "GEMMD_LIBCUBLAS", 0,
          false},
         {SMALL "mode=forward", "libm.so.6", NULL, ERROR_NO_DEVICE, "not found", 0, false},
@@ -395,7 +396,6 @@ static void test_launcher(void **state)
     }
 }
 
-
 /* Freed by a thread that has another context, or none, current: that one is current afterwards. */
 static void free_elsewhere(const void *arg)
 {
@@ -439,10 +439,14 @@ static void test_a_launcher_is_freed_from_any_context(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_life),     cmocka_unit_test(test_emulated_life),
-        cmocka_unit_test(test_baseline), cmocka_unit_test(test_every_call),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_launcher), cmocka_unit_test(test_a_launcher_is_freed_from_any_context),
+        cmocka_unit_test(test_life),
+        cmocka_unit_test(test_emulated_life),
+        cmocka_unit_test(test_baseline),
+        cmocka_unit_test(test_every_call),
+        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_launcher),
+        cmocka_unit_test(test_a_launcher_is_freed_from_any_context),
     };
     families_register();
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,8 +8,8 @@
  * not multiples of tiles; strides, int64 indices and accumulation take their turns, and so do rows
  * of dy that are given several times.
  *
- * GEMMD_TEST_CASES says how many cases (default 22; of what is drawn for a purpose 1 of each kind), GEMMD_TEST_SEED
- * where they begin, GEMMD_TEST_ONLY which of the tests below are run (a pattern).
+ * GEMMD_TEST_CASES says how many cases (default 22; of what is drawn for a purpose 1 of each kind),
+ * GEMMD_TEST_SEED where they begin, GEMMD_TEST_ONLY which of the tests below are run (a pattern).
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -44,8 +44,8 @@ static void *compile(const char *source, const char *options)
     char path[256], command[4096];
     snprintf(path, sizeof(path), "%s/%d.so", folder, count++);
     snprintf(command, sizeof(command),
-             "cc -O1 -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s",
-             SOURCE_ROOT, options, SOURCE_ROOT, source, path);
+             "cc -O1 -w -Wno-psabi -shared -fPIC -I%s %s %s/tests/unit/cuda/%s -o %s", SOURCE_ROOT,
+             options, SOURCE_ROOT, source, path);
     assert_int_equal(system(command), 0);
     void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!so) {
@@ -173,11 +173,12 @@ static void run_reference(struct test_case *c, void *so, double *out)
     free(check_at);
 }
 
-static uint32_t launches = 1; /* of what a case launches, one after the other, each with another course of things */
+static uint32_t launches =
+    1; /* of what a case launches, one after the other, each with another course of things */
 static int64_t sms = 0; /* of the device that kernels are launched on; 0: emulated_info's */
 
-/* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has other rows,
- * and what a config leaves out may be another choice for them. */
+/* A job's problem is rarely the one that its kernel was tuned for, which was rounded: that has
+ * other rows, and what a config leaves out may be another choice for them. */
 static void bucket_of(const struct test_case *c, struct problem *out)
 {
     struct record fields;
@@ -199,8 +200,8 @@ static char *copy_of(const struct matrix *m)
     return copy;
 }
 
-static void run_plan(struct test_case *c, void *so, struct launch_plan *plan, char *workspace, int64_t bytes,
-                     uint64_t seed)
+static void run_plan(struct test_case *c, void *so, struct launch_plan *plan, char *workspace,
+                     int64_t bytes, uint64_t seed)
 {
     for (uint32_t i = 0; i < plan->n; i++) {
         struct emulate_launch e = {.seed = seed};
@@ -215,7 +216,8 @@ static void run_plan(struct test_case *c, void *so, struct launch_plan *plan, ch
         allow(&e, &c->out);
         e.ranges[e.n_ranges++] = (struct emulate_range){workspace, workspace + bytes};
         char *const gather = c->wide_gather ? (char *)c->gather : (char *)c->gather32;
-        e.ranges[e.n_ranges++] = (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
+        e.ranges[e.n_ranges++] =
+            (struct emulate_range){gather, gather + c->v.m * (c->wide_gather ? 8 : 4)};
         run(c, so, &plan->steps[i], &e);
     }
 }
@@ -253,7 +255,8 @@ static void run_target(struct test_case *c)
         memcpy(c->out.data, before, matrix_bytes(&c->out));
         run_plan(c, so, plan, workspace, bytes, c->random + n);
         if (memcmp(c->out.data, first, matrix_bytes(&c->out)) != 0) {
-            fail_msg("%s: launch %u of the same comes to another result than the first", case_text(c), n);
+            fail_msg("%s: launch %u of the same comes to another result than the first",
+                     case_text(c), n);
         }
     }
     free(before);
@@ -292,11 +295,12 @@ static void test_sample(void **state)
     dlclose(reference);
 }
 
-/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of one (-1: of none), and
- * `make` can make of them (NULL: all are). `soon`: seeds that were such cases once, up to a 0, and are drawn first, for to draw until all kinds
- * have come may take longer than to run them; NULL: none. */
-static void each_kind(int kinds, int (*kind_of)(const struct test_case *c), bool (*make)(struct test_case *c),
-                      const uint64_t *soon)
+/* As many cases of each kind as GEMMD_TEST_CASES says: of those drawn, what `kind_of` says is of
+ * one (-1: of none), and `make` can make of them (NULL: all are). `soon`: seeds that were such
+ * cases once, up to a 0, and are drawn first, for to draw until all kinds have come may take longer
+ * than to run them; NULL: none. */
+static void each_kind(int kinds, int (*kind_of)(const struct test_case *c),
+                      bool (*make)(struct test_case *c), const uint64_t *soon)
 {
     const char *cases = getenv("GEMMD_TEST_CASES"), *from = getenv("GEMMD_TEST_SEED");
     const uint64_t each = cases ? strtoull(cases, NULL, 10) : 1;
@@ -320,12 +324,14 @@ static void each_kind(int kinds, int (*kind_of)(const struct test_case *c), bool
 
 static int kind_shared_dy(const struct test_case *c)
 {
-    return c->shared_dy ? (c->v.mode == GEMM_DW) * WAYS_TO_GATHER + record_bool(&c->config, "permute_copy", false) : -1;
+    return c->shared_dy ? (c->v.mode == GEMM_DW) * WAYS_TO_GATHER +
+                              record_bool(&c->config, "permute_copy", false)
+                        : -1;
 }
 
 /* dX and dW of a layer whose second GEMM's rows are summed for each token: dy has a row for each
- * token, and each of its topk routed rows names it. Gathered by the kernel, and copied before it.
- */
+ * token, and each of its topk routed rows names it. Gathered by the kernel, and copied before
+ * it. */
 static void test_shared_dy(void **state)
 {
     (void)state;
@@ -336,7 +342,9 @@ static void test_shared_dy(void **state)
 #ifdef TARGET_HOPPER
 static int kind_store_slabs(const struct test_case *c)
 {
-    return record_int(&c->config, "store_slabs", 1) == 2 && c->v.k == 192 && c->v.m > 0 ? c->v.out == DTYPE_FP32 : -1;
+    return record_int(&c->config, "store_slabs", 1) == 2 && c->v.k == 192 && c->v.m > 0
+               ? c->v.out == DTYPE_FP32
+               : -1;
 }
 
 /* dW that stores slabs by two, of either type; of 192 columns the last two are one and nothing. */
@@ -352,7 +360,8 @@ static int64_t ceil_by(int64_t n, int64_t by)
     return (n + by - 1) / by;
 }
 
-/* Tiles of `rows` by `cols` of which a consumer has both halves, and in dW a sum of so many rows. */
+/* Tiles of `rows` by `cols` of which a consumer has both halves, and in dW a sum of so many
+ * rows. */
 static int64_t whole_tiles(const struct test_case *c, int64_t rows, int64_t cols, int64_t sum)
 {
     int64_t n = 0;
@@ -375,11 +384,12 @@ static bool stagger(struct test_case *c)
     const int consumers = c->seed % 3 ? 2 : 1;
     record_put_text(&c->config, "schedule", "staggered");
     record_put_int(&c->config, "in_flight",
-                   record_bool(&c->config, "skip_rows", false) != record_bool(&c->config, "use_tma_store", true));
+                   record_bool(&c->config, "skip_rows", false) !=
+                       record_bool(&c->config, "use_tma_store", true));
     record_put_int(&c->config, side[c->v.mode][0], 128 * consumers);
     record_put_int(&c->config, "num_warps", 4 + 4 * consumers);
-    return whole_tiles(c, 128 * consumers, record_int(&c->config, side[c->v.mode][1], 0),
-                       2 * 64) > 2 * emulated_info.sm_count &&
+    return whole_tiles(c, 128 * consumers, record_int(&c->config, side[c->v.mode][1], 0), 2 * 64) >
+               2 * emulated_info.sm_count &&
            TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
@@ -389,8 +399,8 @@ static int kind_staggered(const struct test_case *c)
            record_bool(&c->config, "use_tma_store", true);
 }
 
-/* Half of the rows written while the other half is multiplied: forward and dX, and dW; with skip_rows and
- * without; stored by TMA and by threads. */
+/* Half of the rows written while the other half is multiplied: forward and dX, and dW; with
+ * skip_rows and without; stored by TMA and by threads. */
 static void test_staggered(void **state)
 {
     (void)state;
@@ -398,7 +408,8 @@ static void test_staggered(void **state)
     each_kind(8, kind_staggered, stagger, soon);
 }
 
-/* Of forward and dX, at least: tiles, or where `together` is 2 pairs of them in the output's rows. */
+/* Of forward and dX, at least: tiles, or where `together` is 2 pairs of them in the output's
+ * rows. */
 static int64_t swapped_tiles(const struct test_case *c, int64_t together)
 {
     const char *cols = c->v.mode == GEMM_FORWARD ? "BLOCK_SIZE_N" : "BLOCK_SIZE_K";
@@ -409,13 +420,15 @@ static int64_t swapped_tiles(const struct test_case *c, int64_t together)
     return n * ceil_by(c->v.out_cols, record_int(&c->config, cols, 0));
 }
 
-/* The drawn case with another schedule. False: it is not legal, or thread blocks have no three tiles. */
+/* The drawn case with another schedule. False: it is not legal, or thread blocks have no three
+ * tiles. */
 static bool defer(struct test_case *c)
 {
     struct rejection why;
     record_put_text(&c->config, "schedule", "deferred");
     record_put_bool(&c->config, "skip_rows", false);
-    return swapped_tiles(c, 1) > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return swapped_tiles(c, 1) > 2 * emulated_info.sm_count &&
+           TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_deferred(const struct test_case *c)
@@ -432,25 +445,28 @@ static void test_deferred(void **state)
     each_kind(4, kind_deferred, defer, NULL);
 }
 
-/* The drawn case with weights that two thread blocks share. False: it is not legal, or a pair has no three pairs of tiles. */
+/* The drawn case with weights that two thread blocks share. False: it is not legal, or a pair has
+ * no three pairs of tiles. */
 static bool make_paired(struct test_case *c)
 {
     struct rejection why;
     record_put_text(&c->config, "cluster_shape_mn", "2x1");
     record_put_bool(&c->config, "skip_rows", false);
-    return swapped_tiles(c, 2) > 2 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return swapped_tiles(c, 2) > 2 &&
+           TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_paired(const struct test_case *c)
 {
     return record_bool(&c->config, "swap_ab", false)
-               ? (c->v.mode == GEMM_DX) * 4 + (strcmp(record_text(&c->config, "tile_scheduler", ""), "dynamic") == 0) * 2 +
+               ? (c->v.mode == GEMM_DX) * 4 +
+                     (strcmp(record_text(&c->config, "tile_scheduler", ""), "dynamic") == 0) * 2 +
                      record_bool(&c->config, "use_tma_store", true)
                : -1;
 }
 
-/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and as they come free; stored by threads and by
- * TMA. One pair, and then three, each in another's place. */
+/* Two thread blocks with adjacent tiles of rows: forward and dX; dealt in turn, and as they come
+ * free; stored by threads and by TMA. One pair, and then three, each in another's place. */
 static void test_paired(void **state)
 {
     (void)state;
@@ -481,8 +497,8 @@ static void test_paired_sums(void **state)
     each_kind(1, kind_paired_sums, make_paired_sums, NULL);
 }
 
-/* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are stages; where the second block
- * of a cluster has nothing to write it ends as soon as it may. */
+/* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are
+ * stages; where the second block of a cluster has nothing to write it ends as soon as it may. */
 static bool make_paired_turns(struct test_case *c)
 {
     struct rejection why;
@@ -497,20 +513,22 @@ static bool make_paired_turns(struct test_case *c)
 static int kind_paired_turns(const struct test_case *c)
 {
     const bool in_order = !c->v.gather_x && !c->v.gather_dy;
-    return c->v.mode == GEMM_DW && c->v.k < 64 && c->v.m > 64 && in_order && !c->v.accumulate ? 0 : -1;
+    return c->v.mode == GEMM_DW && c->v.k < 64 && c->v.m > 64 && in_order && !c->v.accumulate ? 0
+                                                                                              : -1;
 }
 
 static void test_paired_turns(void **state)
 {
     (void)state;
-    static const uint64_t soon[] = {4464, 0}; /* one of 60 launches failed when a single warp heard out all stages */
+    static const uint64_t soon[] = {
+        4464, 0}; /* one of 60 launches failed when a single warp heard out all stages */
     launches = 60;
     each_kind(1, kind_paired_turns, make_paired_turns, soon);
     launches = 1;
 }
 
-/* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have no two tiles whose sum is
- * longer than a block and no whole number of them. */
+/* The drawn case of dW with one consumer of 128 rows. False: it is not legal, or thread blocks have
+ * no two tiles whose sum is longer than a block and no whole number of them. */
 static bool make_single(struct test_case *c)
 {
     struct rejection why;
@@ -523,7 +541,8 @@ static bool make_single(struct test_case *c)
         n += c->rows[e] > 64 && c->rows[e] % 64 > 0 && c->rows[e] % 64 <= 48;
     }
     n *= ceil_by(c->v.n, 128) * ceil_by(c->v.out_cols, record_int(&c->config, "BLOCK_SIZE_K", 0));
-    return n > 2 * emulated_info.sm_count && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return n > 2 * emulated_info.sm_count &&
+           TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_single(const struct test_case *c)
@@ -539,7 +558,8 @@ static void test_single_consumer(void **state)
     each_kind(2, kind_single, make_single, soon);
 }
 
-/* The drawn case of one expert with a small tile, which its rows do not fill. False: it is not legal, or its kernel is for many. */
+/* The drawn case of one expert with a small tile, which its rows do not fill. False: it is not
+ * legal, or its kernel is for many. */
 static bool make_small(struct test_case *c)
 {
     static struct variant v;
@@ -551,7 +571,8 @@ static bool make_small(struct test_case *c)
     record_put_int(&c->config, "BLOCK_SIZE_N", 64);
     record_put_int(&c->config, "BLOCK_SIZE_K", 64);
     return c->v.m % 64 > 0 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0 &&
-           TARGET.variant(&c->problem, &c->config, "sm_90a", &v, &err) == 0 && strstr(v.options, "-DONE_EXPERT=1 ");
+           TARGET.variant(&c->problem, &c->config, "sm_90a", &v, &err) == 0 &&
+           strstr(v.options, "-DONE_EXPERT=1 ");
 }
 
 static int kind_small(const struct test_case *c)
@@ -561,7 +582,8 @@ static int kind_small(const struct test_case *c)
                : (c->v.mode == GEMM_DX) * 2 + record_bool(&c->config, "swap_ab", false);
 }
 
-/* Consumers ask for rows of the first tile themselves, where TMA would leave out those that do not exist. */
+/* Consumers ask for rows of the first tile themselves, where TMA would leave out those that do not
+ * exist. */
 static void test_small_product(void **state)
 {
     (void)state;
@@ -582,11 +604,12 @@ static void sum_over(struct test_case *c, int64_t depth)
     grouped_gemm_view(&c->problem, &c->v);
 }
 
-/* Of the few blocks that a small sum has each thread block's part is one or two: so they meet as often as may be. */
+/* Of the few blocks that a small sum has each thread block's part is one or two: so they meet as
+ * often as may be. */
 static const int64_t parts[] = {2, 4, 8};
 
-/* The drawn case of forward or dX with sums of so many parts. False: it is not legal, or the cluster has no three tiles, or more
- * than take long. */
+/* The drawn case of forward or dX with sums of so many parts. False: it is not legal, or the
+ * cluster has no three tiles, or more than take long. */
 static bool make_split(struct test_case *c)
 {
     static const char *const cols[] = {[GEMM_FORWARD] = "BLOCK_SIZE_N", [GEMM_DX] = "BLOCK_SIZE_K"};
@@ -609,7 +632,8 @@ static bool make_split(struct test_case *c)
     for (int64_t e = 0; e < c->v.experts; e++) {
         tiles += ceil_by(c->rows[e], rows) * ceil_by(c->v.out_cols, 64);
     }
-    return tiles > 2 && tiles < 9 && TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+    return tiles > 2 && tiles < 9 &&
+           TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
 static int kind_split(const struct test_case *c)
@@ -617,25 +641,28 @@ static int kind_split(const struct test_case *c)
     return c->v.mode == GEMM_DW ? -1 : (int)(c->seed % 3) + 3 * (c->v.experts > 1);
 }
 
-/* Each tile by the thread blocks of a cluster of two, four and eight, which send one another what they have summed; of one
- * expert and of several. */
+/* Each tile by the thread blocks of a cluster of two, four and eight, which send one another what
+ * they have summed; of one expert and of several. */
 static void test_split(void **state)
 {
     (void)state;
-    /* Of 3460 the second consumer has no rows, and a lane of it waited for ever while others gave stages back for it. */
+    /* Of 3460 the second consumer has no rows, and a lane of it waited for ever while others gave
+     * stages back for it. */
     static const uint64_t soon[] = {9, 25, 132, 215, 728, 3460, 0};
     launches = 5;
     each_kind(6, kind_split, make_split, soon);
     launches = 1;
 }
 
-/* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes as that waits for. */
+/* Sums of a split: each lands once, where the block that has its row adds it up; and as many bytes
+ * as that waits for. */
 static void test_split_sums(void **state)
 {
     (void)state;
-    static const char *const tiles[] = {
-        "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8", "BLOCK_SIZE_M=64 BLOCK_SIZE_N=128 num_warps=8",
-        "BLOCK_SIZE_M=128 BLOCK_SIZE_N=64 num_warps=12", "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12"};
+    static const char *const tiles[] = {"BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8",
+                                        "BLOCK_SIZE_M=64 BLOCK_SIZE_N=128 num_warps=8",
+                                        "BLOCK_SIZE_M=128 BLOCK_SIZE_N=64 num_warps=12",
+                                        "BLOCK_SIZE_M=128 BLOCK_SIZE_N=128 num_warps=12"};
     struct problem p;
     struct error err = ERROR_NULL;
     assert_int_equal(problem_parse(&p, "grouped_gemm mode=forward M=64 N=1024 K=1024", &err), 0);
@@ -644,8 +671,10 @@ static void test_split_sums(void **state)
         struct record config;
         char text[256];
         const char *(*check)(void);
-        snprintf(text, sizeof(text),
-                 "%s BLOCK_SIZE_K=64 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=2", tiles[i]);
+        snprintf(
+            text, sizeof(text),
+            "%s BLOCK_SIZE_K=64 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=2",
+            tiles[i]);
         assert_int_equal(record_parse(&config, text, &err), 0);
         assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
         void *so = compile("emulate_split.c", v.options);
@@ -658,7 +687,8 @@ static void test_split_sums(void **state)
     }
 }
 
-/* What blocks of a cluster may not do is seen, in one course of things of several at least; what they may do is right in all. */
+/* What blocks of a cluster may not do is seen, in one course of things of several at least; what
+ * they may do is right in all. */
 static void test_cluster_faults(void **state)
 {
     (void)state;
@@ -682,8 +712,12 @@ static void test_cluster_faults(void **state)
     struct record config;
     struct error err = ERROR_NULL;
     assert_int_equal(problem_parse(&p, "grouped_gemm mode=forward M=64 N=64 K=128", &err), 0);
-    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
-                                           "num_warps=8 num_stages=2 use_tma_store=false NUM_KSPLIT=2", &err), 0);
+    assert_int_equal(
+        record_parse(&config,
+                     "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                     "num_warps=8 num_stages=2 use_tma_store=false NUM_KSPLIT=2",
+                     &err),
+        0);
     assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
     void *so = compile("emulate_faults.c", v.options);
     int (*launch)(const struct emulate_launch *);
@@ -692,8 +726,12 @@ static void test_cluster_faults(void **state)
     for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
         int seen = 0;
         for (uint64_t seed = 1; seed <= 32; seed++) {
-            struct emulate_launch e = {.entry = faults[i][0], .grid = {2, 1, 1}, .cluster = 2, .threads = 32,
-                                       .shared_bytes = 1024, .seed = seed * 1000};
+            struct emulate_launch e = {.entry = faults[i][0],
+                                       .grid = {2, 1, 1},
+                                       .cluster = 2,
+                                       .threads = 32,
+                                       .shared_bytes = 1024,
+                                       .seed = seed * 1000};
             if (launch(&e)) {
                 seen += 1;
                 if (!faults[i][1] || !strstr(said, faults[i][1])) {
@@ -711,7 +749,8 @@ static void test_cluster_faults(void **state)
 /* Rows of 16 bytes, that permute_copy is to bring into another order. */
 enum { COPIED_CHUNKS = 300, COPIED_ROWS = 128, COPIED_TOKENS = 64 };
 
-static void run_copying(void *so, const char *entry, const struct permute_params *p, char *from, char *to)
+static void run_copying(void *so, const char *entry, const struct permute_params *p, char *from,
+                        char *to)
 {
     struct launch *l = calloc(1, sizeof(*l));
     struct emulate_launch e = {.seed = (uint64_t)p->topk};
@@ -722,7 +761,8 @@ static void run_copying(void *so, const char *entry, const struct permute_params
     memcpy(l->params, p, sizeof(*p));
     e.ranges[e.n_ranges++] = (struct emulate_range){from, from + COPIED_TOKENS * p->from_stride};
     e.ranges[e.n_ranges++] = (struct emulate_range){to, to + p->rows * p->chunks * 16};
-    e.ranges[e.n_ranges++] = (struct emulate_range){(char *)p->places, (char *)(p->places + p->rows)};
+    e.ranges[e.n_ranges++] =
+        (struct emulate_range){(char *)p->places, (char *)(p->places + p->rows)};
     run(NULL, so, l, &e);
     free(l);
 }
@@ -736,8 +776,9 @@ static int32_t *places_before_a_wall(int n, char **pages)
     return (int32_t *)(*pages + page) - n;
 }
 
-/* What the indices are. All: each slot is named once, so each row is copied by token. Some: slots that no row names, that two name, and
- * that are beyond as many as there are rows. Part: most are beyond, as where a job gives the rows of a part of the experts. */
+/* What the indices are. All: each slot is named once, so each row is copied by token. Some: slots
+ * that no row names, that two name, and that are beyond as many as there are rows. Part: most are
+ * beyond, as where a job gives the rows of a part of the experts. */
 enum named { NAMED_ALL, NAMED_SOME, NAMED_PART };
 
 static void name_slots(enum named named, int topk, int rows, int32_t *gather)
@@ -746,19 +787,22 @@ static void name_slots(enum named named, int topk, int rows, int32_t *gather)
         gather[i] = (i * 37 + 5) % rows;
         gather[i] = named == NAMED_PART ? gather[i] * 3 + 2 : gather[i];
     }
-    for (int i = 0; named == NAMED_SOME && i < rows; i++) { /* the last slots, whose token is written last, are named by none */
+    for (int i = 0; named == NAMED_SOME && i < rows;
+         i++) { /* the last slots, whose token is written last, are named by none */
         gather[i] = gather[i] >= rows - 2 ? i % 2 : gather[i];
         gather[i] = i == rows / 3 && rows < COPIED_TOKENS * topk ? rows : gather[i];
     }
 }
 
-/* Each row is that of its token; with indices of either width, and places that begin as other rows. */
+/* Each row is that of its token; with indices of either width, and places that begin as other
+ * rows. */
 static void copy_by_token(void *so, int topk, int rows, bool wide, enum named named)
 {
     int32_t gather32[COPIED_ROWS];
     int64_t gather64[COPIED_ROWS];
     const int64_t stride = COPIED_CHUNKS * 16 + 32;
-    char *from = malloc((size_t)(COPIED_TOKENS * stride)), *to = malloc((size_t)rows * COPIED_CHUNKS * 16), *pages;
+    char *from = malloc((size_t)(COPIED_TOKENS * stride)),
+         *to = malloc((size_t)rows * COPIED_CHUNKS * 16), *pages;
     int32_t *places = places_before_a_wall(rows, &pages);
     for (int i = 0; i < COPIED_TOKENS * stride; i++) {
         from[i] = (char)(i * 7 + i / 251);
@@ -785,8 +829,10 @@ static void copy_by_token(void *so, int topk, int rows, bool wide, enum named na
     run_copying(so, "grouped_gemm_places", &p, from, to);
     run_copying(so, "grouped_gemm_permute", &p, from, to);
     for (int i = 0; i < rows; i++) {
-        if (memcmp(to + (size_t)i * COPIED_CHUNKS * 16, from + gather32[i] / topk * stride, COPIED_CHUNKS * 16) != 0) {
-            fail_msg("topk %d, %d rows, index %d, named %d: row %d is wrong", topk, rows, wide ? 64 : 32, named, i);
+        if (memcmp(to + (size_t)i * COPIED_CHUNKS * 16, from + gather32[i] / topk * stride,
+                   COPIED_CHUNKS * 16) != 0) {
+            fail_msg("topk %d, %d rows, index %d, named %d: row %d is wrong", topk, rows,
+                     wide ? 64 : 32, named, i);
         }
     }
     munmap(pages, 2 * (size_t)sysconf(_SC_PAGESIZE));
@@ -801,14 +847,22 @@ static void test_copy_by_token(void **state)
     struct problem p;
     struct record config;
     struct error err = ERROR_NULL;
-    assert_int_equal(problem_parse(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 topk=2 permute_x=true", &err), 0);
-    assert_int_equal(record_parse(&config, "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
-                                           "num_warps=8 num_stages=3 permute_copy=true", &err), 0);
+    assert_int_equal(
+        problem_parse(&p, "grouped_gemm mode=dW M=64 N=64 K=64 experts=4 topk=2 permute_x=true",
+                      &err),
+        0);
+    assert_int_equal(
+        record_parse(&config,
+                     "BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 BLOCK_SIZE_K=64 schedule=cooperative "
+                     "num_warps=8 num_stages=3 permute_copy=true",
+                     &err),
+        0);
     assert_int_equal(TARGET.variant(&p, &config, "sm_90a", &v, &err), 0);
     void *so = compile(EMULATED, v.options);
     for (int wide = 0; wide < 2; wide++) {
         for (enum named named = NAMED_ALL; named <= NAMED_PART; named++) {
-            copy_by_token(so, 2, named == NAMED_PART ? COPIED_TOKENS * 2 / 3 : COPIED_ROWS, wide, named);
+            copy_by_token(so, 2, named == NAMED_PART ? COPIED_TOKENS * 2 / 3 : COPIED_ROWS, wide,
+                          named);
             copy_by_token(so, 8, COPIED_ROWS, wide, named);
             copy_by_token(so, 40, COPIED_ROWS - 1, wide, named);
         }
@@ -835,8 +889,8 @@ static int kind_other_slabs(const struct test_case *c)
     return strncmp(mine, its, 15) == 0 ? -1 : strncmp(its, "-DSTORE_SLABS=2", 15) == 0;
 }
 
-/* By themselves the bucket's rows would be stored otherwise than the job's: two slabs at once where it would
- * take one, and one where it would take two. */
+/* By themselves the bucket's rows would be stored otherwise than the job's: two slabs at once where
+ * it would take one, and one where it would take two. */
 static void test_slabs_of_other_rows(void **state)
 {
     (void)state;
@@ -847,23 +901,18 @@ static void test_slabs_of_other_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sample),
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sample),
 #ifdef TARGET_HOPPER
-                                       cmocka_unit_test(test_store_slabs),
-                                       cmocka_unit_test(test_staggered),
-                                       cmocka_unit_test(test_deferred),
-                                       cmocka_unit_test(test_paired),
-                                       cmocka_unit_test(test_paired_sums),
-        cmocka_unit_test(test_paired_turns),
-                                       cmocka_unit_test(test_single_consumer),
-                                       cmocka_unit_test(test_small_product),
-                                       cmocka_unit_test(test_split),
-                                       cmocka_unit_test(test_split_sums),
-                                       cmocka_unit_test(test_cluster_faults),
-                                       cmocka_unit_test(test_slabs_of_other_rows),
-                                       cmocka_unit_test(test_copy_by_token),
+        cmocka_unit_test(test_store_slabs),     cmocka_unit_test(test_staggered),
+        cmocka_unit_test(test_deferred),        cmocka_unit_test(test_paired),
+        cmocka_unit_test(test_paired_sums),     cmocka_unit_test(test_paired_turns),
+        cmocka_unit_test(test_single_consumer), cmocka_unit_test(test_small_product),
+        cmocka_unit_test(test_split),           cmocka_unit_test(test_split_sums),
+        cmocka_unit_test(test_cluster_faults),  cmocka_unit_test(test_slabs_of_other_rows),
+        cmocka_unit_test(test_copy_by_token),
 #endif
-                                       cmocka_unit_test(test_shared_dy)};
+        cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {
         puts("SKIP: no C compiler (cc) to build the emulated kernels with");
         return 77;

@@ -13,18 +13,18 @@
 
 static const struct device_info h200 = {H200_FIELDS};
 
-#define QWEN          "M=32768 N=1536 K=2048 experts=128 topk=8"
-#define TILE(m, n, k) "BLOCK_SIZE_M=" #m " BLOCK_SIZE_N=" #n " BLOCK_SIZE_K=" #k
-#define PINGPONG      "num_warps=12 schedule=pingpong num_stages=4 staging_buffers=2"
-#define GOOD          TILE(128, 192, 64) " " PINGPONG
-#define DENSE         "M=64 N=1024 K=1024"
-#define SMALL         "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
+#define QWEN              "M=32768 N=1536 K=2048 experts=128 topk=8"
+#define TILE(m, n, k)     "BLOCK_SIZE_M=" #m " BLOCK_SIZE_N=" #n " BLOCK_SIZE_K=" #k
+#define PINGPONG          "num_warps=12 schedule=pingpong num_stages=4 staging_buffers=2"
+#define GOOD              TILE(128, 192, 64) " " PINGPONG
+#define DENSE             "M=64 N=1024 K=1024"
+#define SMALL             "num_warps=8 schedule=cooperative num_stages=8 use_tma_store=false"
 #define PAIR_OF_CONSUMERS "num_warps=12 schedule=cooperative num_stages=4"
-#define SPLIT(parts)  TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
-#define PAIRED        TILE(64, 192, 128) " " PINGPONG
-#define STAGGERED     "num_warps=12 schedule=staggered num_stages=4 staging_buffers=2"
-#define DEFERRED      "num_warps=12 schedule=deferred num_stages=4"
-#define SWAPPED       "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
+#define SPLIT(parts)      TILE(64, 64, 64) " " SMALL " NUM_KSPLIT=" #parts
+#define PAIRED            TILE(64, 192, 128) " " PINGPONG
+#define STAGGERED         "num_warps=12 schedule=staggered num_stages=4 staging_buffers=2"
+#define DEFERRED          "num_warps=12 schedule=deferred num_stages=4"
+#define SWAPPED           "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
 
@@ -55,19 +55,24 @@ static const struct refusal {
      ERROR_RESOURCE, "shared_memory", "smaller tile"},
     {QWEN " mode=forward", GOOD " cluster_shape_mn=4x1", ERROR_INVALID, "parameter_value",
      "takes 1x1, 2x1 or 1x2"},
-    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_mode", "swap_ab=true"},
-    {QWEN " mode=dX", TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=1x2", ERROR_INVALID, "cluster_mode", "is 2x1"},
-    {QWEN " mode=forward", TILE(64, 256, 64) " " SWAPPED " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_tile",
-     "more than 64 rows"},
-    {QWEN " mode=dX", TILE(160, 64, 64) " num_warps=8 schedule=cooperative num_stages=4 swap_ab=true cluster_shape_mn=2x1",
+    {QWEN " mode=forward", GOOD " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_mode",
+     "swap_ab=true"},
+    {QWEN " mode=dX", TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=1x2", ERROR_INVALID,
+     "cluster_mode", "is 2x1"},
+    {QWEN " mode=forward", TILE(64, 256, 64) " " SWAPPED " cluster_shape_mn=2x1", ERROR_INVALID,
+     "cluster_tile", "more than 64 rows"},
+    {QWEN " mode=dX",
+     TILE(160, 64,
+          64) " num_warps=8 schedule=cooperative num_stages=4 swap_ab=true cluster_shape_mn=2x1",
      ERROR_INVALID, "cluster_tile", "128 or 256 columns"},
     {QWEN " mode=forward permute_x=true",
-     TILE(144, 256, 64) " " DEFERRED " swap_ab=true cluster_shape_mn=2x1 tile_scheduler=dynamic", ERROR_RESOURCE, "registers",
-     "take static, 1x1 or 160 rows"},
-    {QWEN " mode=dW permute_x=true", PAIRED " cluster_shape_mn=2x1", ERROR_INVALID, "cluster_gather",
-     "shares x, which is gathered"},
-    {QWEN " mode=dW", TILE(64, 128, 64) " num_warps=12 schedule=pingpong num_stages=4 "
-                      "cluster_shape_mn=2x1",
+     TILE(144, 256, 64) " " DEFERRED " swap_ab=true cluster_shape_mn=2x1 tile_scheduler=dynamic",
+     ERROR_RESOURCE, "registers", "take static, 1x1 or 160 rows"},
+    {QWEN " mode=dW permute_x=true", PAIRED " cluster_shape_mn=2x1", ERROR_INVALID,
+     "cluster_gather", "shares x, which is gathered"},
+    {QWEN " mode=dW",
+     TILE(64, 128, 64) " num_warps=12 schedule=pingpong num_stages=4 "
+                       "cluster_shape_mn=2x1",
      ERROR_INVALID, "cluster_halves", "128 or 256"},
     {QWEN " mode=forward", GOOD " raster=diagonal", ERROR_INVALID, "parameter_value", "columns"},
     {QWEN " mode=forward", GOOD " skip_rows=2", ERROR_INVALID, "flag_type", "skip_rows"},
@@ -78,8 +83,10 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " expert_order=size", ERROR_INVALID, "expert_order", "dW"},
     {QWEN " mode=forward", GOOD " store_evict_first=true", ERROR_INVALID, "store_evict_first",
      "is for dW"},
-    {QWEN " mode=forward", GOOD " w_eviction=evict_last", ERROR_INVALID, "parameter_value", "evict_normal or evict_unchanged"},
-    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " w_eviction=evict_first", ERROR_INVALID, "w_eviction", "forward and dX"},
+    {QWEN " mode=forward", GOOD " w_eviction=evict_last", ERROR_INVALID, "parameter_value",
+     "evict_normal or evict_unchanged"},
+    {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " w_eviction=evict_first", ERROR_INVALID,
+     "w_eviction", "forward and dX"},
     {QWEN " mode=forward", GOOD " l2_ahead=65", ERROR_INVALID, "parameter_value", "0 to 64"},
     {QWEN " mode=forward permute_x=true", GOOD " l2_ahead=1", ERROR_INVALID, "l2_ahead",
      "permute_copy=true"},
@@ -88,23 +95,30 @@ static const struct refusal {
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " l2_ahead=4 expert_order=size",
      ERROR_INVALID, "l2_ahead", "expert_order=index"},
     {QWEN " mode=forward", GOOD " store_slabs=2", ERROR_INVALID, "store_slabs", "is for dW"},
-    {QWEN " mode=dW", TILE(64, 128, 128) " " PINGPONG " store_slabs=3", ERROR_INVALID, "parameter_value",
-     "1 or 2"},
+    {QWEN " mode=dW", TILE(64, 128, 128) " " PINGPONG " store_slabs=3", ERROR_INVALID,
+     "parameter_value", "1 or 2"},
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " store_slabs=2", ERROR_INVALID,
      "store_slabs", "BLOCK_SIZE_K of 128"},
-    {QWEN " mode=dW dtype_out=fp32", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=3 staging_buffers=1 store_slabs=2",
+    {QWEN " mode=dW dtype_out=fp32",
+     TILE(64, 128,
+          128) " num_warps=12 schedule=pingpong num_stages=3 staging_buffers=1 store_slabs=2",
      ERROR_INVALID, "store_slabs", "an even number of staging_buffers"},
     {QWEN " mode=forward", GOOD " load_warps=2", ERROR_INVALID, "load_warps", "is for dW"},
     {QWEN " mode=forward", GOOD " load_warps=5", ERROR_INVALID, "parameter_value", "1 to 4"},
     {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " load_warps=1", ERROR_INVALID,
      "load_warps", "all four gather"},
-    {QWEN " mode=dW", TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
+    {QWEN " mode=dW",
+     TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
      "load_warps", "num_stages=3"},
-    {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=5 load_warps=4", ERROR_INVALID,
+    {QWEN " mode=dW",
+     TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=5 load_warps=4", ERROR_INVALID,
      "load_warps", "divides"},
-    {QWEN " mode=dW", TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=6 load_warps=4", ERROR_INVALID,
+    {QWEN " mode=dW",
+     TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=6 load_warps=4", ERROR_INVALID,
      "load_warps", "divides"},
-    {QWEN " mode=dW", TILE(64, 256, 128) " num_warps=12 schedule=cooperative num_stages=3 load_warps=2 cluster_shape_mn=2x1",
+    {QWEN " mode=dW",
+     TILE(64, 256,
+          128) " num_warps=12 schedule=cooperative num_stages=3 load_warps=2 cluster_shape_mn=2x1",
      ERROR_INVALID, "load_warps", "cluster_shape_mn"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
@@ -139,19 +153,23 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(128, 128, 64) " " STAGGERED, ERROR_INVALID, "stagger_rows",
      "a tile of 256 rows"},
     {QWEN " mode=forward", GOOD " in_flight=2", ERROR_INVALID, "parameter_value", "0 or 1"},
-    {"M=4096 N=1536 K=64 mode=forward", TILE(256, 128, 64) " " STAGGERED, ERROR_INVALID, "stagger_short",
-     "there is one"},
+    {"M=4096 N=1536 K=64 mode=forward", TILE(256, 128, 64) " " STAGGERED, ERROR_INVALID,
+     "stagger_short", "there is one"},
     {QWEN " mode=forward permute_x=true",
-     TILE(256, 192, 64) " num_warps=12 schedule=staggered num_stages=3 skip_rows=true", ERROR_RESOURCE,
-     "registers", "skip_rows=false"},
+     TILE(256, 192, 64) " num_warps=12 schedule=staggered num_stages=3 skip_rows=true",
+     ERROR_RESOURCE, "registers", "skip_rows=false"},
     {QWEN " mode=forward", TILE(136, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "multiple of 16"},
-    {QWEN " mode=dW", TILE(64, 256, 128) " " DEFERRED, ERROR_INVALID, "deferred_swap", "swap_ab=true"},
-    {QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED, ERROR_INVALID, "deferred_swap", "swap_ab=true"},
-    {QWEN " mode=forward", TILE(192, 256, 64) " num_warps=12 schedule=deferred num_stages=3 swap_ab=true",
-     ERROR_RESOURCE, "registers", "192 sums"},
-    {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " num_warps=8 schedule=deferred num_stages=3 swap_ab=true",
-     ERROR_RESOURCE, "registers", "192 sums"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " " DEFERRED, ERROR_INVALID, "deferred_swap",
+     "swap_ab=true"},
+    {QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED, ERROR_INVALID, "deferred_swap",
+     "swap_ab=true"},
+    {QWEN " mode=forward",
+     TILE(192, 256, 64) " num_warps=12 schedule=deferred num_stages=3 swap_ab=true", ERROR_RESOURCE,
+     "registers", "192 sums"},
+    {QWEN " mode=forward permute_x=true",
+     TILE(192, 128, 64) " num_warps=8 schedule=deferred num_stages=3 swap_ab=true", ERROR_RESOURCE,
+     "registers", "192 sums"},
     {QWEN " mode=forward", TILE(160, 96, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "BLOCK_SIZE_N=96"},
     {QWEN " mode=forward", TILE(160, 64, 64) " " SWAPPED, ERROR_INVALID, "rows_per_warpgroup",
@@ -159,18 +177,23 @@ static const struct refusal {
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " skip_rows=true", ERROR_INVALID,
      "skip_rows", "at most 15"},
     {QWEN " mode=forward", GOOD " swap_ab=1", ERROR_INVALID, "flag_type", "swap_ab"},
-    {QWEN " mode=forward permute_x=true", TILE(192, 128, 64) " num_warps=12 schedule=pingpong "
-     "num_stages=4 use_tma_store=false", ERROR_RESOURCE, "registers", "permute_copy=true"},
-    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=176", ERROR_INVALID, "tile_rows",
-     "BLOCK_SIZE_M=160"},
+    {QWEN " mode=forward permute_x=true",
+     TILE(192, 128, 64) " num_warps=12 schedule=pingpong "
+                        "num_stages=4 use_tma_store=false",
+     ERROR_RESOURCE, "registers", "permute_copy=true"},
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=176", ERROR_INVALID,
+     "tile_rows", "BLOCK_SIZE_M=160"},
     {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_rows=100", ERROR_INVALID,
      "parameter_value", "multiple of 16"},
     {QWEN " mode=forward", GOOD " tile_rows=64", ERROR_INVALID, "tile_rows", "leave it out"},
-    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " tile_scheduler=dynamic dynamic_rounds=2", ERROR_INVALID,
+    {QWEN " mode=forward",
+     TILE(160, 256, 64) " " SWAPPED " tile_scheduler=dynamic dynamic_rounds=2", ERROR_INVALID,
      "dynamic_rounds", "cluster_shape_mn=2x1"},
-    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 dynamic_rounds=2", ERROR_INVALID,
-     "dynamic_rounds", "tile_scheduler=dynamic"},
-    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=65",
+    {QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 dynamic_rounds=2",
+     ERROR_INVALID, "dynamic_rounds", "tile_scheduler=dynamic"},
+    {QWEN " mode=forward",
+     TILE(160, 256, 64) " " SWAPPED
+                        " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=65",
      ERROR_INVALID, "parameter_value", "0 to 64"},
     {DENSE " mode=forward", SPLIT(2) " swap_ab=true", ERROR_INVALID, "swap_split", "one of them"},
     {QWEN " mode=dW", TILE(64, 128, 192) " " PINGPONG " swap_ab=true", ERROR_INVALID, "swap_mode",
@@ -367,9 +390,9 @@ static void test_plan(void **state)
     const struct {
         const void *base;
         uint32_t rows;
-    } maps[] = {{args.x, 128}, {args.x, 64}, {args.x, 48}, {args.x, 32},
-                {args.x, 16},  {args.w, 192}, {args.w, 64}, {args.w, 48},
-                {args.w, 32},  {args.w, 16}, {args.out, 128}};
+    } maps[] = {{args.x, 128}, {args.x, 64},  {args.x, 48},   {args.x, 32},
+                {args.x, 16},  {args.w, 192}, {args.w, 64},   {args.w, 48},
+                {args.w, 32},  {args.w, 16},  {args.out, 128}};
     assert_int_equal(l->n_maps, 11);
     for (uint32_t i = 0; i < l->n_maps; i++) {
         assert_ptr_equal(l->maps[i].base, maps[i].base);
@@ -389,13 +412,12 @@ static void test_plan(void **state)
     /* 8 columns of 192. */
     assert_int_equal((UINT64_C(23) * params.cols_mul) >> params.cols_shift, 2);
     assert_int_equal((UINT64_C(24) * params.cols_mul) >> params.cols_shift, 3);
-    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16 raster=columns", &args,
-                             &plan, &err),
-                     0);
+    assert_int_equal(
+        plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16 raster=columns", &args, &plan, &err),
+        0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.group, 8);
-    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err),
-                     0);
+    assert_int_equal(plan_of(QWEN " mode=forward", GOOD " GROUP_SIZE_M=16", &args, &plan, &err), 0);
     memcpy(&params, plan.steps[0].params, sizeof(params));
     assert_int_equal(params.group, 16);
     /* One expert has all rows: nothing to read before the first load, and 200 of them are two
@@ -486,8 +508,8 @@ static void test_loaders(void **state)
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
         const bool dw = strstr(variants[i].problem, "mode=dW") != NULL;
         char text[512];
-        snprintf(text, sizeof(text), "%s " PINGPONG "%s", dw ? TILE(64, 128, 192) : TILE(128, 192, 64),
-                 variants[i].config);
+        snprintf(text, sizeof(text), "%s " PINGPONG "%s",
+                 dw ? TILE(64, 128, 192) : TILE(128, 192, 64), variants[i].config);
         check_option(variants[i].problem, text, variants[i].option);
     }
 }
@@ -525,8 +547,8 @@ static void test_store_slabs(void **state)
     }
 }
 
-/* Only forward and dX of one expert have kernels of their own; not where threads gather, or sums fill the
- * registers. */
+/* Only forward and dX of one expert have kernels of their own; not where threads gather, or sums
+ * fill the registers. */
 static void test_one_expert(void **state)
 {
     (void)state;
@@ -536,11 +558,14 @@ static void test_one_expert(void **state)
         {"M=4096 N=1536 K=2048 mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=1 "},
         {"M=4096 N=1536 K=2048 mode=dX", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=1 "},
         {"M=4096 N=1536 K=2048 mode=dW", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
-        {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
-        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL, "-DONE_EXPERT=0 "},
-        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL " permute_copy=true",
+        {"M=4096 N=1536 K=2048 experts=2 mode=forward", TILE(64, 64, 64) " " SMALL,
+         "-DONE_EXPERT=0 "},
+        {"M=4096 N=1536 K=2048 permute_x=true mode=forward", TILE(64, 64, 64) " " SMALL,
+         "-DONE_EXPERT=0 "},
+        {"M=4096 N=1536 K=2048 permute_x=true mode=forward",
+         TILE(64, 64, 64) " " SMALL " permute_copy=true", "-DONE_EXPERT=1 "},
+        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS,
          "-DONE_EXPERT=1 "},
-        {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DONE_EXPERT=1 "},
         {"M=4096 N=1536 K=2048 mode=forward", TILE(128, 192, 64) " " PINGPONG, "-DONE_EXPERT=0 "},
     };
     for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
@@ -604,9 +629,11 @@ static void test_deferred(void **state)
         grouped_gemm_view(&p, &v);
         hopper_tile_make(&v, &config, &t);
         assert_int_equal(hopper_kept(&t), cases[i].kept);
-        assert_true(isfinite(hopper_predict(&p, &config, &h200, NULL))); /* also of rows that are no multiple of 32 */
+        assert_true(isfinite(hopper_predict(&p, &config, &h200,
+                                            NULL))); /* also of rows that are no multiple of 32 */
     }
-    check_option(QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED " swap_ab=true", "-DSTAGGERED=0 -DDEFERRED=1 ");
+    check_option(QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED " swap_ab=true",
+                 "-DSTAGGERED=0 -DDEFERRED=1 ");
     check_option(QWEN " mode=forward", TILE(128, 256, 64) " " PAIR_OF_CONSUMERS, "-DDEFERRED=0 ");
 }
 
@@ -622,8 +649,10 @@ static void test_plan_one_expert(void **state)
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=rows", 4 * 6, 256},
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=4 raster=columns", 4 * 32, 256},
         {TILE(128, 256, 64) " " PAIR_OF_CONSUMERS " GROUP_SIZE_M=16 raster=columns", 6 * 32, 256},
-        {TILE(64, 256, 64) " " SWAPPED " tile_rows=48 GROUP_SIZE_M=4 raster=columns", 4 * 86, 256}, /* 4096 / 48 */
-        {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=columns", 8, 192}, /* as of several experts */
+        {TILE(64, 256, 64) " " SWAPPED " tile_rows=48 GROUP_SIZE_M=4 raster=columns", 4 * 86,
+         256}, /* 4096 / 48 */
+        {TILE(128, 192, 64) " " PINGPONG " GROUP_SIZE_M=4 raster=columns", 8,
+         192}, /* as of several experts */
     };
     for (size_t i = 0; i < sizeof(plans) / sizeof(plans[0]); i++) {
         static const char problem[] = "M=4096 N=1536 K=2048 mode=forward";
@@ -706,19 +735,24 @@ static void check_split_grid(const char *config, int64_t rows, uint32_t cluster,
     assert_int_equal(plan.steps[0].grid[0], blocks);
 }
 
-/* Of thread blocks with half of an SM's shared memory twice as many fit: clusters of eight need that. */
+/* Of thread blocks with half of an SM's shared memory twice as many fit: clusters of eight need
+ * that. */
 static void test_plan_split_resident(void **state)
 {
     (void)state;
-    static const char halves[] = TILE(64, 64, 64)
-        " num_warps=8 schedule=cooperative num_stages=4 use_tma_store=false NUM_KSPLIT=8";
-    static const char whole[] = TILE(64, 64, 64)
-        " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
+    static const char halves[] =
+        TILE(64, 64,
+             64) " num_warps=8 schedule=cooperative num_stages=4 use_tma_store=false NUM_KSPLIT=8";
+    static const char whole[] =
+        TILE(64, 64,
+             64) " num_warps=8 schedule=cooperative num_stages=7 use_tma_store=false NUM_KSPLIT=8";
     /* by memory two would fit, but not by the registers that the template leaves them */
-    static const char wide[] = TILE(64, 128, 64)
-        " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
-    static const char two[] = TILE(128, 64, 64)
-        " num_warps=12 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
+    static const char wide[] =
+        TILE(64, 128,
+             64) " num_warps=8 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
+    static const char two[] =
+        TILE(128, 64,
+             64) " num_warps=12 schedule=cooperative num_stages=3 use_tma_store=false NUM_KSPLIT=4";
     check_split_grid(halves, 128, 8, 256);
     check_split_grid(halves, 6400, 8, 264);
     check_split_grid(whole, 128, 8, 128);
@@ -759,8 +793,8 @@ static void check_pairs(const char *config, uint32_t blocks, int32_t turns)
     assert_int_equal(params.height, turns);
 }
 
-/* Blocks take pairs of tiles, the last of which may be one tile and nothing; each loads half of what they
- * share. 1536 / 192 rows of tiles, 2048 / 128 columns. */
+/* Blocks take pairs of tiles, the last of which may be one tile and nothing; each loads half of
+ * what they share. 1536 / 192 rows of tiles, 2048 / 128 columns. */
 static void test_plan_pairs(void **state)
 {
     (void)state;
@@ -774,7 +808,8 @@ static void test_plan_pairs(void **state)
     assert_non_null(strstr(v.options, "-DCLUSTER_R=2 -DCLUSTER_C=1 "));
 }
 
-/* Forward and dX: two tiles of an expert's rows, whose weights each block loads half of; and stores of 8 rows beside those of
+/* Forward and dX: two tiles of an expert's rows, whose weights each block loads half of; and stores
+ * of 8 rows beside those of
  * 16. 1536 / 256 columns of tiles. */
 static void test_plan_pairs_of_rows(void **state)
 {
@@ -809,8 +844,8 @@ static void test_plan_pairs_of_rows(void **state)
     check_option("M=4096 N=4096 K=4096 mode=forward", config, "-DONE_EXPERT=0 ");
 }
 
-/* Pairs have places, as they are numbered until who launches knows better; dynamic ones take the last rounds of tiles as they come
- * free. */
+/* Pairs have places, as they are numbered until who launches knows better; dynamic ones take the
+ * last rounds of tiles as they come free. */
 static void test_plan_order(void **state)
 {
     (void)state;
@@ -818,9 +853,14 @@ static void test_plan_order(void **state)
         const char *config;
         int rounds; /* 0: all */
     } plans[] = {
-        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic", HOPPER_ROUNDS_USUAL},
-        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=1", 1},
-        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=0", 0},
+        {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1 tile_scheduler=dynamic",
+         HOPPER_ROUNDS_USUAL},
+        {TILE(160, 256, 64) " " SWAPPED
+                            " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=1",
+         1},
+        {TILE(160, 256, 64) " " SWAPPED
+                            " cluster_shape_mn=2x1 tile_scheduler=dynamic dynamic_rounds=0",
+         0},
         {TILE(160, 256, 64) " " SWAPPED " cluster_shape_mn=2x1", 0},
     };
     struct problem p = problem_of(QWEN " mode=forward");
@@ -845,24 +885,29 @@ static void test_plan_order(void **state)
             assert_true((int64_t)params.last_rounds * 66 > 1 << 25); /* more than there are tiles */
         }
     }
-    assert_int_equal(plan_of(QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED, &args, &plan, &err), 0);
+    assert_int_equal(
+        plan_of(QWEN " mode=forward", TILE(160, 256, 64) " " SWAPPED, &args, &plan, &err), 0);
     assert_int_equal(plan.steps[0].order_at, 0);
 }
 
-/* How long L2 keeps weights goes by the mode, by how many row tiles read them, and by what a config says. */
+/* How long L2 keeps weights goes by the mode, by how many row tiles read them, and by what a config
+ * says. */
 static void test_plan_eviction(void **state)
 {
     (void)state;
 #define EXPERTS(m) "M=" #m " N=1536 K=2048 experts=128 topk=8"
-#define DX TILE(160, 64, 256) " " SWAPPED
+#define DX         TILE(160, 64, 256) " " SWAPPED
     static const struct {
         const char *problem, *config;
         uint32_t flags;
     } plans[] = {
         {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_UNCHANGED},
-        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first", HOPPER_W_FIRST},
-        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_normal", 0},
-        {EXPERTS(32768) " mode=dX", DX " cluster_shape_mn=2x1", HOPPER_W_FIRST}, /* 256 rows of 320 */
+        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first",
+         HOPPER_W_FIRST},
+        {EXPERTS(32768) " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_normal",
+         0},
+        {EXPERTS(32768) " mode=dX", DX " cluster_shape_mn=2x1",
+         HOPPER_W_FIRST}, /* 256 rows of 320 */
         {EXPERTS(32768) " mode=dX", DX, HOPPER_W_UNCHANGED},
         {EXPERTS(8192) " mode=dX", DX, 0},
         {EXPERTS(4096) " mode=dX", DX, HOPPER_W_FIRST}, /* 32 rows each */
@@ -887,7 +932,8 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
-/* Of the three, those that the config is not measured with anyway; none where it says one, or loads no weights. */
+/* Of the three, those that the config is not measured with anyway; none where it says one, or loads
+ * no weights. */
 static void test_variations(void **state)
 {
     (void)state;
@@ -895,8 +941,12 @@ static void test_variations(void **state)
     static const struct {
         const char *problem, *config, *settings[3];
     } cases[] = {
-        {QWEN_ROWS " mode=forward", TILE(160, 256, 64) " " SWAPPED, {"evict_normal", "evict_first"}},
-        {QWEN_ROWS " mode=dX", TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=2x1", {"evict_normal", "evict_unchanged"}},
+        {QWEN_ROWS " mode=forward",
+         TILE(160, 256, 64) " " SWAPPED,
+         {"evict_normal", "evict_first"}},
+        {QWEN_ROWS " mode=dX",
+         TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=2x1",
+         {"evict_normal", "evict_unchanged"}},
         {QWEN_ROWS " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first", {0}},
         {QWEN_ROWS " mode=dW", TILE(64, 128, 192) " " PINGPONG, {0}},
     };
@@ -989,7 +1039,8 @@ static void test_plan_copy(void **state)
     args = args_for(&p);
     args.workspace = (void *)0x70000;
     args.workspace_bytes = 32768 * 1536 * 2;
-    assert_int_equal(plan_of(down, TILE(128, 64, 192) " " PINGPONG " permute_copy=true", &args, &plan, &err), 0);
+    assert_int_equal(
+        plan_of(down, TILE(128, 64, 192) " " PINGPONG " permute_copy=true", &args, &plan, &err), 0);
     assert_int_equal(plan.n, 2);
 }
 

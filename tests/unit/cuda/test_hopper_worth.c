@@ -78,8 +78,9 @@ static int worth(const char *mode, const char *text, struct rejection *why)
 
 /* ---- what is in it -------------------------------------------------------------------------- */
 
-/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2 %; those that defer, or share
- * weights, when TMA wrote what they did: by threads (direct) they are as fast or faster. */
+/* Each was the fastest of a layer at 512, 4096 or 16384 tokens, or of a dense product, or within 2
+ * %; those that defer, or share weights, when TMA wrote what they did: by threads (direct) they are
+ * as fast or faster. */
 static void test_winners(void **state)
 {
     (void)state;
@@ -145,7 +146,8 @@ static void test_winners(void **state)
     }
 }
 
-/* The target with the first of all run-time settings only: its spaces are built in a thirtieth of the time. */
+/* The target with the first of all run-time settings only: its spaces are built in a thirtieth of
+ * the time. */
 static uint32_t compiled_params(const struct problem *p, const struct device_info *info,
                                 struct param out[PARAMS_MAX])
 {
@@ -157,7 +159,8 @@ static uint32_t compiled_params(const struct problem *p, const struct device_inf
 }
 
 static int build_compiled(struct space *s, const struct problem *p,
-                          bool (*allow)(const void *ctx, const struct record *config), const void *ctx)
+                          bool (*allow)(const void *ctx, const struct record *config),
+                          const void *ctx)
 {
     static struct family_target compiled; /* a space keeps it */
     struct error err = ERROR_NULL;
@@ -219,7 +222,8 @@ static bool shares(const char *layer, const char *mode)
     return strcmp(record_text(&config, "cluster_shape_mn", ""), "2x1") == 0;
 }
 
-/* Where two thread blocks that share weights were measured to win, the default is such a pair, and nowhere else. */
+/* Where two thread blocks that share weights were measured to win, the default is such a pair, and
+ * nowhere else. */
 static void test_default_pairs(void **state)
 {
     (void)state;
@@ -291,8 +295,8 @@ struct counted {
     uint32_t n; /* variants */
 };
 
-static void count_variants(bool (*allow)(const void *ctx, const struct record *config), const char *ctx,
-                           const struct counted *cases, size_t n)
+static void count_variants(bool (*allow)(const void *ctx, const struct record *config),
+                           const char *ctx, const struct counted *cases, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         char text[256];
@@ -329,7 +333,8 @@ static void test_deferred(void **state)
     (void)state;
     static const struct counted cases[] = {
         {"M=32768 experts=128 topk=8 mode=forward", 14},
-        {"M=32768 experts=128 topk=8 mode=forward permute_x=true", 26}, /* gathered, or copied before */
+        {"M=32768 experts=128 topk=8 mode=forward permute_x=true",
+         26}, /* gathered, or copied before */
         {"M=32768 experts=128 topk=8 mode=forward permute_y=true", 14},
         {"M=16384 experts=128 topk=8 mode=dX", 6}, /* without clusters */
         {"M=16376 experts=128 topk=8 mode=dX", 0},
@@ -428,8 +433,7 @@ static void test_split_not(void **state)
     struct problem p;
     struct rejection why;
     struct error err = ERROR_NULL;
-    assert_int_equal(
-        problem_parse(&p, "grouped_gemm mode=dX M=16 N=512 K=1024", &err), 0);
+    assert_int_equal(problem_parse(&p, "grouped_gemm mode=dX M=16 N=512 K=1024", &err), 0);
     struct record config = split_of(&p, "64x64 c1 s8 nb1", 8);
     assert_int_equal(hopper_check(&p, &config, &h200, &why), 0);
     assert_int_equal(hopper_worth(&p, &config, &h200, &why), 1);
@@ -505,8 +509,7 @@ static void test_settled(void **state)
         const struct problem p = qwen(modes[i]);
         struct space quick, slow;
         struct error err = ERROR_NULL;
-        assert_int_equal(
-            space_build(&quick, &grouped_gemm_hopper, &p, &h200, NULL, NULL, &err), 0);
+        assert_int_equal(space_build(&quick, &grouped_gemm_hopper, &p, &h200, NULL, NULL, &err), 0);
         assert_int_equal(
             space_build(&slow, &grouped_gemm_hopper, &p, &h200, all_of_them, NULL, &err), 0);
         assert_int_equal(quick.raw, slow.raw);
@@ -528,16 +531,11 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_winners),
-        cmocka_unit_test(test_enough),
-        cmocka_unit_test(test_default_pairs),
-        cmocka_unit_test(test_unworthy),
-        cmocka_unit_test(test_staggered),
-        cmocka_unit_test(test_deferred),
-        cmocka_unit_test(test_paired),
-        cmocka_unit_test(test_split),
-        cmocka_unit_test(test_split_not),
-        cmocka_unit_test(test_restricted),
+        cmocka_unit_test(test_winners),       cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_default_pairs), cmocka_unit_test(test_unworthy),
+        cmocka_unit_test(test_staggered),     cmocka_unit_test(test_deferred),
+        cmocka_unit_test(test_paired),        cmocka_unit_test(test_split),
+        cmocka_unit_test(test_split_not),     cmocka_unit_test(test_restricted),
         cmocka_unit_test(test_settled),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order a device deals clusters, asked of the stub of libcuda: found out once, and not known where any call fails, with
- * nothing left behind. */
+/* In which order a device deals clusters, asked of the stub of libcuda: found out once, and not
+ * known where any call fails, with nothing left behind. */
 #include "kernels/devices/cuda/order.h"
 #include "tests/unit/cuda/stubbed.h"
 
@@ -25,7 +25,8 @@ static void find_out(const void *arg)
     CHECK(cuda_order(cu, 0) == order && order->n == SMS / 2); /* not asked again */
     CHECK(cuda_order(cu, 1) != order && cuda_order(cu, 1)->n == 0);
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-    CHECK(cu->capture_mode(&mode) == CUDA_SUCCESS && mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* as it was before */
+    CHECK(cu->capture_mode(&mode) == CUDA_SUCCESS &&
+          mode == CU_STREAM_CAPTURE_MODE_GLOBAL); /* as it was before */
     CHECK(live() == 0);
 }
 

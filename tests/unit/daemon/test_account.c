@@ -3,7 +3,11 @@
 #include "common.h"
 #include "daemon/account.h"
 
-static const struct account_limits limits = {.connections = 2, .jobs = 1, .leases = 1, .subscriptions = 1, .waiting = 2,
+static const struct account_limits limits = {.connections = 2,
+                                             .jobs = 1,
+                                             .leases = 1,
+                                             .subscriptions = 1,
+                                             .waiting = 2,
                                              .most = {1000, 1000, 1000, 1000}};
 
 static void one_account_per_user_while_somebody_holds_it(void **state)

@@ -47,7 +47,8 @@ static void fill(struct answer *a, int64_t generation)
     strcpy(a->stamp, "src=0123456789ab abi=1 target=portable compiler=nvrtc 13.0");
     strcpy(a->module, "00112233445566778899aabbccddeeff");
     static const char *const names[] = {"BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K",
-                                        "GROUP_SIZE_M", "num_warps", "num_stages", "NUM_KSPLIT"};
+                                        "GROUP_SIZE_M", "num_warps",    "num_stages",
+                                        "NUM_KSPLIT"};
     for (size_t i = 0; i < 7; i++) {
         record_put_int(&a->config, names[i], 16 << (generation + (int64_t)i) % 5);
     }
@@ -305,7 +306,8 @@ static void near_of_another_routing(void **state)
     assert_int_equal(near[0]->generation, 1);
 }
 
-/* Of many groups, that change all the time: a key's neighbours are those of its own, all of them, each once. */
+/* Of many groups, that change all the time: a key's neighbours are those of its own, all of them,
+ * each once. */
 static void near_is_of_one_group_of_many(void **state)
 {
     enum { GROUPS = 40, EACH = 12, STEPS = 8000, MOST = 16 };
@@ -337,7 +339,8 @@ static void near_is_of_one_group_of_many(void **state)
             assert_int_equal(which / EACH, g);
             assert_true(left & 1u << which % EACH);
             left &= ~(1u << which % EACH);
-            assert_true(j == 0 || labs(which % EACH - (long)i) >= labs((near[j - 1]->generation - 1) % EACH - (long)i));
+            assert_true(j == 0 || labs(which % EACH - (long)i) >=
+                                      labs((near[j - 1]->generation - 1) % EACH - (long)i));
         }
         assert_int_equal(left, 0);
     }
@@ -533,7 +536,8 @@ static void ids_of_all_widths(void **state)
     assert_int_equal(id, 255);
     assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xcd\x01\x02\xa3get", 9, &id), 5);
     assert_int_equal(id, 0x102);
-    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xce\x01\x02\x03\x04\xa3get", 11, &id), 7);
+    assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xce\x01\x02\x03\x04\xa3get", 11, &id),
+                     7);
     assert_int_equal(id, 0x1020304);
     assert_int_equal(memo_split((const uint8_t *)"\x94\x00\xa1x\xa3get", 8, &id), 0);
     assert_int_equal(memo_split((const uint8_t *)"\x93\x02\x07\xa3getx", 8, &id), 0);
@@ -570,8 +574,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(many_keys_come_and_go, setup, teardown),
         cmocka_unit_test_setup_teardown(by_the_beginning_of_an_id, setup, teardown),
         cmocka_unit_test_setup_teardown(prefixes_of_all_lengths, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            an_id_is_found_without_a_look_at_every_key, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_id_is_found_without_a_look_at_every_key, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(near_is_nearest_of_the_same_kind, setup, teardown),
         cmocka_unit_test_setup_teardown(near_of_another_routing, setup, teardown),
         cmocka_unit_test_setup_teardown(near_is_of_one_group_of_many, setup, teardown),
@@ -579,10 +583,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(tolerances, setup, teardown),
         cmocka_unit_test_setup_teardown(unsaved_answers_become_saved, setup, teardown),
         cmocka_unit_test_setup_teardown(what_the_database_has_no_more_is_swept, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            the_memo_knows_the_same_bytes_while_their_entry_lives, setup, teardown),
-        cmocka_unit_test_setup_teardown(
-            the_memo_keeps_a_few_questions_for_each_entry, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_memo_knows_the_same_bytes_while_their_entry_lives,
+                                        setup, teardown),
+        cmocka_unit_test_setup_teardown(the_memo_keeps_a_few_questions_for_each_entry, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(the_memo_has_a_limit, setup, teardown),
         cmocka_unit_test(ids_of_all_widths),
         cmocka_unit_test_setup_teardown(compact, setup, teardown),

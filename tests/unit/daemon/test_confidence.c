@@ -23,7 +23,10 @@ static int setup(void **state)
     answer_init(&answer);
     strcpy(answer.tier, "exact");
     answer.saved = true;
-    best = (struct best){.time_us = 80, .spread = 0.01, .reference_us = 100, .measured = 48,
+    best = (struct best){.time_us = 80,
+                         .spread = 0.01,
+                         .reference_us = 100,
+                         .measured = 48,
                          .created_s = NOW - 3 * DAY};
     strcpy(best.source, "tuned");
     trial = (struct trial){.samples_us.n = 20};

@@ -59,7 +59,8 @@ static void a_file_is_read_and_remembered_by_line(void **state)
     struct error err;
     char line[160];
     (void)state;
-    assert_ok(read_text("# ops\n[gemmd]\nbucket = pow2 ; as ever\n\nlinger-ms=250\noffline = yes\n", &err),
+    assert_ok(read_text("# ops\n[gemmd]\nbucket = pow2 ; as ever\n\nlinger-ms=250\noffline = yes\n",
+                        &err),
               &err);
     assert_string_equal(config.bucket, "pow2");
     assert_int_equal(config.linger_ms, 250);

@@ -35,7 +35,8 @@ static uint64_t identity(const char *json, bool pin)
     return job_identity(&search, pin);
 }
 
-#define PROBLEM "\"problem\": {\"op\": \"gemm\", \"mode\": \"forward\", \"M\": 64, \"N\": 64, \"K\": 64}"
+#define PROBLEM                                                                                    \
+    "\"problem\": {\"op\": \"gemm\", \"mode\": \"forward\", \"M\": 64, \"N\": 64, \"K\": 64}"
 
 static void how_one_waits_is_not_part_of_the_search(void **state)
 {
@@ -43,7 +44,8 @@ static void how_one_waits_is_not_part_of_the_search(void **state)
     uint64_t plain = identity("{" PROBLEM "}", false);
     assert_true(plain == identity("{" PROBLEM ", \"wait\": \"now\"}", false));
     assert_true(plain == identity("{" PROBLEM ", \"deadline_ms\": 5, \"progress\": true}", false));
-    assert_true(plain == identity("{" PROBLEM ", \"again\": true, \"strategy\": \"ranked\"}", false));
+    assert_true(plain ==
+                identity("{" PROBLEM ", \"again\": true, \"strategy\": \"ranked\"}", false));
 }
 
 static void what_is_searched_is(void **state)

@@ -75,8 +75,9 @@ static pid_t daemon_elsewhere(const struct host *h, bool other_network)
     if (pid == 0) {
         struct error err = ERROR_NULL;
         prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
-        said = other_network && unshare(CLONE_NEWNET) < 0 ? 'n'
-               : lock_at(&a, h, "elsewhere.sock", &err) == 0 ? 'y' : 'n';
+        said = other_network && unshare(CLONE_NEWNET) < 0    ? 'n'
+               : lock_at(&a, h, "elsewhere.sock", &err) == 0 ? 'y'
+                                                             : 'n';
         _exit(write(ready[1], &said, 1) == 1 && said == 'y' ? pause() : 1);
     }
     close(ready[1]);

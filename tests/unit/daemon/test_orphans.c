@@ -53,7 +53,8 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
 static void start_own(struct own *o, uv_loop_t *loop, const char *script)
 {
     const char *args[] = {"sh", "-c", script, NULL};
-    uv_process_options_t options = {.file = "/bin/sh", .args = (char **)(uintptr_t)args, .exit_cb = on_exit_of};
+    uv_process_options_t options = {
+        .file = "/bin/sh", .args = (char **)(uintptr_t)args, .exit_cb = on_exit_of};
     *o = (struct own){.process.data = o};
     assert_int_equal(uv_spawn(loop, &o->process, &options), 0);
 }
@@ -63,8 +64,8 @@ static bool has_children(void)
     return waitid(P_ALL, 0, &(siginfo_t){.si_pid = 0}, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-/* Turns the loop until these have ended and, if it is to be so, no child is left at all. A patience only: what is asserted
- * is asserted afterwards. */
+/* Turns the loop until these have ended and, if it is to be so, no child is left at all. A patience
+ * only: what is asserted is asserted afterwards. */
 static void run_until_ended(uv_loop_t *loop, const struct own own[], int n, bool alone)
 {
     const uint64_t until = uv_hrtime() + (uint64_t)PATIENCE_S * 1000000000;
@@ -107,7 +108,8 @@ static void a_child_that_libuv_waits_for_is_left_to_it(void **state)
     close_loop(&loop);
 }
 
-/* One signal tells of both, and libuv hears of it after us: handles do so in the order of their addresses. */
+/* One signal tells of both, and libuv hears of it after us: handles do so in the order of their
+ * addresses. */
 static void who_was_behind_a_child_of_libuvs_is_found_later(void **state)
 {
     (void)state;
@@ -169,7 +171,8 @@ static void a_child_that_libuv_was_told_to_forget_is_a_stranger(void **state)
     assert_int_equal(own.ends, 0);
 }
 
-/* A child of libuv's that leaves others behind, as a runner does; they end before it, with it, or later. */
+/* A child of libuv's that leaves others behind, as a runner does; they end before it, with it, or
+ * later. */
 static void all_are_waited_for_and_no_status_is_lost(void **state)
 {
     (void)state;
@@ -182,7 +185,8 @@ static void all_are_waited_for_and_no_status_is_lost(void **state)
     await_zombie(early);
     orphans_init(&orphans, &loop);
     for (int i = 0; i < ROUNDS; i++) {
-        start_own(&own[i], &loop, i % 2 ? "sleep 0.02 & sleep 0 & exit 7" : "true & sleep 0.01; exit 7");
+        start_own(&own[i], &loop,
+                  i % 2 ? "sleep 0.02 & sleep 0 & exit 7" : "true & sleep 0.01; exit 7");
         for (int j = 0; j < STRANGERS; j++) {
             start_stranger();
         }

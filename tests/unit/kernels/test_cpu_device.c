@@ -291,8 +291,8 @@ static void make_folder(const char *path, int age_s)
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
 }
 
-/* What a compiler leaves beside its output goes with it; what others left who were killed, after an hour;
- * what is young, or somebody else's by its name, stays. */
+/* What a compiler leaves beside its output goes with it; what others left who were killed, after an
+ * hour; what is young, or somebody else's by its name, stays. */
 static void test_what_compilers_leave(void **state)
 {
     (void)state;
@@ -356,11 +356,13 @@ static void test_stop(void **state)
     s.c->ops->close(s.c);
 }
 
-/* What another compiler made is not kept under this one's version; the same one, installed again, is. */
+/* What another compiler made is not kept under this one's version; the same one, installed again,
+ * is. */
 static void test_replaced(void **state)
 {
     (void)state;
-    static const char body[] = "#!/bin/sh\ncase $1 in -dump*) echo %s; exit;; esac; exec cc \"$@\"\n";
+    static const char body[] =
+        "#!/bin/sh\ncase $1 in -dump*) echo %s; exit;; esac; exec cc \"$@\"\n";
     struct compiler *c;
     struct variant v = {.kind = "cpu", .entry = "f", .source = "int f;\n"};
     struct image image;
@@ -396,7 +398,8 @@ static void test_spawn_limit(void **state)
     int status;
     const char *const argv[] = {"/bin/sh", "-c", "echo begun; sleep 100 & wait", NULL};
     double began = cpu_clock_ms(NULL);
-    assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_HUNG, "was killed");
+    assert_fails(spawn_run(argv, NULL, 300, log, sizeof(log), &status, NULL, err), ERROR_HUNG,
+                 "was killed");
     assert_true(cpu_clock_ms(NULL) - began < 20000);
     assert_string_equal(log, "begun\n");
     const char *const none[] = {"/no/such/program", NULL};

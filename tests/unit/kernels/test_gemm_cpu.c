@@ -192,8 +192,8 @@ static void test_wrong_is_found(void **state)
     expect_wrong("grouped_gemm mode=forward " SMALL, "out[c] = TO_OUT(from[c]);",
                  "out[c] = TO_OUT(from[c] / (c - 5));", "the reference");
     /* written where it is to be added */
-    expect_wrong("grouped_gemm mode=dW dtype_out=fp32 accumulate=true " SMALL, "if (p->accumulate) {",
-                 "if (p->accumulate > 1) {", "the reference");
+    expect_wrong("grouped_gemm mode=dW dtype_out=fp32 accumulate=true " SMALL,
+                 "if (p->accumulate) {", "if (p->accumulate > 1) {", "the reference");
 }
 
 static void test_unwritten_is_found(void **state)

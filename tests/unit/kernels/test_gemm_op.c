@@ -114,8 +114,9 @@ static void test_routing(void **state)
            "rows of expert 1");
 }
 
-/* Keys are found by their bytes on other machines and in later releases; made with another MessagePack
- * and another xxHash (Python's). The first is what it was before routing could be said. */
+/* Keys are found by their bytes on other machines and in later releases; made with another
+ * MessagePack and another xxHash (Python's). The first is what it was before routing could be
+ * said. */
 static void test_routing_in_keys(void **state)
 {
     (void)state;
@@ -158,8 +159,8 @@ static void test_long_lists_in_keys(void **state)
         strcat(text, ",41");
     }
     problem_of(&p, strcat(text, "\""));
-    assert_int_equal(key_make(&k, &p, "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", NULL),
-                     0);
+    assert_int_equal(
+        key_make(&k, &p, "NVIDIA H200/sm_90a/sm132/smem232448/mem140/mig-/pl700", NULL), 0);
     key_id(&k);
     assert_string_equal(k.id, "c617ce10dbc0625cc89d02cc92c3f2e9");
     assert_int_equal(k.len, 1171);
@@ -265,11 +266,16 @@ static int setup(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults),       cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_contradictions), cmocka_unit_test(test_permutes_everywhere),
-        cmocka_unit_test(test_routing),        cmocka_unit_test(test_buckets),
-        cmocka_unit_test(test_alias),          cmocka_unit_test(test_routing_in_keys),
-        cmocka_unit_test(test_long_lists_in_keys), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_permutes_everywhere),
+        cmocka_unit_test(test_routing),
+        cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_alias),
+        cmocka_unit_test(test_routing_in_keys),
+        cmocka_unit_test(test_long_lists_in_keys),
+        cmocka_unit_test(test_places),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -297,7 +297,8 @@ static int64_t largest(const char *problem, uint64_t seed)
     return most;
 }
 
-/* The largest expert is larger than that of most routings: of many seeds on average what the second of eight is. */
+/* The largest expert is larger than that of most routings: of many seeds on average what the second
+ * of eight is. */
 static void test_wary_seed(void **state)
 {
     (void)state;
@@ -314,7 +315,8 @@ static void test_wary_seed(void **state)
             above += largest(scout, SEEDS + other) < rows;
         }
     }
-    assert_in_range(above, SEEDS * SEEDS * 0.65, SEEDS * SEEDS * 0.85); /* of two unlike ones 7 / 9 expected, else 4 / 9 */
+    assert_in_range(above, SEEDS * SEEDS * 0.65,
+                    SEEDS * SEEDS * 0.85); /* of two unlike ones 7 / 9 expected, else 4 / 9 */
 
     /* Where rows are given, or the same for all, or many, there is nothing to choose. */
     problem_of(&p, "grouped_gemm mode=forward M=6 N=64 K=64 experts=2 topk=1 routing=\"rows:1,5\"");

@@ -9,16 +9,17 @@
 #include "kernels/family.h"
 #include "kernels/launch_order.h"
 
-/* What an H200 did on 25 November 2026 with thread blocks, and with clusters of two: eight groups of 16 or 18 SMs, of the first of which
- * eight are numbered last. */
+/* What an H200 did on 25 November 2026 with thread blocks, and with clusters of two: eight groups
+ * of 16 or 18 SMs, of the first of which eight are numbered last. */
 enum { SMS = 132 };
 static const int32_t single[SMS] = {
-    128, 129, 130, 131, 124, 125, 126, 127, 0,  1,  16, 17, 32, 33, 48,  49,  2,   3,   18,  19,  34,  35,
-    50,  51,  64,  65,  78,  79,  92,  93,  106, 107, 4,  5,  20, 21,  36,  37,  52,  53,  66,  67,  80,  81,
-    94,  95,  108, 109, 6,   7,   22,  23,  38, 39, 54, 55, 68, 69, 82,  83,  96,  97,  110, 111, 8,   9,
-    24,  25,  40,  41,  56,  57,  70,  71,  84, 85, 98, 99, 112, 113, 10,  11,  26,  27,  42,  43,  58,  59,
-    72,  73,  86,  87,  100, 101, 114, 115, 12, 13, 28, 29, 44, 45,  60,  61,  74,  75,  88,  89,  102, 103,
-    116, 117, 120, 121, 14,  15,  30,  31,  46, 47, 62, 63, 76, 77,  90,  91,  104, 105, 118, 119, 122, 123};
+    128, 129, 130, 131, 124, 125, 126, 127, 0,   1,   16, 17,  32,  33,  48,  49,  2,   3,   18,
+    19,  34,  35,  50,  51,  64,  65,  78,  79,  92,  93, 106, 107, 4,   5,   20,  21,  36,  37,
+    52,  53,  66,  67,  80,  81,  94,  95,  108, 109, 6,  7,   22,  23,  38,  39,  54,  55,  68,
+    69,  82,  83,  96,  97,  110, 111, 8,   9,   24,  25, 40,  41,  56,  57,  70,  71,  84,  85,
+    98,  99,  112, 113, 10,  11,  26,  27,  42,  43,  58, 59,  72,  73,  86,  87,  100, 101, 114,
+    115, 12,  13,  28,  29,  44,  45,  60,  61,  74,  75, 88,  89,  102, 103, 116, 117, 120, 121,
+    14,  15,  30,  31,  46,  47,  62,  63,  76,  77,  90, 91,  104, 105, 118, 119, 122, 123};
 
 static void paired_of(int32_t paired[SMS])
 {
@@ -40,7 +41,8 @@ static void test_h200(void **state)
     for (int i = 0; i < SMS / 2; i++) {
         assert_true(order.place[i] < SMS / 2 && !seen[order.place[i]]);
         seen[order.place[i]] = true;
-        assert_true(single[2 * order.place[i]] / 2 == paired[2 * i] / 2); /* an SM and the next, of one cluster */
+        assert_true(single[2 * order.place[i]] / 2 ==
+                    paired[2 * i] / 2); /* an SM and the next, of one cluster */
     }
     assert_int_equal(order.place[4], 4);  /* on SMs 0 and 1 */
     assert_int_equal(order.place[5], 8);  /* on 2 and 3, the next group */
@@ -92,7 +94,8 @@ static void test_launches(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_h200), cmocka_unit_test(test_not_known),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_h200),
+                                       cmocka_unit_test(test_not_known),
                                        cmocka_unit_test(test_launches)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -470,11 +470,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward_strided), cmocka_unit_test(test_two_at_once),
-        cmocka_unit_test(test_dx_strided),
-        cmocka_unit_test(test_dw_strided),      cmocka_unit_test(test_other_rows),
-        cmocka_unit_test(test_two_roundings),   cmocka_unit_test(test_args_size),
-        cmocka_unit_test(test_bad_args),        cmocka_unit_test(test_bad_images),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_dx_strided),      cmocka_unit_test(test_dw_strided),
+        cmocka_unit_test(test_other_rows),      cmocka_unit_test(test_two_roundings),
+        cmocka_unit_test(test_args_size),       cmocka_unit_test(test_bad_args),
+        cmocka_unit_test(test_bad_images),      cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

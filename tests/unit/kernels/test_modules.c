@@ -359,7 +359,8 @@ static void put_aged(int i, int64_t age_s, char id[HASH_HEX])
     assert_ok(modules_put(folder, &in, "so", err));
     strcpy(id, in.meta.id);
     path_of(path, id);
-    const struct timespec then[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    const struct timespec then[2] = {{.tv_sec = time(NULL) - age_s},
+                                     {.tv_sec = time(NULL) - age_s}};
     assert_int_equal(utimensat(AT_FDCWD, path, then, 0), 0);
     image_deinit(&in);
 }
@@ -425,13 +426,15 @@ static void age_lists(int days)
     const struct timespec then = {.tv_sec = time(NULL) - (time_t)days * 24 * 3600};
     for (struct dirent *e; (e = readdir(d));) {
         if (e->d_name[0] != '.') {
-            assert_int_equal(utimensat(dirfd(d), e->d_name, (const struct timespec[]){then, then}, 0), 0);
+            assert_int_equal(
+                utimensat(dirfd(d), e->d_name, (const struct timespec[]){then, then}, 0), 0);
         }
     }
     closedir(d);
 }
 
-/* Used just now: however small the limit. And what a database serves that is no more is not served. */
+/* Used just now: however small the limit. And what a database serves that is no more is not
+ * served. */
 static void test_limit_spares(void **state)
 {
     (void)state;

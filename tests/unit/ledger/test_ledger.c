@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The local ledger: what its contract in daemon/ledger.h promises, on a real loop and a real file.
- */
+/* The local ledger: what its contract in daemon/ledger.h promises, on a real loop and a real
+ * file. */
 #include <unistd.h>
 
 #include "tests/unit/ledger/rig.h"

@@ -147,8 +147,7 @@ static void what_is_unsaved_is_not_pushed_out(void **state)
     free(best);
 }
 
-/* ---- damage
- * ---------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 static void damage_is_repaired_on_the_way(void **state)
 {
@@ -222,7 +221,8 @@ static void the_file_is_checked_when_it_is_quiet(void **state)
             uv_run(&b.loop, UV_RUN_ONCE);
         }
         uv_close((uv_handle_t *)&timer, NULL);
-        const char *kind = round == 0 ? "corrupt_row " : "corrupt_file "; /* "rebuilt" may be next */
+        const char *kind =
+            round == 0 ? "corrupt_row " : "corrupt_file "; /* "rebuilt" may be next */
         assert_ptr_equal(strstr(b.kinds, kind), b.kinds);
         assert_int_equal(counts(&b).trials, round == 0 ? 96 : 95);
         end(&b);

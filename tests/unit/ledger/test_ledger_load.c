@@ -61,7 +61,8 @@ static void on_written(void *ctx, int status, const struct error *err)
     *(int *)ctx = bench->callbacks;
 }
 
-/* A write does not wait for all lists that were asked for before it, and all of them are answered. */
+/* A write does not wait for all lists that were asked for before it, and all of them are
+ * answered. */
 static void lists_are_patient(void **state)
 {
     enum { LISTS = 200 };
@@ -95,7 +96,8 @@ static void on_listed(void *ctx, int status, const void *rows, size_t n, int64_t
     *(int *)ctx = bench->callbacks;
 }
 
-/* Nobody waits for all that another user has asked for: not with a list, and with a key's rows not for lists. */
+/* Nobody waits for all that another user has asked for: not with a list, and with a key's rows not
+ * for lists. */
 static void lists_of_users_take_turns(void **state)
 {
     enum { LISTS = 200 };

@@ -188,8 +188,7 @@ static void test_links(void **state)
                  paths_make_dir(in_base("/link/"), 0700, &err));
 }
 
-/* ---- /tmp/gemmd-$UID --------------------------------------------------------------------------
- */
+/* ---- /tmp/gemmd-$UID ------------------------------------------------------------------------- */
 
 enum { NOBODY = 54321 }; /* a user that no machine has: the name in /tmp is ours to play with */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Problems: one canonical record whatever was sent, and sentences that tell how to mend the rest.
- */
+/* Problems: one canonical record whatever was sent, and sentences that tell how to mend the
+ * rest. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* docs/protocol.md is what other languages are written against: its tables say what the code says.
- */
+/* docs/protocol.md is what other languages are written against: its tables say what the code
+ * says. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -354,8 +354,7 @@ static void test_unpack_raw(void **state)
     wire_doc_free(doc);
 }
 
-/* ---- all forms, random records ----------------------------------------------------------------
- */
+/* ---- all forms, random records --------------------------------------------------------------- */
 
 static void random_text(struct rng *rng, char *out, size_t max)
 {

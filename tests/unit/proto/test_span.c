@@ -7,9 +7,27 @@
 #include "proto/span.h"
 
 static const char *const texts[] = {
-    "null", "true", "0", "-1", "-33", "127", "128", "255", "256", "-129", "65536", "4294967296",
-    "-2147483649", "1.5", "\"\"", "\"short\"", "\"a text that is longer than thirty-one bytes is\"",
-    "[]", "{}", "[[],[[1,[2,\"three\"]]],{}]", "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
+    "null",
+    "true",
+    "0",
+    "-1",
+    "-33",
+    "127",
+    "128",
+    "255",
+    "256",
+    "-129",
+    "65536",
+    "4294967296",
+    "-2147483649",
+    "1.5",
+    "\"\"",
+    "\"short\"",
+    "\"a text that is longer than thirty-one bytes is\"",
+    "[]",
+    "{}",
+    "[[],[[1,[2,\"three\"]]],{}]",
+    "[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17]",
     "{\"a\":{\"b\":{\"c\":[1,2.5,\"d\"]}},\"e\":[{\"f\":null}]}",
     "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":6,\"g\":7,\"h\":8,\"i\":9,\"j\":10,\"k\":11,"
     "\"l\":12,\"m\":13,\"n\":14,\"o\":15,\"p\":16,\"q\":17}",
@@ -44,9 +62,14 @@ static void lengths_that_lie(void **state)
 {
     (void)state;
     static const uint8_t bad[][9] = {
-        {0xdd, 0xff, 0xff, 0xff, 0xff}, {0xdf, 0xff, 0xff, 0xff, 0xff},
-        {0xdb, 0xff, 0xff, 0xff, 0xff}, {0xc6, 0xff, 0xff, 0xff, 0xff},
-        {0xc1}, {0xc7, 0, 0}, {0xd4, 1, 2}, {0x9f, 0x9f, 0x9f},
+        {0xdd, 0xff, 0xff, 0xff, 0xff},
+        {0xdf, 0xff, 0xff, 0xff, 0xff},
+        {0xdb, 0xff, 0xff, 0xff, 0xff},
+        {0xc6, 0xff, 0xff, 0xff, 0xff},
+        {0xc1},
+        {0xc7, 0, 0},
+        {0xd4, 1, 2},
+        {0x9f, 0x9f, 0x9f},
     };
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(span_of(bad[i], sizeof(bad[i])), 0);
@@ -59,8 +82,10 @@ static void finds_a_value(void **state)
     WIRE_BUF_AUTO b = WIRE_BUF_NULL;
     struct error err;
     size_t n = 0, count = 0;
-    assert_ok(err, wire_from_json(&b, "{\"wait\":\"now\",\"problems\":[{\"problems\":0},7,\"x\"],"
-                                      "\"z\":1}", &err));
+    assert_ok(err, wire_from_json(&b,
+                                  "{\"wait\":\"now\",\"problems\":[{\"problems\":0},7,\"x\"],"
+                                  "\"z\":1}",
+                                  &err));
     const uint8_t *at = span_find(b.data, b.len, "problems", &n);
     assert_non_null(at);
     const uint8_t *first = span_array(at, n, &count);

@@ -30,7 +30,7 @@ struct child {
     struct runner_hello hello;
     struct device_info device;
     bool has_hello, has_device, bye;
-    bool last_trial_only; /* set by who watches more than SEEN_MAX trials go by */
+    bool last_trial_only;         /* set by who watches more than SEEN_MAX trials go by */
     uint32_t module_before_trial; /* trials whose module had been sent before */
     /* The response. */
     bool answered;

@@ -162,9 +162,9 @@ static void test_free_leaves_the_queue_alone(void **state)
 struct counting {
     struct compiler base;
     atomic_int compiled;
-    atomic_bool stuck; /* compiles wait until it is false */
+    atomic_bool stuck;   /* compiles wait until it is false */
     bool fails, refuses; /* refuses: it is the variant's fault */
-    const char *tally; /* a file that grows by a byte for each compile; NULL: none */
+    const char *tally;   /* a file that grows by a byte for each compile; NULL: none */
 };
 
 static const char *counting_version(const struct compiler *c)
@@ -374,11 +374,8 @@ static void test_impatient(void **state)
         sleep_ms(1);
     }
     struct error err;
-    struct builds_setup setup = {.compiler = &c.base,
-                                 .cache_dir = cache,
-                                 .threads = 1,
-                                 .note_fd = -1,
-                                 .impatient = true};
+    struct builds_setup setup = {
+        .compiler = &c.base, .cache_dir = cache, .threads = 1, .note_fd = -1, .impatient = true};
     assert_int_equal(builds_new(&setup, &b, &err), 0);
     struct build *w = want(b, "-DA=1");
     settle(b, w);

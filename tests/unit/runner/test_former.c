@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a search owes to the past: the best that the key had is measured and defended (gate.c) unless it
- * cannot run; and the same seed gives the same run.
+ * What a search owes to the past: the best that the key had is measured and defended (gate.c)
+ * unless it cannot run; and the same seed gives the same run.
  */
 #include "harness.h"
 
@@ -63,8 +63,8 @@ static void first_search(struct trial *best, struct trial *worst)
     *worst = *best;
     assert_string_equal(c.result.gate, "");
     for (uint32_t i = 0; i < c.n_trials; i++) {
-        bool measured = strcmp(c.trials[i].status, "ok") == 0 ||
-                        strcmp(c.trials[i].status, "aborted") == 0;
+        bool measured =
+            strcmp(c.trials[i].status, "ok") == 0 || strcmp(c.trials[i].status, "aborted") == 0;
         if (measured && c.trials[i].time_us > worst->time_us) {
             *worst = c.trials[i];
         }
@@ -129,8 +129,11 @@ static void test_one_that_cannot_run_defends_nothing(void **state)
     must_be_replaced(&c, &best.config, "quarantine");
 
     struct record illegal;
-    assert_int_equal(record_parse(&illegal, "BLOCK_SIZE_M=512 BLOCK_SIZE_N=512 BLOCK_SIZE_K=256 "
-                                            "GROUP_SIZE_M=8 num_stages=5 num_warps=4", &err), 0);
+    assert_int_equal(record_parse(&illegal,
+                                  "BLOCK_SIZE_M=512 BLOCK_SIZE_N=512 BLOCK_SIZE_K=256 "
+                                  "GROUP_SIZE_M=8 num_stages=5 num_warps=4",
+                                  &err),
+                     0);
     run(&c, defend(&illegal, 100));
     must_be_replaced(&c, &illegal, "");
 }

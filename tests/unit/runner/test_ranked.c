@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The strategy `ranked` over a small space, and what it learns from (surrogate.h). What it finds, and
- * at which cost, is tests/search/regret.c. */
+/* The strategy `ranked` over a small space, and what it learns from (surrogate.h). What it finds,
+ * and at which cost, is tests/search/regret.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,8 @@ static struct world *world_new(double step)
     add_param(&w->space, "raster", RASTERS, true);
     for (uint32_t i = 0; i < N; i++) {
         uint32_t tile = i / (STAGES * RASTERS), stages = i / RASTERS % STAGES, raster = i % RASTERS;
-        w->points[i] = (struct space_point){.at = {(uint8_t)tile, (uint8_t)stages, (uint8_t)raster}};
+        w->points[i] =
+            (struct space_point){.at = {(uint8_t)tile, (uint8_t)stages, (uint8_t)raster}};
         w->point[i] = i;
         w->predicted[i] = 100 * (1 + step * tile) * (1 + 0.001 * stages + 0.0001 * raster);
     }
@@ -160,7 +161,8 @@ static void test_it_begins_the_same_whatever_is_compiled(void **state)
 
 enum { GROUPS = 4, SETTINGS = GROUPS * RASTERS };
 
-/* The same with more settings and no stages. They cost up to a tenth, of which the model knows nothing. */
+/* The same with more settings and no stages. They cost up to a tenth, of which the model knows
+ * nothing. */
 static struct world *world_of_settings(void)
 {
     struct world *w = calloc(1, sizeof(*w));

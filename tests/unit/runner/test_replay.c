@@ -23,10 +23,12 @@
     "BLOCK_SIZE_K=64 BLOCK_SIZE_M=16 BLOCK_SIZE_N=64 GROUP_SIZE_M=1 transpose_w=true "             \
     "unroll_cols=1 unroll_rows=4 vector_width=16"
 #define HOPPER_HEADER                                                                              \
-    "{\"gemmd_landscape\": 1, \"device\": {\"kind\": \"cuda\", \"name\": \"h\", \"arch\": \"sm_90a\", "            \
+    "{\"gemmd_landscape\": 1, \"device\": {\"kind\": \"cuda\", \"name\": \"h\", \"arch\": "        \
+    "\"sm_90a\", "                                                                                 \
     "\"sm_count\": 132, \"cc_major\": 9, \"cc_minor\": 0, \"smem_optin\": 232448}}\n"
 #define HOPPER_CONFIG                                                                              \
-    "BLOCK_SIZE_K=64 BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8 num_stages=4 schedule=cooperative"
+    "BLOCK_SIZE_K=64 BLOCK_SIZE_M=64 BLOCK_SIZE_N=64 num_warps=8 num_stages=4 "                    \
+    "schedule=cooperative"
 #define ENTRY_A "{\"config\": \"" CONFIG_A "\", \"samples_us\": [10, 11, 12, 13]}\n"
 
 struct world {

@@ -166,8 +166,8 @@ static void check_trials(const struct child *c, const struct tune_order *o)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-/* Of four strategies: past its wall time a search begins nothing more and has an answer; asked again
- * with what it measured, it measures other configs. */
+/* Of four strategies: past its wall time a search begins nothing more and has an answer; asked
+ * again with what it measured, it measures other configs. */
 static void test_wall_time_ends_any_search(void **state)
 {
     (void)state;
@@ -188,11 +188,10 @@ static void test_wall_time_ends_any_search(void **state)
         start(&second, SYNTHETIC);
         child_tune(&second, o);
         must_work(&second);
-        assert_int_equal(count_trials(&second, "measure", "ok") +
-                             count_trials(&second, "measure", "aborted") +
-                             count_trials(&c, "measure", "ok") +
-                             count_trials(&c, "measure", "aborted"),
-                         40);
+        assert_int_equal(
+            count_trials(&second, "measure", "ok") + count_trials(&second, "measure", "aborted") +
+                count_trials(&c, "measure", "ok") + count_trials(&c, "measure", "aborted"),
+            40);
         for (uint32_t k = 0; k < c.n_trials; k++) {
             assert_null(find_trial(&second, &c.trials[k].config, "measure"));
         }
@@ -488,14 +487,17 @@ static void test_ties_are_settled(void **state)
     folder_remove(folder);
 }
 
-/* The default was not recorded: what the recording compared with is the reference. Other seeds are other noise. */
+/* The default was not recorded: what the recording compared with is the reference. Other seeds are
+ * other noise. */
 static void test_recorded_reference(void **state)
 {
     (void)state;
-    static const char config[] =
-        "BLOCK_SIZE_K=64 BLOCK_SIZE_M=160 BLOCK_SIZE_N=256 GROUP_SIZE_M=8 NUM_KSPLIT=1 cluster_shape_mn=1x1 in_flight=1 "
-        "num_stages=4 num_warps=12 permute_copy=false raster=rows schedule=cooperative skip_rows=false staging_buffers=1 "
-        "swap_ab=true tile_scheduler=dynamic use_tma_load_w=true use_tma_load_x=false use_tma_store=true";
+    static const char config[] = "BLOCK_SIZE_K=64 BLOCK_SIZE_M=160 BLOCK_SIZE_N=256 GROUP_SIZE_M=8 "
+                                 "NUM_KSPLIT=1 cluster_shape_mn=1x1 in_flight=1 "
+                                 "num_stages=4 num_warps=12 permute_copy=false raster=rows "
+                                 "schedule=cooperative skip_rows=false staging_buffers=1 "
+                                 "swap_ab=true tile_scheduler=dynamic use_tma_load_w=true "
+                                 "use_tma_load_x=false use_tma_store=true";
     struct record recorded;
     struct error err = ERROR_NULL;
     double us[2];
@@ -505,7 +507,8 @@ static void test_recorded_reference(void **state)
         struct child c;
         o->request.query.budget = 4;
         o->request.query.seed = seed;
-        run_order(&c, "replay:" TEST_DATA "/landscapes/qwen3-30b-a3b-gate_up-4096-forward.jsonl", o);
+        run_order(&c, "replay:" TEST_DATA "/landscapes/qwen3-30b-a3b-gate_up-4096-forward.jsonl",
+                  o);
         must_work(&c);
         const struct trial *t = find_trial(&c, &recorded, "measure");
         assert_true(t && t->reference && t->ratio == 1);
@@ -887,8 +890,8 @@ static void test_crashes_name_their_candidate(void **state)
         child_wait(&c);
         assert_false(c.answered);
         assert_string_equal(c.last.stage, stages[i]);
-        /* compile and load know no run-time parameters: another config of the variant may be first
-         */
+        /* compile and load know no run-time parameters: another config of the variant may be
+         * first */
         assert_int_equal(record_int(&c.last.config, "BLOCK_SIZE_N", 0),
                          record_int(&contender, "BLOCK_SIZE_N", 1));
         assert_int_equal(strlen(c.last.variant), HASH_HEX - 1);

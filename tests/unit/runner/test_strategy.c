@@ -55,7 +55,7 @@ static void test_never_twice_and_budget(void **state)
         const char *name;
         uint32_t budget, expected;
     } cases[] = {
-        {"ranked", 7, 7},     {"ranked", 100, N},   {"random", 7, 7},   {"genetic", 9, 9},
+        {"ranked", 7, 7},     {"ranked", 100, N},   {"random", 7, 7}, {"genetic", 9, 9},
         {"exhaustive", 0, N}, {"exhaustive", 5, 5}, {"given", 3, N},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -101,7 +101,8 @@ static void test_random_is_its_seed(void **state)
     assert_memory_not_equal(a, c, N * sizeof(a[0]));
 }
 
-/* What a device was measured to do moves ranks about; the same seed still means the same configs. */
+/* What a device was measured to do moves ranks about; the same seed still means the same
+ * configs. */
 static void test_random_is_of_the_space(void **state)
 {
     (void)state;
@@ -118,8 +119,12 @@ static void test_random_is_of_the_space(void **state)
             point[i] = ranking == 0 ? i : (i * 7 + 3) % N;
             predicted[i] = 10 + i;
         }
-        struct strategy_setup setup = {.n = N, .predicted_us = predicted, .budget = 9, .seed = 5,
-                                       .space = &space, .point = point};
+        struct strategy_setup setup = {.n = N,
+                                       .predicted_us = predicted,
+                                       .budget = 9,
+                                       .seed = 5,
+                                       .space = &space,
+                                       .point = point};
         struct strategy *s;
         struct error err;
         assert_int_equal(strategy_find("random")->open(&setup, &s, &err), 0);

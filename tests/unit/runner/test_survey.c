@@ -19,9 +19,21 @@ static int record(const char *path, const char *cache, const char *problem, cons
 {
     pid_t pid = fork();
     if (pid == 0) {
-        const char *args[] = {"gemmd-runner", "--landscape", path,       "--device", "cpu",
-                              "--cache-dir",  cache,         "--variants", variants,   "--seconds",
-                              "0",            "--finals",    "3",        "--quiet",  problem};
+        const char *args[] = {"gemmd-runner",
+                              "--landscape",
+                              path,
+                              "--device",
+                              "cpu",
+                              "--cache-dir",
+                              cache,
+                              "--variants",
+                              variants,
+                              "--seconds",
+                              "0",
+                              "--finals",
+                              "3",
+                              "--quiet",
+                              problem};
         char *argv[sizeof(args) / sizeof(args[0]) + 1] = {NULL};
         memcpy(argv, args, sizeof(args));
         for (int s = 1; s < NSIG; s++) {

@@ -11,8 +11,7 @@
 #include "store/inner.h"
 #include "tests/unit/store/fixture.h"
 
-/* ---- a VFS around SQLite's own
- * -------------------------------------------------------------------- */
+/* ---- a VFS around SQLite's own --------------------------------------------------------------- */
 
 static long countdown = -1; /* calls until one fails; below 0: none will */
 static bool for_good;
@@ -87,8 +86,7 @@ static int our_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *f, int fla
     return SQLITE_ERROR;
 }
 
-/* ---- the test
- * --------------------------------------------------------------------------------------- */
+/* ---- the test -------------------------------------------------------------------------------- */
 
 struct outcome {
     int64_t generations[8]; /* of best i; 0: failed */

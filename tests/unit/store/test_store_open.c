@@ -249,7 +249,8 @@ static void other_programs_files_are_refused(void **state)
     assert_int_equal(open_path(f, f->path, 0, &s, &err), ERROR_STORE);
     assert_says(err, "belongs to another program (application id 77)");
     assert_int_equal(sql_int(f->path, "SELECT count(*) FROM mail"), 0);
-    assert_int_equal(sql_int(f->path, "SELECT journal_mode = 'delete' FROM pragma_journal_mode"), 1);
+    assert_int_equal(sql_int(f->path, "SELECT journal_mode = 'delete' FROM pragma_journal_mode"),
+                     1);
 }
 
 /* An artificial file of version 0: ours by its id, with a table that version 1 knows nothing of. */

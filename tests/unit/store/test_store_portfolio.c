@@ -193,9 +193,12 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
-        TEST(few_configs_within_the_bound), TEST(only_what_can_be_shared),
-        TEST(the_newest_trial_counts),      TEST(pages_and_filters),
-        TEST(nothing_known),                TEST(damaged_trials_do_not_count),
+        TEST(few_configs_within_the_bound),
+        TEST(only_what_can_be_shared),
+        TEST(the_newest_trial_counts),
+        TEST(pages_and_filters),
+        TEST(nothing_known),
+        TEST(damaged_trials_do_not_count),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the GPU does beside the threads, as a list of operations, and shared memory as they see it:
- * what threads wrote is not in that second copy before an async_fence, and what was there before no longer.
+ * what threads wrote is not in that second copy before an async_fence, and what was there before no
+ * longer.
  */
 #ifndef GEMMD_TESTS_EMULATE_ASYNC_H
 #define GEMMD_TESTS_EMULATE_ASYNC_H
@@ -98,7 +99,8 @@ static void async_fence(void)
     async_.n_dirty = 0;
 }
 
-/* Whether the block that has this place in shared memory has ended: nothing may come to it any more. */
+/* Whether the block that has this place in shared memory has ended: nothing may come to it any
+ * more. */
 static int async_has_ended(uint32_t at)
 {
     const uint32_t first = at / EMULATE_SHARED_MAX * emulate.l.threads;
@@ -115,11 +117,13 @@ static void async_check_place(uint32_t to, uint32_t bar)
 {
     const uint32_t rank = to / EMULATE_SHARED_MAX;
     if (rank >= (uint32_t)emulate.blocks || bar / EMULATE_SHARED_MAX != rank) {
-        emulate_fail("sends to %u of block %u of %d, counted by %u of block %u", to % EMULATE_SHARED_MAX, rank,
-                     emulate.blocks, bar % EMULATE_SHARED_MAX, bar / EMULATE_SHARED_MAX);
+        emulate_fail("sends to %u of block %u of %d, counted by %u of block %u",
+                     to % EMULATE_SHARED_MAX, rank, emulate.blocks, bar % EMULATE_SHARED_MAX,
+                     bar / EMULATE_SHARED_MAX);
     }
     if (async_has_ended(to)) {
-        emulate_fail("sends to %u of block %u of the cluster, which has ended", to % EMULATE_SHARED_MAX, rank);
+        emulate_fail("sends to %u of block %u of the cluster, which has ended",
+                     to % EMULATE_SHARED_MAX, rank);
     }
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A block of threads as fibers: its state, meetings of a warp or of all, and which warp is next,
- * drawn from a seed. Or a cluster of up to EMULATE_BLOCKS of them, each of which has shared memory of its own: an address in it is
- * EMULATE_SHARED_MAX beyond that of the block before. They need not begin together, and one may stand still while the others go
- * on, until these can do no more without it. A warp whose lanes meet in different instructions, or that waits for ever,
- * ends the run with a sentence in emulate_error.
+ * drawn from a seed. Or a cluster of up to EMULATE_BLOCKS of them, each of which has shared memory
+ * of its own: an address in it is EMULATE_SHARED_MAX beyond that of the block before. They need not
+ * begin together, and one may stand still while the others go on, until these can do no more
+ * without it. A warp whose lanes meet in different instructions, or that waits for ever, ends the
+ * run with a sentence in emulate_error.
  */
 #ifndef GEMMD_TESTS_EMULATE_BLOCK_H
 #define GEMMD_TESTS_EMULATE_BLOCK_H
@@ -33,7 +34,8 @@ enum {
     EMULATE_LINGER_MOST = 16,   /* ... for less than so many rounds; */
     EMULATE_BEGUN_CHANCE = 4,   /* of one that tells that its block has begun, */
     EMULATE_BEGUN_MOST = 64,    /* ... for longer */
-    EMULATE_PAUSE_CHANCE = 64,  /* 1 : so many, that a block stands still, in each round of the warps */
+    EMULATE_PAUSE_CHANCE =
+        64, /* 1 : so many, that a block stands still, in each round of the warps */
 };
 
 struct emulate_copy {
@@ -72,7 +74,7 @@ static struct {
     struct emulate_meeting barrier[EMULATE_BLOCKS];
     struct emulate_fiber scheduler;
     int current;
-    int block[3], blocks; /* the first of a cluster; how many it has */
+    int block[3], blocks;           /* the first of a cluster; how many it has */
     uint32_t pause[EMULATE_BLOCKS]; /* rounds that a block stands still */
     struct emulate_meeting rounds;
     uint64_t random;
@@ -107,23 +109,23 @@ static void emulate_async_end(void)
 }
 #endif
 
-#define THREAD    (EMULATE_BLOCKS > 1 ? emulate.current % (int)emulate.l.threads : emulate.current)
-#define BLOCK     (emulate.block[0] + emulate_rank())
+#define THREAD        (EMULATE_BLOCKS > 1 ? emulate.current % (int)emulate.l.threads : emulate.current)
+#define BLOCK         (emulate.block[0] + emulate_rank())
 #define shared_memory (emulate_memory + emulate_rank() * EMULATE_SHARED_MAX)
-#define BLOCKS    ((int)emulate.l.grid[0])
-#define INLINE    static inline
-#define HIDE32(v) ((void)(v))
-#define HIDE64(v) ((void)(v))
-#define KERNEL    void
-#define PARAMS    struct portable_params
+#define BLOCKS        ((int)emulate.l.grid[0])
+#define INLINE        static inline
+#define HIDE32(v)     ((void)(v))
+#define HIDE64(v)     ((void)(v))
+#define KERNEL        void
+#define PARAMS        struct portable_params
 
 static void emulate_fail(const char *format, ...)
 {
     if (!emulate.failed) {
         va_list args;
         va_start(args, format);
-        int n = snprintf(emulate_error, sizeof(emulate_error),
-                         "block %d thread %d: ", BLOCK, THREAD);
+        int n =
+            snprintf(emulate_error, sizeof(emulate_error), "block %d thread %d: ", BLOCK, THREAD);
         vsnprintf(emulate_error + n, sizeof(emulate_error) - (size_t)n, format, args);
         va_end(args);
     }
@@ -170,8 +172,8 @@ static uint64_t emulate_random(void)
     return emulate.random >> 33;
 }
 
-/* By one that has told others something: they may know it long before it goes on. And by one that has waited: lanes of a warp need
- * not go on together. */
+/* By one that has told others something: they may know it long before it goes on. And by one that
+ * has waited: lanes of a warp need not go on together. */
 static void emulate_linger(uint64_t chance, uint64_t most)
 {
     struct emulate_thread *t = &emulate.threads[emulate.current];
@@ -289,8 +291,8 @@ static void emulate_block(void)
         if (!emulate.threads[i].done) {
             emulate.failed = 1;
             snprintf(emulate_error, sizeof(emulate_error),
-                     "block %d thread %d waits for ever in %s", emulate.block[0] + i / (int)emulate.l.threads,
-                     i % (int)emulate.l.threads,
+                     "block %d thread %d waits for ever in %s",
+                     emulate.block[0] + i / (int)emulate.l.threads, i % (int)emulate.l.threads,
                      emulate.threads[i].waits_for->what);
         }
     }
@@ -306,7 +308,8 @@ int emulate_launch(const struct emulate_launch *l)
     emulate.random = l->seed;
     emulate.blocks = l->cluster ? (int)l->cluster : 1;
     if (emulate.blocks > EMULATE_BLOCKS || l->grid[0] % (uint32_t)emulate.blocks) {
-        snprintf(emulate_error, sizeof(emulate_error), "%u blocks in clusters of %d", l->grid[0], emulate.blocks);
+        snprintf(emulate_error, sizeof(emulate_error), "%u blocks in clusters of %d", l->grid[0],
+                 emulate.blocks);
         return -1;
     }
     const uint32_t threads = l->threads * (uint32_t)emulate.blocks;

@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What threads of a cluster's blocks do to one another's shared memory, and to their own by the same instructions:
+ * What threads of a cluster's blocks do to one another's shared memory, and to their own by the
+ * same instructions:
  *
  *   mapa                    the address of the same byte there: of a block that the cluster has
- *   st.async                bytes, which come at some later moment, in no order with anything else that the thread sends or
- *                           does; whoever has seen a phase of the mbarrier that counts them, acquired from the cluster, sees them
- *   mbarrier.arrive         (shared::cluster) an arrival, later likewise: it waits for no bytes that were sent before it. With
- *                           expect_tx it comes before bytes that it expects, or after
- *   barrier.cluster         all threads of all blocks; arrivals are relaxed: nothing that is on its way has come after it
+ *   st.async                bytes, which come at some later moment, in no order with anything else
+ *                           that the thread sends or does; whoever has seen a phase of the mbarrier
+ *                           that counts them, acquired from the cluster, sees them
+ *   mbarrier.arrive         (shared::cluster) an arrival, later likewise: it waits for no bytes
+ *                           that were sent before it. With expect_tx it comes before bytes that it
+ *                           expects, or after
+ *   barrier.cluster         all threads of all blocks; arrivals are relaxed: nothing that is on its
+ *                           way has come after it
  *
- * A block's shared memory is there from the moment when its threads run until the last has ended. That they run another thread knows
- * by barrier.cluster, and that mbarriers have been initialised by that and a fence. So these are faults, whatever comes of
- * them: something that comes to a block that has ended, or is sent to one whose mbarrier is not there yet; a place outside the block's
- * shared memory; bytes for a place that others are on their way to, or that a thread reads or writes before they have come.
+ * A block's shared memory is there from the moment when its threads run until the last has ended.
+ * That they run another thread knows by barrier.cluster, and that mbarriers have been initialised
+ * by that and a fence. So these are faults, whatever comes of them: something that comes to a block
+ * that has ended, or is sent to one whose mbarrier is not there yet; a place outside the block's
+ * shared memory; bytes for a place that others are on their way to, or that a thread reads or
+ * writes before they have come.
  */
 #ifndef GEMMD_TESTS_EMULATE_CLUSTER_H
 #define GEMMD_TESTS_EMULATE_CLUSTER_H
@@ -110,8 +116,8 @@ static void cluster_send_bytes(uint32_t to, const uint32_t *v, uint32_t bytes, u
 {
     struct emulate_sent *s = cluster_send(to, bar);
     if (to % bytes || to % EMULATE_SHARED_MAX + bytes > emulate.l.shared_bytes) {
-        emulate_fail("sends %u bytes to %u of %u of another block's", bytes, to % EMULATE_SHARED_MAX,
-                     emulate.l.shared_bytes);
+        emulate_fail("sends %u bytes to %u of %u of another block's", bytes,
+                     to % EMULATE_SHARED_MAX, emulate.l.shared_bytes);
     }
     cluster_must_have_come(to, bytes, "bytes");
     memset(&cluster_.is_due[to / EMULATE_WORD], 1, bytes / EMULATE_WORD);

@@ -20,7 +20,8 @@ static struct emulate_mbarrier *mbarrier_at(uint32_t at)
     return &async_.barriers[0];
 }
 
-/* One that a thread of its block waits for or arrives at: of another's only what cluster.h has is defined. */
+/* One that a thread of its block waits for or arrives at: of another's only what cluster.h has is
+ * defined. */
 static struct emulate_mbarrier *mbarrier_own(uint32_t at)
 {
     if (at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank()) {
@@ -73,10 +74,12 @@ static void barrier_init(uint32_t bar, uint32_t count)
         emulate_fail("more than %u mbarriers", async_.n_barriers);
     }
     struct emulate_mbarrier *b = &async_.barriers[async_.n_barriers++];
-    if (bar / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() || bar % 8 || bar % EMULATE_SHARED_MAX + 8 > emulate.l.shared_bytes) {
+    if (bar / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() || bar % 8 ||
+        bar % EMULATE_SHARED_MAX + 8 > emulate.l.shared_bytes) {
         async_fail("mbarrier outside shared memory", bar);
     }
-    *b = (struct emulate_mbarrier){.at = bar, .expected = count, .pending = count, .by = emulate.current};
+    *b = (struct emulate_mbarrier){
+        .at = bar, .expected = count, .pending = count, .by = emulate.current};
     snprintf(b->what, sizeof(b->what), "mbarrier %u", bar);
     b->phases.what = b->what;
 }
@@ -124,7 +127,8 @@ static struct emulate_mbarrier *mbarrier_wait(uint32_t bar, uint32_t parity)
     return b;
 }
 
-/* An acquire at the scope of the block: what threads of other blocks have sent need not be seen after it. */
+/* An acquire at the scope of the block: what threads of other blocks have sent need not be seen
+ * after it. */
 static void barrier_wait(uint32_t bar, uint32_t parity)
 {
     if (mbarrier_wait(bar, parity)->is_told) {

@@ -29,7 +29,8 @@ static uint32_t shared_base(void)
 /* Its own: what a block of a cluster does to another's is said otherwise (cluster.h). */
 static void emulate_shared(uint32_t at, const char *what)
 {
-    if (at % 16 || at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() || at % EMULATE_SHARED_MAX + 16 > emulate.l.shared_bytes) {
+    if (at % 16 || at / EMULATE_SHARED_MAX != (uint32_t)emulate_rank() ||
+        at % EMULATE_SHARED_MAX + 16 > emulate.l.shared_bytes) {
         emulate_fail("%s at %u of %u bytes of shared memory", what, at, emulate.l.shared_bytes);
     }
 }

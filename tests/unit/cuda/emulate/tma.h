@@ -27,8 +27,8 @@ static uint32_t box_bytes(const struct emulate_map *m)
     return n;
 }
 
-/* Calls each for every element of the box: its address or NULL, and where it is in shared memory.
- */
+/* Calls each for every element of the box: its address or NULL, and where it is in shared
+ * memory. */
 static void each_element(const struct emulate_op *op,
                          void (*each)(const struct emulate_op *op, char *global, uint32_t shared))
 {
@@ -198,23 +198,25 @@ static void load_5d(uint32_t to, const struct tensor_map *map, int x, int y, int
 }
 
 /* To the same place of all blocks of the cluster, each with a barrier of its own. */
-static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5], uint32_t bar)
+static void issue_to_all(uint32_t shared, const struct tensor_map *map, const int at[5],
+                         uint32_t bar)
 {
     for (uint32_t rank = 0; rank < (uint32_t)emulate.blocks; rank++) {
         const uint32_t there = rank * EMULATE_SHARED_MAX;
-        issue(OP_LOAD, there + shared % EMULATE_SHARED_MAX, map, at, there + bar % EMULATE_SHARED_MAX);
+        issue(OP_LOAD, there + shared % EMULATE_SHARED_MAX, map, at,
+              there + bar % EMULATE_SHARED_MAX);
     }
 }
 
-static void load_3d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, uint32_t bar,
-                           uint64_t policy)
+static void load_3d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z,
+                           uint32_t bar, uint64_t policy)
 {
     policy_check(policy);
     issue_to_all(to, map, (int[5]){x, y, z}, bar);
 }
 
-static void load_5d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w, int v,
-                           uint32_t bar)
+static void load_5d_to_all(uint32_t to, const struct tensor_map *map, int x, int y, int z, int w,
+                           int v, uint32_t bar)
 {
     issue_to_all(to, map, (int[5]){x, y, z, w, v}, bar);
 }

@@ -61,7 +61,8 @@ static int wgmmas_until(const struct emulate_op *op, int actor, uint32_t group)
 }
 
 /* The last of 128 threads to come issues for all. */
-static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, int scale, int columns)
+static void wgmma(float d[MMAS][ACCUMULATORS], int i, uint64_t a, uint64_t b, int scale,
+                  int columns)
 {
     const int wg = emulate.current / 128;
     struct emulate_meeting *m = &async_.warpgroups[wg];

@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""C sources look as .clang-format has it: fails with the lines that do not.
+
+    tests/form.py          looks
+    tests/form.py --fix    puts them right
+
+Releases of clang-format differ in what they make of the same rules, so it is this one or none: where it is
+not installed, the test is skipped. Device code (.cu) is laid out by hand, between lines of assembly.
+"""
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+RELEASE = "14"
+FOLDERS = ("client", "daemon", "examples", "kernels", "proto", "store", "tests")
+PRINTED = {"kernels/families/grouped_gemm/" + name for name in  # by tests/model/refit.py
+           ("hopper_constants.h", "hopper_lessons.h")}
+SKIPPED = 77
+
+
+def find_program():
+    for name in (f"clang-format-{RELEASE}", "clang-format"):
+        path = shutil.which(name)
+        said = subprocess.run([path, "--version"], capture_output=True, text=True).stdout if path else ""
+        if re.search(rf"version {RELEASE}\.", said):
+            return path
+    return None
+
+
+def main():
+    program = find_program()
+    if not program:
+        print(f"form: there is no clang-format {RELEASE} here: not looked at")
+        return SKIPPED
+    files = sorted(f for folder in FOLDERS for f in (ROOT / folder).rglob("*.[ch]")
+                   if str(f.relative_to(ROOT)) not in PRINTED)
+    assert len(files) > 700, files
+    how = ["-i"] if sys.argv[1:] == ["--fix"] else ["--dry-run", "-Werror"]
+    if subprocess.run([program, *how, *files]).returncode:
+        print("form: tests/form.py --fix puts these right")
+        return 1
+    print(f"form: {len(files)} files look as .clang-format has it")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
