@@ -204,25 +204,64 @@ double hopper_effort(const struct problem *p, const struct record *config)
     return (1 + swapped_sum * (columns / 2) * (t.rows_each / 64)) * (t.deferred ? deferred : 1);
 }
 
-bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
-                      struct record *out)
+/* ---- variations ------------------------------------------------------------------------------ */
+
+struct setting {
+    const char *field;
+    struct value value;
+};
+
+/* Of forward and dX: how long L2 keeps the weights. */
+static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting out[])
 {
     static const char *const of[] = {[HOPPER_EVICT_NORMAL] = "evict_normal",
                                      [HOPPER_EVICT_FIRST] = "evict_first",
                                      [HOPPER_EVICT_UNCHANGED] = "evict_unchanged"};
+    uint32_t n = 0;
+    for (int e = 0; e < (int)(sizeof(of) / sizeof(of[0])); e++) {
+        if (e != (int)t->w_eviction) {
+            out[n++] = (struct setting){"w_eviction", VALUE_OF_TEXT(of[e])};
+        }
+    }
+    return n;
+}
+
+/* Of dW: how many experts' rows L2 is asked for at once, next to what is usual, and whether it
+ * keeps the output. */
+static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                                 struct setting out[])
+{
+    uint32_t n = 0;
+    if (v->experts > 1 && !t->sort_experts) {
+        const int more = t->ahead ? 2 * t->ahead : 1;
+        if (more <= HOPPER_AHEAD_MOST) {
+            out[n++] = (struct setting){"l2_ahead", VALUE_OF_INT(more)};
+        }
+        if (t->ahead) {
+            out[n++] = (struct setting){"l2_ahead", VALUE_OF_INT(t->ahead / 2)};
+        }
+    }
+    if (t->store_first) {
+        out[n++] = (struct setting){"store_evict_first", VALUE_OF_BOOL(false)};
+    }
+    return n;
+}
+
+bool hopper_variation(const struct problem *p, const struct record *config, uint32_t i,
+                      struct record *out)
+{
     struct grouped_gemm_problem v;
     struct hopper_tile t;
+    struct setting settings[VARIATIONS_MAX];
     struct value said;
     grouped_gemm_view(p, &v);
-    if (v.mode == GEMM_DW || record_get(config, "w_eviction", &said)) {
-        return false;
-    }
     hopper_tile_make(&v, config, &t);
-    for (int e = 0; e < (int)(sizeof(of) / sizeof(of[0])); e++) {
-        if (e != (int)t.w_eviction && i-- == 0) {
+    const uint32_t n =
+        v.mode == GEMM_DW ? settings_of_sums(&v, &t, settings) : settings_of_weights(&t, settings);
+    for (uint32_t k = 0; k < n; k++) {
+        if (!record_get(config, settings[k].field, &said) && i-- == 0) {
             record_copy(out, config);
-            record_put_text(out, "w_eviction", of[e]);
-            return true;
+            return record_set(out, settings[k].field, settings[k].value, NULL) == 0;
         }
     }
     return false;

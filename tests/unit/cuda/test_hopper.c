@@ -932,39 +932,60 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
-/* Of the three, those that the config is not measured with anyway; none where it says one, or loads
- * no weights. */
+/* What the config is not measured with anyway, and says nothing of. Nothing is compiled for them.
+ */
 static void test_variations(void **state)
 {
     (void)state;
-#define QWEN_ROWS "M=32768 N=1536 K=2048 experts=128 topk=8"
+#define ROWS(m) "M=" #m " N=1536 K=2048 experts=128 topk=8"
+#define SUMS    TILE(64, 128, 192) " " PINGPONG
     static const struct {
-        const char *problem, *config, *settings[3];
+        const char *problem, *config, *settings[4];
     } cases[] = {
-        {QWEN_ROWS " mode=forward",
+        {ROWS(32768) " mode=forward",
          TILE(160, 256, 64) " " SWAPPED,
-         {"evict_normal", "evict_first"}},
-        {QWEN_ROWS " mode=dX",
+         {"w_eviction=evict_normal", "w_eviction=evict_first"}},
+        {ROWS(32768) " mode=dX",
          TILE(160, 64, 256) " " SWAPPED " cluster_shape_mn=2x1",
-         {"evict_normal", "evict_unchanged"}},
-        {QWEN_ROWS " mode=forward", TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first", {0}},
-        {QWEN_ROWS " mode=dW", TILE(64, 128, 192) " " PINGPONG, {0}},
+         {"w_eviction=evict_normal", "w_eviction=evict_unchanged"}},
+        {ROWS(32768) " mode=forward",
+         TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first",
+         {0}},
+        {ROWS(32768) " mode=dW", SUMS, {"l2_ahead=2", "l2_ahead=0", "store_evict_first=false"}},
+        {ROWS(131072) " mode=dW", SUMS, {"l2_ahead=1", "store_evict_first=false"}},
+        {ROWS(4096) " mode=dW", SUMS, {"l2_ahead=16", "l2_ahead=4", "store_evict_first=false"}},
+        {ROWS(4096) " mode=dW", SUMS " l2_ahead=0", {"store_evict_first=false"}},
+        {ROWS(4096) " mode=dW", SUMS " l2_ahead=64 store_evict_first=false", {0}},
+        {ROWS(4096) " mode=dW", SUMS " expert_order=size", {"store_evict_first=false"}},
+        {ROWS(4096) " mode=dW",
+         TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=4 use_tma_store=false",
+         {"l2_ahead=16", "l2_ahead=4"}},
+        {DENSE " mode=dW", SUMS, {"store_evict_first=false"}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct problem p = problem_of(cases[i].problem);
         const struct record config = config_of(cases[i].config);
+        struct variant one, other;
         struct record varied;
+        struct error err = ERROR_NULL;
         uint32_t n = 0;
+        assert_int_equal(hopper_variant(&p, &config, "sm_90a", &one, &err), 0);
         for (; grouped_gemm_hopper.variation(&p, &config, n, &varied); n++) {
             struct rejection why;
-            assert_string_equal(record_text(&varied, "w_eviction", ""), cases[i].settings[n]);
+            char said[256];
+            assert_non_null(cases[i].settings[n]);
+            snprintf(said, sizeof(said), "%s %s", cases[i].config, cases[i].settings[n]);
+            const struct record expected = config_of(said);
+            assert_true(record_equal(&varied, &expected));
             assert_int_equal(hopper_check(&p, &varied, &h200, &why), 0);
-            assert_true(record_remove(&varied, "w_eviction"));
-            assert_true(record_equal(&varied, &config));
+
+            assert_int_equal(hopper_variant(&p, &varied, "sm_90a", &other, &err), 0);
+            assert_string_equal(one.options, other.options);
         }
-        assert_true(n < 3 && !cases[i].settings[n]);
+        assert_true(n < 4 && !cases[i].settings[n]);
     }
-#undef QWEN_ROWS
+#undef ROWS
+#undef SUMS
 }
 
 /* 2, 4 and 8 parts are one module: the cluster's size comes with the launch. */
