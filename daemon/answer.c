@@ -49,6 +49,42 @@ void answer_of_best(struct answer *a, const struct best *b, bool saved)
     answer_note(a, "%s", b->doubt);
 }
 
+/* NaN: not known, as in rows without a family. */
+static double work(double rate_, double time_us, double scale)
+{
+    return rate_ > 0 && time_us > 0 ? rate_ * time_us / scale : NAN;
+}
+
+void best_of_answer(struct best *b, const struct answer *a, const struct problem *bucket,
+                    const char *class_)
+{
+    memset(b, 0, sizeof(*b));
+    memcpy(b->key, a->key, sizeof(b->key));
+    COPY_TEXT(b->op, bucket->op_name);
+    COPY_TEXT(b->family, a->family);
+    record_copy(&b->problem, &bucket->fields);
+    COPY_TEXT(b->class, class_);
+    COPY_TEXT(b->source, a->source);
+    record_copy(&b->config, &a->config);
+    COPY_TEXT(b->module, a->module);
+    b->time_us = a->time_us;
+    b->spread = a->spread;
+    b->reference_us = a->reference_us;
+    const struct family *f = family_of_problem(bucket);
+    if (f) {
+        f->work(bucket, &b->flops, &b->bytes);
+    } else {
+        b->flops = work(a->tflops, a->time_us, 1e-6);
+        b->bytes = work(a->gbps, a->time_us, 1e-3);
+    }
+    b->floor_us = a->floor_us;
+    b->measured = a->measured;
+    b->generation = a->generation;
+    COPY_TEXT(b->stamp, a->stamp);
+    b->created_s = a->created_s;
+    COPY_TEXT(b->doubt, a->note);
+}
+
 void best_work(struct best *b, const struct family *f, const struct problem *bucket,
                const struct device_info *device)
 {

@@ -79,6 +79,7 @@ static int grow(struct cache *c, struct error *err)
     free(c->slots);
     c->slots = slots;
     c->capacity = capacity;
+    c->moves++;
     return 0;
 }
 
@@ -137,6 +138,7 @@ static void remove_at(struct cache *c, size_t i)
         }
     }
     c->slots[i] = NULL;
+    c->moves++;
 }
 
 bool cache_remove(struct cache *c, const struct key *k)
@@ -159,23 +161,6 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
                   struct problem *out, struct error *err)
 {
     return entry_problem(&c->entries, e, device_class, out, err);
-}
-
-int cache_all_saved(struct cache *c, struct error *err)
-{
-    for (size_t i = 0; c->unsaved && i < c->capacity; i++) {
-        struct cache_entry *e = c->slots[i];
-        if (!e || e->saved) {
-            continue;
-        }
-        int status = entry_saved(&c->entries, e, err);
-        if (status) {
-            return status;
-        }
-        e->met = true; /* what is being read may be older than that */
-        c->unsaved--;
-    }
-    return 0;
 }
 
 /* ---- by id ----------------------------------------------------------------------------------- */

@@ -19,6 +19,7 @@ struct cache {
     struct groups groups;       /* ... and by what must be equal for `near` */
     struct memo memo;           /* the same question again */
     size_t unsaved;             /* entries not durable yet */
+    unsigned moves;             /* how often entries have changed their slots */
     struct entries entries;     /* what they are made of */
 };
 
@@ -55,7 +56,5 @@ int cache_problem(struct cache *c, const struct cache_entry *e, const char *devi
  * Returns how many. */
 size_t cache_near(const struct cache *c, const struct key *k, const struct problem *bucket,
                   size_t max, struct cache_entry *out[]);
-/* Everything is durable now: flips `saved` where it was false. */
-int cache_all_saved(struct cache *c, struct error *err);
 
 #endif

@@ -266,23 +266,3 @@ int entry_problem(struct entries *x, const struct cache_entry *e, const char *de
     }
     return key_decode(x->scratch.data, x->scratch.len, out, class_, err);
 }
-
-int entry_saved(struct entries *x, struct cache_entry *e, struct error *err)
-{
-    struct answer a;
-    int status = entry_answer(x, e, &a, err);
-    if (status) {
-        return status;
-    }
-    a.saved = true;
-    wire_buf_clear(&x->scratch);
-    put_shared(&x->scratch, &a);
-    struct shared *s = x->scratch.failed ? NULL : share(x, x->scratch.data, x->scratch.len);
-    if (!s) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory to mark an answer as saved");
-    }
-    unshare(x, e->shared);
-    e->shared = s;
-    e->saved = true;
-    return 0;
-}

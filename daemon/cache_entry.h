@@ -80,7 +80,5 @@ bool cache_verified(const struct cache_entry *e, double atol, double rtol);
 /* The bucket's problem. */
 int entry_problem(struct entries *x, const struct cache_entry *e, const char *device_class,
                   struct problem *out, struct error *err);
-/* It is durable now. ERROR_NO_MEMORY: it is as it was. */
-int entry_saved(struct entries *x, struct cache_entry *e, struct error *err);
 
 #endif

@@ -7,15 +7,6 @@
 
 enum { CHORES_MS = 1000, PATH_MS = 3000 };
 
-static void on_saved(void *ctx, const struct ledger_status *s)
-{
-    struct daemon *d = ctx;
-    struct error err = ERROR_NULL;
-    if (s->unsaved == 0 && cache_all_saved(&d->cache, &err) < 0) {
-        log_warning("%s", err.text);
-    }
-}
-
 static bool is_idle(const struct parts *p)
 {
     const struct scheduler *s = &p->scheduler;
@@ -28,9 +19,6 @@ static void on_timer(uv_timer_t *timer)
     struct parts *p = c->parts;
     struct daemon *d = &p->daemon;
     uint64_t limit_ms = (uint64_t)d->config->idle_exit_s * 1000, now = turns_now(&d->turns);
-    if (d->cache.unsaved && d->ledger) {
-        d->ledger->ops->status(d->ledger, on_saved, d);
-    }
     if (p->loader.done) {
         refill_begin(&p->refill);
     }
@@ -46,7 +34,7 @@ static void on_timer(uv_timer_t *timer)
 void chores_watch(struct chores *c)
 {
     const struct daemon *d = &c->parts->daemon;
-    bool needed = d->cache.unsaved || d->config->idle_exit_s || refill_is_needed(&c->parts->refill);
+    bool needed = d->config->idle_exit_s || refill_is_needed(&c->parts->refill);
     if (needed && !d->stopping && !uv_is_active((uv_handle_t *)&c->timer)) {
         uv_timer_start(&c->timer, on_timer, CHORES_MS, 0);
     }

@@ -62,6 +62,8 @@ struct ledger_config {
     int64_t cache_max_bytes;
     /* Notices of the store (corruption, migration), on the loop thread. May be NULL. */
     void (*notice)(void *ctx, const char *kind, const char *text);
+    /* Local: a best that was only in memory is durable now. May be NULL. */
+    void (*saved)(void *ctx, const struct best *b);
     /* Shared: called once, when the ledger can be used. A fault: it cannot. */
     void (*ready)(void *ctx, int status, const struct error *err);
     /* Shared: what any daemon of the database has changed, this one too, on the loop thread. */
@@ -163,5 +165,10 @@ extern const struct ledger_ops ledger_local_ops, ledger_shared_ops;
 int ledger_refused(int status, struct error *err);
 /* Whether this daemon writes the database itself. */
 bool ledger_shared_is_keeper(const struct ledger *l);
+/* Whether it has missed nothing that was told of the database: what it knows as saved and the file
+ * has not, the file has lost. Of a keeper; false of others. */
+bool ledger_shared_knows_all(const struct ledger *l);
+/* Whether a key is being taken out: what is restored meanwhile might bring it back. */
+bool ledger_shared_removes(const struct ledger *l);
 
 #endif

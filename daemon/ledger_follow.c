@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way to the keeper of the database, or to being it (ledger_follow.h): what it tells, what
  * happens when it goes, and the end. */
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "daemon/ledger_follow.h"
 #include "daemon/ledger_wire.h"
@@ -19,6 +21,7 @@ enum {
 };
 
 static void attempt(struct shared *s);
+static void retry_in(struct shared *s, uint64_t ms);
 static void finish(struct shared *s);
 
 /* ---- news ------------------------------------------------------------------------------------ */
@@ -88,6 +91,17 @@ static void begin_reload(struct shared *s)
     ask_page(s, true);
 }
 
+/* A reader finds a damaged file before its writer has mended it, perhaps. */
+static void fail_reload(struct shared *s, const char *why)
+{
+    if (!s->reload_due) {
+        log_warning("what was published meanwhile is not known yet: %s", why);
+    }
+    s->reloading = false;
+    s->reload_due = true;
+    retry_in(s, RETRY_FAULT_MS);
+}
+
 /* Of what was read before an eviction nobody knows whether it is there still: once more. */
 static void on_page(void *ctx, int status, const struct best *bests, size_t n,
                     const struct error *err)
@@ -101,24 +115,31 @@ static void on_page(void *ctx, int status, const struct best *bests, size_t n,
         return;
     }
     if (status < 0) {
-        log_warning("what was published meanwhile is not known: %s", err->text);
+        fail_reload(s, err->text);
+        return;
     }
     for (size_t i = 0; i < n; i++) {
         shared_news(s, NEWS_LOADED, bests[i].key, &bests[i], true);
     }
-    if (status == 0 && n > 0) {
+    if (n > 0) {
         ask_page(s, false);
         return;
     }
-    s->reloading = false;
-    if (status == 0) {
+    s->reloading = s->reload_due = false;
+    if (s->missed) {
+        s->missed = false;
         shared_news(s, NEWS_RELOADED, "", NULL, false);
     }
 }
 
 static void ask_page(struct shared *s, bool first)
 {
-    s->reloading = s->base.ops->load(&s->base, first, on_page, s) == 0;
+    struct error err = ERROR_NULL;
+    int status = s->base.ops->load(&s->base, first, on_page, s);
+    if (status < 0) {
+        ledger_refused(status, &err);
+        fail_reload(s, err.text);
+    }
 }
 
 static void reload(struct shared *s)
@@ -137,6 +158,8 @@ static void on_timer(uv_timer_t *timer)
     struct shared *s = timer->data;
     if (s->stopping) {
         finish(s);
+    } else if (s->reload_due && !s->reloading && (s->writer || s->following)) {
+        begin_reload(s);
     } else {
         attempt(s);
     }
@@ -263,12 +286,36 @@ static void become_keeper(struct shared *s, struct ledger *writer)
     say_ready(s, 0, &none);
 }
 
+static void on_notice(void *ctx, const char *kind, const char *text)
+{
+    struct shared *s = ctx;
+    s->config.notice(s->config.ctx, kind, text);
+}
+
+static void on_saved(void *ctx, const struct best *b)
+{
+    shared_news(ctx, NEWS_BEST, b->key, b, true);
+}
+
 static int open_home(struct shared *s, bool read_only, struct ledger **out, struct error *err)
 {
     struct ledger_config c = s->config;
     c.read_only = read_only;
+    c.notice = s->config.notice ? on_notice : NULL;
+    c.saved = on_saved;
+    c.ctx = s;
     c.generation = s->generation;
     return ledger_local_ops.start(out, s->loop, &c, err);
+}
+
+/* Of all that was told we have missed nothing, if the last keeper was the one that we followed to
+ * its end (or we were it, in an attempt that failed). */
+static void note_missed(struct shared *s)
+{
+    char address[PATHS_MAX];
+    long last = 0;
+    store_holder(s->config.path, &last, address, sizeof(address));
+    s->missed = s->missed || (s->ready && last != strtol(s->keeper, NULL, 10) && last != getpid());
 }
 
 /* The lock is free, or somebody else's; then that one is asked. */
@@ -285,6 +332,7 @@ static void attempt(struct shared *s)
         keeper_link_close(&s->link);
         return;
     }
+    note_missed(s);
     int status = open_home(s, false, &writer, &err);
     if (status == 0) {
         become_keeper(s, writer);
@@ -360,6 +408,7 @@ static void on_followed(struct shared *s, const struct rpc_message *m)
     }
     outbox_open(&s->outbox);
     if (s->ready) {
+        s->missed = true;
         reload(s);
         shared_news(s, NEWS_FREED, "", NULL, false);
     }

@@ -45,6 +45,9 @@ struct shared {
     char keeper[80];              /* as the keeper calls itself in leases */
     bool following;               /* the keeper listens to us */
     bool reloading, reload_again; /* the file is read anew; and once more */
+    bool reload_due;              /* it could not be: the timer begins it again */
+    bool missed;                  /* of what was told, since the file was last read anew */
+    unsigned removing;            /* as the keeper: evictions and unpins on their way to the file */
     bool ready, stopping, ending;
     uint64_t started_ms;
     int64_t lost_trials, unsaved;    /* bests that no keeper has yet */

@@ -43,7 +43,8 @@ struct unsaved {
 struct local {
     struct ledger base; /* first: a struct ledger * is this */
     void (*notice)(void *ctx, const char *kind, const char *text);
-    void *notice_ctx; /* borrowed */
+    void (*saved)(void *ctx, const struct best *b);
+    void *notice_ctx; /* borrowed: of both */
 
     /* loop thread */
     uv_async_t wake;
@@ -70,8 +71,10 @@ struct local {
     struct wire_doc *doc;       /* owned */
     struct unsaved *unsaved, **unsaved_last;
     int64_t n_unsaved;
-    bool disk_full, dirty, check_due;
-    uint64_t retry_at, idle_at; /* uv_hrtime() / 1e6 */
+    bool disk_full, dirty, check_due, unrepaired; /* which was said, of the first and the last */
+    /* uv_hrtime() / 1e6: not before, what could not be saved, or not be repaired; and when it is
+     * quiet */
+    uint64_t save_at, repair_at, idle_at;
     char *cache_dir, *database; /* owned; NULL: no cache directory to look after */
     int64_t cache_max_bytes;
     struct modules_usage cache; /* as it was */

@@ -18,6 +18,7 @@ struct told {
         void (*status)(void *ctx, const struct ledger_status *s);
     } cb;
     void *ctx;
+    bool removes; /* counted in shared.removing */
     char key[HASH_HEX];
 };
 
@@ -40,11 +41,21 @@ static int told_begun(struct told *t, int status)
     return status;
 }
 
+static int removal_begun(struct told *t, int status)
+{
+    if (status >= 0) {
+        t->removes = true;
+        t->s->removing++;
+    }
+    return told_begun(t, status);
+}
+
 static void told_best(void *ctx, int status, const struct best *b, bool saved,
                       const struct error *err)
 {
     struct told t = *(struct told *)ctx;
     free(ctx);
+    t.s->removing -= t.removes;
     if (b) {
         shared_news(t.s, NEWS_BEST, b->key, b, saved);
     } else if (status == STORE_MISS) {
@@ -57,6 +68,7 @@ static void told_evicted(void *ctx, int status, int64_t id, const struct error *
 {
     struct told t = *(struct told *)ctx;
     free(ctx);
+    t.s->removing -= t.removes;
     if (status >= 0) {
         shared_news(t.s, NEWS_EVICTED, t.key, NULL, false);
     }
@@ -106,7 +118,7 @@ static int keep_unpin(struct ledger *base, const char *key, ledger_best_cb cb, v
         return ERROR_NO_MEMORY;
     }
     t->cb.best = cb;
-    return told_begun(t, s->writer->ops->unpin(s->writer, key, told_best, t));
+    return removal_begun(t, s->writer->ops->unpin(s->writer, key, told_best, t));
 }
 
 static int keep_evict(struct ledger *base, const char *key, ledger_id_cb cb, void *ctx)
@@ -117,7 +129,7 @@ static int keep_evict(struct ledger *base, const char *key, ledger_id_cb cb, voi
         return ERROR_NO_MEMORY;
     }
     t->cb.id = cb;
-    return told_begun(t, s->writer->ops->evict(s->writer, key, told_evicted, t));
+    return removal_begun(t, s->writer->ops->evict(s->writer, key, told_evicted, t));
 }
 
 static int keep_status(struct ledger *base, void (*cb)(void *, const struct ledger_status *),

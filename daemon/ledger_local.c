@@ -347,6 +347,7 @@ static struct local *local_new(const struct ledger_config *c)
     l->base.ops = &ledger_local_ops;
     l->read_only = c->read_only;
     l->notice = c->notice;
+    l->saved = c->saved;
     l->notice_ctx = c->ctx;
     queue_init(&l->todo);
     queue_init(&l->brief);

@@ -76,5 +76,15 @@ bool ledger_shared_is_keeper(const struct ledger *l)
     return l && l->ops == &ledger_keep_ops;
 }
 
+bool ledger_shared_knows_all(const struct ledger *l)
+{
+    return ledger_shared_is_keeper(l) && !((const struct shared *)l)->missed;
+}
+
+bool ledger_shared_removes(const struct ledger *l)
+{
+    return ledger_shared_is_keeper(l) && ((const struct shared *)l)->removing > 0;
+}
+
 /* What is started changes its calls itself. */
 const struct ledger_ops ledger_shared_ops = {.start = shared_start};

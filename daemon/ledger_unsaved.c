@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "daemon/ledger_unsaved.h"
+#include "daemon/ledger_verbs.h"
 
 static void forget(struct local *l, struct unsaved **at)
 {
@@ -103,6 +104,16 @@ int64_t unsaved_drop(struct local *l, const char *key)
     return n;
 }
 
+static void tell_first(struct local *l)
+{
+    struct request *r = l->saved ? request_new(&verb_saved, NULL, NO_TEXT) : NULL;
+    if (r) {
+        r->row = l->unsaved->row;
+        l->unsaved->row = WIRE_BUF_NULL;
+        local_respond(l, r);
+    }
+}
+
 int unsaved_save(struct local *l, struct error *err)
 {
     while (l->unsaved) {
@@ -118,6 +129,7 @@ int unsaved_save(struct local *l, struct error *err)
             return r;
         }
         l->dirty = true;
+        tell_first(l);
         unsaved_drop(l, NULL);
     }
     return 0;

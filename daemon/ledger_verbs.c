@@ -52,7 +52,7 @@ static void settle_publish(struct local *l, struct request *r)
     r->saved = r->status >= 0;
     if (r->status < 0 && r->status != ERROR_CONFLICT && !r->row.failed) {
         unsaved_keep(l, r);
-        l->retry_at = writer_now_ms() + RETRY_MS;
+        l->save_at = writer_now_ms() + RETRY_MS;
         r->status = 0;
     }
 }
@@ -61,9 +61,11 @@ static void settle_publish(struct local *l, struct request *r)
 static int work_restore(struct local *l, struct request *r, struct error *err)
 {
     struct best *b = &l->object->best;
-    int status = b->generation > 0 ? store_publish_again(l->store, b, err)
-                                   : error_set(err, ERROR_CONFLICT,
-                                               "a best without a generation cannot be restored");
+    bool proper = b->generation > 0 && b->generation < INT64_MAX / 2; /* numbers go on from there */
+    int status =
+        proper ? store_publish_again(l->store, b, err)
+               : error_set(err, ERROR_CONFLICT, "a best of generation %lld cannot be restored",
+                           (long long)b->generation);
     return status ? status : encode(&r->row, &best_schema, b, err);
 }
 
@@ -293,6 +295,17 @@ static void answer_best(struct local *l, struct request *r)
                status < 0 && !r->err ? &err : r->err);
 }
 
+/* Asked by nobody. */
+static void answer_saved(struct local *l, struct request *r)
+{
+    struct error err = ERROR_NULL;
+    const struct wire_obj *map;
+    if (wire_decode(l->loop_doc, r->row.data, r->row.len, &map, &err) == 0 &&
+        schema_decode(&best_schema, SCHEMA_LENIENT, map, l->answered, &err) == 0) {
+        l->saved(l->notice_ctx, l->answered);
+    }
+}
+
 static void answer_done(struct local *l, struct request *r)
 {
     (void)l;
@@ -371,6 +384,7 @@ const struct verb verb_restore = {.flags = VERB_GROUP,
                                   .work = work_restore,
                                   .settle = settle_restore,
                                   .answer = answer_best};
+const struct verb verb_saved = {.answer = answer_saved};
 const struct verb verb_evict = {
     .flags = VERB_GROUP, .work = work_evict, .settle = settle_evict, .answer = answer_id};
 const struct verb verb_unquarantine = {

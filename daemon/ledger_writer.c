@@ -52,15 +52,24 @@ static void finish(struct local *l, struct request *r, int status, const struct 
 static int repair(struct local *l)
 {
     struct error err = ERROR_NULL;
-    if (writer_now_ms() < l->retry_at) {
+    if (writer_now_ms() < l->repair_at) {
         return ERROR_STORE;
     }
     int r = store_repair(l->store, &err);
     if (r) {
-        l->retry_at = writer_now_ms() + RETRY_MS;
+        l->repair_at = writer_now_ms() + RETRY_MS;
+    }
+    if (r && !l->unrepaired) {
         writer_notice(l, "damaged", "%s", err.text);
     }
+    l->unrepaired = r != 0;
     return r;
+}
+
+/* One that only reads leaves it to who writes, and looks at the file again when it is asked. */
+static bool wants_repair(const struct local *l)
+{
+    return !l->read_only && store_damaged(l->store);
 }
 
 static void carry_out_alone(struct local *l, struct request *r)
@@ -177,9 +186,12 @@ static void upkeep(struct local *l)
 {
     struct error err = ERROR_NULL;
     uint64_t now = writer_now_ms();
-    if (l->unsaved && now >= l->retry_at) {
+    if (wants_repair(l)) {
+        repair(l);
+    }
+    if (l->unsaved && now >= l->save_at) {
         unsaved_save(l, &err);
-        l->retry_at = writer_now_ms() + RETRY_MS;
+        l->save_at = writer_now_ms() + RETRY_MS;
     }
     if (l->dirty && l->trim_at > now + BUSY_TRIM_MS) {
         l->trim_at = now + BUSY_TRIM_MS;
@@ -207,7 +219,10 @@ static uint64_t wait_ms(const struct local *l)
 {
     uint64_t now = writer_now_ms(), at = UINT64_MAX;
     if (l->unsaved) {
-        at = l->retry_at;
+        at = l->save_at;
+    }
+    if (wants_repair(l) && l->repair_at < at) {
+        at = l->repair_at;
     }
     if ((l->dirty || l->check_due) && l->idle_at < at) {
         at = l->idle_at;
@@ -221,6 +236,9 @@ static uint64_t wait_ms(const struct local *l)
 static void end(struct local *l)
 {
     struct error err = ERROR_NULL;
+    if (wants_repair(l)) {
+        store_repair(l->store, &err);
+    }
     if (unsaved_save(l, &err) < 0) {
         writer_notice(l, "lost", "%lld bests were never saved: %s", (long long)l->n_unsaved,
                       err.text);

@@ -12,6 +12,7 @@
 
 #include "daemon/announce.h"
 #include "daemon/chores.h"
+#include "daemon/learn.h"
 #include "daemon/life.h"
 #include "daemon/log.h"
 #include "daemon/notify.h"
@@ -99,7 +100,6 @@ static void on_learned(struct daemon *d)
 {
     struct life *x = life_of(d);
     shortlist_changed(&x->parts.tiers.shortlist);
-    chores_watch(&x->chores);
 }
 
 static void say_served(const struct parts *p)
@@ -154,6 +154,12 @@ static void on_scheme(struct daemon *d, int status, const struct error *err)
     }
 }
 
+/* Rows that were in the file. */
+static bool is_loss(const char *kind)
+{
+    return strcmp(kind, "corrupt_file") == 0 || strcmp(kind, "corrupt_row") == 0;
+}
+
 static void on_notice(void *ctx, const char *kind, const char *text)
 {
     struct life *x = ctx;
@@ -163,13 +169,19 @@ static void on_notice(void *ctx, const char *kind, const char *text)
         return;
     }
     log_warning("database: %s: %s", kind, text);
-    if (strcmp(kind, "corrupt_file") == 0) {
-        refill_rebuilt(&x->parts.refill);
+    if (is_loss(kind) && ledger_shared_knows_all(d->ledger)) {
+        refill_due(&x->parts.refill);
         chores_watch(&x->chores);
     }
     if (d->ledger && strncmp(kind, "corrupt", 7) == 0) { /* not "lost": that would be lost too */
         daemon_event(d, "corrupt", 0, "%s", text);
     }
+}
+
+static void on_saved(void *ctx, const struct best *b)
+{
+    struct life *x = ctx;
+    learn_best(&x->parts.daemon, b, true);
 }
 
 static void on_news(void *ctx, const struct ledger_news *n)
@@ -217,6 +229,7 @@ static int open_ledger(struct life *x, struct error *err)
                               .cache_dir = d->cache_dir,
                               .cache_max_bytes = config->offline ? 0 : config->cache_max_mib << 20,
                               .notice = on_notice,
+                              .saved = on_saved,
                               .ready = on_ready,
                               .news = on_news,
                               .daemons = count_daemons,
@@ -301,6 +314,7 @@ static void stop(struct parts *p, uid_t by, const char *why)
     }
     d->stopping = true;
     log_notice("stopping: %s", why);
+    refill_finish(&p->refill);
     notify_send("STOPPING=1");
     if (p->server.open) {
         daemon_event(d, "stop", (int64_t)by, "%s", why);

@@ -324,10 +324,6 @@ static void on_status(void *ctx, const struct ledger_status *store)
 {
     struct pending *p = ctx;
     struct wire_buf *b = pending_result(p);
-    struct error err = ERROR_NULL;
-    if (store->unsaved == 0) {
-        cache_all_saved(&p->d->cache, &err);
-    }
     if (b) {
         put_status(b, p->parts, store);
     }

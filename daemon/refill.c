@@ -20,12 +20,6 @@ static void end(struct refill *x)
     }
 }
 
-static void fail(struct refill *x, const struct error *err)
-{
-    x->running = false;
-    log_warning("keys that the rebuilt database has lost are in memory only: %s", err->text);
-}
-
 /* ---- a row of an answer ---------------------------------------------------------------------- */
 
 /* As it was before it became a float. */
@@ -36,32 +30,6 @@ static double tolerance(float kept)
     return strtod(text, NULL);
 }
 
-static void fill(struct best *b, const struct answer *a, const struct problem *bucket,
-                 const struct device_info *device)
-{
-    const struct family *f = a->family[0] ? family_find(a->family) : NULL;
-    memset(b, 0, sizeof(*b));
-    memcpy(b->key, a->key, sizeof(b->key));
-    snprintf(b->op, sizeof(b->op), "%s", bucket->op_name);
-    memcpy(b->family, a->family, sizeof(b->family));
-    record_copy(&b->problem, &bucket->fields);
-    memcpy(b->class, device->class, sizeof(b->class));
-    memcpy(b->source, a->source, sizeof(b->source));
-    record_copy(&b->config, &a->config);
-    memcpy(b->module, a->module, sizeof(b->module));
-    b->time_us = a->time_us;
-    b->spread = a->spread;
-    b->reference_us = a->reference_us;
-    if (f) {
-        best_work(b, f, bucket, device);
-    }
-    b->measured = a->measured;
-    memcpy(b->stamp, a->stamp, sizeof(b->stamp));
-    b->uid = (int64_t)geteuid();
-    b->created_s = a->created_s;
-    memcpy(b->doubt, a->note, sizeof(b->doubt));
-}
-
 /* Into scratch->best. */
 static int make_row(struct daemon *d, const struct cache_entry *e, struct error *err)
 {
@@ -69,10 +37,10 @@ static int make_row(struct daemon *d, const struct cache_entry *e, struct error 
     int status = cache_answer(&d->cache, e, &x->answer, err);
     status = status ? status : cache_problem(&d->cache, e, d->device.class, &x->other, err);
     if (status == 0) {
-        fill(&x->best, &x->answer, &x->other, &d->device);
+        best_of_answer(&x->best, &x->answer, &x->other, d->device.class);
+        x->best.uid = (int64_t)geteuid();
         x->best.atol = tolerance(e->atol);
         x->best.rtol = tolerance(e->rtol);
-        x->best.generation = e->generation;
     }
     return status;
 }
@@ -95,42 +63,53 @@ static void on_written(void *ctx, int status, const struct best *b, bool saved,
     }
 }
 
-static int write_again(struct refill *x, const struct cache_entry *e, struct error *err)
+/* One that cannot be is no reason to lose the others. */
+static void write_again(struct refill *x, const struct cache_entry *e)
 {
     struct daemon *d = x->daemon;
-    int status = make_row(d, e, err);
+    struct error err = ERROR_NULL;
+    int status = make_row(d, e, &err);
     if (status == 0) {
         status = d->ledger->ops->restore(d->ledger, &d->scratch->best, on_written, x);
-        status = status < 0 ? ledger_refused(status, err) : 0;
+        status = status < 0 ? ledger_refused(status, &err) : 0;
+    }
+    if (status < 0) {
+        log_warning("a key that the rebuilt database has lost stays in memory alone: %s", err.text);
     }
     x->flying += status == 0;
-    return status;
 }
 
-/* Entries that move meanwhile may stand behind us: what the last pass found nothing in is whole. */
-static bool is_over(struct refill *x)
+/* Up to so many on their way. What is being taken out comes first, or it might be written behind
+ * that. */
+static void write_some(struct refill *x, size_t most)
 {
-    bool over = x->n == x->n_before;
-    x->n_before = x->n;
+    const struct cache *c = &x->daemon->cache;
+    while (x->at < c->capacity && x->flying < most && !ledger_shared_removes(x->daemon->ledger)) {
+        const struct cache_entry *e = c->slots[x->at++];
+        if (e && e->saved) { /* the rest is with the writer */
+            write_again(x, e);
+        }
+    }
+}
+
+static void begin_pass(struct refill *x)
+{
     x->at = 0;
-    return over;
+    x->n_before = x->n;
+    x->moves = x->daemon->cache.moves;
 }
 
 static void go_on(struct refill *x)
 {
-    struct cache *c = &x->daemon->cache;
-    struct error err = ERROR_NULL;
-    do {
-        while (x->at < c->capacity && x->flying < FLYING_MAX) {
-            const struct cache_entry *e = c->slots[x->at++];
-            if (e && e->saved && write_again(x, e, &err) < 0) { /* the rest is with the writer */
-                fail(x, &err);
-                return;
-            }
+    const struct cache *c = &x->daemon->cache;
+    write_some(x, FLYING_MAX);
+    while (x->flying == 0 && x->at >= c->capacity) {
+        if (x->n == x->n_before && x->moves == c->moves) {
+            end(x);
+            return;
         }
-    } while (x->flying == 0 && !is_over(x));
-    if (x->flying == 0) {
-        end(x);
+        begin_pass(x);
+        write_some(x, FLYING_MAX);
     }
 }
 
@@ -139,7 +118,7 @@ void refill_init(struct refill *x, struct daemon *d)
     *x = (struct refill){.daemon = d};
 }
 
-void refill_rebuilt(struct refill *x)
+void refill_due(struct refill *x)
 {
     x->due = true;
 }
@@ -149,14 +128,31 @@ bool refill_is_needed(const struct refill *x)
     return x->due || x->running;
 }
 
+static bool is_ours(const struct refill *x)
+{
+    return ledger_shared_is_keeper(x->daemon->ledger);
+}
+
 void refill_begin(struct refill *x)
 {
-    const struct ledger *l = x->daemon->ledger;
-    if (!x->due || x->running || x->flying || !l || !l->ops->restore) {
+    if (x->flying || !is_ours(x)) {
         return;
     }
-    x->due = false;
-    x->running = true;
-    x->at = x->n = x->n_before = 0;
-    go_on(x);
+    if (x->due && !x->running) {
+        x->due = false;
+        x->running = true;
+        x->n = 0;
+        begin_pass(x);
+    }
+    if (x->running) {
+        go_on(x);
+    }
+}
+
+void refill_finish(struct refill *x)
+{
+    if (refill_is_needed(x) && is_ours(x)) {
+        x->at = 0;
+        write_some(x, SIZE_MAX);
+    }
 }

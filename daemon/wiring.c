@@ -89,9 +89,12 @@ static void on_leased(void *ctx, struct job *j)
 static void tell_best(struct parts *p, const struct ledger_news *n)
 {
     bool many;
-    learn_best(&p->daemon, n->best, n->saved);
     const struct cache_entry *e = cache_find_id(&p->daemon.cache, n->key, &many);
-    if (!e || e->generation <= n->best->generation) { /* what is restored may be old */
+    /* What is saved late, or restored, is old: known already, or overtaken. What is kept for a
+     * silent keeper has no number yet. */
+    bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
+    learn_best(&p->daemon, n->best, n->saved);
+    if (news) {
         announce(&p->daemon, &p->subscribers, n->best);
     }
     elsewhere_learned(&p->elsewhere, n->key);
@@ -112,9 +115,7 @@ static void hear_reloaded(struct parts *p, const struct ledger_news *n)
     if (n->kind == NEWS_RELOADING) {
         cache_unmeet(c);
     } else if (n->kind == NEWS_RELOADED) {
-        if (!refill_is_needed(&p->refill)) { /* else the file may have lost what we know */
-            forget_unmet(p);
-        }
+        forget_unmet(p);
     } else if (!cache_meet(c, n->key, n->best->generation)) {
         tell_best(p, n);
     }

@@ -7,6 +7,7 @@
  *   transaction that they believe in is still open.
  * - A full disk has several faces: SQLITE_FULL, or an I/O error with ENOSPC, EDQUOT or EFBIG below.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -276,6 +277,7 @@ int db_begin(struct db *db, struct error *err)
 
 int db_end(struct db *db, int status, struct error *err)
 {
+    assert(db->depth > 0);
     db->depth--;
     if (status >= 0 && (db->spoilt || sqlite3_get_autocommit(db->h))) {
         undo(db);

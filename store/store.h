@@ -98,8 +98,8 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
  * commit of the group). b->trial 0, unless imported: the newest good trial of that key, config and
  * stamp is looked up; a trial that is not in the store becomes 0. After a fault b->generation stays
  * taken: store_publish_again, later, writes the row under that number. It may be a number that
- * another process gave. STORE_THERE: so is the row; nothing is written. ERROR_CONFLICT: another key
- * has that number. */
+ * another process gave. STORE_THERE: so is the row; nothing is written. A bad row of that number is
+ * replaced. ERROR_CONFLICT: another key has it. */
 int store_publish(struct store *s, struct best *b, struct error *err);
 int store_publish_again(struct store *s, struct best *b, struct error *err);
 /* The same for a row that may come too late. b->generation is, going in, the newest row of the key

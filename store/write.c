@@ -72,7 +72,10 @@ int store_put_device(struct store *s, const struct device_info *d, struct error 
 int store_add_event(struct store *s, struct event *e, struct error *err)
 {
     int r = db_begin(&s->db, err);
-    r = r ? r : add(s, TABLE_EVENT, e, err);
+    if (r) {
+        return r;
+    }
+    r = add(s, TABLE_EVENT, e, err);
     if (r == 0 && e->id % 256 == 0) {
         /* the newest of each kind stays: some kinds are written once (bucket_scheme) */
         r = db_run(&s->db, NULL, err,
@@ -207,7 +210,7 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
     return r < 0 ? r : 0;
 }
 
-static int publish(struct store *s, struct best *b, struct error *err)
+static int publish(struct store *s, enum row_conflict conflict, struct best *b, struct error *err)
 {
     int r = store_in_place(s, err);
     r = r ? r : db_begin(&s->db, err);
@@ -216,7 +219,7 @@ static int publish(struct store *s, struct best *b, struct error *err)
     }
     int64_t trial = b->trial;
     r = find_trial(s, b, err);
-    r = db_end(&s->db, r ? r : rows_put(s, TABLE_BEST, ROW_FAIL, b, err), err);
+    r = db_end(&s->db, r ? r : rows_put(s, TABLE_BEST, conflict, b, err), err);
     if (r < 0) {
         b->trial = trial;
     }
@@ -226,22 +229,24 @@ static int publish(struct store *s, struct best *b, struct error *err)
 int store_publish(struct store *s, struct best *b, struct error *err)
 {
     rows_number(s, TABLE_BEST, b);
-    return publish(s, b, err);
+    return publish(s, ROW_FAIL, b, err);
 }
 
-/* 0: the number is free; STORE_THERE: its row is; ERROR_CONFLICT: it is another key's. */
+/* 0: the number is free, or its row is bad; STORE_THERE: the row is there; ERROR_CONFLICT: it is
+ * another key's. */
 static int find_number(struct store *s, const struct best *b, struct error *err)
 {
-    DB_STMT_AUTO *st = NULL;
-    int r = db_query(&s->db, &st, err, "SELECT key = ?2 FROM best WHERE generation = ?1", "it",
-                     b->generation, b->key);
-    r = r ? r : db_step(&s->db, st, err);
-    if (r == DB_ROW && !sqlite3_column_int64(st, 0)) {
+    struct best row;
+    int r = rows_first(s, TABLE_BEST, &row, err, NULL, "WHERE generation = ?1", "i", b->generation);
+    if (r != 0) {
+        return r == STORE_MISS ? 0 : r;
+    }
+    if (strcmp(row.key, b->key) != 0) {
         return error_set(err, ERROR_CONFLICT,
                          "generation %" PRId64 " of key %.12s has been given to another row",
                          b->generation, b->key);
     }
-    return r == DB_ROW ? STORE_THERE : r;
+    return STORE_THERE;
 }
 
 int store_publish_again(struct store *s, struct best *b, struct error *err)
@@ -251,7 +256,7 @@ int store_publish_again(struct store *s, struct best *b, struct error *err)
         s->next_id[TABLE_BEST] = b->generation + 1;
     }
     int r = find_number(s, b, err);
-    return r ? r : publish(s, b, err);
+    return r ? r : publish(s, ROW_UPDATE, b, err);
 }
 
 static int count_into(int r, int64_t *n, int64_t more)

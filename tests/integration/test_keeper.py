@@ -4,7 +4,6 @@ nothing that was acknowledged."""
 import json
 import os
 import pathlib
-import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +13,6 @@ import time
 import pytest
 from conftest import (DATA, GEMMD, PATIENCE, RUNNER, Daemon, RpcError, eventually, gemm)
 from test_disk import limit_files
-from test_life import lose_bests
 
 DAEMONS = int(os.environ.get("GEMMD_TEST_DAEMONS", "8"))
 KEYS = int(os.environ.get("GEMMD_TEST_KEYS", "32"))
@@ -465,24 +463,6 @@ def test_who_heard_nothing_for_a_while_forgets_what_is_gone(host, next_):
     assert [answers(away, n)[0] for n in (1, 2, 3, 5)] == [7, 2, 3, 5]
     assert away.status()["keys"] == 4 and away.status()["store"]["keeper"] == (next_ == "keeps")
     assert away.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
-
-
-def test_what_the_next_keeper_finds_damaged_it_writes_again(host):
-    """It knows it all from the last one's news; what its file has not, it would forget otherwise."""
-    keeper, other = host(2)
-    known = {n: (n, put(keeper, n, n)["generation"], True) for n in range(300)}
-    eventually(lambda: other.status()["keys"] == 300)
-    os.kill(other.process.pid, signal.SIGSTOP)
-    kill(keeper)
-    lose_bests(other.database)
-    os.kill(other.process.pid, signal.SIGCONT)
-    assert keeper_of([other]) is other
-    eventually(lambda: "they are written again" in other.text(), 20)
-    assert int(re.search(r"lacked (\d+) keys", other.text()).group(1)) > 50
-    rows = {key: generation for key, generation in
-            other.sql("SELECT config, max(generation) FROM best GROUP BY key")}
-    for n in known:
-        assert answers(other, n) == known[n] and rows[f'{{"A":{n}}}'] == known[n][1]
 
 
 def test_a_keeper_that_does_not_answer_is_named(host, folder):

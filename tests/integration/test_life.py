@@ -251,54 +251,6 @@ def test_a_corrupt_database_is_set_aside(daemon, folder):
     assert d.call("get", problem=gemm(), budget=4)["saved"] is True
 
 
-def lose_bests(database):
-    """Zeros in every other page of the table that holds them."""
-    with sqlite3.connect(database) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        pages = [n for n, in db.execute("SELECT pageno FROM dbstat WHERE name = 'best' AND"
-                                        " pagetype = 'leaf' ORDER BY pageno")]
-    assert len(pages) > 10
-    with database.open("r+b") as f:
-        for page in pages[::2] + pages[-1:]:
-            f.seek((page - 1) * 4096)
-            f.write(bytes(4096))
-
-
-def test_what_a_rebuild_loses_is_written_again_from_memory(daemon):
-    d = daemon()
-    custom = [{"op": "custom:lost", "n": i} for i in range(300)]
-    with d.connect() as c:
-        for i, problem in enumerate(custom[:150]):
-            c.call("put", problem=problem, config={"A": i}, time_us=5)
-        c.call("get", problem=gemm(), budget=4, atol=0.0123)
-        pinned = c.call("get", problem=gemm(n=512), budget=4)
-        c.call("pin", problem=gemm(n=512), config=pinned["config"])
-        for i, problem in enumerate(custom[150:]):
-            c.call("put", problem=problem, config={"A": 150 + i}, time_us=5)
-    known = custom + [gemm(), gemm(n=512)]
-
-    def answers():
-        with d.connect() as c:
-            return [c.call("get", problem=p, wait="cached") for p in known]
-
-    before = answers()
-    lose_bests(d.database)
-    for _ in range(2):  # a client that reads, then what is quiet
-        try:
-            d.call("list", what="history", filter={})
-        except RpcError:
-            pass
-    eventually(lambda: "they are written again" in d.text(), 20)
-    lost = int(re.search(r"lacked (\d+) keys", d.text()).group(1))
-    assert lost > 50 and d.status()["store"]["bests"] == len(known)
-    assert d.status()["store"]["unsaved"] == 0
-    assert answers() == before
-    assert d.stop() == 0
-    d.start()
-    assert answers() == before
-    assert len(list(d.folder.glob("cache.db.corrupt-*[0-9Z]"))) == 1
-
-
 def test_a_file_that_was_never_a_database_is_not_touched(folder):
     (folder / "notes.txt").write_text("named by mistake\n")
     _, text = start_fails(folder, database=folder / "notes.txt")

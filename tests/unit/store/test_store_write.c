@@ -435,6 +435,59 @@ static void an_end_does_not_push_out_what_came_meanwhile(void **state)
     store_close(s);
 }
 
+/* Whatever it says, if its checksum is wrong. */
+static void a_bad_row_is_replaced_under_its_number(void **state)
+{
+    static const char *const spoil[] = {"UPDATE best SET time_us = 1",
+                                        "UPDATE best SET key = replace(key, '0', '1')"};
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(store_publish_again(s, b, &err), STORE_THERE);
+        assert_int_equal(sqlite3_exec(s->db.h, spoil[i], NULL, NULL, NULL), SQLITE_OK);
+        assert_int_equal(fixture_find_best(s, 1, b), STORE_MISS);
+        fixture_best(b, 1, 1);
+        b->generation = 1;
+        assert_ok(store_publish_again(s, b, &err));
+        assert_int_equal(fixture_find_best(s, 1, b), 0);
+        assert_int_equal(b->generation, 1);
+    }
+    free(b);
+    store_close(s);
+}
+
+/* A person's sqlite3 that holds the file is no end of writing. */
+static void an_event_that_cannot_be_written_ends_no_group(void **state)
+{
+    struct fixture *f = *state;
+    struct store *s = fixture_open(f);
+    struct error err = ERROR_NULL;
+    struct event e = {.kind = "test"};
+    struct best *b = calloc(1, sizeof(*b));
+    sqlite3 *other;
+    assert_int_equal(sqlite3_open(f->path, &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_busy_timeout(s->db.h, 10);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(store_add_event(s, &e, &err), ERROR_BUSY);
+    }
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    assert_ok(store_begin(s, &err));
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    assert_ok(store_commit(s, &err));
+    assert_ok(store_add_event(s, &e, &err));
+    struct store_stats stats;
+    assert_ok(store_stats(s, &stats, &err));
+    assert_int_equal(stats.bests, 1);
+    free(b);
+    store_close(s);
+}
+
 /* Another keeper gave the number, and told of the row; it may have written it, too. */
 static void a_row_of_another_process_keeps_its_number(void **state)
 {
@@ -526,6 +579,8 @@ int main(void)
         T(groups_commit_or_vanish),
         T(an_offer_does_not_push_out_what_came_meanwhile),
         T(an_end_does_not_push_out_what_came_meanwhile),
+        T(an_event_that_cannot_be_written_ends_no_group),
+        T(a_bad_row_is_replaced_under_its_number),
         T(a_row_of_another_process_keeps_its_number),
         T(offers_do_not_pile_up),
     };

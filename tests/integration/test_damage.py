@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that is damaged while gemmd runs: what was told as saved is there again, from memory, and
+nothing comes back that was taken out."""
+import os
+import re
+import resource
+import signal
+import sqlite3
+import time
+
+import pytest
+from conftest import RpcError, eventually, gemm
+from test_keeper import CUSTOM, answers, full_keeper, host, keeper_of, kill, put  # noqa: F401
+
+MANY = 300
+
+
+def put_many(d, n=MANY):
+    """Keys 0 to n - 1, config A=<key>. Returns their answers."""
+    with d.connect() as c:
+        ids = [c.send("put", problem={**CUSTOM, "n": i}, config={"A": i}, time_us=5)
+               for i in range(n)]
+        return [c.wait(i) for i in ids]
+
+
+def leaf_pages(database):
+    with sqlite3.connect(database) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return [n for n, in db.execute("SELECT pageno FROM dbstat WHERE name = 'best' AND"
+                                       " pagetype = 'leaf' ORDER BY pageno")]
+
+
+def spoil(database, pages):
+    with database.open("r+b") as f:
+        for page in pages:
+            f.seek((page - 1) * 4096)
+            f.write(bytes(4096))
+
+
+def lose_bests(database):
+    """Zeros in every other page of the table that holds them."""
+    pages = leaf_pages(database)
+    assert len(pages) > 10
+    spoil(database, pages[::2] + pages[-1:])
+
+
+def read_all(d):
+    """A client that reads, then what is quiet: the damage is met."""
+    for _ in range(2):
+        try:
+            d.call("list", what="history", filter={})
+        except RpcError:
+            pass
+
+
+def written_again(d):
+    eventually(lambda: "they are written again" in d.text(), 20)
+    return int(re.findall(r"lacked (\d+) keys", d.text())[-1])
+
+
+def limit_file(d, size=None):
+    hard = resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE)[1]
+    resource.prlimit(d.process.pid, resource.RLIMIT_FSIZE, (hard if size is None else size, hard))
+
+
+def flip(database, text):
+    """One bit of a row."""
+    leaf_pages(database)
+    data = bytearray(database.read_bytes())
+    data[data.index(text) + 2] ^= 1
+    database.write_bytes(data)
+
+
+def test_what_a_rebuild_loses_is_written_again_from_memory(daemon):
+    """As it was: with its generation, and what is not known of it is not 0."""
+    d = daemon()
+    rows = [{"op": "custom:lost", "problem": {"n": i}, "config": {"A": i}, "time_us": 5.0, "flops": 1e9,
+             "bytes": 1e6, "floor_us": 2.0, "doubt": "hot"} for i in range(50)]
+    with d.connect() as c:
+        c.call("import", rows=rows)
+        put_many(d, 150)
+        c.call("get", problem=gemm(), budget=4, atol=0.0123)
+        pinned = c.call("get", problem=gemm(n=512), budget=4)
+        c.call("pin", problem=gemm(n=512), config=pinned["config"])
+        put_many(d)
+    known = [{**CUSTOM, "n": i} for i in range(MANY)] + [gemm(), gemm(n=512)]
+    known += [{"op": "custom:lost", **r["problem"]} for r in rows]
+
+    def answers_of_all():
+        with d.connect() as c:
+            got = [c.call("get", problem=p, wait="cached") for p in known]
+        return [{k: round(v, 9) if isinstance(v, float) else v for k, v in a.items()} for a in got]
+
+    before = answers_of_all()
+    lose_bests(d.database)
+    with d.connect() as c:
+        c.call("subscribe")
+        read_all(d)
+        assert written_again(d) > 50
+        c.call("status")
+        assert not [n for kind, n in c.notifications if kind == "improved"], "all of it is known"
+    assert d.status()["store"]["bests"] == len(known) and d.status()["store"]["unsaved"] == 0
+    assert answers_of_all() == before
+    assert d.stop() == 0
+    d.start()
+    assert answers_of_all() == before
+    assert not d.sql("SELECT 1 FROM best WHERE family = '' AND (flops = 0 OR bytes = 0 OR floor_us = 0)")
+    assert len(list(d.folder.glob("cache.db.corrupt-*[0-9Z]"))) == 1
+
+
+def test_a_bad_row_is_written_again_from_memory(daemon):
+    d = daemon()
+    put_many(d)
+    known = answers(d, 7)
+    flip(d.database, b'{"A":7}')
+    assert written_again(d) == 1
+    assert d.sql("SELECT config, generation FROM best WHERE generation = ?", known[1]) == [('{"A":7}', known[1])]
+    d.stop()
+    d.start()
+    assert answers(d, 7) == known
+
+
+def test_what_is_evicted_meanwhile_stays_out(daemon):
+    d = daemon()
+    keys = [a["key"] for a in put_many(d, 2000)][:600]
+    lose_bests(d.database)
+    read_all(d)
+    with d.connect() as c:
+        ids = [c.send("evict", key=key) for key in keys]
+        [c.wait(i) for i in ids]
+    assert written_again(d) > 0
+    eventually(lambda: d.status()["keys"] == 1400)
+    assert d.sql("SELECT count(*) FROM best")[0][0] >= 1400
+    assert not {k for k, in d.sql("SELECT key FROM best")} & set(keys)
+
+
+def test_a_stop_before_it_is_written_again_loses_nothing(daemon):
+    d = daemon()
+    put_many(d)
+    lose_bests(d.database)
+    read_all(d)
+    assert d.stop() == 0
+    assert "was set aside" in d.text()
+    d.start()
+    assert [a[0] for a in (answers(d, i) for i in range(MANY))] == list(range(MANY))
+
+
+def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
+    """Though nobody asks, and a best waits to be saved."""
+    d = daemon()
+    put_many(d)
+    lose_bests(d.database)
+    limit_file(d, 40000)
+    read_all(d)
+    assert not put(d, 1000, 7)["saved"]
+    limit_file(d)
+    eventually(lambda: d.status()["store"]["unsaved"] == 0, 20)
+    written_again(d)
+    d.stop()
+    d.start()
+    assert [answers(d, i)[0] for i in (0, 150, MANY - 1, 1000)] == [0, 150, MANY - 1, 7]
+
+
+def test_what_the_next_keeper_finds_damaged_it_writes_again(host):  # noqa: F811
+    """It knows it all from the last one's news; what its file has not, it would forget otherwise."""
+    keeper, other = host(2)
+    put_many(keeper)
+    known = [answers(keeper, n) for n in range(MANY)]
+    eventually(lambda: other.status()["keys"] == MANY)
+    os.kill(other.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    lose_bests(other.database)
+    os.kill(other.process.pid, signal.SIGCONT)
+    assert keeper_of([other]) is other
+    assert written_again(other) > 50
+    assert [answers(other, n) for n in range(MANY)] == known
+    assert other.sql("SELECT count(DISTINCT key) FROM best") == [(MANY,)]
+
+
+def test_a_bad_row_that_the_next_keeper_finds_it_writes_again(host):  # noqa: F811
+    keeper, other = host(2)
+    put_many(keeper)
+    known = answers(keeper, 7)
+    eventually(lambda: other.status()["keys"] == MANY)
+    os.kill(other.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    flip(other.database, b'{"A":7}')
+    os.kill(other.process.pid, signal.SIGCONT)
+    assert keeper_of([other]) is other
+    assert written_again(other) == 1 and answers(other, 7) == known
+
+
+@pytest.mark.parametrize("page", ["bests", "events"])
+def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
+    """What it knows may have been taken out, or overtaken, while it was away."""
+    keeper, away, next_one = host(3)
+    put_many(keeper)
+    eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
+    os.kill(away.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([next_one]) is next_one
+    with next_one.connect() as c:
+        keys = [a["key"] for a in (c.call("get", problem={**CUSTOM, "n": n}, wait="cached") for n in range(50))]
+    for key in keys:
+        next_one.call("evict", key=key)
+    for n in range(100, 150):
+        put(next_one, n, 1000 + n)
+    kill(next_one)
+    if page == "bests":
+        lose_bests(away.database)
+    else:
+        with sqlite3.connect(away.database) as db:
+            root, = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'event'").fetchone()
+        leaf_pages(away.database)
+        spoil(away.database, [root])
+    os.kill(away.process.pid, signal.SIGCONT)
+    eventually(lambda: "was set aside" in away.text(), 20)
+    eventually(lambda: answers(away, 0) is None)
+    assert not [n for n in range(50) if answers(away, n)]
+    eventually(lambda: not [n for n in range(100, 150) if (answers(away, n) or [0])[0] == n])
+    if page == "events":
+        assert away.status()["keys"] == MANY - 50
+
+
+def test_who_cannot_read_a_damaged_file_does_later(host):  # noqa: F811
+    """A follower finds the damage before the keeper has mended it."""
+    keeper, away, next_one = host(3)
+    put_many(keeper)
+    eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
+    os.kill(away.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([next_one]) is next_one
+    with next_one.connect() as c:
+        key = c.call("get", problem={**CUSTOM, "n": 0}, wait="cached")["key"]
+    next_one.call("evict", key=key)
+    spoil(next_one.database, leaf_pages(next_one.database)[4:6])
+    os.kill(away.process.pid, signal.SIGCONT)
+    eventually(lambda: "is not known yet" in away.text())
+    assert answers(away, 0) is not None
+    time.sleep(1.2)  # it tries again, and is no wiser
+    read_all(next_one)
+    written_again(next_one)
+    eventually(lambda: answers(away, 0) is None)
+    eventually(lambda: away.status()["keys"] == MANY - 1)
+
+
+def test_what_nobody_has_any_more_is_not_called_saved(host):  # noqa: F811
+    """The keeper's successor has given its number to another key."""
+    keeper, other, generation = full_keeper(host, 2)
+    os.kill(other.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    keeper.killed = False
+    keeper.start()
+    assert generation in [put(keeper, 50 + i, i)["generation"] for i in range(4)]
+    os.kill(other.process.pid, signal.SIGCONT)
+    eventually(lambda: "is lost" in other.text())
+    eventually(lambda: other.status()["store"]["unsaved"] == 0)
+    time.sleep(1.2)
+    assert answers(other, 2) in (None, (4, generation, False))
+    assert answers(keeper, 2) is None or answers(keeper, 2)[0] != 4
