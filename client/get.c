@@ -96,7 +96,7 @@ int64_t get_told_ms(int deadline_ms, int64_t deadline)
 static int or_default(struct gemmd *g, const struct ask *a, int r, struct gemmd_answer *out,
                       struct error *err)
 {
-    if (!get_is_reason(r) || !get_may_fall_back(g, &a->query)) {
+    if (!get_is_reason(r) || !get_may_fall_back(g, &a->query) || handle_is_own_call(err)) {
         return r;
     }
     struct error why = *err;

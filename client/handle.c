@@ -171,12 +171,21 @@ struct gemmd *gemmd_close(struct gemmd *g)
     return NULL;
 }
 
+static int check_place(struct gemmd **out, struct error *err)
+{
+    if (!out) {
+        return error_set(err, ERROR_INVALID, "there is no place for the handle (NULL)");
+    }
+    *out = NULL;
+    return 0;
+}
+
 int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
                     struct gemmd_error *err)
 {
     struct error e = {.code = 0};
-    *out = NULL;
-    int r = handle_new(out, options, &e);
+    int r = check_place(out, &e);
+    r = r ? r : handle_new(out, options, &e);
     if (r == 0) {
         (*out)->lazy = true;
     }
@@ -186,9 +195,9 @@ int gemmd_open_lazy(struct gemmd **out, const struct gemmd_options *options,
 int gemmd_connect(struct gemmd **out, const struct gemmd_options *options, struct gemmd_error *err)
 {
     struct error e = {.code = 0};
-    *out = NULL;
     struct gemmd *g = NULL;
-    int r = handle_new(&g, options, &e);
+    int r = check_place(out, &e);
+    r = r ? r : handle_new(&g, options, &e);
     if (r == 0) {
         r = session_connect(&g->session, handle_deadline(g, 0, false), &e);
         *out = r == 0 ? g : gemmd_close(g);
@@ -219,6 +228,15 @@ static int lock_until(pthread_mutex_t *m, int64_t deadline)
     return pthread_mutex_clocklock(m, CLOCK_MONOTONIC, &t);
 }
 
+static const char own_call[] =
+    "a progress callback may not use the handle that calls it, nor a thread one on which its call "
+    "still waits (gemmd_wait, gemmd_cancel)";
+
+bool handle_is_own_call(const struct error *e)
+{
+    return e->code == ERROR_BUSY && strcmp(e->text, own_call) == 0;
+}
+
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
 {
     if (!g) {
@@ -228,9 +246,7 @@ int handle_enter(struct gemmd *g, int64_t deadline, struct error *err)
     }
     int r = lock_until(&g->lock, deadline);
     if (r == EDEADLK) {
-        return error_set(err, ERROR_BUSY,
-                         "a progress callback may not use the handle that calls it, nor a thread "
-                         "one on which its call still waits (gemmd_wait, gemmd_cancel)");
+        return error_set(err, ERROR_BUSY, "%s", own_call);
     }
     return r ? error_set(err, ERROR_BUSY,
                          "another thread's call on this handle did not end in time; "

@@ -22,6 +22,9 @@ struct gemmd {
 /* Takes the session, at the latest when the deadline passes. ERROR_INVALID (g is NULL), ERROR_BUSY
  * (another call holds it, or this thread does: a progress callback, or between two steps). */
 int handle_enter(struct gemmd *g, int64_t deadline, struct error *err);
+/* Whether it failed since a call of this very thread has the handle: no other answer makes good for
+ * that. */
+bool handle_is_own_call(const struct error *e);
 void handle_leave(struct gemmd *g);
 /* This thread has a call of this handle under way, and is not in it (steps.h). False for NULL. */
 bool handle_waits(struct gemmd *g);

@@ -66,6 +66,7 @@ static int count(const struct request *q, const struct device_info *info, struct
                          q->problem.op_name);
     }
     int r = family_target_choose(f, &q->problem, info, q->query.target, &t, err);
+    r = r ? r : space_check_request(t, q, info, err);
     if (r) {
         return r;
     }

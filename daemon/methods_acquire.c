@@ -155,7 +155,7 @@ static void answer_hit(struct acquiring *a)
         return;
     }
     error_set(&e, ERROR_NO_CONFIG,
-              "all %zu configs of key %.12s failed before (`gemmctl trials %.12s` says how); add "
+              "all %zu configs of key %.12s failed before (`gemmctl trials %s` says how); add "
               "others, or `evict` the key",
               a->choices.n, a->wanter.key, a->wanter.key);
     fail(a, &e);

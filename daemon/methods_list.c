@@ -132,7 +132,8 @@ static void finish_show(struct showing *x)
     }
     struct wire_buf *b = pending_result(&x->pending);
     if (b) {
-        wire_put_map(b, 5);
+        wire_put_map(b, 6);
+        wire_put_kv_str(b, "key", x->key);
         wire_put_str(b, "best");
         if (known) {
             wire_put_raw(b, best.data + 1, best.len - 1); /* without the head of its array */

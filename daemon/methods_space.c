@@ -94,6 +94,7 @@ int method_space(struct call *c, struct error *err)
     struct pending *p;
     int status = request_unpack(r, c->params, err);
     status = status ? status : target_choose(c->d, &r->problem, r->query.target, &t, err);
+    status = status ? status : space_check_request(t, r, &c->d->device, err);
     status = status ? status : call_later(c, sizeof(struct counting), &p, err);
     if (status < 0) {
         return status;

@@ -252,3 +252,51 @@ void space_config(const struct space *s, uint32_t point, struct record *config)
         set_value(s, i, s->points[point].at[i], config, NULL);
     }
 }
+
+/* ---- what restricts it ------------------------------------------------------------------------
+ */
+
+/* A value of another type is a mistake; one that this problem's space does not have need not be: a
+ * list may serve several problems. */
+static int check_values(const struct restriction *r, const struct param *p, struct error *err)
+{
+    for (uint32_t i = 0; i < r->n; i++) {
+        char asked[48], one[48];
+        if (p->n && r->values[i].type != p->values[0].type) {
+            value_format(&r->values[i], asked, sizeof(asked));
+            value_format(&p->values[0], one, sizeof(one));
+            return error_set(err, ERROR_INVALID, "restrict: %s takes values such as %s, not %s",
+                             r->name, one, asked);
+        }
+    }
+    return 0;
+}
+
+int space_check_request(const struct family_target *t, const struct request *r,
+                        const struct device_info *info, struct error *err)
+{
+    struct param params[PARAMS_MAX];
+    const uint32_t n = t->params(&r->problem, info, params);
+    for (uint32_t i = 0; i < r->n_restrict; i++) {
+        char known[400] = "";
+        size_t at = 0;
+        const struct param *found = NULL;
+        for (uint32_t k = 0; k < n; k++) {
+            found = strcmp(r->restrict_[i].name, params[k].name) == 0 ? &params[k] : found;
+            if (at < sizeof(known)) {
+                at += (size_t)snprintf(known + at, sizeof(known) - at, "%s%s", k ? ", " : "",
+                                       params[k].name);
+            }
+        }
+        if (!found) {
+            return error_set(err, ERROR_UNKNOWN_FIELD,
+                             "restrict: %s is no tunable here; these are: %s", r->restrict_[i].name,
+                             known);
+        }
+        int status = check_values(&r->restrict_[i], found, err);
+        if (status < 0) {
+            return status;
+        }
+    }
+    return 0;
+}

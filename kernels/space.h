@@ -12,6 +12,7 @@
 #define GEMMD_KERNELS_SPACE_H
 
 #include "kernels/family.h"
+#include "proto/request.h"
 
 struct space_point {
     uint8_t at[PARAMS_MAX]; /* index into each param's values */
@@ -72,5 +73,10 @@ void space_predict(const struct space *s, const struct family_target *t, const s
 /* What people see of it, and of the other targets of the device: one map, docs/protocol.md says
  * which (kernels/space_pack.c). */
 void space_pack(struct wire_buf *b, const struct space *s, const struct family *f);
+
+/* Whether the names and types of what restricts a request are those of the target's tunables:
+ * ERROR_UNKNOWN_FIELD names them, ERROR_INVALID. */
+int space_check_request(const struct family_target *t, const struct request *r,
+                        const struct device_info *info, struct error *err);
 
 #endif

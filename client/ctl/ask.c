@@ -69,6 +69,9 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
     progress_end(&line);
     free(text);
     if (r) {
+        if (a->n > 1 && r != GEMMD_UNREACHABLE) {
+            fprintf(stderr, "%s: ", label);
+        }
         int code = ctl_fail(&e);
         a->code = a->code ? a->code : code;
         return result_of_error(problem, &e);

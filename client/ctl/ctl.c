@@ -40,6 +40,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case ARGP_KEY_INIT:
         c->device = getenv("GEMMD_DEVICE");
+        c->device = c->device && *c->device ? c->device : NULL;
         break;
     case KEY_SOCKET:
         c->socket = arg;

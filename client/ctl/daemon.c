@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* status, start, stop, version: the daemon itself. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,12 +210,28 @@ static bool is_gone(const char *socket)
     return r == GEMMD_UNREACHABLE;
 }
 
-static int wait_until_gone(const char *socket)
+/* Ended, though its parent may not have asked how. */
+static bool has_ended(pid_t pid)
+{
+    char path[40], text[256] = {0};
+    snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+    FILE *f = fopen(path, "re");
+    if (f) {
+        fread(text, 1, sizeof(text) - 1, f);
+        fclose(f);
+    }
+    const char *state = strrchr(text, ')');
+    return state && state[1] ? state[2] == 'Z' : kill(pid, 0) != 0 && errno == ESRCH;
+}
+
+/* `pid`: 0 where its processes are not to be seen from here. Else nothing is asked of the socket:
+ * it may be systemd's, which would start a gemmd for that. */
+static int wait_until_gone(const char *socket, pid_t pid)
 {
     double began = ctl_now_ms();
-    while (!is_gone(socket)) {
+    while (pid ? !has_ended(pid) : !is_gone(socket)) {
         if (ctl_now_ms() - began > STOP_DEADLINE_MS) {
-            return ctl_failed("gemmd has been asked to stop, but still answers after %d s",
+            return ctl_failed("gemmd has been asked to stop, but is still there after %d s",
                               STOP_DEADLINE_MS / 1000);
         }
         struct timespec t = {.tv_nsec = POLL_MS * 1000000L};
@@ -237,9 +255,12 @@ static int stop(struct ctl *c)
 {
     int code = connect_to_stop(c);
     json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    pid_t pid = (pid_t)json_integer_value(json_object_get(status, "pid"));
+    bool seen = pid > 0 && !has_ended(pid);
     json_t *stopping = status ? ctl_call(c, "shutdown", NULL, &code) : NULL;
     if (stopping) {
-        code = wait_until_gone(json_string_value(json_object_get(status, "socket")));
+        code =
+            wait_until_gone(json_string_value(json_object_get(status, "socket")), seen ? pid : 0);
     }
     json_decref(stopping);
     json_decref(status);
@@ -257,7 +278,8 @@ int cmd_stop(int argc, char **argv)
 {
     return run_plain(
         "Stops the daemon and waits until it is gone. A tuning that runs is cancelled in "
-        "order; what it measured is kept.",
+        "order; what it measured is kept. Where systemd has its socket, the next job starts one: "
+        "`systemctl stop` that.",
         stop, argc, argv);
 }
 

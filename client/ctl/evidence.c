@@ -51,10 +51,19 @@ static void print_pairs(const struct column *columns, size_t n, const json_t *ro
     }
 }
 
+/* In the place of the answer, of a key whose newest row is none. */
+static json_t *no_answer(json_t *best)
+{
+    return json_pack("{sO*, sO*, ss}", "source", json_object_get(best, "source"), "config",
+                     json_object_get(best, "config"), "note",
+                     "no answer: it is of a restricted search, of other kernels, or not measured "
+                     "here; `gemmctl why` says more");
+}
+
 static int print_show(struct listing *l, json_t *result)
 {
     static const struct column columns[] = {
-        {"key", "answer.key", NULL, false},
+        {"key", "key", NULL, false},
         {"problem", "problem", show_config, false},
         {"tier", "answer.tier", NULL, false},
         {"source", "answer.source", NULL, false},
@@ -68,7 +77,7 @@ static int print_show(struct listing *l, json_t *result)
         {"TFLOP/s", "best.tflops", show_rate, false},
         {"GB/s", "best.gbps", show_rate, false},
         {"floor us", "best.floor_us", show_time, false},
-        {"% of floor", "best.percent_of_floor", show_percent, false},
+        {"% of floor", "best.floor_percent", show_percent, false},
         {"tolerance", "best.atol", NULL, false},
         {"measured", "best.measured", NULL, false},
         {"trials", "trials", NULL, false},
@@ -87,6 +96,9 @@ static int print_show(struct listing *l, json_t *result)
     }
     if (l->ctl.json) {
         return ctl_print_json(result);
+    }
+    if (json_is_object(best) && !json_is_object(json_object_get(result, "answer"))) {
+        json_object_set_new(result, "answer", no_answer(best));
     }
     print_pairs(columns, COUNT(columns), result);
     json_decref(result);
@@ -188,11 +200,10 @@ int listing_find_key(struct listing *l)
     if (!shown) {
         return code;
     }
-    const json_t *key = table_value(shown, "best.key");
-    key = json_is_string(key) ? key : table_value(shown, "answer.key");
-    json_object_set(l->filter, "key", (json_t *)(uintptr_t)key);
+    int failed = json_object_set(l->filter, "key", json_object_get(shown, "key"));
     json_decref(shown);
-    return DONE;
+    return failed ? ctl_failed("the daemon does not say which key that is: it is of an older gemmd")
+                  : DONE;
 }
 
 static int run_trials(struct listing *l)

@@ -37,8 +37,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TO:
         r->path = arg;
-        if (!*arg) { /* its ".part" would be a file, to which nothing can be renamed in the end */
-            argp_error(state, "--to takes a file, not \"\"");
+        if (!*arg || strcmp(arg, "-") == 0) { /* what is recorded takes its place in the end */
+            argp_error(state, "--to takes a file, not \"%s\"", arg);
         }
         return 0;
     case KEY_DEVICE:
@@ -61,7 +61,7 @@ static void add_all(const struct recording *r, const char *problem, struct runne
     const char *usual = getenv("GEMMD_DEVICE");
     runner_begin(call, "--landscape");
     runner_add(call, r->path);
-    runner_add_option(call, "--device", r->device ? r->device : usual ? usual : "cuda:0");
+    runner_add_option(call, "--device", r->device ? r->device : usual && *usual ? usual : "cuda:0");
     runner_add_task(call, &r->task);
     for (size_t i = 0; i < COUNT(handed); i++) {
         runner_add_option(call, handed[i].option, r->values[i]);

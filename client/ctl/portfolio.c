@@ -80,7 +80,9 @@ static void remark(const struct listing *l, const json_t *group, const char *now
     const char *target = json_string_value(json_object_get(group, "target"));
     char word[64];
     snprintf(word, sizeof(word), "target=%s ", target ? target : "");
-    bool old = now && stamp && strstr(now, word) && strcmp(now, stamp) != 0;
+    const char *tolerances = stamp ? strstr(stamp, " atol=") : NULL; /* of others than the usual */
+    const size_t n = tolerances ? (size_t)(tolerances - stamp) : stamp ? strlen(stamp) : 0;
+    bool old = now && stamp && strstr(now, word) && (strncmp(now, stamp, n) != 0 || now[n]);
     if (!l->ctl.quiet) {
         fprintf(stderr, "%s %s: %zu configs for %lld shapes, at most %.2f %% behind the best%s\n",
                 json_string_value(json_object_get(group, "op")),
@@ -88,7 +90,9 @@ static void remark(const struct listing *l, const json_t *group, const char *now
                 json_array_size(json_object_get(group, "configs")),
                 (long long)json_integer_value(json_object_get(group, "shapes")),
                 json_number_value(json_object_get(group, "max_regret_percent")),
-                old ? "; measured with other kernels or another compiler: not served" : "");
+                old          ? "; measured with other kernels or another compiler: not served"
+                : tolerances ? "; verified with other tolerances than the usual"
+                             : "");
     }
 }
 

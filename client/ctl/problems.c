@@ -147,9 +147,21 @@ static int check_lists(struct problems *p)
 
 /* ---- the other two ways --------------------------------------------------------------------- */
 
+enum { KEY_LEAST = 6, KEY_DIGITS = 32 };
+
+static bool is_hex(const char *words)
+{
+    return words && *words && words[strspn(words, "0123456789abcdef")] == '\0';
+}
+
 static int add_text(struct problems *p)
 {
     struct gemmd_error e;
+    if (is_hex(p->words) && strlen(p->words) >= KEY_LEAST) {
+        return ctl_usage(
+            "this command takes a problem, and %s is a key: `gemmctl show` says of which",
+            p->words);
+    }
     json_t *problem = text_to_problem(p->words, &e);
     if (!problem) {
         return ctl_usage("%s", e.text);
@@ -244,13 +256,6 @@ const json_t *problems_one(struct problems *p)
         return NULL;
     }
     return json_object_get(json_array_get(p->all, 0), "problem");
-}
-
-enum { KEY_LEAST = 6, KEY_DIGITS = 32 };
-
-static bool is_hex(const char *words)
-{
-    return words && *words && words[strspn(words, "0123456789abcdef")] == '\0';
 }
 
 json_t *problems_key_or_one(struct problems *p, int *code)

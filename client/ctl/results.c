@@ -128,7 +128,7 @@ void result_derive(json_t *row)
     json_object_set_new(row, "mode",
                         gemm ? json_incref((json_t *)(uintptr_t)mode) : json_string(op));
     json_object_set_new(row, "flags", gemm ? flags_of(problem) : fields_of(problem));
-    set_ratio(row, "percent_of_floor", "floor_us", 100);
+    set_ratio(row, "floor_percent", "floor_us", 100);
     set_ratio(row, "speedup", "reference_us", 1);
     result_target(row);
 }
@@ -154,7 +154,7 @@ void results_print(const json_t *rows)
         {"TIME us", "time_us", show_time, true},
         {"TFLOP/s", "tflops", show_rate, true},
         {"GB/s", "gbps", show_rate, true},
-        {"%FLOOR", "percent_of_floor", show_percent, true},
+        {"%FLOOR", "floor_percent", show_percent, true},
         {"VS REF", "speedup", show_ratio, true},
         {"TIER", "tier", NULL, false},
         {"SOURCE", "source", NULL, false},

@@ -4,6 +4,7 @@
  * number of experts follow from it.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +77,7 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
     char *text = read_text(arg);
     size_t size = 0;
     FILE *out = text ? open_memstream(profile, &size) : NULL;
-    bool bad = !out;
+    bool bad = !out, overflows = false;
     long long rows;
     *experts = *sum = 0;
     if (out) {
@@ -84,13 +85,19 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
         for (const char *at = within(text); next_rows(&at, *experts == 0, &rows, &bad);) {
             fprintf(out, *experts ? ",%lld" : "%lld", rows);
             *experts += 1;
-            bad = bad || __builtin_add_overflow(*sum, rows, sum);
+            overflows = overflows || __builtin_add_overflow(*sum, rows, sum);
         }
-        bad = fclose(out) || bad;
+        if (fclose(out)) {
+            bad = true;
+            ctl_failed("no memory for the rows of %lld experts", *experts);
+        }
     }
     free(text);
     if (!bad && *experts == 0) {
         return ctl_usage("--rows-per-expert names no expert");
+    }
+    if (overflows) {
+        return ctl_usage("--rows-per-expert: the rows are more than %lld in all", LLONG_MAX);
     }
     return bad ? USAGE : DONE;
 }

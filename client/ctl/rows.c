@@ -14,7 +14,7 @@ static const struct column best_columns[] = {
     {"K", "problem.K", NULL, true},          {"E", "problem.experts", NULL, true},
     {"TOPK", "problem.topk", NULL, true},    {"FLAGS", "flags", NULL, false},
     {"TIME us", "time_us", show_time, true}, {"TFLOP/s", "tflops", show_rate, true},
-    {"GB/s", "gbps", show_rate, true},       {"%FLOOR", "percent_of_floor", show_percent, true},
+    {"GB/s", "gbps", show_rate, true},       {"%FLOOR", "floor_percent", show_percent, true},
     {"VS REF", "speedup", show_ratio, true}, {"SOURCE", "source", NULL, false},
     {"TARGET", "target", NULL, false},       {"MEASURED", "measured", NULL, true},
     {"AGE", "created_s", show_age, true},    {"CONFIG", "config", show_config, false},

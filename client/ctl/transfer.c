@@ -91,6 +91,10 @@ static int export(struct transfer *t)
     const char *path = t->to ? t->to : "-";
     int code = listing_find_key(&t->listing);
     json_t *rows = code ? NULL : ctl_list(c, "best", json_incref(t->listing.filter), &code);
+    if (rows && json_array_size(rows) == 0 && problems_given(&t->listing.problems)) {
+        json_decref(rows);
+        return ctl_failed("nothing was found for that key yet: there is no row to export");
+    }
     json_t *status = rows ? ctl_call(c, "status", NULL, &code) : NULL;
     if (!status) {
         json_decref(rows);
@@ -236,7 +240,7 @@ int cmd_import(int argc, char **argv)
     static const struct argp argp = {
         .options = options,
         .parser = parse_files,
-        .args_doc = "FILE...",
+        .args_doc = "FILE\n--format=NAME FILE...",
         .children = children,
         .doc = "Reads what `gemmctl export` wrote (\"-\": stdin). Rows come in as hints, and so do "
                "configs of other tuners: they are tried first, and never trusted before they were "

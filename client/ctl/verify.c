@@ -388,6 +388,12 @@ static int run(void *command)
         return ctl_usage("what is to be verified? --exact: the answers of buckets against the best "
                          "of the shapes inside");
     }
+    const struct gemmd_query *q = &v->subject.search.query;
+    if (q->wait != GEMMD_WAIT_TUNED || q->deadline_ms) {
+        return ctl_usage(
+            "--wait and --deadline-ms are not for verify: it compares with what a tuning "
+            "finds, and waits for that; --budget and --wall-ms make it short");
+    }
     int code = problems_make(&v->subject.problems);
     code = code ? code : ctl_connect(&v->subject.ctl);
     if (code) {

@@ -112,8 +112,10 @@ static int open_all(struct survey *s, struct error *err)
 static int open_file(struct survey *s, const char *part, struct error *err)
 {
     struct stat st;
-    if (stat(s->order->path, &st) == 0 && S_ISDIR(st.st_mode)) { /* now, not when all is measured */
-        return error_set(err, ERROR_INVALID, "cannot write %s: it is a folder", s->order->path);
+    if (stat(s->order->path, &st) == 0 &&
+        !S_ISREG(st.st_mode)) { /* now, not when all is measured */
+        return error_set(err, ERROR_INVALID, "cannot write %s: it is %s, not a file",
+                         s->order->path, S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
     }
     s->file = fopen(part, "we");
     return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));

@@ -115,7 +115,9 @@ _MOST = {c_int: INT_MAX, c_int64: 2 ** 63 - 1}  # ctypes itself takes the low bi
 def _convert(kind, value):
     if kind is c_char_p:
         return value if value is None else os.fsencode(value)
-    return bool(value) if kind is c_bool else float(value) if kind is c_double else index(value)
+    if kind is c_bool:  # of numpy's, too; but no text, all of which is true
+        return {0: False, 1: True}[index(value.item() if hasattr(value, "item") else value)]
+    return float(value) if kind is c_double else index(value)
 
 
 def convert(what, name, kind, value):
@@ -123,7 +125,7 @@ def convert(what, name, kind, value):
     was wanted, Invalid the range of a whole number; `what` is the call or struct it is for."""
     try:
         value = _convert(kind, value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, KeyError):
         raise TypeError(f"{name} is {value!r}: {_WANTED.get(kind, 'a whole number')} is wanted "
                         "here") from None
     most = _MOST.get(kind)

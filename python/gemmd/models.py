@@ -64,16 +64,22 @@ def model_shape(config):
     return {name: _read(text or config, name) for name in NUMBERS}
 
 
-def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Sequence[str] = MODES,
+def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[str, Sequence[str]] = MODES,
                    dtype: str = "bf16") -> List[Problem]:
     """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
     hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    tokens = [tokens] if isinstance(tokens, int) else list(tokens)
+    if not set(modes) <= set(MODES):
+        raise ValueError(f"modes is {modes}: of {', '.join(MODES)}")
+    if min(tokens, default=1) < 1:
+        raise ValueError(f"tokens is {tokens}: each a number from 1 on")
     s = model_shape(config)
     layers = (({"n": 2 * s["inter"], "k": s["hidden"], "permute_x": True}),
               ({"n": s["hidden"], "k": s["inter"], "permute_y": True}))
     return [Problem(m=t * s["topk"], mode=mode, dtype_in=dtype, experts=s["experts"],
                     topk=s["topk"], **layer)
-            for t in ([tokens] if isinstance(tokens, int) else tokens)
+            for t in tokens
             for layer in layers for mode in modes]
 
 

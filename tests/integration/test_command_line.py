@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmctl as people type it, with the mistakes that they make, against a real daemon."""
+import json
 import os
 import re
 import resource
@@ -11,7 +12,8 @@ import time
 
 import pytest
 
-from conftest import DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Watched
+from conftest import (DATA, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, RpcError, Watched,
+                      gemm)
 
 SIZE = ["--m", "256", "--n", "256", "--k", "256"]
 
@@ -187,6 +189,52 @@ def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
     said = re.search(r"did not answer `hello` within (\d+) ms", result.stderr)
     assert result.returncode == 1 and said and 0 < int(said[1]) <= 1000, result
     assert 1 <= took < 3 * PATIENCE
+
+
+def test_a_landscape_does_not_take_the_place_of_a_device(folder):
+    os.mkfifo(folder / "pipe")
+    result = subprocess.run([GEMMCTL, "landscape", *SIZE, "--device", "cpu", "--to", str(folder / "pipe")],
+                            capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert result.returncode == 1 and "a device or a pipe, not a file" in result.stderr
+    assert (folder / "pipe").is_fifo()
+
+
+def test_a_key_without_an_answer_is_still_the_key(daemon):
+    """Its trials are its own, of all that there are, and there is nothing of it to export."""
+    d = daemon()
+    custom = [{"op": "custom:fails", "n": n} for n in (1, 2)]
+    with d.connect() as c:
+        for problem in custom:
+            c.call("acquire", problem=problem, configs=["A=1"], wait="now")
+            c.call("record", problem=problem, trials=[{"config": "A=1", "status": "compile"}])
+        with pytest.raises(RpcError, match="failed before") as e:
+            c.call("acquire", problem=custom[0], configs=["A=1"], wait="now")
+    key = re.search(r"gemmctl trials ([0-9a-f]{32})`", str(e.value))[1]
+    for words in (["custom:fails n=1"], [key]):
+        rows = json.loads(ctl(d, "trials", *words, "--json")[0])
+        assert [r["key"] for r in rows] == [key] and rows[0]["status"] == "compile"
+        assert "no row to export" in ctl(d, "export", *words, code=1)[1]
+    assert len(json.loads(ctl(d, "trials", "--json")[0])) == 2
+    assert f"key            {key}" in ctl(d, "show", key)[0]
+
+
+def test_a_partial_answer_is_shown_as_one(daemon):
+    d = daemon()
+    d.call("tune", problem=gemm(), restrict={"num_stages": [3]}, budget=2)
+    shown = ctl(d, "show", json.loads(ctl(d, "list", "--json")[0])[0]["key"])[0]
+    assert re.search(r"^source +partial$", shown, re.M) and re.search(r"^config +\S", shown, re.M)
+    assert "of a restricted search" in shown
+
+
+def test_a_restriction_that_names_nothing_is_no_empty_space(daemon_of_module):
+    for args, sentence in ((["FOO=64"], "FOO is no tunable here"), (["num_stages=abc"], "takes values such as")):
+        assert sentence in ctl(daemon_of_module, "space", *SIZE, "--restrict", *args, code=1)[1]
+        assert sentence in ctl(daemon_of_module, "space", *SIZE, "--device", "cuda:sm_90a", "--restrict", *args, code=1)[1]
+
+
+def test_of_many_it_is_said_which_one_failed(daemon_of_module):
+    _, said = ctl(daemon_of_module, "get", "--m", "64", "--n", "64", "--k", "64,-1", "--wait", "cached", code=1)
+    assert re.search(r"^\[2/2\] forward 64x64x-1: gemmctl: ", said, re.M), said
 
 
 def test_a_landscape_into_a_folder_is_refused_before_it_is_measured(folder):

@@ -154,6 +154,7 @@ def test_a_rebuild_without_room_is_made_when_there_is_some(daemon):
     read_all(d)
     assert not put(d, 1000, 7)["saved"]
     limit_file(d)
+    eventually(lambda: "was set aside" in d.text(), 20)
     eventually(lambda: d.status()["store"]["unsaved"] == 0, 20)
     written_again(d)
     d.stop()

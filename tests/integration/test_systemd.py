@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Client, Daemon, eventually, gemm
+from conftest import BUILD, GEMMCTL, GEMMD, PATIENCE, ROOT, RUNNER, SYNTHETIC, Client, Daemon, eventually, gemm
 
 
 @pytest.fixture
@@ -67,6 +67,21 @@ def test_a_restart_loses_no_client(manager, folder):
         request = c.send("get", problem=gemm())
         manager()
         assert c.wait(request)["tier"] == "exact"
+
+
+def test_a_stop_does_not_start_the_next_one(manager, folder):
+    """Whoever connects to the manager's socket starts a gemmd."""
+    d, _ = manager()
+    d.call("hello")
+    stop = subprocess.Popen([GEMMCTL, "stop", "--socket", str(folder / "unit.sock")], env=d.env,
+                            stdout=subprocess.PIPE, text=True)
+    eventually(lambda: d.process.poll() is not None)
+    assert stop.communicate(timeout=10 * PATIENCE)[0] == "gemmd has stopped\n" and stop.returncode == 0
+    d.killed = True
+    left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    left.connect(str(folder / "unit.sock"))  # the queue has room, and nobody in it
+    next_one, _ = manager()
+    assert next_one.status()["connections"] == 1 + 1, "whoever asks, and the one that was left"
 
 
 def thread_ids(pid):

@@ -297,7 +297,14 @@ def test_numbers_of_numpy(cpu):
     with gemmd.Client(cpu.socket) as g:
         one = g.get({**sizes, "dtype_in": "fp32"}, wait="cached", deadline_ms=numpy.int32(5000))
         two = g.get(gemmd.Problem(m=64, n=64, k=64, dtype_in="fp32"), wait="cached")
-    assert one.key == two.key and one.config == two.config
+        three = g.get({**sizes, "dtype_in": "fp32", "permute_x": numpy.bool_(False)}, wait="cached")
+    assert one.key == two.key == three.key and one.config == two.config
+
+
+@pytest.mark.parametrize("value", ["false", "True", 2, -1, [], 0.5])
+def test_what_is_neither_true_nor_false(cpu, value):
+    with gemmd.Client(cpu.socket) as g, pytest.raises(TypeError, match="true or false is wanted"):
+        g.get({"m": 64, "n": 64, "k": 64, "permute_x": value}, wait="cached")
 
 
 def test_a_pickled_client_is_a_connection_of_its_own(cpu):

@@ -27,6 +27,11 @@ def test_the_products_of_a_layer():
         for mode in ("forward", "dX", "dW")]
     assert {(p.experts, p.topk, p.dtype_in) for p in problems} == {(128, 8, "bf16")}
     assert len(gemmd.model_problems(TINY, [16, 32], modes=["forward"])) == 4
+    assert gemmd.model_problems(TINY, 16, modes="dW") == gemmd.model_problems(TINY, [16], modes=["dW"])
+    with pytest.raises(ValueError, match="of forward, dX, dW"):
+        gemmd.model_problems(TINY, 16, modes=["forwards"])
+    with pytest.raises(ValueError, match="from 1 on"):
+        gemmd.model_problems(TINY, [16, 0])
 
 
 @pytest.mark.no_library

@@ -304,6 +304,12 @@ def test_calls_that_cannot_be_meant():
             ({"permute_x": True, "x": x[:TOKENS], "gather_indices": gather + 1}, "from 1 to 24"),
             ({"permute_y": True, "fuse_mul_post": True, "topk_weights": torch.rand(T),
               "gather_indices": gather + 1000000}, "gather_indices is from"),
+            ({"m_sizes": m_sizes + 0.5}, "m_sizes is torch.float32: int32 or int64"),
+            ({"m_sizes": m_sizes.to(torch.int8)}, "m_sizes is torch.int8"),
+            ({"permute_y": True, "gather_indices": gather + 0.7}, "gather_indices is torch.float32"),
+            ({"permute_y": True, "gather_indices": torch.zeros_like(gather)}, "says a number twice"),
+            ({"permute_x": True, "x": x[:TOKENS], "gather_indices": gather.clamp(min=1)},
+             "says a number twice"),
             ({"w": w.to("meta")}, "w is on meta and x on cpu"),
             ({"m_sizes": m_sizes.to("meta")}, "m_sizes is on meta"),
             ({"permute_y": True, "gather_indices": gather.to("meta")}, "gather_indices is on meta"),
@@ -470,6 +476,18 @@ def test_a_daemon_that_hangs(cpu):
     assert len(said) == 1 and re.search(r"within \d+ ms", said[0]) and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
     assert len(waited) == 1 and hows() == {"compiled here"}
+
+
+@pytest.mark.parametrize("text,enabled", [("false", True), ("NO", True), ("0", True), ("", True),
+                                          ("1", False), ("yes", False), ("perhaps", True)])
+def test_switches_of_the_environment(monkeypatch, text, enabled):
+    monkeypatch.setenv("GEMMD_DISABLE", text)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        assert plans.Settings().enabled == enabled
+    assert [str(w.message) for w in seen if "GEMMD_DISABLE" in str(w.message)] == (
+        ['gemmd: GEMMD_DISABLE="perhaps" is not understood (1 or 0 is); False is taken']
+        if text == "perhaps" else [])
 
 
 def test_a_deadline_of_months_is_no_mistake(cpu):

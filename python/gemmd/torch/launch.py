@@ -41,7 +41,7 @@ def lies_well(shape, stride, element_bytes):
 
 
 def _index(t):
-    return t if t.dtype in INDEX and t.is_contiguous() else t.to(torch.int32).contiguous()
+    return t.contiguous()
 
 
 def _weights(t, dtype):

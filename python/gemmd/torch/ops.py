@@ -84,6 +84,9 @@ def _check_values(rows, m_sizes, gather, flags):
         if least < 0 or most >= rows:
             raise ValueError(f"gather_indices is from {least} to {most}: there are {rows} routed "
                              "rows")
+        if torch.bincount(gather, minlength=rows).max() > 1:
+            raise ValueError(f"gather_indices says a number twice: each of the {rows} routed rows "
+                             "is there once")
 
 
 def _checked(run):

@@ -57,6 +57,13 @@ def _from_env(name, default, read):
         return default
 
 
+def _read_switch(text):
+    switch = {"": False, "0": False, "false": False, "no": False, "1": True, "true": True, "yes": True}
+    if text.lower() not in switch:
+        raise ValueError("1 or 0 is")
+    return switch[text.lower()]
+
+
 class Settings:
     """`wait`: "tuned" (a new key is tuned before its first call, up to the deadline), "now" (the
     best lower tier first, tuned in the background), "cached" (never tuned). `deadline_ms`: of one
@@ -67,15 +74,14 @@ class Settings:
     (GEMMD_AUTOSTART=1). `enabled`: False: always plain PyTorch."""
 
     def __init__(self):
-        env = os.environ.get
         self.wait = _from_env("GEMMD_WAIT", "tuned", _check_wait)
         self.deadline_ms = _from_env("GEMMD_DEADLINE_MS", 60000, int)
         self.retry_s = 30.0
         self.budget = 0
         self.socket = None
-        self.autostart = env("GEMMD_AUTOSTART", "") not in ("", "0")
+        self.autostart = _from_env("GEMMD_AUTOSTART", False, _read_switch)
         self.library = None
-        self.enabled = env("GEMMD_DISABLE", "") in ("", "0")
+        self.enabled = not _from_env("GEMMD_DISABLE", False, _read_switch)
 
 
 class Plan:

@@ -5,6 +5,7 @@ from torch.autograd import Function, forward_ad
 from torch.autograd.function import once_differentiable
 
 from gemmd.torch import ops, plain
+from gemmd.torch.launch import INDEX
 from gemmd.torch.shapes import DTYPES, Flags
 from gemmd.torch.sums import sum_of_slots
 
@@ -91,6 +92,8 @@ def _check(x, w, m_sizes, gather, flags):
     if x.dtype != w.dtype or x.dtype not in DTYPES:
         raise ValueError(f"x is {x.dtype} and w {w.dtype}: use bfloat16, float16 or float32 for "
                          "both")
+    if m_sizes.dtype not in INDEX:
+        raise ValueError(f"m_sizes is {m_sizes.dtype}: int32 or int64")
     if m_sizes.dim() != 1 or m_sizes.shape[0] != w.shape[0]:
         raise ValueError(f"m_sizes is {tuple(m_sizes.shape)}: one number of rows for each of "
                          f"{w.shape[0]} experts")
@@ -122,6 +125,8 @@ def _check_gather(x, gather, flags):
         raise ValueError(f"topk is {flags.topk}: a token has one expert or more")
     if gather is None:
         raise ValueError("permute_x and permute_y need gather_indices")
+    if gather.dtype not in INDEX:
+        raise ValueError(f"gather_indices is {gather.dtype}: int32 or int64")
     rows = x.shape[0] * flags.topk if flags.permute_x else x.shape[0]
     if gather.dim() != 1 or gather.shape[0] != rows:
         raise ValueError(f"gather_indices is {tuple(gather.shape)}: one index for each of {rows} "

@@ -178,6 +178,26 @@ static void test_nothing_waits_when_the_answer_is_there(void **state)
     close_steps(f, g);
 }
 
+/* Nor does the model answer in its place: that would be an answer short of what is known. */
+static void test_another_call_of_the_thread_is_busy(void **state)
+{
+    struct fake *f = *state;
+    struct plan p = {.answers = false};
+    struct gemmd *g = open_steps(f, &p, 0, false);
+    struct gemmd_query fall_back = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT, other = GEMMD_ANSWER_INIT;
+    struct gemmd_error e;
+    int status = 0;
+    fall_back.flags = GEMMD_FALLBACK;
+    assert_int_equal(gemmd_get(g, problem(), NULL, &a, &e), GEMMD_WAITING);
+    assert_int_equal(gemmd_get(g, problem(), &fall_back, &other, &e), GEMMD_BUSY);
+    assert_non_null(strstr(e.text, "its call still waits"));
+    assert_int_equal(gemmd_get_many(g, problem(), 1, &fall_back, &other, &status, &e), GEMMD_BUSY);
+    assert_int_equal(status, GEMMD_BUSY);
+    gemmd_cancel(g);
+    close_steps(f, g);
+}
+
 static void test_progress_comes_by_the_steps(void **state)
 {
     struct fake *f = *state;
@@ -712,6 +732,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(test_an_answer_in_many_steps),
         FIXTURE_TEST(test_nothing_waits_when_the_answer_is_there),
+        FIXTURE_TEST(test_another_call_of_the_thread_is_busy),
         FIXTURE_TEST(test_progress_comes_by_the_steps),
         FIXTURE_TEST(test_a_deadline_is_of_all_steps),
         FIXTURE_TEST(test_a_lost_connection),

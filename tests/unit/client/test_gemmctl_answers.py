@@ -18,7 +18,7 @@ def test_get_as_json(fake):
     assert row["problem"] == {"op": "grouped_gemm", "mode": "forward", "M": 16, "N": 32, "K": 64}
     for name in ("key", "tier", "source", "time_us", "tflops", "reference_us", "measured", "saved"):
         assert row[name] == ANSWER[name]
-    assert row["percent_of_floor"] == pytest.approx(80)
+    assert row["floor_percent"] == pytest.approx(80)
     assert row["speedup"] == pytest.approx(1.5)
     assert 0 < row["round_trip_us"] < 5e6
 

@@ -6,6 +6,8 @@ import pytest
 
 from fake_gemmd import ROOT, ctl, ctl_json
 
+SIZE = ["--m", "8", "--n", "8", "--k", "8"]
+
 
 def test_every_combination_of_lists(fake):
     rows = ctl_json(fake, "get", "--mode", "forward,dW", "--m", "16,32", "--n", 64, "--k", "128")
@@ -165,6 +167,12 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["list", "surplus"], "Too many arguments"),
     (["import"], "which file?"),
     (["landscape", "M=1 N=1 K=1", "--to", ""], '--to takes a file, not ""'),
+    (["landscape", "M=1 N=1 K=1", "--to", "-"], '--to takes a file, not "-"'),
+    (["get", "--rows-per-expert", f"{2 ** 63 - 1},1", "--n", "8", "--k", "8"], "the rows are more than"),
+    (["get", 'grouped_gemm routing="' + "1" * 9000 + '"'], "the text of 'routing' is too long: 8192"),
+    (["pin", "e53bb0", "--config", "A=1"], "takes a problem, and e53bb0 is a key"),
+    (["verify", "--exact", "--wait", "now", *SIZE], "are not for verify"),
+    (["verify", "--exact", "--deadline-ms", "5", *SIZE], "are not for verify"),
     (["frobnicate"], 'no command "frobnicate"'),
     (["get", "--frobnicate"], "unrecognized option"),
     ([], "no command"),
