@@ -397,8 +397,9 @@ struct gemmd_kernel;
 /* Fetches and loads the kernel of an answer, into the calling thread's current CUDA context (or the
  * process, for the CPU). `problem` is the true problem, not the bucket; a launch may have other
  * rows than its M. The kernel of a measured answer (tier "exact") that is in gemmd's cache
- * directory no more is compiled here, as by gemmd_kernel_compile. GEMMD_VERSION_MISMATCH: the
- * kernel is of a gemmd of other sources, whose arguments may lie otherwise. */
+ * directory no more is compiled here, as by gemmd_kernel_compile. GEMMD_CONFLICT: the answer is to
+ * a problem of other types, mode or permutes. GEMMD_VERSION_MISMATCH: the kernel is of a gemmd of
+ * other sources, whose arguments may lie otherwise. */
 GEMMD_API int gemmd_kernel_load(struct gemmd *g, const struct gemmd_problem *problem,
                                 const struct gemmd_answer *answer, struct gemmd_kernel **out,
                                 struct gemmd_error *err);

@@ -40,14 +40,76 @@ static bool was_measured(const struct gemmd_answer *answer)
     return strcmp(answer->tier, "exact") == 0;
 }
 
+static int variant_of(struct gemmd *g, const struct problem *p, const struct record *config,
+                      struct variant *out, struct error *err)
+{
+    struct device_info info;
+    struct rejection why;
+    const struct family *f = family_of_problem(p);
+    int r = session_device(&g->session, &info, err);
+    const struct family_target *t =
+        f && r == 0 ? family_target_of_config(f, p, &info, config, &why) : NULL;
+    return t ? t->variant(p, config, info.arch, out, err) : ERROR_CONFLICT;
+}
+
+static bool is_dense(const struct problem *p)
+{
+    return record_int(&p->fields, "experts", 1) == 1;
+}
+
+/* `made_for` as it would have to be for p: its sizes may be others within a bucket, and a launch
+ * may have others again; all else is compiled in. False: no such problem. */
+static bool as_wanted(const struct problem *made_for, const struct problem *p, struct problem *out)
+{
+    struct record fields;
+    if (is_dense(p) != is_dense(made_for)) {
+        return false;
+    }
+    record_copy(&fields, &made_for->fields);
+    for (size_t i = 0; p->op && i < p->op->n_fields; i++) {
+        const struct op_field *f = &p->op->fields[i];
+        struct value v;
+        bool sized = f->type == VALUE_INT || (f->type == VALUE_TEXT && !f->choices);
+        if (!sized && record_get(&p->fields, f->name, &v) &&
+            record_set(&fields, f->name, v, NULL) < 0) {
+            return false;
+        }
+    }
+    return problem_make(out, p->op_name, &fields, NULL) == 0;
+}
+
+/* The image does not say what it computes: another problem's answer would be launched, and wrong.
+ */
+static int check_made_for(struct gemmd *g, const struct problem *p, const struct record *config,
+                          const struct problem *made_for, struct error *err)
+{
+    struct problem wanted;
+    struct variant of_it, of_wanted;
+    bool same = strcmp(p->op_name, made_for->op_name) == 0 && as_wanted(made_for, p, &wanted) &&
+                variant_of(g, made_for, config, &of_it, err) == 0 &&
+                variant_of(g, &wanted, config, &of_wanted, err) == 0 &&
+                strcmp(of_it.entry, of_wanted.entry) == 0 &&
+                strcmp(of_it.options, of_wanted.options) == 0;
+    return same
+               ? 0
+               : error_set(err, ERROR_CONFLICT,
+                           "the answer is to another problem (types, mode, permutes, config or one "
+                           "expert instead of several), and so is its kernel: ask for this one");
+}
+
 static int fetch(struct gemmd *g, const struct problem *p, const struct gemmd_answer *answer,
                  struct gemmd_kernel **out, struct error *err)
 {
     void *image = NULL;
     size_t size = 0;
     struct record config;
+    struct problem made_for;
+    bool known = false;
+    const struct module_order order = {
+        .id = answer->module, .key = answer->key, .made_for = &made_for, .known = &known};
     int r = record_parse(&config, answer->config, err);
-    r = r ? r : module_fetch(g, answer->module, &image, &size, err);
+    r = r ? r : module_fetch(g, &order, &image, &size, err);
+    r = r == 0 && known ? check_made_for(g, p, &config, &made_for, err) : r;
     r = r ? r : kernel_make(p, &config, image, size, out, err);
     free(image);
     return r;

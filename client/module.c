@@ -9,6 +9,7 @@
 enum { IMAGE_BYTES_MAX = 256 * 1024 * 1024 };
 
 struct image_read {
+    const struct module_order *order;
     const char *id;
     char *data;   /* owned */
     int64_t size; /* of the whole, from the first chunk; -1: not known */
@@ -51,15 +52,23 @@ static int take_chunk(struct image_read *m, const struct wire_obj *result, struc
     }
     memcpy(m->data + m->have, data, n);
     m->have += (int64_t)n;
+    const struct module_order *o = m->order;
+    if (o->known && wire_type_of(wire_find(result, "problem")) != WIRE_NIL) {
+        *o->known = problem_unpack(o->made_for, wire_find(result, "problem"), NULL) == 0;
+    }
     return 0;
 }
 
 static int fetch_chunk(struct gemmd *g, struct image_read *m, int64_t deadline, struct error *err)
 {
     WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    wire_put_map(&params, 2);
+    const bool asks = m->order->known && m->order->key[0] && m->have == 0;
+    wire_put_map(&params, 2 + asks);
     wire_put_kv_str(&params, "id", m->id);
     wire_put_kv_int(&params, "offset", m->have);
+    if (asks) {
+        wire_put_kv_str(&params, "key", m->order->key);
+    }
     const struct session_request q = {
         .method = "module", .params = &params, .repeatable = true, .deadline = deadline};
     int r = handle_enter(g, q.deadline, err);
@@ -86,9 +95,10 @@ static int check_hash(const struct image_read *m, struct error *err)
     return 0;
 }
 
-int module_fetch(struct gemmd *g, const char *id, void **data, size_t *size, struct error *err)
+int module_fetch(struct gemmd *g, const struct module_order *o, void **data, size_t *size,
+                 struct error *err)
 {
-    struct image_read m = {.id = id, .size = -1};
+    struct image_read m = {.order = o, .id = o->id, .size = -1};
     const int64_t deadline = handle_deadline(g, 0, false);
     int r = 0;
     while (r == 0 && m.have != m.size) {
@@ -117,7 +127,8 @@ int gemmd_module(struct gemmd *g, const char *module, void **data, size_t *size,
         r = error_set(&e, ERROR_INVALID, "a module is named by 32 hex digits, not \"%.40s\"",
                       module ? module : "");
     } else {
-        r = module_fetch(g, module, data, size, &e);
+        const struct module_order order = {.id = module, .key = ""};
+        r = module_fetch(g, &order, data, size, &e);
     }
     return handle_result(r, &e, err);
 }

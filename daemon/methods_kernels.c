@@ -71,11 +71,29 @@ static int read_id(struct call *c, char id[HASH_HEX], struct error *err)
     return 0;
 }
 
-static void put_chunk(struct call *c, const struct chunk *k, int64_t offset)
+/* What the image was compiled for, when it is asked as the one of a key; nil: not known here. */
+static void put_problem(struct call *c, const char *key)
+{
+    struct daemon *d = c->d;
+    struct problem *bucket = &d->scratch->other;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, key, &many);
+    wire_put_str(&c->s->out, "problem");
+    if (e && cache_problem(&d->cache, e, d->device.class, bucket, NULL) == 0) {
+        problem_pack(&c->s->out, bucket);
+    } else {
+        wire_put_nil(&c->s->out);
+    }
+}
+
+static void put_chunk(struct call *c, const struct chunk *k, int64_t offset, const char *key)
 {
     struct wire_buf *b = &c->s->out;
     rpc_put_result(b, c->id);
-    wire_put_map(b, 4);
+    wire_put_map(b, key[0] ? 5 : 4);
+    if (key[0]) {
+        put_problem(c, key);
+    }
     wire_put_kv_int(b, "size", (int64_t)k->size);
     wire_put_str(b, "data");
     wire_put_bin(b, k->n ? k->data : "", k->n);
@@ -100,12 +118,16 @@ static int check_whole(struct call *c, const char *id, int64_t offset, struct er
 
 int method_module(struct call *c, struct error *err)
 {
-    static const char *const names[] = {"id", "offset", NULL};
-    const struct wire_obj *given = wire_find(c->params, "offset");
-    char id[HASH_HEX];
+    static const char *const names[] = {"id", "offset", "key", NULL};
+    const struct wire_obj *given = wire_find(c->params, "offset"),
+                          *of = wire_find(c->params, "key");
+    char id[HASH_HEX], key[HASH_HEX] = "";
     int64_t offset = 0;
     int status = call_only(c, names, err);
     status = status ? status : read_id(c, id, err);
+    if (status == 0 && of && !wire_copy_str(of, key, sizeof(key))) {
+        status = error_set(err, ERROR_INVALID, "'key' must be the 32 digits of an answer's `key`");
+    }
     if (status < 0) {
         return status;
     }
@@ -127,7 +149,7 @@ int method_module(struct call *c, struct error *err)
                            (long long)offset, chunk.size);
     }
     if (status == 0) {
-        put_chunk(c, &chunk, offset);
+        put_chunk(c, &chunk, offset, key);
     }
     free(chunk.data);
     return status;

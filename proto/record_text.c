@@ -195,7 +195,7 @@ static int read_word(const char **p, struct word *w, char *buffer, struct error 
         w->quoted = true;
         w->value = buffer;
         if (!read_quoted(p, buffer, RECORD_TEXT_MAX, &w->value_n)) {
-            if (strlen(w->value) >= RECORD_TEXT_MAX) {
+            if (strlen(equals + 1) >= RECORD_TEXT_MAX) {
                 return error_set(err, ERROR_INVALID,
                                  "the text of '%.*s' is too long: %d bytes at most", (int)w->name_n,
                                  w->name, RECORD_TEXT_MAX);

@@ -142,7 +142,7 @@ def read_answer(a):
 
 def _write_answer(answer):
     out = ffi.Answer(size=sizeof(ffi.Answer))
-    for name in ("tier", "module", "target", "stamp"):
+    for name in ("key", "tier", "module", "target", "stamp"):
         setattr(out, name, getattr(answer, name).encode())
     out.config = answer.config_text.encode()
     return out

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """gemmd.Client against a real daemon on the CPU: asking, results, errors, threads and forks."""
 import contextlib
+import dataclasses
 import os
 import pickle
 import signal
@@ -149,6 +150,21 @@ def test_what_a_kernel_is_loaded_by_goes_back_whole():
 
 
 # ---- errors --------------------------------------------------------------------------------------
+
+def test_a_kernel_is_not_loaded_for_another_problem(cpu):
+    """Its code would read and write what that problem does not have."""
+    others = ({"dtype_in": "bf16"}, {"permute_x": False}, {"mode": "dW"},
+              {"permute_x": False, "permute_y": True}, {"experts": 1, "topk": 1})
+    with client(cpu) as g:
+        answer = g.get(SMALL, budget=2)
+        for change in others:
+            with pytest.raises(gemmd.GemmdError, match="to another problem"):
+                g.kernel(dataclasses.replace(SMALL, **change), answer)
+        for change in ({}, {"m": 48}, {"m": 26}, {"rows_per_expert": [24, 0, 0, 0]}):
+            g.kernel(dataclasses.replace(SMALL, **change), answer)
+        cpu.call("evict", key=answer.key)  # then nobody knows what it was for
+        g.kernel(SMALL, answer)
+
 
 def test_errors_are_exceptions_with_the_daemons_sentence(cpu, tmp_path):
     with client(cpu) as g:

@@ -139,7 +139,7 @@ def test_pin_unpin_evict(fake):
 def test_a_result_that_cannot_be_written_is_a_failure(fake, args):
     fake.answers["list"] = rows_of(BEST)
     fake.answers["status"] = {"build": "b"}
-    fake.answers["show"] = {"best": BEST[0], "problem": {}, "answer": ANSWER}
+    fake.answers["show"] = {"key": BEST[0]["key"], "best": BEST[0], "problem": {}, "answer": ANSWER}
     fake.answers["evict"] = {"removed": 1}
     with open("/dev/full", "w", encoding="utf-8") as full:
         result = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
@@ -204,7 +204,7 @@ SHOWN = [["show", PROBLEM], ["why", PROBLEM], ["trials", PROBLEM], ["list"], ["e
 def test_only_answers_are_of_a_generation(fake, args):
     """What else a pinned command said would be of today, or fail where the number is too large."""
     fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
-    fake.answers["show"] = {"best": BEST[0], "answer": ANSWER, "problem": {}}
+    fake.answers["show"] = {"key": BEST[0]["key"], "best": BEST[0], "answer": ANSWER, "problem": {}}
     fake.answers["list"] = rows_of([])
     for method in ("why", "space", "evict", "pin", "status"):
         fake.answers[method] = {}
@@ -220,7 +220,7 @@ def test_only_answers_are_of_a_generation(fake, args):
                          ids=lambda args: args[0])
 def test_answers_of_a_generation(fake, args):
     fake.answers["hello"] = {**fake.answers["hello"], "pinned": 22}
-    fake.answers["show"] = {"best": BEST[0]}
+    fake.answers["show"] = {"key": BEST[0]["key"], "best": BEST[0]}
     fake.answers["status"] = {"bucket_scheme": "exact"}
     fake.answers["list"] = rows_of([])
     ctl(fake, *args, "--generation", 22)

@@ -72,7 +72,7 @@ TRIALS = [
 
 def test_trials(fake):
     fake.answers["list"] = rows_of(TRIALS)
-    fake.answers["show"] = {"best": {"key": "k1"}, "answer": {}, "trials": 4, "failed": 2}
+    fake.answers["show"] = {"key": "k1", "best": {"key": "k1"}, "answer": {}, "trials": 4, "failed": 2}
     rows = ctl_json(fake, "trials", "--m", 16, "--n", 32, "--k", 64, "--sort", "speedup", "--top", 10)
     assert fake.params_of("show") == [{"problem": {"op": "grouped_gemm", "mode": "forward", "M": 16,
                                                    "N": 32, "K": 64}}]
