@@ -3,6 +3,7 @@
  * Each step of the beginning and of the end calls the next one when it is done (life.h). What the
  * parts have to tell each other meanwhile is wiring.c's.
  */
+#include <assert.h>
 #include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
@@ -164,6 +165,7 @@ static void on_notice(void *ctx, const char *kind, const char *text)
 {
     struct life *x = ctx;
     struct daemon *d = &x->parts.daemon;
+    assert(kind && text);
     if (strcmp(kind, "cache") == 0) {
         log_notice("%s", text);
         return;

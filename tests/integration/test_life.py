@@ -119,7 +119,9 @@ def test_clean_stop_ends_work_in_order(daemon):
 
 
 def test_a_session_that_ends_is_an_end_in_order(daemon):
+    ours = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
     d = daemon()
+    signal.signal(signal.SIGHUP, ours)
     d.process.send_signal(signal.SIGHUP)
     assert d.process.wait(20 * PATIENCE) == 0
     assert "stopping: SIGHUP" in d.text() and not d.socket.exists()

@@ -37,6 +37,11 @@ def test_a_problem_as_text(fake, words):
                                 "permute_x": True, "routing": "uniform"}]
 
 
+def test_a_text_that_is_too_long_has_its_quotes(fake):
+    said = ctl(fake, "get", 'grouped_gemm routing="' + "1" * 9000 + '"', code=1).stderr
+    assert "the text of 'routing' is too long: 8192 bytes at most" in said
+
+
 def test_text_keeps_types(fake):
     ctl(fake, "get", 'custom:sort n=-5 ratio=0.5 name="a b\\"c" empty="" number_like="12" big=1e3')
     assert fake.problems() == [{"op": "custom:sort", "n": -5, "ratio": 0.5, "name": 'a b"c',
@@ -169,7 +174,6 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["landscape", "M=1 N=1 K=1", "--to", ""], '--to takes a file, not ""'),
     (["landscape", "M=1 N=1 K=1", "--to", "-"], '--to takes a file, not "-"'),
     (["get", "--rows-per-expert", f"{2 ** 63 - 1},1", "--n", "8", "--k", "8"], "the rows are more than"),
-    (["get", 'grouped_gemm routing="' + "1" * 9000 + '"'], "the text of 'routing' is too long: 8192"),
     (["pin", "e53bb0", "--config", "A=1"], "takes a problem, and e53bb0 is a key"),
     (["verify", "--exact", "--wait", "now", *SIZE], "are not for verify"),
     (["verify", "--exact", "--deadline-ms", "5", *SIZE], "are not for verify"),
