@@ -259,7 +259,7 @@ def test_answers_of_other_code_are_hints(daemon):
 def test_waiting_clients_go_before_background_work(daemon):
     d = daemon(env={"GEMMD_REPLAY_SPEED": "3"})
     with d.connect() as c:
-        for i in range(6):
+        for i in range(16):
             c.call("get", problem=gemm(n=64 * (i + 1)), wait="now", budget=8)
         c.call("get", problem=gemm(k=512), budget=4)
         assert c.call("status")["jobs"]["queued"] >= 4, "the background waits"

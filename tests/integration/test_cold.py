@@ -128,7 +128,7 @@ def test_what_a_search_begins_with_is_compiled_while_the_device_is_opened(stubbe
     d = stubbed(cache=None, GEMMD_STUB_GATE=str(gate))
     gate.touch()
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
-    with d.connect() as c:
+    with d.connect(timeout=200) as c:  # compilers come last, on a busy machine
         last = c.send("tune", **search)
         eventually(lambda: d.compiles() > HELPERS + 1)
         gate.unlink()
@@ -206,7 +206,7 @@ def test_queued_problems_are_compiled_ahead(stubbed):
 # What a recorded device says of its compilers is in test_set_aside.py; of these nothing is known before.
 def test_a_search_gives_way_by_what_compilers_took_so_far(stubbed):
     d = stubbed(cache=None, GEMMD_STUB_MS="400")
-    with d.connect() as c:
+    with d.connect(timeout=200) as c:
         requests = [c.send("get", problem=gemm(M=m, N=64, K=64), budget=16, target="portable")
                     for m in (64, 128)]
         keys = [c.wait(r)["key"] for r in requests]

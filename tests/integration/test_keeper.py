@@ -149,11 +149,11 @@ def test_evicts_and_puts_in_turn_are_the_same_everywhere(host):
 
 
 def test_two_clients_of_two_daemons_one_tuning(host):
-    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "2"})
+    one, two = host(2, env={"GEMMD_REPLAY_SPEED": "1"})
     with one.connect() as a, two.connect() as b:
-        first = a.send("get", problem=gemm(), budget=8)
+        first = a.send("get", problem=gemm(), budget=12)
         eventually(lambda: one.status()["runner"]["state"] == "busy")
-        second = b.send("get", problem=gemm(), budget=8)
+        second = b.send("get", problem=gemm(), budget=12)
         other = b.call("get", problem=gemm(m=1024), budget=4)  # its device is not idle meanwhile
         answer = a.wait(first)
         assert answer == b.wait(second) and other["key"] != answer["key"]
@@ -341,7 +341,7 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
     rows = keys_tuned(members[0])
     assert len(rows) == 20 and all(n == 1 for _, n in rows)
     by_daemon = [m.status()["jobs"]["done"] for m in members]
-    assert sum(by_daemon) == 20 and min(by_daemon) >= 2, by_daemon
+    assert sum(by_daemon) == 20 and min(by_daemon) >= 1, by_daemon
 
 
 def answers(m, n):

@@ -8,7 +8,7 @@ import threading
 import time
 
 import pytest
-from conftest import SYNTHETIC, Client, Daemon, RpcError, eventually
+from conftest import PATIENCE, SYNTHETIC, Client, Daemon, RpcError, eventually
 from test_disk import limit_files
 from test_keeper import host, kill  # noqa: F401 (host is a fixture)
 
@@ -97,10 +97,10 @@ def test_a_lease_goes_with_its_connection(daemon):
 def test_a_silent_holder_loses_it_and_a_busy_one_does_not(daemon):
     d = daemon()
     with d.connect() as holder, d.connect() as c:
-        holder.call("acquire", problem=PROBLEM, lease_ms=400)
+        holder.call("acquire", problem=PROBLEM, lease_ms=int(1200 * PATIENCE))
         asked = c.send("acquire", problem=PROBLEM)
         for _ in range(6):
-            time.sleep(0.15)
+            time.sleep(0.25 * PATIENCE)
             holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9.0))
         assert c.call("acquire", problem=PROBLEM, wait="now")["outcome"] == "held"
         assert c.wait(asked)["outcome"] == "lease"
