@@ -9,7 +9,7 @@ import sqlite3
 import time
 
 import pytest
-from conftest import RpcError, eventually, gemm
+from conftest import PATIENCE, RpcError, eventually, gemm
 from test_keeper import CUSTOM, answers, full_keeper, host, keeper_of, kill, put  # noqa: F401
 
 MANY = 300
@@ -27,8 +27,9 @@ def put_many(d, n=MANY):
 
 
 def leaf_pages(database):
+    """All is in the file then, and whoever has read it reads it anew."""
     with sqlite3.connect(database) as db:
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        eventually(lambda: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
         return [n for n, in db.execute("SELECT pageno FROM dbstat WHERE name = 'best' AND"
                                        " pagetype = 'leaf' ORDER BY pageno")]
 
@@ -241,6 +242,7 @@ def test_who_cannot_read_a_damaged_file_does_later(host):  # noqa: F811
     assert keeper_of([next_one]) is next_one
     with next_one.connect() as c:
         key = c.call("get", problem={**CUSTOM, "n": 0}, wait="cached")["key"]
+    time.sleep(PATIENCE)  # it has read the file when it became the keeper, and shall not be at it
     next_one.call("evict", key=key)
     spoil(next_one.database, leaf_pages(next_one.database)[4:6])
     os.kill(away.process.pid, signal.SIGCONT)

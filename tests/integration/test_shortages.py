@@ -38,8 +38,8 @@ def test_what_does_not_fit_is_refused_before_its_rows_are_drawn(daemon, problem)
 
 
 def test_no_number_of_warm_ups_puts_a_kernel_in_quarantine(daemon):
-    d = daemon("cpu:1", options=["--hang-limit-ms", str(int(2000 * PATIENCE))])
-    answer = d.call("tune", problem=gemm(M=512, N=512, K=512, experts=1, topk=1, **FLOATS), budget=2, warmup=10000)
+    d = daemon("cpu:1", options=["--hang-limit-ms", str(int(20000 * PATIENCE))])
+    answer = d.call("tune", problem=gemm(M=1024, N=1024, K=1024, experts=1, topk=1, **FLOATS), budget=2, warmup=10000)
     assert answer["tier"] == "exact"
     with d.connect() as c:
         assert c.list("quarantine") == []

@@ -39,7 +39,7 @@ class Cache:
 
     def warm(self, *args, code=0, arch="sm_90a", **env):
         result = subprocess.run(self.command(*args, arch=arch), capture_output=True, text=True,
-                                env={**self.env, **env}, timeout=120 * PATIENCE)
+                                env={**self.env, **env}, timeout=400 * PATIENCE)
         assert result.returncode == code, result
         return json.loads(result.stdout) if code == 0 else result.stderr
 
@@ -48,7 +48,7 @@ class Cache:
         result = subprocess.run([str(RUNNER), "--warm", "--problems", "--each", str(each), "--device",
                                  device, "--cache-dir", str(self.path), "--json", "--quiet"],
                                 input=json.dumps(search), capture_output=True, text=True, check=True,
-                                env={**self.env, **env}, timeout=120 * PATIENCE)
+                                env={**self.env, **env}, timeout=400 * PATIENCE)
         return json.loads(result.stdout)
 
     def start(self, *args, **env):
@@ -65,7 +65,7 @@ def cache(folder):
 def test_a_limit_of_file_sizes_is_a_full_disk(cache):
     """Neither it nor the processes that compile for it die of SIGXFSZ."""
     result = subprocess.run(cache.command(*PROBLEM), capture_output=True, text=True, env=cache.env,
-                            timeout=120 * PATIENCE, preexec_fn=lambda: resource.setrlimit(
+                            timeout=400 * PATIENCE, preexec_fn=lambda: resource.setrlimit(
                                 resource.RLIMIT_FSIZE, (64, resource.RLIM_INFINITY)))
     assert result.returncode == 1 and "signal" not in result.stderr, result
     assert "does not take what is compiled" in result.stderr and "free space" in result.stderr
@@ -112,7 +112,7 @@ def test_no_memory_is_no_refusal(cache):
 def test_several_at_once_share_the_work(cache):
     # so slow that they meet often
     children = [cache.start(*PROBLEM, "--jobs", "2", GEMMD_STUB_MS="5") for _ in range(3)]
-    outcomes = [json.loads(c.communicate(timeout=120 * PATIENCE)[0]) for c in children]
+    outcomes = [json.loads(c.communicate(timeout=400 * PATIENCE)[0]) for c in children]
     assert [c.returncode for c in children] == [0, 0, 0]
     variants = outcomes[0]["variants"]
     assert cache.compiles() == variants == sum(o["compiled"] for o in outcomes)
