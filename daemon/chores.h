@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What is done by the clock: answers that are in memory alone are looked after until they are
- * saved, what a rebuilt database has lost is written again, an idle daemon ends, the socket's path
- * is looked at, and systemd is told that the loop turns.
+ * What is done by the clock: what a damaged database has lost is written again, an idle daemon
+ * ends, the socket's path is looked at, and systemd is told that the loop turns.
  */
 #ifndef GEMMD_DAEMON_CHORES_H
 #define GEMMD_DAEMON_CHORES_H
@@ -11,7 +10,7 @@
 
 struct chores {
     struct parts *parts; /* borrowed */
-    uv_timer_t timer;    /* idle exit, unsaved, lost answers; runs only while one needs it */
+    uv_timer_t timer;    /* idle exit, lost answers; runs only while one needs it */
     uv_timer_t path;
     uv_timer_t watchdog;
 };

@@ -75,6 +75,17 @@ def flip(database, text):
     database.write_bytes(data)
 
 
+def stop_one(host):  # noqa: F811
+    """Of three daemons the keeper dies while another one is stopped: that one, and the next keeper."""
+    keeper, away, next_one = host(3)
+    put_many(keeper)
+    eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
+    os.kill(away.process.pid, signal.SIGSTOP)
+    kill(keeper)
+    assert keeper_of([next_one]) is next_one
+    return away, next_one
+
+
 def test_what_a_rebuild_loses_is_written_again_from_memory(daemon):
     """As it was: with its generation, and what is not known of it is not 0."""
     d = daemon()
@@ -203,12 +214,7 @@ def test_a_bad_row_that_the_next_keeper_finds_it_writes_again(host):  # noqa: F8
 @pytest.mark.parametrize("page", ["bests", "events"])
 def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
     """What it knows may have been taken out, or overtaken, while it was away."""
-    keeper, away, next_one = host(3)
-    put_many(keeper)
-    eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
-    os.kill(away.process.pid, signal.SIGSTOP)
-    kill(keeper)
-    assert keeper_of([next_one]) is next_one
+    away, next_one = stop_one(host)
     with next_one.connect() as c:
         keys = [a["key"] for a in (c.call("get", problem={**CUSTOM, "n": n}, wait="cached") for n in range(50))]
     for key in keys:
@@ -234,12 +240,7 @@ def test_who_missed_news_believes_a_damaged_file(host, page):  # noqa: F811
 
 def test_who_cannot_read_a_damaged_file_does_later(host):  # noqa: F811
     """A follower finds the damage before the keeper has mended it."""
-    keeper, away, next_one = host(3)
-    put_many(keeper)
-    eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
-    os.kill(away.process.pid, signal.SIGSTOP)
-    kill(keeper)
-    assert keeper_of([next_one]) is next_one
+    away, next_one = stop_one(host)
     with next_one.connect() as c:
         key = c.call("get", problem={**CUSTOM, "n": 0}, wait="cached")["key"]
     time.sleep(PATIENCE)  # it has read the file when it became the keeper, and shall not be at it

@@ -473,7 +473,8 @@ def test_a_daemon_that_hangs(cpu):
     finally:
         os.kill(cpu.process.pid, signal.SIGCONT)
     compiling = 6 * 3  # this test is about waiting: one deadline, not six
-    assert len(said) == 1 and re.search(r"within \d+ ms", said[0]) and took < 0.4 + compiling
+    within = re.search(r"within (\d+) ms", said[0])  # what connecting has left of it
+    assert len(said) == 1 and 300 <= int(within[1]) <= 400 and took < 0.4 + compiling
     waited = [p for p in gt.status() if "within" in p["reason"]]
     assert len(waited) == 1 and hows() == {"compiled here"}
 
