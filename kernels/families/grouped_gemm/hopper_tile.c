@@ -171,12 +171,15 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
  * then, and came again: 10 % more of Qwen3's down, which took 7 to 11 % longer; and as what L2
  * usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
  * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side
- * by side in a block, 512 bytes in a pair; there the first to leave is best where no other tile
- * reads them. Where experts have few rows it is best in both: what lies beside a block is asked for
- * before it is gone, and the output stays in L2 instead of being stored while weights are loaded,
- * up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what
- * it wants is measured so, and searches try their best one with the others, too
- * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt).
+ * by side in a block, 512 bytes in a pair; there the first to leave is best in pairs where no other
+ * tile reads them. In its single tiles what L2 usually keeps is best by 1 to 4 % on an H100, and
+ * costs up to 26 % on an H200; changing nothing costs at most 4 % on either. Where experts have few
+ * rows the first to leave is best in forward, too: what lies beside a block is asked for before it
+ * is gone, and the output stays in L2 instead of being stored while weights are loaded, up to 5 %
+ * of all bytes; and so it is in dense products of one row tile. A config that says what it wants is
+ * measured so, and searches try their best one with the others, too
+ * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt and
+ * 2026-11-26-h200-w_eviction_64_rows.txt).
  */
 static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *v,
                                              const struct hopper_tile *t)
@@ -186,13 +189,9 @@ static enum hopper_eviction usual_w_eviction(const struct grouped_gemm_problem *
     if (v->mode == GEMM_DW) {
         return HOPPER_EVICT_NORMAL; /* it loads none */
     }
-    if (once && (v->experts == 1 || v->m <= v->experts * FEW)) {
-        return HOPPER_EVICT_FIRST;
-    }
-    if (!once || v->mode == GEMM_FORWARD) {
-        return HOPPER_EVICT_UNCHANGED;
-    }
-    return hopper_sharers(t) > 1 ? HOPPER_EVICT_FIRST : HOPPER_EVICT_NORMAL;
+    const bool leaves = v->experts == 1 || v->m <= v->experts * FEW ||
+                        (v->mode == GEMM_DX && hopper_sharers(t) > 1);
+    return once && leaves ? HOPPER_EVICT_FIRST : HOPPER_EVICT_UNCHANGED;
 }
 
 static enum hopper_eviction w_eviction_of(const struct hopper_values *h, enum hopper_eviction usual)

@@ -909,7 +909,7 @@ static void test_plan_eviction(void **state)
         {EXPERTS(32768) " mode=dX", DX " cluster_shape_mn=2x1",
          HOPPER_W_FIRST}, /* 256 rows of 320 */
         {EXPERTS(32768) " mode=dX", DX, HOPPER_W_UNCHANGED},
-        {EXPERTS(8192) " mode=dX", DX, 0},
+        {EXPERTS(8192) " mode=dX", DX, HOPPER_W_UNCHANGED},
         {EXPERTS(4096) " mode=dX", DX, HOPPER_W_FIRST}, /* 32 rows each */
         {EXPERTS(4096) " mode=forward", TILE(160, 256, 64) " " SWAPPED, HOPPER_W_FIRST},
         {EXPERTS(4096) " mode=dX", DX " tile_rows=16", HOPPER_W_UNCHANGED},
