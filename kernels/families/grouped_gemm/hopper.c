@@ -226,8 +226,7 @@ static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting 
     return n;
 }
 
-/* Of dW: how many experts' rows L2 is asked for at once, next to what is usual, and whether it
- * keeps the output. */
+/* Of dW: how many experts' rows L2 is asked for at once, next to what is usual. */
 static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct setting out[])
 {
@@ -240,9 +239,6 @@ static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const str
         if (t->ahead) {
             out[n++] = (struct setting){"l2_ahead", VALUE_OF_INT(t->ahead / 2)};
         }
-    }
-    if (t->store_first) {
-        out[n++] = (struct setting){"store_evict_first", VALUE_OF_BOOL(false)};
     }
     return n;
 }

@@ -99,7 +99,8 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
     const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
     put(&x, STORES * TEAMS, both(stores, STORES, team, TEAMS));
-    put(&x, SHAPES * TEAMS, straddles ? tile : SHAPES * TEAMS);
+    put(&x, SHAPES * TEAMS * FLAG,
+        straddles ? both(tile, SHAPES * TEAMS, t->gather, FLAG) : SHAPES * TEAMS * FLAG);
     return x.n;
 }
 

@@ -13,7 +13,7 @@
 
 enum {
     HOPPER_MODES = GEMM_DW + 1,
-    HOPPER_TRAITS = 2560,    /* a trait's number is less */
+    HOPPER_TRAITS = 2816,    /* a trait's number is less */
     HOPPER_TRAITS_MOST = 24, /* of a config */
     HOPPER_ASPECTS = 3,      /* of a problem: that it is one, rows of an expert, size of a weight */
 };
