@@ -43,7 +43,8 @@ _gemmctl() {
     fi
     case ${COMP_WORDS[1]} in
     get) options="$problem $search $space $given $exact --generation $common" ;;
-    tune|bench) options="$problem $search $space $given $exact $common" ;;
+    tune) options="$problem $search $space $given $exact $common" ;;
+    bench) options="$problem $search $given $exact $common" ;;
     pin) options="$problem $given $exact $common" ;;
     check) options="$problem $given $common" ;;
     unpin|promote|evict|show) options="$problem $common" ;;

@@ -17,7 +17,6 @@ int cache_init(struct cache *c, const char *device_class, struct error *err)
 static void drop(struct cache *c, struct cache_entry *e)
 {
     memo_forget(&c->memo, e);
-    c->unsaved -= !e->saved;
     entry_free(&c->entries, e);
 }
 
@@ -107,7 +106,6 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->manual = strcmp(a->source, "manual") == 0;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
-    c->unsaved += !e->saved;
     size_t i = probe(c, k);
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);

@@ -18,7 +18,6 @@ struct cache {
     struct ids ids;             /* the same entries by their ids */
     struct groups groups;       /* ... and by what must be equal for `near` */
     struct memo memo;           /* the same question again */
-    size_t unsaved;             /* entries not durable yet */
     unsigned moves;             /* how often entries have changed their slots */
     struct entries entries;     /* what they are made of */
 };

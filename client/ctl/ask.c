@@ -171,7 +171,10 @@ static int run(void *command)
     struct asking *a = command;
     int code = problems_make(&a->subject.problems);
     if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
-        code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
+        code =
+            ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE; all of "
+                      "a restricted space are measured by `gemmctl tune --strategy exhaustive "
+                      "--restrict ...`");
     }
     if (code == DONE && a->tune && a->subject.search.query.wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
@@ -203,14 +206,17 @@ static int run(void *command)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
-    const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                          {&search_argp, 0, NULL, 0},
-                                          {&space_argp, 0, NULL, 0},
-                                          {&given_argp, 0, NULL, 0},
-                                          {&tolerance_argp, 0, NULL, 0},
-                                          {&target_argp, 0, NULL, 0},
-                                          {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
-                                          {0}};
+    struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                    {&search_argp, 0, NULL, 0},
+                                    {&given_argp, 0, NULL, 0},
+                                    {&tolerance_argp, 0, NULL, 0},
+                                    {&target_argp, 0, NULL, 0},
+                                    {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
+                                    {0}, /* of a space, where configs are looked for in one */
+                                    {0}};
+    if (!a->each) {
+        children[6].argp = &space_argp;
+    }
     const struct argp argp = {
         .parser = subject_parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
     int code = subject_run(a, &argp, run, argc, argv);

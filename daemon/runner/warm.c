@@ -13,6 +13,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -303,6 +304,9 @@ int warm_run(struct warm_order *o)
     static struct warm w;
     struct error err = ERROR_NULL;
     w = (struct warm){.order = o, .began_ms = clock_ms()};
+    if (o->with_parent) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    }
     be_humble();
     int r = prepare(&w, &err);
     w.compiling_ms = clock_ms();

@@ -62,6 +62,13 @@ def stages_of(record):
     return found and int(found[1])
 
 
+def runs(pid):
+    try:
+        return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 def problem_text(**fields):
     words = [f"{name}={str(value).lower() if isinstance(value, bool) else value}"
              for name, value in gemm(**fields).items() if name != "op"]
@@ -186,21 +193,32 @@ def test_where_the_time_went_is_an_event(stubbed):
     assert int(inside) <= int(total) + 1
 
 
+def ask_for_two(d, first, second):
+    """NVRTC's stub takes its time with the device's own kernels: the other job has to wait. That nothing computes is
+    found out later. The process that compiles ahead."""
+    default = first.call("get", problem=gemm(M=96, N=64, K=64), wait="cached", target="portable")
+    first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable", configs=[default["config"]])
+    second.send("tune", problem=gemm(M=128, N=128, K=256), target="portable", restrict={"num_stages": 2})
+    return int(eventually(lambda: re.search(r"compiling ahead for 1 queued problems, process (\d+)", d.text()))[1])
+
+
 def test_queued_problems_are_compiled_ahead(stubbed):
     d = stubbed(["--compile-ahead", "6", "--log-level", "info"], cache=None, computes=False,
                 GEMMD_STUB_MS="300")
-    waiting = gemm(M=128, N=128, K=256)
     with d.connect() as first, d.connect() as second:
-        default = first.call("get", problem=gemm(M=96, N=64, K=64), wait="cached", target="portable")
-        # NVRTC's stub takes its time with the device's own kernels: the other job has to wait. That
-        # nothing computes is found out later
-        first.send("tune", problem=gemm(M=96, N=64, K=64), strategy="given", target="portable",
-                   configs=[default["config"]])
-        second.send("tune", problem=waiting, target="portable", restrict={"num_stages": 2})
-        eventually(lambda: "compiling ahead for 1 queued problems" in d.text())
+        ask_for_two(d, first, second)
         eventually(lambda: len(list(d.cache.glob("records/*"))) >= 1 + HELPERS + 6)
         others = [p for p in d.cache.glob("records/*") if stages_of(p) not in (None, 2)]
         assert len(others) <= 2, "the analytic defaults of both, which are measured in any case"
+
+
+def test_what_compiles_ahead_does_not_outlive_its_daemon(stubbed):
+    d = stubbed(["--compile-ahead", "6", "--log-level", "info"], cache=None, computes=False, GEMMD_STUB_MS="60000")
+    with d.connect() as first, d.connect() as second:
+        ahead = ask_for_two(d, first, second)
+        assert runs(ahead), "for a minute: so long a compile takes"
+        d.kill()
+        eventually(lambda: not runs(ahead))
 
 
 # What a recorded device says of its compilers is in test_set_aside.py; of these nothing is known before.
