@@ -91,14 +91,27 @@ static void on_exit_of(uv_process_t *process, int64_t status, int signal)
 static int spawn(struct ahead *a, int searches)
 {
     struct daemon *d = a->daemon;
-    char device[sizeof(d->device.arch) + 8], each[24];
+    char device[sizeof(d->device.arch) + 8], each[24], parent[24];
     char *expected = probe_device_text(&d->device);
     snprintf(device, sizeof(device), "cuda:%s", d->device.arch);
     snprintf(each, sizeof(each), "%lld", (long long)d->config->compile_ahead);
-    const char *args[] = {d->runner,       "--warm",     "--problems", "--openings",
-                          "--with-parent", "--quiet",    "--each",     each,
-                          "--device",      device,       "--expect",   expected ? expected : "",
-                          "--cache-dir",   d->cache_dir, NULL};
+    snprintf(parent, sizeof(parent), "%lld", (long long)getpid());
+    const char *args[] = {d->runner,
+                          "--warm",
+                          "--problems",
+                          "--openings",
+                          "--with-parent",
+                          parent,
+                          "--quiet",
+                          "--each",
+                          each,
+                          "--device",
+                          device,
+                          "--expect",
+                          expected ? expected : "",
+                          "--cache-dir",
+                          d->cache_dir,
+                          NULL};
     uv_stdio_container_t stdio[3] = {
         {.flags = UV_INHERIT_FD, .data.fd = searches}, {.flags = UV_IGNORE}, {.flags = UV_IGNORE}};
     uv_process_options_t o = {.exit_cb = on_exit_of,

@@ -171,10 +171,7 @@ static int run(void *command)
     struct asking *a = command;
     int code = problems_make(&a->subject.problems);
     if (code == DONE && a->each && json_array_size(a->subject.search.configs) == 0) {
-        code =
-            ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE; all of "
-                      "a restricted space are measured by `gemmctl tune --strategy exhaustive "
-                      "--restrict ...`");
+        code = ctl_usage("which config? give --config 'BLOCK_SIZE_M=64 ...' or --configs FILE");
     }
     if (code == DONE && a->tune && a->subject.search.query.wait == GEMMD_WAIT_CACHED) {
         code = ctl_usage("--wait cached never tunes: ask with `gemmctl get --wait cached`");
@@ -206,17 +203,15 @@ static int run(void *command)
 
 static int ask(struct asking *a, const char *doc, int argc, char **argv)
 {
-    struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
-                                    {&search_argp, 0, NULL, 0},
-                                    {&given_argp, 0, NULL, 0},
-                                    {&tolerance_argp, 0, NULL, 0},
-                                    {&target_argp, 0, NULL, 0},
-                                    {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
-                                    {0}, /* of a space, where configs are looked for in one */
-                                    {0}};
-    if (!a->each) {
-        children[6].argp = &space_argp;
-    }
+    /* A space is of who looks for configs in one. */
+    const struct argp_child children[] = {{&problems_argp, 0, NULL, 0},
+                                          {&search_argp, 0, NULL, 0},
+                                          {&given_argp, 0, NULL, 0},
+                                          {&tolerance_argp, 0, NULL, 0},
+                                          {&target_argp, 0, NULL, 0},
+                                          {a->tune ? &ctl_argp : &pinned_ctl_argp, 0, NULL, 0},
+                                          {a->each ? NULL : &space_argp, 0, NULL, 0},
+                                          {0}};
     const struct argp argp = {
         .parser = subject_parse, .args_doc = "[PROBLEM]", .doc = doc, .children = children};
     int code = subject_run(a, &argp, run, argc, argv);
@@ -246,5 +241,9 @@ int cmd_tune(int argc, char **argv)
 int cmd_bench(int argc, char **argv)
 {
     struct asking a = {.tune = true, .each = true};
-    return ask(&a, "Verifies and measures given configs, each by itself.", argc, argv);
+    return ask(&a,
+               "Verifies and measures given configs, each by itself.\v"
+               "All configs of a restricted space are measured by `gemmctl tune --strategy "
+               "exhaustive --restrict ...`; `gemmctl trials` shows them.",
+               argc, argv);
 }

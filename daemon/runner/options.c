@@ -6,7 +6,8 @@
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
- *              [--expect JSON] [--cache-max-mib N] [--with-parent] [--quiet] [--json]
+ *              [--expect JSON] [--cache-max-mib N] [--with-parent PID] [--quiet]
+ *              [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N]
  *              [--note TEXT] [--quiet] [--json] PROBLEM
@@ -17,7 +18,8 @@
  * --expect: what the device is, before it is opened (early.h), or though it is not.
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line,
  * or whole searches as JSON, each with what restricts it. --openings: of each search only what it
- * begins with, one search after the other. --with-parent: it ends when who started it does.
+ * begins with, one search after the other. --with-parent: who starts it; when that
+ * ends, it is killed.
  * --landscape (survey.h) measures a whole space for the replay device.
  * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one
  * starts that compiles.
@@ -98,7 +100,7 @@ static const struct option table[] = {
     {"openings", no_argument, NULL, OPT_OPENINGS},
     {"seconds", required_argument, NULL, OPT_SECONDS},
     {"cache-max-mib", required_argument, NULL, OPT_MAX},
-    {"with-parent", no_argument, NULL, OPT_WITH_PARENT},
+    {"with-parent", required_argument, NULL, OPT_WITH_PARENT},
     {"quiet", no_argument, NULL, OPT_QUIET},
     {"json", no_argument, NULL, OPT_JSON},
     {"landscape", required_argument, NULL, OPT_LANDSCAPE},
@@ -161,8 +163,7 @@ static int take_warm(struct warm_order *w, int code, bool *warm)
         w->max_bytes = mib << 20;
         return r;
     case OPT_WITH_PARENT:
-        w->with_parent = true;
-        return 0;
+        return number("--with-parent", optarg, 1, INT32_MAX, &w->with_parent);
     case OPT_QUIET:
         w->quiet = true;
         return 0;
@@ -298,7 +299,7 @@ static int parse(int argc, char **argv, struct runner_options *o)
                         "                    [--target NAME] [--mode LIST] [--all] [--problems] "
                         "[--each N] [--openings]\n"
                         "                    [--seconds S] [--expect JSON] [--cache-max-mib N] "
-                        "[--with-parent]\n"
+                        "[--with-parent PID]\n"
                         "                    [--quiet] [--json]\n"
                         "       gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] "
                         "[--compile-threads N]\n"

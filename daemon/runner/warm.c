@@ -265,6 +265,12 @@ static void be_humble(void)
     sigaction(SIGTERM, &stop, NULL);
 }
 
+/* False: the parent has ended already. */
+static bool stay_with(int64_t parent)
+{
+    return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == (pid_t)parent;
+}
+
 /* Kernels for a GPU that is not here are compiled by the NVRTC that the driver here can take, when
  * there is one: it is the one that the runner will ask for. */
 static int open_compiler(struct warm *w, struct error *err)
@@ -304,8 +310,8 @@ int warm_run(struct warm_order *o)
     static struct warm w;
     struct error err = ERROR_NULL;
     w = (struct warm){.order = o, .began_ms = clock_ms()};
-    if (o->with_parent) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (o->with_parent && !stay_with(o->with_parent)) {
+        return 130;
     }
     be_humble();
     int r = prepare(&w, &err);

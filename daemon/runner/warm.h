@@ -73,7 +73,7 @@ struct warm_order {
     int64_t threads;       /* 0: one per core */
     int64_t seconds;       /* begin no compile after that many of compiling; 0: go on */
     int64_t max_bytes;     /* begin nothing when the cache holds as much; 0: go on */
-    bool with_parent;      /* it is killed when the process that started it ends */
+    int64_t with_parent;   /* a process: when it ends, this one is killed; 0: none */
     bool quiet, json;
 };
 /* Returns the exit code: 0 done, or the time is up; 1 something failed; 130 interrupted. */

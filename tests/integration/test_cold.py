@@ -216,9 +216,10 @@ def test_what_compiles_ahead_does_not_outlive_its_daemon(stubbed):
     d = stubbed(["--compile-ahead", "6", "--log-level", "info"], cache=None, computes=False, GEMMD_STUB_MS="60000")
     with d.connect() as first, d.connect() as second:
         ahead = ask_for_two(d, first, second)
+        compilers = eventually(lambda: children(ahead))
         assert runs(ahead), "for a minute: so long a compile takes"
         d.kill()
-        eventually(lambda: not runs(ahead))
+        eventually(lambda: not any(map(runs, [ahead, *compilers])))
 
 
 # What a recorded device says of its compilers is in test_set_aside.py; of these nothing is known before.

@@ -70,6 +70,27 @@ static struct lecture *find(const char *name)
     return NULL;
 }
 
+static uint32_t last_trait(const struct hopper_facts *f, const struct hopper_tile *t)
+{
+    uint16_t traits[HOPPER_TRAITS_MOST];
+    return traits[hopper_traits(f, t, traits) - 1];
+}
+
+/* Of columns that straddle 256 bytes a tile's time is learnt apart for gathered rows and others; of
+ * other columns it is not. */
+static void test_straddling(void **state)
+{
+    (void)state;
+    const struct lecture *l = find("gpt-oss-20b-down-512-dW");
+    struct hopper_facts f = l->facts;
+    struct hopper_tile gathered = l->tiles[0], in_order = l->tiles[0];
+    gathered.gather = true;
+    in_order.gather = false;
+    assert_int_not_equal(last_trait(&f, &gathered), last_trait(&f, &in_order));
+    f.v.k = 2944; /* 5,888 bytes: 23 times 256 */
+    assert_int_equal(last_trait(&f, &gathered), last_trait(&f, &in_order));
+}
+
 static bool is_corrected(const struct hopper_facts *f, const struct lecture *l)
 {
     bool any = false;
@@ -227,9 +248,9 @@ static void test_committed(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traits),      cmocka_unit_test(test_where),
-        cmocka_unit_test(test_known_error), cmocka_unit_test(test_without_gather),
-        cmocka_unit_test(test_committed),
+        cmocka_unit_test(test_traits),         cmocka_unit_test(test_straddling),
+        cmocka_unit_test(test_where),          cmocka_unit_test(test_known_error),
+        cmocka_unit_test(test_without_gather), cmocka_unit_test(test_committed),
     };
     n_folders = argc - 1;
     folders = argv + 1;

@@ -172,12 +172,12 @@ int hopper_usual_ahead(const struct grouped_gemm_problem *v, const struct hopper
  * usually keeps they push out rows that other tiles read, the more so, the more row tiles read the
  * weights again. Loads that change nothing of what L2 keeps do neither. dX has pieces of a row side
  * by side in a block, 512 bytes in a pair; there the first to leave is best in pairs where no other
- * tile reads them. In its single tiles what L2 usually keeps is best by 1 to 4 % on an H100, and
- * costs up to 26 % on an H200; changing nothing costs at most 4 % on either. Where experts have few
- * rows the first to leave is best in forward, too: what lies beside a block is asked for before it
- * is gone, and the output stays in L2 instead of being stored while weights are loaded, up to 5 %
- * of all bytes; and so it is in dense products of one row tile. A config that says what it wants is
- * measured so, and searches try their best one with the others, too
+ * tile reads them. In half of its single tiles what L2 usually keeps is best on an H100, by up to
+ * 4 %, but on an H200 it costs up to 26; changing nothing costs at most 4 on either. Where experts
+ * have few rows the first to leave is best in forward, too: what lies beside a block is asked for
+ * before it is gone, and the output stays in L2 instead of being stored while weights are loaded,
+ * up to 5 % of all bytes; and so it is in dense products of one row tile. A config that says what
+ * it wants is measured so, and searches try their best one with the others, too
  * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 6; 2026-11-26-h100-w_eviction.txt and
  * 2026-11-26-h200-w_eviction_64_rows.txt).
  */

@@ -161,6 +161,8 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["get", "--moe", "experts=8,topk=2,hidden=64,inter=24", "--tokens", "8", "--mode", "up"],
      "leave nothing"),
     (["bench", "--m", "1", "--n", "2", "--k", "3"], "which config?"),
+    (["bench", "--m", "1", "--restrict", "BLOCK_SIZE_M=64"], "unrecognized option '--restrict'"),
+    (["bench", "--m", "1", "--space", "FILE"], "unrecognized option '--space'"),
     (["pin", "--m", "1,2", "--n", "2", "--k", "3", "--config", "A=1"], "2 problems"),
     (["check", "--m", "1", "--n", "2", "--k", "3"], "which config?"),
     (["get", "--budget", "-1", "x"], "--budget takes"),
