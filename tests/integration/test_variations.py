@@ -8,6 +8,7 @@ from conftest import DATA, gemm
 
 H100 = DATA / "landscapes_h100" / "qwen3-30b-a3b-down-4096-dW-none.jsonl"
 SETTING = "w_eviction"
+OF_SUMS = "l2_ahead"  # the same of dW
 
 
 @pytest.fixture
@@ -31,8 +32,8 @@ def measured(d, key):
     return [r for r in rows if r["status"] in ("ok", "aborted")]
 
 
-def without(config):
-    return {name: value for name, value in config.items() if name != SETTING}
+def without(config, setting=SETTING):
+    return {name: value for name, value in config.items() if name != setting}
 
 
 @pytest.mark.parametrize("mode", ["forward", "dX"])
@@ -50,6 +51,19 @@ def test_the_best_is_tried_with_more(hopper, mode):
         assert v["variant"] == best["variant"], "nothing is compiled for it"
     assert answer["config"] in [t["config"] for t in trials]
     assert hopper.call("get", problem=problem_of(mode), wait="cached")["config"] == answer["config"]
+
+
+def test_the_best_of_dw_is_tried_with_more(hopper):
+    """A first key: later ones begin with what won before, and so with such settings."""
+    answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=24)
+    trials = measured(hopper, answer["key"])
+    varied = [t for t in trials if OF_SUMS in t["config"]]
+    best = min((t for t in trials if OF_SUMS not in t["config"]), key=lambda t: t["time_us"])
+    assert best["config"]["expert_order"] == "index", "else none would be: the next expert would not be the next one"
+    assert len(varied) in (1, 2) and trials[-len(varied):] == varied, "they come last"
+    for v in varied:
+        assert without(v["config"], OF_SUMS) == best["config"]
+        assert v["variant"] == best["variant"], "nothing is compiled for it"
 
 
 def test_one_of_them_can_win_and_serve(hopper):
