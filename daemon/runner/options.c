@@ -6,8 +6,7 @@
  * gemmd-runner --probe --device SPEC
  * gemmd-runner --warm --device SPEC [--cache-dir DIR] [--compile-threads N] [--target NAME]
  *              [--mode LIST] [--all] [--problems] [--each N] [--openings] [--seconds S]
- *              [--expect JSON] [--cache-max-mib N] [--with-parent PID] [--quiet]
- *              [--json]
+ *              [--expect JSON] [--cache-max-mib N] [--with-parent PID] [--quiet] [--json]
  * gemmd-runner --landscape FILE --device SPEC [--cache-dir DIR] [--compile-threads N]
  *              [--target NAME] [--variants N] [--settings N] [--seconds S] [--finals N]
  *              [--note TEXT] [--quiet] [--json] PROBLEM
@@ -18,8 +17,8 @@
  * --expect: what the device is, before it is opened (early.h), or though it is not.
  * --warm (warm.h) is what `gemmctl warm` starts. --problems: their texts are on stdin, one a line,
  * or whole searches as JSON, each with what restricts it. --openings: of each search only what it
- * begins with, one search after the other. --with-parent: who starts it; when that
- * ends, it is killed.
+ * begins with, one search after the other. --with-parent: who starts it; when that ends, it is
+ * killed.
  * --landscape (survey.h) measures a whole space for the replay device.
  * --hold-clocks (clocks.h) is what a runner with --lock-clocks starts, --compile (apart.h) what one
  * starts that compiles.

@@ -96,8 +96,8 @@ uint32_t hopper_traits(const struct hopper_facts *f, const struct hopper_tile *t
     put(&x, FLAG * SHAPES, both(order, FLAG, shape, SHAPES));
     put(&x, FLAG * WALKS, both(order, FLAG, walk, WALKS));
     put(&x, SHAPES * WALKS, sums ? both(shape, SHAPES, walk, WALKS) : SHAPES * WALKS);
-    /* Rows that straddle what memory takes at once cost most where stores set the pace, which those
-     * of gathering tiles seldom do. */
+    /* Where rows straddle what memory takes at once, other tiles are best for gathered rows than
+     * for others (tests/search/results/2026-11-26-in_order.txt). */
     const bool straddles = sums && f->v.k * (int64_t)dtype_size(f->v.out) % 256 != 0;
     const uint32_t stores = sums ? (t->store_slabs > 1) * 2u + straddles : STORES;
     put(&x, STORES * TEAMS, both(stores, STORES, team, TEAMS));
