@@ -13,8 +13,7 @@ sys.modules["gemmd_harness"] = harness
 _spec.loader.exec_module(harness)
 
 for _name in ("daemon", "daemon_of_module", "folder", "shared_cache", "Daemon", "Client", "RpcError", "connected",
-              "eventually",
-              "gemm", "RUNNER", "GEMMD", "GEMMCTL", "SYNTHETIC", "PATIENCE"):
+              "eventually", "gemm", "runs", "RUNNER", "GEMMD", "GEMMCTL", "SYNTHETIC", "PATIENCE"):
     globals()[_name] = getattr(harness, _name)
 
 RUNNER_BODY = """#!{python}

@@ -2,7 +2,6 @@
 """A daemon that dies, stops at any moment, or has no descriptors left. kill -9 at random moments: what was
 answered as saved stays, nothing finished is measured again. kills.py has more kinds of changes to lose."""
 import os
-import pathlib
 import random
 import resource
 import signal
@@ -12,7 +11,7 @@ import subprocess
 import threading
 import time
 
-from conftest import RpcError, eventually, gemm
+from conftest import RpcError, eventually, gemm, runs
 
 PROBLEMS = [gemm(n=64 * (i + 1), k=64 * (1 + i % 3)) for i in range(40)]
 
@@ -72,8 +71,7 @@ def test_the_daemon_alone_is_killed_and_its_runner_goes(daemon):
     d.killed = True
     d.process.send_signal(signal.SIGKILL)
     d.process.wait()
-    eventually(lambda: not pathlib.Path(f"/proc/{runner}").exists()
-               or "Z" in pathlib.Path(f"/proc/{runner}/stat").read_text().split()[2])
+    eventually(lambda: not runs(runner))
     d.start()
     assert d.call("get", problem=gemm(), budget=10)["tier"] == "exact"
 

@@ -280,6 +280,14 @@ class Watched:
         return self.shown, code
 
 
+def runs(pid):
+    """False also of one that has ended, and that nobody has waited for."""
+    try:
+        return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
 def eventually(condition, seconds=10, every=0.05):
     deadline = time.monotonic() + seconds * PATIENCE
     while time.monotonic() < deadline:

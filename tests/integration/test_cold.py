@@ -17,7 +17,7 @@ import tempfile
 
 import pytest
 
-from conftest import BUILD, PATIENCE, ROOT, RUNNER, Daemon, RpcError, eventually, gemm
+from conftest import BUILD, PATIENCE, ROOT, RUNNER, Daemon, RpcError, eventually, gemm, runs
 
 STUBS = BUILD / "tests" / "cuda_stub"
 pytestmark = [
@@ -60,13 +60,6 @@ def stages_of(record):
     """NUM_STAGES of a record's variant; None: it is a kernel of the device's own."""
     found = re.search(r"NUM_STAGES=(\d+)", record.read_text(errors="replace"))
     return found and int(found[1])
-
-
-def runs(pid):
-    try:
-        return "State:\tZ" not in pathlib.Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return False
 
 
 def problem_text(**fields):

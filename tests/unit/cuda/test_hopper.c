@@ -932,6 +932,78 @@ static void test_plan_eviction(void **state)
 #undef EXPERTS
 }
 
+/* What the host fills in where a config does not say, as text. */
+static int filled_in(const char *mode, const char *shape, int rows, const char *config, char *out,
+                     size_t size)
+{
+    char text[200];
+    struct hopper_tile t;
+    struct grouped_gemm_problem v;
+    snprintf(text, sizeof(text), "M=%d %s mode=%s", rows, shape, mode);
+    const struct problem p = problem_of(text);
+    const struct record said = config_of(config);
+    grouped_gemm_view(&p, &v);
+    hopper_tile_make(&v, &said, &t);
+    return snprintf(out, size, "%d %d %d %d %d %d %d %d %d\n", t.loaders, t.store_slabs,
+                    t.consumer_registers, t.producer_registers, t.ahead, (int)t.w_eviction,
+                    t.store_first, t.last_rounds, t.height);
+}
+
+/* The same of many problems. */
+static void hash_filled_in(char hash[HASH_HEX])
+{
+    enum { MODES = 3, PERMUTES = 3, SHAPES = 4, ROWS = 7, CONFIGS = 4 };
+    static const char *const modes[MODES][PERMUTES] = {
+        {"forward", "forward permute_x=true", "forward permute_y=true"},
+        {"dX", "dX permute_x=true", "dX permute_y=true"},
+        {"dW", "dW permute_x=true", "dW permute_y=true dtype_out=fp32"}};
+    static const char *const shapes[SHAPES] = {"N=1536 K=2048 experts=128 topk=8",
+                                               "N=2880 K=2880 experts=32 topk=4",
+                                               "N=4096 K=14336 experts=8 topk=2", "N=1024 K=1024"};
+    static const int rows[ROWS] = {16, 512, 4096, 8192, 28672, 32768, 131072};
+    static const char *const configs[MODES][CONFIGS] = {
+        {GOOD, TILE(160, 256, 64) " " SWAPPED " tile_scheduler=dynamic cluster_shape_mn=2x1",
+         TILE(64, 256, 64) " " DEFERRED " swap_ab=true", TILE(128, 128, 64) " " SMALL},
+        {TILE(128, 64, 192) " " PINGPONG,
+         TILE(160, 64, 256) " " SWAPPED " tile_scheduler=dynamic cluster_shape_mn=2x1",
+         TILE(160, 64, 256) " " SWAPPED, TILE(64, 64, 256) " " SWAPPED " tile_rows=16"},
+        {PAIRED, PAIRED " cluster_shape_mn=2x1", PAIRED " permute_copy=true expert_order=size",
+         TILE(64, 256, 128) " " PAIR_OF_CONSUMERS " use_tma_store=false"}};
+    static char all[MODES * PERMUTES * SHAPES * ROWS * CONFIGS * 64];
+    size_t n = 0;
+    for (int i = 0; i < MODES * PERMUTES * SHAPES * ROWS * CONFIGS; i++) {
+        const int problem = i / CONFIGS, kind = problem / ROWS / SHAPES, mode = kind / PERMUTES;
+        n += (size_t)filled_in(modes[mode][kind % PERMUTES], shapes[problem / ROWS % SHAPES],
+                               rows[problem % ROWS], configs[mode][i % CONFIGS], all + n,
+                               sizeof(all) - n);
+        assert_true(n < sizeof(all));
+    }
+    hash128_hex(all, n, hash);
+}
+
+/* Older answers leave it out, and would be launched with what they were not measured with: so the
+ * template, of which each answer bears the stamp, has a number for these rules. */
+static void test_rules(void **state)
+{
+    (void)state;
+    static const struct {
+        int number;
+        const char *hash;
+    } today = {8, "dc64277081e5b4ac3949f4971c7004cd"};
+    char hash[HASH_HEX];
+    int number = 0;
+    hash_filled_in(hash);
+    const char *at = strstr(grouped_gemm_hopper.source, "Rules: ");
+    assert_non_null(at);
+    assert_int_equal(sscanf(at, "Rules: %d.", &number), 1);
+    assert_int_equal(number, today.number);
+    if (strcmp(hash, today.hash) != 0) {
+        fail_msg("what configs leave out is filled in otherwise (%s): add one to \"Rules\" in "
+                 "hopper/params.cu, and put both here",
+                 hash);
+    }
+}
+
 /* What the config is not measured with anyway, and says nothing of. Nothing is compiled for them.
  */
 static void test_variations(void **state)
@@ -1118,6 +1190,7 @@ int main(void)
         cmocka_unit_test(test_plan_pairs_of_rows),
         cmocka_unit_test(test_plan_order),
         cmocka_unit_test(test_plan_eviction),
+        cmocka_unit_test(test_rules),
         cmocka_unit_test(test_variations),
         cmocka_unit_test(test_variant_split),
         cmocka_unit_test(test_shared_memory_split),

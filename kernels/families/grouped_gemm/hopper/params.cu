@@ -53,7 +53,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 7.
+ * Rules: 8.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
