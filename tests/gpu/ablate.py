@@ -41,7 +41,7 @@ LOAD_5D_LAST = """5d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cac
 # What each is: (file, lines, lines instead).
 EDITS = {
     "no_loads": [  # barriers are met, TMA brings nothing
-        ("producer.cu", "barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
+        ("producer.cu", "barrier_expect(bar, part > WHOLE_PART ? last_bytes(p, x, part) : x->bytes);\n    if (!GATHER_A)\n"
          + LOADS, "barrier_expect(bar, 0);\n    if (d < 0)\n" + LOADS.replace("!GATHER_B", "d < 0"))],
     "no_wgmma": [  # all but the multiplication itself
         ("wgmma.cu", "    (void)acc;\n#define OF(n)", "    (void)acc;\n    if (scale != 77) /* it is 0 or 1 */\n        return;\n#define OF(n)")],

@@ -88,6 +88,7 @@ static const struct int_rule int_rules[] = {
     {FIELD_dynamic_rounds, 0, HOPPER_ROUNDS_MOST, 1, false, "0 to 64: rounds of tiles, 0 for all"},
     {FIELD_l2_ahead, 0, HOPPER_AHEAD_MOST, 1, false, "0 to 64: blocks, in dW experts"},
     {FIELD_load_warps, 1, HOPPER_LOADERS_MOST, 1, false, "1 to 4"},
+    {FIELD_stage_rows, HOPPER_HALF, HOPPER_DEPTH, HOPPER_HALF, false, "32 or 64"},
     {FIELD_store_slabs, 1, 2, 1, false, "1 or 2"},
     {FIELD_tile_rows, 0, 256, HOPPER_GRAIN, false,
      "a multiple of 16, or 0 for all of BLOCK_SIZE_M"},
@@ -296,6 +297,18 @@ static int check_store_slabs(const struct grouped_gemm_problem *v, const struct 
         "store_slabs=2 is for dW's output by TMA, from an even number of staging_buffers: "
         "K must be a multiple of %d and BLOCK_SIZE_K of %d; leave it out",
         cols, 2 * cols);
+}
+
+static int check_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                            struct rejection *why)
+{
+    if (t->stage_rows == HOPPER_DEPTH || (v->mode == GEMM_DW && !t->gather && !t->staggered)) {
+        return 0;
+    }
+    return rejection_set(why, ERROR_INVALID, "stage_rows",
+                         "stage_rows=%d is for dW with nothing gathered by threads, in schedules "
+                         "other than staggered: leave it out",
+                         t->stage_rows);
 }
 
 static int check_swap(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
@@ -595,6 +608,7 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
     r = r ? r : check_staging(&t, why);
     r = r ? r : check_store_slabs(&v, &t, why);
+    r = r ? r : check_stage_rows(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
     r = r ? r : check_deferred(&t, why);

@@ -35,7 +35,8 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         out->options, sizeof(out->options),
         "-DMODE=%d -DONE_EXPERT=%d -DBLOCK_SIZE_M=%d -DBLOCK_SIZE_N=%d -DBLOCK_SIZE_K=%d "
         "-DCLUSTER_R=%d "
-        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGING_BUFFERS=%d "
+        "-DCLUSTER_C=%d -DCONSUMERS=%d -DPINGPONG=%d -DNUM_STAGES=%d -DSTAGE_ROWS=%d "
+        "-DSTAGING_BUFFERS=%d "
         "-DSTORE_SLABS=%d "
         "-DIN_FLIGHT=%d -DSTAGGERED=%d -DDEFERRED=%d -DSKIP_ROWS=%d -DDYNAMIC=%d -DSWAP_AB=%d "
         "-DKSPLIT=%d -DRESIDENT=%d -DLOADERS=%d "
@@ -43,11 +44,12 @@ int hopper_variant(const struct problem *p, const struct record *config, const c
         "-DOUT_FP32=%d -DPERMUTE_COPY=%d -DCONSUMER_REGISTERS=%d -DPRODUCER_REGISTERS=%d",
         (int)v.mode, one_expert(&v, &t), (int)record_int(config, "BLOCK_SIZE_M", 0),
         (int)record_int(config, "BLOCK_SIZE_N", 0), (int)record_int(config, "BLOCK_SIZE_K", 0),
-        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, t.stages, t.staging / t.store_slabs,
-        t.store_slabs, t.in_flight > 0, t.staggered, t.deferred, t.skip_rows, t.dynamic, t.swap_ab,
-        t.ksplit > 1, t.resident, t.loaders, t.tma_store, t.gather && v.gather_x,
-        t.gather && v.gather_dy, v.scatter, v.fuse_mul_post, v.in == DTYPE_BF16,
-        v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers, t.producer_registers);
+        t.cluster_r, t.cluster_c, t.consumers, t.pingpong, hopper_places(&t), t.stage_rows,
+        t.staging / t.store_slabs, t.store_slabs, t.in_flight > 0, t.staggered, t.deferred,
+        t.skip_rows, t.dynamic, t.swap_ab, t.ksplit > 1, t.resident, t.loaders, t.tma_store,
+        t.gather && v.gather_x, t.gather && v.gather_dy, v.scatter, v.fuse_mul_post,
+        v.in == DTYPE_BF16, v.out == DTYPE_FP32, t.permute_copy, t.consumer_registers,
+        t.producer_registers);
     return 0;
 }
 

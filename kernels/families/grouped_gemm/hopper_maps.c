@@ -114,7 +114,7 @@ static void add_a(const struct grouped_gemm_problem *v, const struct hopper_tile
         return;
     }
     if (dw) {
-        add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, HOPPER_DEPTH, 1);
+        add_ragged_slabs(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->stage_rows, 1);
     } else {
         add_ragged(l, at.whole, v->in, o->a, o->a_cols, o->a_stride, t->swap_ab ? t->c : t->r);
     }
@@ -143,7 +143,7 @@ static void add_b(const struct grouped_gemm_problem *v, const struct hopper_tile
         return;
     }
     if (v->mode == GEMM_DW) {
-        add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, HOPPER_DEPTH, 1);
+        add_ragged_slabs(l, at.whole, v->in, o->b, o->b_cols, o->b_stride, t->stage_rows, 1);
     } else {
         const int rows =
             v->mode == GEMM_FORWARD ? hopper_tile_cols(t) / hopper_sharers(t) : HOPPER_DEPTH;

@@ -18,10 +18,11 @@
 #include "kernels/families/grouped_gemm/hopper_values.h"
 
 enum {
-    HOPPER_ROW_BYTES = 16,   /* alignment of rows and pointers */
-    HOPPER_DEPTH = 64,       /* the reduction's block: a row of 128 bytes, the widest swizzle */
-    HOPPER_STAGES_MOST = 8,  /* of the space; a person may ask for more */
-    HOPPER_STAGES_DEEP = 12, /* but for tiles of 64 x 64, whose sums are often no longer */
+    HOPPER_ROW_BYTES = 16, /* alignment of rows and pointers */
+    HOPPER_DEPTH = 64,     /* the reduction's block: a row of 128 bytes, the widest swizzle */
+    HOPPER_HALF = HOPPER_DEPTH / 2, /* what dW may take of it at a time (stage_rows) */
+    HOPPER_STAGES_MOST = 8,         /* of the space; a person may ask for more */
+    HOPPER_STAGES_DEEP = 12,        /* but for tiles of 64 x 64, whose sums are often no longer */
     HOPPER_PARTS = 4, /* boxes of 64, 48, 32, 16 rows that bring the last rows (PARTS in hopper/) */
     HOPPER_GRAIN = 16,       /* GRAIN in hopper/: rows that swapped tiles are cut to, */
     HOPPER_GRAIN_PAIRED = 8, /* ... and those of a cluster */
@@ -53,6 +54,7 @@ struct hopper_tile {
     int consumers; /* warpgroups that multiply; one more loads */
     bool pingpong;
     int stages, staging; /* stages of operands; buffers of output per consumer, of a slab each */
+    int stage_rows;      /* of d, how many are loaded, multiplied and given back at a time */
     int resident;        /* blocks of threads of it on an SM */
     int store_slabs;     /* slabs that one store brings */
     int in_flight;
@@ -97,6 +99,12 @@ void hopper_tile_of(const struct grouped_gemm_problem *v, const struct hopper_va
 static inline int hopper_sharers(const struct hopper_tile *t)
 {
     return t->cluster_r * t->cluster_c;
+}
+
+/* Of the ring: stages, or where less than a stage is loaded at a time, as many more. */
+static inline int hopper_places(const struct hopper_tile *t)
+{
+    return t->stage_rows > 0 ? t->stages * (HOPPER_DEPTH / t->stage_rows) : t->stages;
 }
 
 /* Of a cluster's tiles, those that lie side by side in the output's rows, and in its columns. */

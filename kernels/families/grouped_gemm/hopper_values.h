@@ -27,6 +27,7 @@
     X(raster)                                                                                      \
     X(schedule)                                                                                    \
     X(skip_rows)                                                                                   \
+    X(stage_rows)                                                                                  \
     X(staging_buffers)                                                                             \
     X(store_evict_first)                                                                           \
     X(store_slabs)                                                                                 \

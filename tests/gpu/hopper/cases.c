@@ -180,6 +180,15 @@ const struct tile tiles[] = {
      .deferred = true, .cluster = "2x1"},
     {"144x256 df s4 nb1 f0 swap dyn 2x1", 144, 256, 12, false, 4, 1, 0, .swap = true,
      .dynamic = true, .deferred = true, .cluster = "2x1"},
+    {"128x192 pp s4 nb2 r64", 128, 192, 12, true, 4, 2, 1, .stage_rows = 64},
+    {"192x128 pp s4 nb1 r64", 192, 128, 12, true, 4, 1, 1, .stage_rows = 64},
+    {"256x128 c2 s4 nb1 r64", 256, 128, 12, false, 4, 1, 1, .stage_rows = 64},
+    {"64x64 pp s8 nb1 f0 r32", 64, 64, 12, true, 8, 1, 0, .stage_rows = 32},
+    {"128x256 c2 s4 nb2 f0 r32", 128, 256, 12, false, 4, 2, 0, .stage_rows = 32},
+    {"64x128 c1 s7 nb2 r32", 64, 128, 8, false, 7, 2, 1, .stage_rows = 32},
+    {"128x64 pp s6 nb2 1x2 r32", 128, 64, 12, true, 6, 2, 1, .cluster = "1x2", .stage_rows = 32},
+    {"128x128 c1 s5 nb2 skip 2x1 r32", 128, 128, 8, false, 5, 2, 1, true, .cluster = "2x1",
+     .stage_rows = 32},
     {"128x192 pp s4 nb2 1x2", 128, 192, 12, true, 4, 2, 1, .cluster = "1x2"},
     {"192x128 pp s4 nb1 2x1", 192, 128, 12, true, 4, 1, 1, .cluster = "2x1"},
     {"256x128 c2 s4 nb1 2x1", 256, 128, 12, false, 4, 1, 1, .cluster = "2x1"},
@@ -446,6 +455,9 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     }
     if (tile->slabs && kind->mode == GEMM_DW) {
         record_put_int(config, "store_slabs", tile->slabs);
+    }
+    if (tile->stage_rows && kind->mode == GEMM_DW && !kind_gathers(kind)) {
+        record_put_int(config, "stage_rows", tile->stage_rows);
     }
     record_put_bool(config, "use_tma_store", tma_store);
     if (kind->copy) {

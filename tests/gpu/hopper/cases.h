@@ -18,6 +18,7 @@ struct tile {
     int loaders;              /* load_warps; 0: left out */
     const char *cluster;      /* cluster_shape_mn; NULL: left out */
     int slabs;                /* store_slabs, in dW; 0: left out */
+    int stage_rows;           /* the same */
     bool staggered, deferred; /* schedule */
 };
 extern const struct tile tiles[];

@@ -188,6 +188,7 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
                       struct record *config, struct variant *v)
 {
     struct rejection why;
+    struct error err;
     if (!case_variant(&kinds[t->kind], &tiles[t->tile], &d->problem, &lab->info, config, v, &why)) {
         return false;
     }
@@ -206,7 +207,9 @@ static bool config_of(struct lab *lab, const struct data *d, const struct timed 
             return false;
         }
     }
-    return add_fields(config) && hopper_check(&d->problem, config, &lab->info, &why) == 0;
+    /* What is added may be compiled in. */
+    return add_fields(config) && hopper_check(&d->problem, config, &lab->info, &why) == 0 &&
+           hopper_variant(&d->problem, config, "sm_90a", v, &err) == 0;
 }
 
 /* out->kind and out->tile are given. */

@@ -141,17 +141,31 @@ static void stray(struct test_case *c)
 #endif
 }
 
-/* Of every third legal config the same with a cluster of two, where that is legal, too. By the
- * seed: what is drawn stays the same. */
-static void try_cluster(struct test_case *c)
+/* Of a legal config the same with another setting, where that is legal, too. By the seed: what is
+ * drawn stays the same. */
+static void try_setting(struct test_case *c, const char *name, struct value value)
 {
     struct record other;
     struct rejection why;
     record_copy(&other, &c->config);
-    record_put_text(&other, "cluster_shape_mn", c->seed % 2 ? "2x1" : "1x2");
-    if (c->seed % 3 == 1 && TARGET.check(&c->problem, &other, &emulated_info, &why) == 0) {
+    if (record_set(&other, name, value, NULL) == 0 &&
+        TARGET.check(&c->problem, &other, &emulated_info, &why) == 0) {
         record_copy(&c->config, &other);
     }
+}
+
+/* Every third with a cluster of two; of dW every other one with stages by halves, the others with
+ * whole ones. */
+static void try_others(struct test_case *c)
+{
+    if (c->seed % 3 == 1) {
+        try_setting(c, "cluster_shape_mn", VALUE_OF_TEXT(c->seed % 2 ? "2x1" : "1x2"));
+    }
+#ifdef TARGET_HOPPER
+    if (c->v.mode == GEMM_DW) {
+        try_setting(c, "stage_rows", VALUE_OF_INT(c->seed / 2 % 2 ? 32 : 64));
+    }
+#endif
 }
 
 /* False: nothing is legal for this problem. */
@@ -171,7 +185,7 @@ static bool choose_config(struct test_case *c)
         /* Clusters here are of blocks that share an operand. */
         record_put_int(&c->config, "NUM_KSPLIT", 1);
         if (TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0) {
-            try_cluster(c);
+            try_others(c);
             return true;
         }
     }

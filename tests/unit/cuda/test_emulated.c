@@ -497,6 +497,32 @@ static void test_paired_sums(void **state)
     each_kind(1, kind_paired_sums, make_paired_sums, NULL);
 }
 
+/* dW with stages by halves, whose last tile has fewer slabs than others, in both operands: the only
+ * ones drawn of which there are whole slabs. */
+static bool make_halves(struct test_case *c)
+{
+    struct rejection why;
+    record_put_int(&c->config, "stage_rows", 32);
+    record_put_int(&c->config, "BLOCK_SIZE_N", 128);
+    record_put_int(&c->config, "BLOCK_SIZE_K", 128);
+    return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
+}
+
+/* By one consumer, by two in step, and by two in turn. */
+static int kind_halves(const struct test_case *c)
+{
+    const bool in_turn = strcmp(record_text(&c->config, "schedule", ""), "pingpong") == 0;
+    const bool few = c->v.n == 64 && c->v.k == 192 && c->v.m > 64;
+    return c->v.mode == GEMM_DW && few ? (record_int(&c->config, "num_warps", 0) > 8) + in_turn
+                                       : -1;
+}
+
+static void test_halves(void **state)
+{
+    (void)state;
+    each_kind(3, kind_halves, make_halves, NULL);
+}
+
 /* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are
  * stages; where the second block of a cluster has nothing to write it ends as soon as it may. */
 static bool make_paired_turns(struct test_case *c)
@@ -910,7 +936,7 @@ int main(void)
         cmocka_unit_test(test_single_consumer), cmocka_unit_test(test_small_product),
         cmocka_unit_test(test_split),           cmocka_unit_test(test_split_sums),
         cmocka_unit_test(test_cluster_faults),  cmocka_unit_test(test_slabs_of_other_rows),
-        cmocka_unit_test(test_copy_by_token),
+        cmocka_unit_test(test_copy_by_token),   cmocka_unit_test(test_halves),
 #endif
         cmocka_unit_test(test_shared_dy)};
     if (system("cc --version >/dev/null 2>&1") != 0) {

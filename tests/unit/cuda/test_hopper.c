@@ -103,6 +103,13 @@ static const struct refusal {
      TILE(64, 128,
           128) " num_warps=12 schedule=pingpong num_stages=3 staging_buffers=1 store_slabs=2",
      ERROR_INVALID, "store_slabs", "an even number of staging_buffers"},
+    {QWEN " mode=forward", GOOD " stage_rows=32", ERROR_INVALID, "stage_rows", "is for dW"},
+    {QWEN " mode=dW", PAIRED " stage_rows=16", ERROR_INVALID, "parameter_value", "32 or 64"},
+    {QWEN " mode=dW", PAIRED " stage_rows=48", ERROR_INVALID, "parameter_value", "32 or 64"},
+    {QWEN " mode=dW permute_x=true", PAIRED " stage_rows=32", ERROR_INVALID, "stage_rows",
+     "nothing gathered"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " " STAGGERED " stage_rows=32", ERROR_INVALID,
+     "stage_rows", "other than staggered"},
     {QWEN " mode=forward", GOOD " load_warps=2", ERROR_INVALID, "load_warps", "is for dW"},
     {QWEN " mode=forward", GOOD " load_warps=5", ERROR_INVALID, "parameter_value", "1 to 4"},
     {QWEN " mode=dW permute_x=true", TILE(64, 128, 192) " " PINGPONG " load_warps=1", ERROR_INVALID,
@@ -118,7 +125,7 @@ static const struct refusal {
      "load_warps", "divides"},
     {QWEN " mode=dW",
      TILE(64, 256,
-          128) " num_warps=12 schedule=cooperative num_stages=3 load_warps=2 cluster_shape_mn=2x1",
+          128) " num_warps=12 schedule=cooperative num_stages=3 load_warps=4 cluster_shape_mn=2x1",
      ERROR_INVALID, "load_warps", "cluster_shape_mn"},
     {QWEN " mode=forward permute_x=true", GOOD " use_tma_load_x=true", ERROR_CONFLICT,
      "tma_load_x_excludes_permute_x", "gather"},
@@ -237,6 +244,21 @@ static void test_shared_memory(void **state)
     small.smem_optin--;
     assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
     assert_string_equal(why.resource, "shared_memory");
+    assert_int_equal(why.required, small.smem_optin + 1);
+}
+
+/* Two barriers for each half of a stage. */
+static void test_shared_memory_halves(void **state)
+{
+    (void)state;
+    struct rejection why;
+    struct problem p = problem_of(QWEN " mode=dW");
+    struct record config = config_of(TILE(64, 128, 192) " " PINGPONG);
+    struct device_info small = h200;
+    small.smem_optin = 4 * 40960 + 4 * 16384 + 128 + 257 * 4;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 0);
+    small.smem_optin--;
+    assert_int_equal(hopper_check(&p, &config, &small, &why), 1);
     assert_int_equal(why.required, small.smem_optin + 1);
 }
 
@@ -511,6 +533,44 @@ static void test_loaders(void **state)
         snprintf(text, sizeof(text), "%s " PINGPONG "%s",
                  dw ? TILE(64, 128, 192) : TILE(128, 192, 64), variants[i].config);
         check_option(variants[i].problem, text, variants[i].option);
+    }
+}
+
+/* dW's wide tiles take their stages by halves, of which there are twice as many. */
+static void test_stage_rows(void **state)
+{
+    (void)state;
+#define LONG "M=32768 N=1536 K=2048 experts=128 topk=8"
+    static const struct {
+        const char *problem, *config, *options[2];
+    } variants[] = {
+        {LONG " mode=dW", PAIRED, {"-DSTAGE_ROWS=32", "-DNUM_STAGES=8"}},
+        {LONG " mode=dW", PAIRED " stage_rows=64", {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW", PAIRED " in_flight=0", {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW", PAIRED " skip_rows=true", {"-DSTAGE_ROWS=32", "-DLOADERS=4"}},
+        {"M=512 N=1536 K=2048 experts=128 topk=8 mode=dW",
+         PAIRED,
+         {"-DSTAGE_ROWS=32", "-DLOADERS=1"}},
+        {LONG " mode=dW permute_x=true", PAIRED, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW permute_x=true",
+         PAIRED " permute_copy=true",
+         {"-DSTAGE_ROWS=32", "-DNUM_STAGES=8"}},
+        {LONG " mode=dW",
+         TILE(64, 256, 128) " " PAIR_OF_CONSUMERS,
+         {"-DSTAGE_ROWS=32", "-DNUM_STAGES=8"}},
+        {LONG " mode=dW", TILE(64, 128, 128) " " PINGPONG, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW",
+         TILE(64, 128, 128) " " PINGPONG " stage_rows=32",
+         {"-DSTAGE_ROWS=32", "-DNUM_STAGES=8"}},
+        {LONG " mode=dW", TILE(64, 64, 256) " " PINGPONG, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW", TILE(64, 256, 128) " " STAGGERED, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dX", TILE(128, 64, 192) " " PINGPONG, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+    };
+#undef LONG
+    for (size_t i = 0; i < sizeof(variants) / sizeof(variants[0]); i++) {
+        for (int k = 0; k < 2; k++) {
+            check_option(variants[i].problem, variants[i].config, variants[i].options[k]);
+        }
     }
 }
 
@@ -944,9 +1004,9 @@ static int filled_in(const char *mode, const char *shape, int rows, const char *
     const struct record said = config_of(config);
     grouped_gemm_view(&p, &v);
     hopper_tile_make(&v, &said, &t);
-    return snprintf(out, size, "%d %d %d %d %d %d %d %d %d\n", t.loaders, t.store_slabs,
-                    t.consumer_registers, t.producer_registers, t.ahead, (int)t.w_eviction,
-                    t.store_first, t.last_rounds, t.height);
+    return snprintf(out, size, "%d %d %d %d %d %d %d %d %d %d\n", t.loaders, t.stage_rows,
+                    t.store_slabs, t.consumer_registers, t.producer_registers, t.ahead,
+                    (int)t.w_eviction, t.store_first, t.last_rounds, t.height);
 }
 
 /* The same of many problems. */
@@ -989,7 +1049,7 @@ static void test_rules(void **state)
     static const struct {
         int number;
         const char *hash;
-    } today = {8, "dc64277081e5b4ac3949f4971c7004cd"};
+    } today = {9, "0e637da51ebe0ab489b1b54f7a16540d"};
     char hash[HASH_HEX];
     int number = 0;
     hash_filled_in(hash);
@@ -1174,6 +1234,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check),
         cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_shared_memory_halves),
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_choose),
         cmocka_unit_test(test_plan),
@@ -1197,6 +1258,7 @@ int main(void)
         cmocka_unit_test(test_shared_memory_swapped),
         cmocka_unit_test(test_plan_ahead),
         cmocka_unit_test(test_predict_strange),
+        cmocka_unit_test(test_stage_rows),
         cmocka_unit_test(test_store_slabs),
         cmocka_unit_test(test_loaders),
         cmocka_unit_test(test_loaders_divide),

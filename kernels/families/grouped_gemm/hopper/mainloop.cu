@@ -49,12 +49,12 @@ INLINE void multiply_step(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
 INLINE void multiply_block(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 consumer_a,
                            u32 b, int first)
 {
-    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, SLAB_BYTES) | consumer_a >> 4;
-    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, SLAB_BYTES) | b >> 4;
+    const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, BLOCK_SLAB_BYTES) | consumer_a >> 4;
+    const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, BLOCK_SLAB_BYTES) | b >> 4;
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < STEPS; step++)
-        multiply_step(acc, mmas, width, low_a, low_b, step, step == 0 && first, SLAB_BYTES);
+        multiply_step(acc, mmas, width, low_a, low_b, step, step == 0 && first, BLOCK_SLAB_BYTES);
     wgmma_commit();
 }
 
@@ -123,7 +123,7 @@ INLINE u32 mainloop_of(float acc[MMAS][ACCUMULATORS], int mmas, int width, u32 s
 {
     struct place at = place_of(UNIFORM_RING ? (u32)uniform((int)from) : from);
     const u32 operands = KSPLIT || CLUSTER > 1 ? shared & DESCRIPTOR_ADDRESS : shared;
-    const u32 consumer_a = operands + (PINGPONG ? 0 : consumer * ROWS_EACH * ROW_BYTES);
+    const u32 consumer_a = operands + (PINGPONG ? 0 : consumer * ROWS_EACH * TILE_D * 2);
     const int whole = steps / STEPS, rest = MODE == MODE_DW ? steps % STEPS : 0;
     u32 last = 0;
 #pragma unroll 1

@@ -21,7 +21,7 @@
  *
  * A block of threads is a producer warpgroup, which moves operands into a ring of NUM_STAGES stages
  * of shared memory, and one or two consumer warpgroups, which multiply and write. It takes tiles
- * blockIdx, blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D = 64 along d.
+ * blockIdx, blockIdx + grid, ... (scheduler.cu) of TILE_R x TILE_C, each in steps ("blocks") of TILE_D along d.
  *   cooperative   the consumers split TILE_R and work on one tile
  *   ping-pong     each has every other tile to itself: one writes while the other multiplies
  *
@@ -53,7 +53,7 @@
  *
  * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
- * Rules: 8.
+ * Rules: 9.
  */
 #define MODE_FORWARD 0
 #define MODE_DX 1
@@ -70,7 +70,7 @@
 #else
 #define TILE_ROWS BLOCK_SIZE_N
 #define TILE_COLS BLOCK_SIZE_K
-#define TILE_D BLOCK_SIZE_M
+#define TILE_D STAGE_ROWS
 #endif
 #define TILE_R (SWAP_AB ? TILE_COLS : TILE_ROWS)
 #define TILE_C (SWAP_AB ? TILE_ROWS : TILE_COLS)
@@ -97,10 +97,12 @@
 
 #define ROW_BYTES 128   /* of every row in shared memory */
 #define SLAB_BYTES 8192 /* 64 such rows */
-#define A_BYTES (TILE_R * ROW_BYTES)
-#define B_BYTES (TILE_C * ROW_BYTES)
+#define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES) /* of an operand's block */
+#define A_BYTES (TILE_R * TILE_D * 2)
+#define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
+#define WHOLE_PART ((64 - TILE_D) / 16) /* dW: of them, the one that is as high as a block */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */
@@ -153,8 +155,8 @@
 #define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* of a consumer */
 #define TABLES_AT (ROWS_AT + (SWAP_AB ? CONSUMERS * ROWS_BYTES : 0))
 
-#if TILE_D != 64
-#error "the reduction is walked in blocks of 64"
+#if TILE_D != 64 && (MODE != MODE_DW || GATHER || STAGGERED || TILE_D != 32)
+#error "the reduction is walked in blocks of 64; in dW, where all comes by TMA, also of 32 rows"
 #endif
 #if TILE_C % (SWAP_AB ? 16 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
 #error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256"

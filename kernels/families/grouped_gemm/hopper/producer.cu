@@ -36,7 +36,7 @@ INLINE int slabs_in(int width)
 /* The part that brings `rows` rows, 64 at most: one box, for each costs, too. */
 INLINE int part_of(int rows)
 {
-    const int last = rows > 1 ? at_most(rows, 64) - 1 : 0;
+    const int last = rows > 1 ? at_most(rows, MODE == MODE_DW ? TILE_D : 64) - 1 : 0;
     return 3 - (last >> 4);
 }
 
@@ -80,9 +80,9 @@ INLINE struct extent extent_of(const struct hopper_params *p, const struct tile 
     }
     x.bytes = 0;
     if (!GATHER_A)
-        x.bytes += A_TRANSPOSED ? x.a * SLAB_BYTES : rows_bytes(x.a, TILE_R);
+        x.bytes += A_TRANSPOSED ? x.a * BLOCK_SLAB_BYTES : rows_bytes(x.a, TILE_R);
     if (!GATHER_B)
-        x.bytes += B_TRANSPOSED ? x.b * SLAB_BYTES : rows_bytes(x.b, TILE_C);
+        x.bytes += B_TRANSPOSED ? x.b * BLOCK_SLAB_BYTES : rows_bytes(x.b, TILE_C);
     return x;
 }
 
@@ -154,7 +154,7 @@ INLINE void load_slab(struct goal g, const struct tensor_map *map, const struct 
 INLINE void load_slabs(struct goal g, const struct tensor_map *map, const struct tensor_map *part,
                        const struct tile *t, int wide, int slabs, int most, int x, int d, int i)
 {
-    if (wide && (slabs == most || i > 0)) {
+    if (wide && (slabs == most || i > WHOLE_PART)) {
         load_slab(g, part + i, t, wide, x, d);
         return;
     }
@@ -253,9 +253,9 @@ INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int
 {
     u32 slabs = 0;
     if (!GATHER_A)
-        slabs += part > 0 && WIDE_A(p) ? TILE_R / 64 : x->a;
+        slabs += part > WHOLE_PART && WIDE_A(p) ? TILE_R / 64 : x->a;
     if (!GATHER_B)
-        slabs += part > 0 && WIDE_B(p) ? TILE_C / 64 : x->b;
+        slabs += part > WHOLE_PART && WIDE_B(p) ? TILE_C / 64 : x->b;
     return slabs * part_bytes(part);
 }
 
@@ -264,7 +264,7 @@ INLINE void load_block(const struct hopper_params *p, const struct tile *t, cons
                        int d, u32 stage, u32 bar, u64 policy)
 {
     const int part = MODE == MODE_DW ? part_of(t->rows - d) : 0;
-    barrier_expect(bar, part > 0 ? last_bytes(p, x, part) : x->bytes);
+    barrier_expect(bar, part > WHOLE_PART ? last_bytes(p, x, part) : x->bytes);
     if (!GATHER_A)
         load_a(p, t, x, d, part, goal_stage(stage, bar), policy);
     if (!GATHER_B)
