@@ -29,7 +29,7 @@
 
 enum {
     PREPARE_LIMIT_MS = 120000,
-    ENOUGH = 8, /* of the budget for each variation */
+    ENOUGH = 8, /* of the budget for each variation: the first of them, where it is not for all */
 };
 
 struct search {
@@ -399,8 +399,8 @@ static uint32_t keep_for_end(const struct job *j, uint32_t left)
         return 0;
     }
     plan_config(&j->plan, j->reference, &config);
-    uint32_t n = job_variations(j, &config, unused);
-    return left >= ENOUGH * n ? n : 0;
+    const uint32_t n = job_variations(j, &config, unused);
+    return n < left / ENOUGH ? n : left / ENOUGH;
 }
 
 /* Hints and the reference are counted before the strategy gets its budget, none of which must go on

@@ -8,7 +8,7 @@ from conftest import DATA, gemm
 
 H100 = DATA / "landscapes_h100" / "qwen3-30b-a3b-down-4096-dW-none.jsonl"
 SETTING = "w_eviction"
-OF_SUMS = "l2_ahead"  # the same of dW
+GROUPS = (1, 4, 8, 16)
 
 
 @pytest.fixture
@@ -32,8 +32,12 @@ def measured(d, key):
     return [r for r in rows if r["status"] in ("ok", "aborted")]
 
 
-def without(config, setting=SETTING):
-    return {name: value for name, value in config.items() if name != setting}
+def without(config, *settings):
+    return {name: value for name, value in config.items() if name not in settings}
+
+
+def is_varied(config):
+    return config["GROUP_SIZE_M"] not in GROUPS or "l2_ahead" in config
 
 
 @pytest.mark.parametrize("mode", ["forward", "dX"])
@@ -47,23 +51,31 @@ def test_the_best_is_tried_with_more(hopper, mode):
     assert trials[-2:] == varied, "they come last"
     assert {v["config"][SETTING] for v in varied} < {"evict_first", "evict_normal", "evict_unchanged"}
     for v in varied:
-        assert without(v["config"]) == best["config"]
+        assert without(v["config"], SETTING) == best["config"]
         assert v["variant"] == best["variant"], "nothing is compiled for it"
     assert answer["config"] in [t["config"] for t in trials]
     assert hopper.call("get", problem=problem_of(mode), wait="cached")["config"] == answer["config"]
 
 
-def test_the_best_of_dw_is_tried_with_more(hopper):
-    """A first key: later ones begin with what won before, and so with such settings."""
-    answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=24)
+@pytest.mark.parametrize("budget, tried", [(15, 1), (24, 2), (40, 4)])
+def test_the_best_of_dw_is_tried_with_more(hopper, budget, tried):
+    """A first key: later ones begin with what won before, and so with such settings. The first of them, where the
+    budget is not for all."""
+    answer = hopper.call("tune", problem=gemm("dW", m=8192, n=512, k=2048, experts=16), budget=budget)
     trials = measured(hopper, answer["key"])
-    varied = [t for t in trials if OF_SUMS in t["config"]]
-    best = min((t for t in trials if OF_SUMS not in t["config"]), key=lambda t: t["time_us"])
-    assert best["config"]["expert_order"] == "index", "else none would be: the next expert would not be the next one"
-    assert len(varied) in (1, 2) and trials[-len(varied):] == varied, "they come last"
-    for v in varied:
-        assert without(v["config"], OF_SUMS) == best["config"]
+    varied = [t for t in trials if is_varied(t["config"])]
+    best = min((t for t in trials if not is_varied(t["config"])), key=lambda t: t["time_us"])
+    group = best["config"]["GROUP_SIZE_M"]
+    wanted = [("GROUP_SIZE_M", (3 * group + 1) // 2)]
+    wanted += [("GROUP_SIZE_M", 3 * group // 4)] if group > 1 else []
+    if best["config"]["expert_order"] == "index":  # else the next expert would not be the next one
+        wanted += [("l2_ahead", 1)]
+    assert len(trials) <= budget and 1 <= len(varied) <= tried
+    assert trials[-len(varied):] == varied, "they come last"
+    for v, (name, value) in zip(varied, wanted):
+        assert v["config"] == best["config"] | {name: value}
         assert v["variant"] == best["variant"], "nothing is compiled for it"
+    assert len(varied) == min(tried, len(wanted))
 
 
 def test_one_of_them_can_win_and_serve(hopper):

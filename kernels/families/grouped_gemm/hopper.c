@@ -3,6 +3,8 @@
  * The target "hopper" of the cuda device: what can be tuned in hopper/. See hopper.h for how its
  * files share the work.
  */
+#include <string.h>
+
 #include "kernels/families/grouped_gemm/hopper_model.h"
 #include "kernels/families/grouped_gemm/portable.h"
 
@@ -226,11 +228,28 @@ static uint32_t settings_of_weights(const struct hopper_tile *t, struct setting 
     return n;
 }
 
-/* Of dW: how many experts' rows L2 is asked for at once, next to what is usual. */
+static bool in_space(int group)
+{
+    for (const int *of = group_values; *of >= 0; of++) {
+        if (*of == group) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of dW: tiles walked before turning, between those that the space has; and how many experts' rows
+ * L2 is asked for at once, next to what is usual. */
 static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct setting out[])
 {
     uint32_t n = 0;
+    if (in_space(t->group)) {
+        out[n++] = (struct setting){"GROUP_SIZE_M", VALUE_OF_INT((3 * t->group + 1) / 2)};
+        if (t->group > 1) {
+            out[n++] = (struct setting){"GROUP_SIZE_M", VALUE_OF_INT(3 * t->group / 4)};
+        }
+    }
     if (v->experts > 1 && !t->sort_experts) {
         const int more = t->ahead ? 2 * t->ahead : 1;
         if (more <= HOPPER_AHEAD_MOST) {
@@ -255,7 +274,9 @@ bool hopper_variation(const struct problem *p, const struct record *config, uint
     const uint32_t n =
         v.mode == GEMM_DW ? settings_of_sums(&v, &t, settings) : settings_of_weights(&t, settings);
     for (uint32_t k = 0; k < n; k++) {
-        if (!record_get(config, settings[k].field, &said) && i-- == 0) {
+        const bool free = strcmp(settings[k].field, "GROUP_SIZE_M") == 0 ||
+                          !record_get(config, settings[k].field, &said);
+        if (free && i-- == 0) {
             record_copy(out, config);
             return record_set(out, settings[k].field, settings[k].value, NULL) == 0;
         }

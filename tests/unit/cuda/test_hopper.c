@@ -1072,7 +1072,7 @@ static void test_variations(void **state)
 #define ROWS(m) "M=" #m " N=1536 K=2048 experts=128 topk=8"
 #define SUMS    TILE(64, 128, 192) " " PINGPONG
     static const struct {
-        const char *problem, *config, *settings[4];
+        const char *problem, *config, *settings[5];
     } cases[] = {
         {ROWS(32768) " mode=forward",
          TILE(160, 256, 64) " " SWAPPED,
@@ -1086,12 +1086,17 @@ static void test_variations(void **state)
         {ROWS(32768) " mode=forward",
          TILE(160, 256, 64) " " SWAPPED " w_eviction=evict_first",
          {0}},
-        {ROWS(32768) " mode=dW", SUMS, {"l2_ahead=2", "l2_ahead=0"}},
-        {ROWS(131072) " mode=dW", SUMS, {"l2_ahead=1"}},
-        {ROWS(4096) " mode=dW", SUMS, {"l2_ahead=16", "l2_ahead=4"}},
-        {ROWS(4096) " mode=dW", SUMS " l2_ahead=0", {0}},
-        {ROWS(4096) " mode=dW", SUMS " expert_order=size", {0}},
-        {DENSE " mode=dW", SUMS, {0}},
+        {ROWS(32768) " mode=dW", SUMS, {"GROUP_SIZE_M=2", "l2_ahead=2", "l2_ahead=0"}},
+        {ROWS(32768) " mode=dW",
+         SUMS " GROUP_SIZE_M=8",
+         {"GROUP_SIZE_M=12", "GROUP_SIZE_M=6", "l2_ahead=2", "l2_ahead=0"}},
+        {ROWS(131072) " mode=dW", SUMS " GROUP_SIZE_M=6", {"l2_ahead=1"}},
+        {ROWS(4096) " mode=dW", SUMS " GROUP_SIZE_M=3", {"l2_ahead=16", "l2_ahead=4"}},
+        {ROWS(4096) " mode=dW", SUMS " GROUP_SIZE_M=3 l2_ahead=0", {0}},
+        {ROWS(4096) " mode=dW",
+         SUMS " GROUP_SIZE_M=4 expert_order=size",
+         {"GROUP_SIZE_M=6", "GROUP_SIZE_M=3"}},
+        {DENSE " mode=dW", SUMS " GROUP_SIZE_M=16", {"GROUP_SIZE_M=24", "GROUP_SIZE_M=12"}},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const struct problem p = problem_of(cases[i].problem);
@@ -1103,17 +1108,18 @@ static void test_variations(void **state)
         assert_int_equal(hopper_variant(&p, &config, "sm_90a", &one, &err), 0);
         for (; grouped_gemm_hopper.variation(&p, &config, n, &varied); n++) {
             struct rejection why;
-            char said[256];
+            struct record expected = config;
             assert_non_null(cases[i].settings[n]);
-            snprintf(said, sizeof(said), "%s %s", cases[i].config, cases[i].settings[n]);
-            const struct record expected = config_of(said);
+            const struct record setting = config_of(cases[i].settings[n]);
+            assert_int_equal(
+                record_set(&expected, setting.fields[0].name, record_at(&setting, 0), &err), 0);
             assert_true(record_equal(&varied, &expected));
             assert_int_equal(hopper_check(&p, &varied, &h200, &why), 0);
 
             assert_int_equal(hopper_variant(&p, &varied, "sm_90a", &other, &err), 0);
             assert_string_equal(one.options, other.options);
         }
-        assert_true(n < 4 && !cases[i].settings[n]);
+        assert_true(n < 5 && !cases[i].settings[n]);
     }
 #undef ROWS
 #undef SUMS
