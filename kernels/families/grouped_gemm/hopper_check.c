@@ -302,12 +302,11 @@ static int check_store_slabs(const struct grouped_gemm_problem *v, const struct 
 static int check_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                             struct rejection *why)
 {
-    if (t->stage_rows == HOPPER_DEPTH || (v->mode == GEMM_DW && !t->gather && !t->staggered)) {
+    if (t->stage_rows == HOPPER_DEPTH || (v->mode == GEMM_DW && !t->staggered)) {
         return 0;
     }
     return rejection_set(why, ERROR_INVALID, "stage_rows",
-                         "stage_rows=%d is for dW with nothing gathered by threads, in schedules "
-                         "other than staggered: leave it out",
+                         "stage_rows=%d is for dW, in schedules other than staggered: leave it out",
                          t->stage_rows);
 }
 

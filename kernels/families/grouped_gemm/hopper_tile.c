@@ -95,15 +95,15 @@ bool hopper_loaders_fit(const struct hopper_tile *t, int loaders)
 }
 
 /* Of wide tiles no more than three or four stages fit. By halves, what is given back of one is
- * filled again while the rest is multiplied: dW takes 2 to 6 % less. Smaller tiles, of which more
- * stages fit, take longer, by up to a tenth; so do most where threads gather, and where no block is
- * in flight it is now more and now less (tests/gpu/results/2026-11-26-h100-stage_rows.txt). Goes by
- * the tile alone: a map's boxes are as high (hopper_maps.c). */
+ * filled again while the rest is multiplied: dW takes 1 to 6 % less. Smaller tiles, of which more
+ * stages fit, take longer, by up to a tenth; where no block is in flight it is now more and now
+ * less (tests/gpu/results/2026-11-26-h100-stage_rows.txt). Goes by the tile alone: a map's boxes
+ * are as high (hopper_maps.c). */
 static int usual_stage_rows(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     const bool wide = t->r >= 128 && t->c >= 128 && t->r * t->c >= 128 * 192;
-    const bool halves = v->mode == GEMM_DW && !t->gather && !t->staggered && t->in_flight > 0 &&
-                        t->consumers > 1 && wide;
+    const bool halves =
+        v->mode == GEMM_DW && !t->staggered && t->in_flight > 0 && t->consumers > 1 && wide;
     return halves ? HOPPER_HALF : HOPPER_DEPTH;
 }
 

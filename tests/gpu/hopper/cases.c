@@ -456,7 +456,7 @@ void case_config(const struct grouped_gemm_problem *v, const struct kind *kind,
     if (tile->slabs && kind->mode == GEMM_DW) {
         record_put_int(config, "store_slabs", tile->slabs);
     }
-    if (tile->stage_rows && kind->mode == GEMM_DW && !kind_gathers(kind)) {
+    if (tile->stage_rows && kind->mode == GEMM_DW) {
         record_put_int(config, "stage_rows", tile->stage_rows);
     }
     record_put_bool(config, "use_tma_store", tma_store);

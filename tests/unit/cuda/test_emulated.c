@@ -508,19 +508,24 @@ static bool make_halves(struct test_case *c)
     return TARGET.check(&c->problem, &c->config, &emulated_info, &why) == 0;
 }
 
-/* By one consumer, by two in step, and by two in turn. */
+/* By one consumer, by two in step, and by two in turn; of operands that TMA brings, and gathered.
+ */
 static int kind_halves(const struct test_case *c)
 {
     const bool in_turn = strcmp(record_text(&c->config, "schedule", ""), "pingpong") == 0;
+    const bool gathered =
+        (c->v.gather_x || c->v.gather_dy) && !record_bool(&c->config, "permute_copy", false);
     const bool few = c->v.n == 64 && c->v.k == 192 && c->v.m > 64;
-    return c->v.mode == GEMM_DW && few ? (record_int(&c->config, "num_warps", 0) > 8) + in_turn
-                                       : -1;
+    return c->v.mode == GEMM_DW && few
+               ? (record_int(&c->config, "num_warps", 0) > 8) + in_turn + 3 * gathered
+               : -1;
 }
 
 static void test_halves(void **state)
 {
     (void)state;
-    each_kind(3, kind_halves, make_halves, NULL);
+    static const uint64_t soon[] = {39, 752, 1441, 1442, 3132, 11417, 0};
+    each_kind(6, kind_halves, make_halves, soon);
 }
 
 /* Of dW in ping-pong, whose stages are given back in no order, loaded by as many warps as there are

@@ -106,8 +106,6 @@ static const struct refusal {
     {QWEN " mode=forward", GOOD " stage_rows=32", ERROR_INVALID, "stage_rows", "is for dW"},
     {QWEN " mode=dW", PAIRED " stage_rows=16", ERROR_INVALID, "parameter_value", "32 or 64"},
     {QWEN " mode=dW", PAIRED " stage_rows=48", ERROR_INVALID, "parameter_value", "32 or 64"},
-    {QWEN " mode=dW permute_x=true", PAIRED " stage_rows=32", ERROR_INVALID, "stage_rows",
-     "nothing gathered"},
     {QWEN " mode=dW", TILE(64, 256, 128) " " STAGGERED " stage_rows=32", ERROR_INVALID,
      "stage_rows", "other than staggered"},
     {QWEN " mode=forward", GOOD " load_warps=2", ERROR_INVALID, "load_warps", "is for dW"},
@@ -551,7 +549,7 @@ static void test_stage_rows(void **state)
         {"M=512 N=1536 K=2048 experts=128 topk=8 mode=dW",
          PAIRED,
          {"-DSTAGE_ROWS=32", "-DLOADERS=1"}},
-        {LONG " mode=dW permute_x=true", PAIRED, {"-DSTAGE_ROWS=64", "-DNUM_STAGES=4"}},
+        {LONG " mode=dW permute_x=true", PAIRED, {"-DSTAGE_ROWS=32", "-DLOADERS=4"}},
         {LONG " mode=dW permute_x=true",
          PAIRED " permute_copy=true",
          {"-DSTAGE_ROWS=32", "-DNUM_STAGES=8"}},
@@ -1049,7 +1047,7 @@ static void test_rules(void **state)
     static const struct {
         int number;
         const char *hash;
-    } today = {9, "0e637da51ebe0ab489b1b54f7a16540d"};
+    } today = {9, "fb3cdef5dd3d4eb3f8510eb04848448a"};
     char hash[HASH_HEX];
     int number = 0;
     hash_filled_in(hash);

@@ -135,7 +135,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
  */
 #define ROW (LANE >> 3) /* of those that are copied at a time */
 #define PASS 4
-#define OFFSETS (TILE_D / 32)
+#define OFFSETS 2 /* of 64 rows */
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* a row that does not exist: zeros */
 
@@ -159,7 +159,7 @@ INLINE void find_rows_of_block(const struct hopper_params *p, const struct tile 
 }
 
 /* Of the lane's row in a pass: where it begins, and where its chunk goes (every other pass has the other half of the swizzle). */
-INLINE u32 offset_in(const u32 offset[OFFSETS], int pass)
+INLINE u32 offset_in(const u32 offset[TILE_D / 32], int pass)
 {
     return (u32)shuffle_from((int)offset[pass * PASS / 32], pass * PASS % 32 + ROW);
 }
@@ -171,7 +171,7 @@ INLINE u32 chunk_at(u32 start, int pass)
 
 /* `to`: where the operand begins in its stage. A warp has little more time for a block than its copies take: so where all
  * rows and columns exist, nothing is asked of each. */
-INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[OFFSETS], u32 to)
+INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int d, const u32 offset[TILE_D / 32], u32 to)
 {
     const int first = GATHER_A ? t->r0 : t->c0, columns = GATHER_A ? p->tile_rows : p->tile_cols;
     const int column = first + CHUNK * 8;
@@ -183,7 +183,7 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
             const char *at = row_at(base, offset_in(offset, pass));
 #pragma unroll
             for (int i = 0; i < SLABS; i++)
-                copy16_whole(chunk_at(start, pass) + i * SLAB_BYTES, at + i * 128);
+                copy16_whole(chunk_at(start, pass) + i * BLOCK_SLAB_BYTES, at + i * 128);
         }
         return;
     }
@@ -193,15 +193,21 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
         const char *at = row_at(base, from == NOWHERE ? 0 : from);
 #pragma unroll
         for (int i = 0; i < SLABS; i++)
-            copy16(chunk_at(start, pass) + i * SLAB_BYTES, at + i * 128,
+            copy16(chunk_at(start, pass) + i * BLOCK_SLAB_BYTES, at + i * 128,
                    from != NOWHERE && column + i * 64 < columns ? 16 : 0);
     }
 }
 
-/* Of three stages the fourth warp has none. */
+/* A warp's stages: whole ones of 64 rows. Of three the fourth warp has none. */
 INLINE int is_own(u32 stage)
 {
-    return stage % LOADERS == (u32)THREAD / 32;
+    return stage / HALVES % LOADERS == (u32)THREAD / 32;
+}
+
+/* The second half of a stage whose first half this warp has copied, of the same tile: where its rows begin is known. */
+INLINE int goes_on(u32 stage, int block)
+{
+    return HALVES > 1 && block > 0 && stage % HALVES != 0;
 }
 
 INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 shared, int tiles)
@@ -229,11 +235,17 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             }
             const int d = block_row(p, &t, block);
             const u32 stage = shared + at.stage * STAGE_BYTES, full = full_barrier(shared, at.stage);
-            find_rows_of_block(p, &t, d, offset);
+            const int second = goes_on(at.stage, block);
+            if (!second)
+                find_rows_of_block(p, &t, d, offset);
+            u32 begins[TILE_D / 32];
+#pragma unroll
+            for (int i = 0; i < TILE_D / 32; i++)
+                begins[i] = HALVES > 1 && second ? offset[1] : offset[i];
             barrier_wait(empty_barrier(shared, at.stage), at.phase ^ 1);
             if (elected()) /* first: it takes longest */
                 load_block(p, &t, &x, d, stage, full, policy_normal());
-            copy_block(p, &t, d, offset, stage + (GATHER_A ? 0 : A_BYTES));
+            copy_block(p, &t, d, begins, stage + (GATHER_A ? 0 : A_BYTES));
             copies_arrive(full);
         }
         walk_next(shared, &w);

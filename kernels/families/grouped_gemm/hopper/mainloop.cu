@@ -65,7 +65,7 @@ INLINE void multiply_rest(float acc[MMAS][ACCUMULATORS], int mmas, int width, u3
                           int consumer, int first, int steps)
 {
     const u32 slab = part_bytes(part_of(steps * 16));
-    const u32 slab_a = GATHER_A ? SLAB_BYTES : slab, slab_b = GATHER_B ? SLAB_BYTES : slab;
+    const u32 slab_a = GATHER_A ? BLOCK_SLAB_BYTES : slab, slab_b = GATHER_B ? BLOCK_SLAB_BYTES : slab;
     const u32 a = stage + (PINGPONG ? 0 : consumer * (ROWS_EACH / 64) * slab_a);
     const u32 low_a = DESCRIPTOR_LOW(A_TRANSPOSED, slab_a) | a >> 4;
     const u32 low_b = DESCRIPTOR_LOW(B_TRANSPOSED, slab_b) | (stage + A_BYTES) >> 4;

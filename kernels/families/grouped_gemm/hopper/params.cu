@@ -102,6 +102,7 @@
 #define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
+#define HALVES (64 / TILE_D)             /* of a stage that num_stages counts */
 #define WHOLE_PART ((64 - TILE_D) / 16) /* dW: of them, the one that is as high as a block */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
@@ -155,8 +156,8 @@
 #define ROWS_BYTES (TILE_C * (4 * SCATTER + 2 * FUSE_MUL_POST)) /* of a consumer */
 #define TABLES_AT (ROWS_AT + (SWAP_AB ? CONSUMERS * ROWS_BYTES : 0))
 
-#if TILE_D != 64 && (MODE != MODE_DW || GATHER || STAGGERED || TILE_D != 32)
-#error "the reduction is walked in blocks of 64; in dW, where all comes by TMA, also of 32 rows"
+#if TILE_D != 64 && (MODE != MODE_DW || STAGGERED || TILE_D != 32)
+#error "the reduction is walked in blocks of 64; in dW, but for staggered tiles, also of 32 rows"
 #endif
 #if TILE_C % (SWAP_AB ? 16 : 64) || TILE_C > 256 || TILE_R % 64 || TILE_R > 256
 #error "tiles are multiples of 64, with SWAP_AB of 16 rows, up to 256"

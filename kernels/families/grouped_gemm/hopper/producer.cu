@@ -324,7 +324,7 @@ INLINE void walk_on(u32 shared, struct walk *w, int number)
 /* ... blocks that it loads. */
 INLINE int is_loaded_here(u32 block, u32 stage)
 {
-    return (GATHER ? stage : block) % LOADERS == (u32)THREAD / 32;
+    return (GATHER ? stage / HALVES : block) % LOADERS == (u32)THREAD / 32;
 }
 #else
 #define HEARS_OUT (THREAD < 32) /* which loads all, or with others that gather a part of all */
