@@ -62,10 +62,24 @@ static int save_whole(const char *path, const char *text, const struct stat *bef
     return code;
 }
 
+/* A link to what does not exist yet: that is made, and the link stays one. */
+static int make_target(const char *path)
+{
+    struct stat link;
+    if (lstat(path, &link) || !S_ISLNK(link.st_mode)) {
+        return DONE;
+    }
+    FILE *f = fopen(path, "ae");
+    return f && fclose(f) == 0 ? DONE : cannot_write(path);
+}
+
 static int save_file(const char *path, const char *text)
 {
     struct stat before;
     bool there = stat(path, &before) == 0;
+    if (!there && make_target(path)) {
+        return FAILED;
+    }
     if (there && (!S_ISREG(before.st_mode) || strncmp(path, "/dev/", 5) == 0)) {
         return save_there(path, text);
     }

@@ -51,6 +51,20 @@ def test_an_export_that_fails_leaves_the_one_before(fake, folder):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_link_to_what_does_not_exist_yet_stays_a_link(fake, folder):
+    fake.answers["list"] = rows_of(BEST)
+    fake.answers["status"] = {"build": "b"}
+    link, target = folder / "link.json", folder / "e.json"
+    link.symlink_to(target.name)
+    ctl(fake, "export", "--to", link)
+    assert link.is_symlink() and json.loads(target.read_text())["rows"] == BEST
+    nowhere = folder / "nowhere.json"
+    nowhere.symlink_to(folder / "no" / "e.json")
+    result = ctl(fake, "export", "--to", nowhere, code=1)
+    assert f"cannot write {nowhere}: No such file or directory" in result.stderr
+    assert nowhere.is_symlink() and not nowhere.exists()
+
+
 def test_an_export_into_a_pipe_does_not_take_its_place(fake, folder):
     fake.answers["list"] = rows_of(BEST)
     fake.answers["status"] = {"build": "b"}
