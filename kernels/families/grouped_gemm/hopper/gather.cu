@@ -127,20 +127,20 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
 #else
 /*
  * dW: rows are the reduction, others in every block, and tiles are short. To find a tile, read a block's indices and ask for its
- * rows takes a warp longer than the block is multiplied, however few of the rows are its own: so each warp has a block to
- * itself, and four are under way. Each has stages of its own: so it cannot come to one a round of the ring too early,
- * whose parity it would take for its own.
+ * rows takes a warp longer than the block is multiplied, however few of the rows are its own: so each warp has 64 rows to
+ * itself, and four times as many are under way. Each has stages of its own: so it cannot come to one a round of the ring
+ * too early, whose parity it would take for its own. Where 64 rows are two blocks it has both, and reads their indices at once.
  *
  * Lane l knows where rows l and l + 32 begin; the eight lanes that copy 128 bytes of a row ask it.
  */
 #define ROW (LANE >> 3) /* of those that are copied at a time */
 #define PASS 4
-#define OFFSETS 2 /* of 64 rows */
+#define OFFSETS 2 /* a lane knows: of 64 rows */
 #define SLABS ((GATHER_A ? TILE_R : TILE_C) / 64)
 #define NOWHERE ~0u /* a row that does not exist: zeros */
 
-/* What the indices are is asked once, so that all are on their way at the same time. */
-INLINE void find_rows_of_block(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
+/* Of 64 rows from d on. What the indices are is asked once, so that all are on their way at the same time. */
+INLINE void find_gathered(const struct hopper_params *p, const struct tile *t, int d, u32 offset[OFFSETS])
 {
     const int left = t->rows - d - LANE, first = t->first + d + LANE;
     int index[OFFSETS];
@@ -198,13 +198,13 @@ INLINE void copy_block(const struct hopper_params *p, const struct tile *t, int 
     }
 }
 
-/* A warp's stages: whole ones of 64 rows. Of three the fourth warp has none. */
+/* Warps take 64 rows in turn. Of three stages of as many the fourth warp has none. */
 INLINE int is_own(u32 stage)
 {
     return stage / HALVES % LOADERS == (u32)THREAD / 32;
 }
 
-/* The second half of a stage whose first half this warp has copied, of the same tile: where its rows begin is known. */
+/* The second of two blocks, of a tile of which this warp has copied the first: where its rows begin is known. */
 INLINE int goes_on(u32 stage, int block)
 {
     return HALVES > 1 && block > 0 && stage % HALVES != 0;
@@ -237,7 +237,7 @@ INLINE void produce(const struct hopper_params *p, const struct tables *s, u32 s
             const u32 stage = shared + at.stage * STAGE_BYTES, full = full_barrier(shared, at.stage);
             const int second = goes_on(at.stage, block);
             if (!second)
-                find_rows_of_block(p, &t, d, offset);
+                find_gathered(p, &t, d, offset);
             u32 begins[TILE_D / 32];
 #pragma unroll
             for (int i = 0; i < TILE_D / 32; i++)

@@ -32,7 +32,7 @@
  * Shared memory, from a 1024-byte boundary:
  *   stages     NUM_STAGES x (A, B), in the 128-byte swizzle that TMA writes and wgmma reads. An
  *              operand whose d is contiguous lies as rows of 128 bytes, one per r (or c); a
- *              transposed one as slabs of 64 r (or c), each of 64 rows of 128 bytes, one per d
+ *              transposed one as slabs of 64 r (or c), each of TILE_D rows of 128 bytes, one per d
  *   staging    per consumer STAGING_BUFFERS x PIECE_ROWS rows of STORE_SLABS x 128 bytes: pieces of the output.
  *              KSPLIT: TILE_R x TILE_C sums in fp32, as the cluster sends them
  *   barriers   full[NUM_STAGES], empty[NUM_STAGES]
@@ -47,11 +47,12 @@
  * gather indices below 2^30, gathered tensors below 64 GiB.
  *
  * Options: MODE, ONE_EXPERT (forward and dX, rows in place: no tables), BLOCK_SIZE_M/N/K, CLUSTER_R/C, CONSUMERS,
- * PINGPONG, NUM_STAGES, STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, DEFERRED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
+ * PINGPONG, NUM_STAGES (of TILE_D: with STAGE_ROWS=32 two for each that num_stages says), STAGE_ROWS (dW: TILE_D),
+ * STAGING_BUFFERS, STORE_SLABS, IN_FLIGHT, STAGGERED, DEFERRED, SKIP_ROWS, DYNAMIC, SWAP_AB, KSPLIT, RESIDENT (thread
  * blocks on an SM), LOADERS, TMA_STORE, GATHER_X, GATHER_DY, SCATTER, FUSE_MUL_POST, IN_BF16, OUT_FP32, PERMUTE_COPY,
  * CONSUMER_REGISTERS and PRODUCER_REGISTERS (0: as launched).
  *
- * Answers are stamped with this text. What their configs leave out (LOADERS, STORE_SLABS, the registers) the
+ * Answers are stamped with this text. What their configs leave out (LOADERS, STAGE_ROWS, STORE_SLABS, the registers) the
  * host fills in: whoever changes its rules in hopper_tile.c adds one here, and older answers are hints.
  * Rules: 9.
  */
@@ -97,13 +98,13 @@
 
 #define ROW_BYTES 128   /* of every row in shared memory */
 #define SLAB_BYTES 8192 /* 64 such rows */
-#define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES) /* of an operand's block */
+#define BLOCK_SLAB_BYTES (MODE == MODE_DW ? TILE_D * ROW_BYTES : SLAB_BYTES) /* 64 r, or c, of an operand's block */
 #define A_BYTES (TILE_R * TILE_D * 2)
 #define B_BYTES (TILE_C * TILE_D * 2)
 #define STAGE_BYTES (A_BYTES + B_BYTES)
 #define PARTS 4         /* boxes of 64, 48, 32, 16 rows, where a whole one would reach past the end */
-#define HALVES (64 / TILE_D)             /* of a stage that num_stages counts */
 #define WHOLE_PART ((64 - TILE_D) / 16) /* dW: of them, the one that is as high as a block */
+#define HALVES (64 / TILE_D)            /* dW: blocks of 64 rows, 1 or 2 */
 
 #define OUT_SIZE (OUT_FP32 ? 4 : 2)
 #define PIECE (STORE_SLABS * SLAB_COLS) /* columns of the output in a staging buffer */

@@ -33,7 +33,7 @@ INLINE int slabs_in(int width)
     return (width + 63) / 64;
 }
 
-/* The part that brings `rows` rows, 64 at most: one box, for each costs, too. */
+/* The part that brings `rows` rows, no more than a block has: one box, for each costs, too. */
 INLINE int part_of(int rows)
 {
     const int last = rows > 1 ? at_most(rows, MODE == MODE_DW ? TILE_D : 64) - 1 : 0;
