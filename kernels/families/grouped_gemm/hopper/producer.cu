@@ -253,9 +253,9 @@ INLINE u32 last_bytes(const struct hopper_params *p, const struct extent *x, int
 {
     u32 slabs = 0;
     if (!GATHER_A)
-        slabs += part > WHOLE_PART && WIDE_A(p) ? TILE_R / 64 : x->a;
+        slabs += WIDE_A(p) ? TILE_R / 64 : x->a;
     if (!GATHER_B)
-        slabs += part > WHOLE_PART && WIDE_B(p) ? TILE_C / 64 : x->b;
+        slabs += WIDE_B(p) ? TILE_C / 64 : x->b;
     return slabs * part_bytes(part);
 }
 
