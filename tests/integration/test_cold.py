@@ -56,6 +56,11 @@ class Stubbed(Daemon):
                          target="portable")
 
 
+def records_of(d):
+    """Whole ones: each is written under a longer name, from which it is soon gone, and may be meanwhile."""
+    return [p for p in (d.cache / "records").glob("*") if not p.suffix]
+
+
 def stages_of(record):
     """NUM_STAGES of a record's variant; None: it is a kernel of the device's own."""
     found = re.search(r"NUM_STAGES=(\d+)", record.read_text(errors="replace"))
@@ -95,7 +100,7 @@ def test_the_devices_own_kernels_are_compiled_once(stubbed):
     d = stubbed(cache=None)
     d.tune(M=96, N=64, K=64)
     assert d.compiles() == 1 + HELPERS
-    records = {p.name for p in (d.cache / "records").iterdir()}
+    records = {p.name for p in records_of(d)}
     assert len(records) == 1 + HELPERS
     d.stop()
     again = stubbed(cache=None)
@@ -143,7 +148,7 @@ def test_openings_are_compiled_one_search_after_the_other(stubbed):
                  "restrict": {"num_stages": stages}} for m, stages in ((128, 2), (256, 3))]
     d.runner("--warm", "--problems", "--openings", "--compile-threads", "1",
              stdin="\n".join(json.dumps(s) for s in searches))
-    records = sorted((d.cache / "records").iterdir(), key=lambda p: p.stat().st_mtime_ns)
+    records = sorted(records_of(d), key=lambda p: p.stat().st_mtime_ns)
     order = [s for s in map(stages_of, records) if s in (2, 3)]
     assert order.count(2) >= 3 and order.count(3) >= 3
     # but for the analytic default of the first, which its restriction need not allow
@@ -154,7 +159,7 @@ def test_an_opening_is_what_a_search_begins_with(stubbed):
     d = stubbed(cache=None)
     search = {"problem": gemm(M=128, N=64, K=64), "target": "portable"}
     d.runner("--warm", "--problems", "--openings", stdin=json.dumps(search))
-    warmed = {p.name for p in (d.cache / "records").iterdir() if stages_of(p)}
+    warmed = {p.name for p in records_of(d) if stages_of(p)}
     key = d.call("tune", **search)["key"]
     with d.connect() as c:
         tried = {t["variant"] for t in c.list("trials", key=key)}
@@ -200,8 +205,8 @@ def test_queued_problems_are_compiled_ahead(stubbed):
                 GEMMD_STUB_MS="300")
     with d.connect() as first, d.connect() as second:
         ask_for_two(d, first, second)
-        eventually(lambda: len(list(d.cache.glob("records/*"))) >= 1 + HELPERS + 6)
-        others = [p for p in d.cache.glob("records/*") if stages_of(p) not in (None, 2)]
+        eventually(lambda: len(records_of(d)) >= 1 + HELPERS + 6)
+        others = [p for p in records_of(d) if stages_of(p) not in (None, 2)]
         assert len(others) <= 2, "the analytic defaults of both, which are measured in any case"
 
 
