@@ -219,6 +219,12 @@ static void encode(const struct tensor_map *m, void *to)
                                                               : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
     const cuuint32_t step[5] = {1, 1, 1, 1, 1};
     CUtensorMap map;
+    if (m->swizzle != 128 || m->l2_promotion != 256) { /* what all maps of this template have */
+        printf("FAULT a tensor map of swizzle %u and promotion %u: encode it as it says\n",
+               m->swizzle, m->l2_promotion);
+        fflush(stdout);
+        _exit(4);
+    }
     check(encode_tiled(&map, type, m->rank, (void *)(uintptr_t)m->base, (const cuuint64_t *)m->size,
                        (const cuuint64_t *)m->stride, m->box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
