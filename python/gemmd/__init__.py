@@ -6,7 +6,7 @@
 
 gemmd.torch has grouped_gemm for PyTorch, gemmd.prefetch() the keys of a whole model, gemmd.triton
 an autotune whose results all ranks share. None of them is imported before it is used; gemmd.torch
-needs PyTorch 2.4, gemmd.triton Triton 3. __version__ is libgemmd's.
+needs PyTorch 2.4, gemmd.triton Triton 3.2. __version__ is libgemmd's.
 """
 from gemmd.client import Client, compile_kernel, space
 from gemmd.errors import (Deadline, Denied, GemmdError, Invalid, NotFound, Unreachable,

@@ -7,7 +7,7 @@ from gemmd import ffi
 
 
 class Kernel:
-    """Unloaded by free(), or with the last reference."""
+    """Unloaded by free(), or with the last reference: keep one until its launches are done."""
 
     def __init__(self, library, handle):
         self.library, self._handle = library, handle

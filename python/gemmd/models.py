@@ -4,10 +4,12 @@
 Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a model more is a line
 more, no code.
 """
+import numbers
 import os
 import sys
 import time
 import warnings
+from collections.abc import Mapping
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
 from gemmd.client import Client, OnProgress
@@ -25,6 +27,8 @@ _NAMES = {
 }
 MODES = ("forward", "dX", "dW")
 LEAST_S = 0.05  # a daemon needs some time for an answer
+# Of a query, what says which answer is meant; and of that, what get_many() does not take.
+_WHICH, _ONE_BY_ONE = ("target", "table", "bucket", "restrict", "configs"), {"bucket", "restrict", "configs"}
 
 
 def table_path():
@@ -42,7 +46,7 @@ def known_models() -> Dict[str, Dict[str, int]]:
 
 def _read(config, name):
     for word in _NAMES[name]:
-        value = config.get(word) if isinstance(config, dict) else getattr(config, word, None)
+        value = config.get(word) if isinstance(config, Mapping) else getattr(config, word, None)
         if value is not None:
             return int(value)
     raise ValueError(f"the model's config says nothing of {name}: it has none of "
@@ -59,8 +63,8 @@ def model_shape(config):
                              f'{", ".join(sorted(models))}; or give its four numbers '
                              f'({", ".join(NUMBERS)})')
         return models[config]
-    text = config.get("text_config") if isinstance(config, dict) else getattr(config, "text_config",
-                                                                             None)
+    text = (config.get("text_config") if isinstance(config, Mapping)
+            else getattr(config, "text_config", None))
     return {name: _read(text or config, name) for name in NUMBERS}
 
 
@@ -69,7 +73,7 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
     """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
     hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
     modes = [modes] if isinstance(modes, str) else list(modes)
-    tokens = [tokens] if isinstance(tokens, int) else list(tokens)
+    tokens = [tokens] if isinstance(tokens, numbers.Integral) else list(tokens)
     if not set(modes) <= set(MODES):
         raise ValueError(f"modes is {modes}: of {', '.join(MODES)}")
     if min(tokens, default=1) < 1:
@@ -97,23 +101,35 @@ def _is_alone(client, answers):
     return any(map(_is_made_here, answers)) and not client.reaches_daemon()
 
 
-def _tune_one(client, problem, until, query):
-    left_ms = 0 if until is None else int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
+def _get(client, problem, **query):
     try:
-        return client.get(problem, deadline_ms=left_ms, **query)
+        return client.get(problem, **{"fallback": True, **query})
     except GemmdError as e:
         return e
+
+
+def _ask(client, problems, wait, query):
+    """Of each product what there is, without a wait for its tuning."""
+    which = {name: query[name] for name in _WHICH if name in query}
+    if which.keys() & _ONE_BY_ONE:
+        return Rows(_get(client, p, wait=wait, **which) for p in problems)
+    return client.get_many(problems, wait=wait, fallback=True, **which)
+
+
+def _tune_one(client, problem, until, query):
+    left_ms = 0 if until is None else int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
+    return _get(client, problem, deadline_ms=left_ms, **query)
 
 
 def _is_over(until):
     return until is not None and time.monotonic() + LEAST_S >= until
 
 
-def _leave(client, problems, answers):
+def _leave(client, problems, answers, query):
     """What is not final yet, to be tuned in the background."""
     left = [i for i, a in enumerate(answers) if not _is_final(a)]
     try:
-        for i, a in zip(left, client.get_many([problems[i] for i in left], wait="now")):
+        for i, a in zip(left, _ask(client, [problems[i] for i in left], "now", query)):
             answers[i] = a
     except GemmdError:
         pass  # then the answers stay as they are
@@ -124,13 +140,13 @@ def _tune_missing(client, problems, answers, until, query):
     one device. What is left when the time is over is tuned in the background."""
     asked = answers
     for i, problem in enumerate(problems):
-        if not _is_final(answers[i]):
+        if query.get("again") or not _is_final(answers[i]):
             if _is_over(until) or _is_alone(client, asked):
                 break
             answers[i] = _tune_one(client, problem, until, query)
             asked = answers[i:i + 1]
     if _is_over(until):
-        _leave(client, problems, answers)
+        _leave(client, problems, answers, query)
 
 
 def _device_of_torch():
@@ -162,9 +178,8 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
     own = client is None
     client = client or Client(device=device or _device_of_torch(), lazy=True)
     try:
-        answers = client.get_many(problems, wait="cached", fallback=True)
-        _tune_missing(client, problems, answers, until,
-                      {"fallback": True, "progress": progress, **query})
+        answers = _ask(client, problems, "cached", query)
+        _tune_missing(client, problems, answers, until, {"progress": progress, **query})
     finally:
         if own:
             client.close()

@@ -25,6 +25,9 @@ import weakref
 
 import triton
 
+if tuple(int(n) for n in triton.__version__.split(".")[:2]) < (3, 2):
+    raise ImportError(f"gemmd.triton needs Triton 3.2 or newer, and this is {triton.__version__}")
+
 from gemmd.client import Client
 from gemmd.configs import fits, plain, write_config
 from gemmd.errors import INTERNAL, Deadline, GemmdError, Unreachable, make_error
@@ -33,7 +36,7 @@ REASON_BYTES = 300
 QUIET_S = 30.0  # how long a daemon that did not answer is left alone, and a stopgap is used
 _guards = weakref.WeakSet()
 _of_thread = threading.local()  # its Clients: a call that waits has one for itself
-_quiet_until = {}  # of each socket's daemon
+_quiet_until = {}  # of each socket and device
 _warned = False
 
 
@@ -55,11 +58,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-def _client(socket):
+def _device():
+    """The GPU that Triton is about to launch on, as a Client's `device`: what libgemmd would take by
+    itself is wrong where this thread has no context yet. None: Triton interprets, or it is no CUDA
+    device."""
+    if not backend().startswith("cuda:"):
+        return None
+    return f"cuda:{triton.runtime.driver.active.get_current_device()}"
+
+
+def _client(socket, device):
     clients = vars(_of_thread).setdefault("clients", {})
-    if socket not in clients:
-        clients[socket] = Client(socket=socket, lazy=True)
-    return clients[socket]
+    if (socket, device) not in clients:
+        clients[socket, device] = Client(socket=socket, device=device, lazy=True)
+    return clients[socket, device]
 
 
 def _warn(error):
@@ -251,16 +263,17 @@ class SharedCache(dict):
 
     def _ask(self, key):
         self.stopgaps.pop(key, None)
-        if time.monotonic() < _quiet_until.get(self.socket, 0.0):
+        device = _device()
+        if time.monotonic() < _quiet_until.get((self.socket, device), 0.0):
             return False
         try:
-            client = _client(self.socket)
+            client = _client(self.socket, device)
         except (GemmdError, OSError) as e:  # OSError: no libgemmd; from below it is the kernel's
             _warn(e)
             return False
-        return self._ask_by(client, key)
+        return self._ask_by(client, device, key)
 
-    def _ask_by(self, client, key):
+    def _ask_by(self, client, device, key):
         tuner, args, kwargs = self.tuner, self.call.args, self.call.kwargs
         try:
             configs = tuner.prune_configs(kwargs)
@@ -268,7 +281,7 @@ class SharedCache(dict):
                                         Timer(tuner, args, kwargs), self.deadline_ms,
                                         self._let_others_run)
         except GemmdError as e:
-            self._go_on_alone(e)
+            self._go_on_alone(e, device)
             return False
         if config is not None:
             self[key] = config
@@ -287,9 +300,9 @@ class SharedCache(dict):
             lock.acquire()
             self.tuner.nargs = nargs
 
-    def _go_on_alone(self, error):
+    def _go_on_alone(self, error, device):
         if isinstance(error, (Deadline, Unreachable)):  # it would cost as much at the next key
-            _quiet_until[self.socket] = time.monotonic() + QUIET_S
+            _quiet_until[self.socket, device] = time.monotonic() + QUIET_S
         if error.name != "no_config":  # else all fail, and Triton says so in its own words
             _warn(error)
 
@@ -308,10 +321,14 @@ def autotune(configs, key, *more, gemmd_socket=None, deadline_ms=0, **options):
         call, run = cache.call, tuner.run
 
         def shared_run(*args, **kwargs):
-            lock = cache.guard.lock
+            lock, outer = cache.guard.lock, vars(call).copy()
             with lock:  # nargs are the tuner's while it decides
                 call.args, call.kwargs, call.lock = args, kwargs, lock
-                return run(*args, **kwargs)
+                try:
+                    return run(*args, **kwargs)
+                finally:  # tensors live no longer for having been a kernel's
+                    vars(call).clear()
+                    vars(call).update(outer)
 
         tuner.run = shared_run
         return tuner

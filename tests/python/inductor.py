@@ -12,6 +12,9 @@ import torch
 import torch._functorch.config
 from torch._inductor.graph import GraphLowering
 
+if not hasattr(torch._functorch.config, "force_non_lazy_backward_lowering"):
+    raise ImportError("without force_non_lazy_backward_lowering backwards are not compiled before they run")
+
 KERNEL = re.compile(r"^\s+(?:triton|cpp_fused)_\w+(?:\.run)?\(", re.M)
 OURS = re.compile(r"torch\.ops\.gemmd\.(\w+)\.default\(")
 GROUPED_MM = re.compile(r"_grouped_mm(?:\.default)?\(")

@@ -42,7 +42,7 @@ def test_configs_as_others_write_them():
                "intermediate_size": 8}
     nested = types.SimpleNamespace(text_config=types.SimpleNamespace(
         n_routed_experts=4, num_experts_per_tok=2, hidden_size=16, moe_intermediate_size=8))
-    for config in (qwen, mixtral, nested):
+    for config in (qwen, mixtral, nested, types.MappingProxyType(mixtral)):
         assert sizes(gemmd.model_problems(config, 16)) == sizes(gemmd.model_problems(TINY, 16))
     with pytest.raises(ValueError, match="num_experts_per_tok"):
         gemmd.model_problems({"num_experts": 4, "hidden_size": 16}, 16)
@@ -110,6 +110,19 @@ def test_all_keys_are_tuned_once_however_many_ask(cpu):
     before = cpu.status()["jobs"]["done"]
     rank()
     assert cpu.status()["jobs"]["done"] == before
+
+
+def test_what_else_is_asked_of_them_is_asked_of_all(cpu):
+    """For another target, in another bucket, again: what is known otherwise is no answer."""
+    with gemmd.Client(cpu.socket) as g:
+        gemmd.prefetch(TINY, 17, dtype="fp32", client=g, budget=1)
+        known = cpu.status()["jobs"]["done"]
+        other = gemmd.prefetch(TINY, 17, dtype="fp32", client=g, target="portable", budget=1)
+        assert len(other) == 6 and all("portable" in str(e) for e in other), other
+        exact = gemmd.prefetch(TINY, 17, dtype="fp32", client=g, bucket="exact", budget=1)
+        assert cpu.status()["jobs"]["done"] == known + 6 and all(a.final for a in exact)
+        gemmd.prefetch(TINY, 17, dtype="fp32", client=g, again=True, budget=1)
+        assert cpu.status()["jobs"]["done"] == known + 12
 
 
 def test_without_a_daemon_there_is_a_warning(tmp_path):

@@ -19,7 +19,7 @@ if not hasattr(torch.library, "register_autograd"):
 import gemmd  # noqa: E402
 import gemmd.torch as gt  # noqa: E402
 from conftest import BUILD, LIB, Refused, strange_daemon  # noqa: E402
-from gemmd.torch import launch, plans  # noqa: E402
+from gemmd.torch import launch, layout, ops, plain, plans  # noqa: E402
 from gemmd.torch.shapes import Call, Flags  # noqa: E402
 
 E, TOPK, TOKENS, N, K = 4, 2, 12, 16, 32
@@ -143,7 +143,7 @@ def test_a_layer_against_a_loop_over_its_experts(tuned, dtype):
 
 
 def lies_well(t):
-    return launch.lies_well(t.shape, t.stride(), t.element_size())
+    return layout.lies_well(t.shape, t.stride(), t.element_size())
 
 
 def test_operands_as_they_lie(tuned):
@@ -363,6 +363,53 @@ def test_under_autocast(tuned):
     grads = torch.autograd.grad(y.float().sum(), [x, *layer.parameters()])
     assert y.dtype == torch.bfloat16 and all(g.dtype == torch.float32 for g in grads)
     assert {p["dtype"] for p in gt.status()} == {"bfloat16"}
+
+
+def test_under_autocast_sums_stay_in_its_type(tuned, monkeypatch):
+    """On a GPU autocast makes fp32 sums of all that do not say their type. (On the CPU none: so here it does.)"""
+    real = torch.Tensor.sum
+    monkeypatch.setattr(torch.Tensor, "sum", lambda t, *dims, dtype=torch.float32, **more:
+                        real(t, *dims, dtype=dtype, **more))
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    with torch.autocast("cpu", torch.bfloat16):
+        y = layer(torch.randn(TOKENS, K))
+    assert y.dtype == torch.bfloat16
+
+
+def test_operands_of_two_types_are_an_error(tuned):
+    m_sizes, gather = routing()
+    x, w = operands()
+    with pytest.raises(ValueError, match="dX: dy is torch.bfloat16 and w torch.float32"):
+        ops.dx(torch.randn(T, N).bfloat16(), w, m_sizes, gather, TOPK, False, False)
+
+
+@pytest.mark.skipif(torch.__version__ < (2, 9), reason="torch._grouped_mm takes CPU tensors since 2.9")
+def test_plain_products_of_operands_as_they_lie(monkeypatch):
+    """torch._grouped_mm refuses what kernels get a copy of; on the CPU it has the same checks."""
+    monkeypatch.setattr(plain, "_can_group", lambda *operands: True)
+    gt.configure(enabled=False)
+    m_sizes, gather = routing()
+    w = torch.randn(E, N, K, dtype=torch.bfloat16).requires_grad_()
+    odd, offset = torch.randn(T, K + 1).bfloat16()[:, 1:], torch.randn(T * K + 1).bfloat16()[1:].view(T, K)
+    for x, v in ((odd, w), (offset, w), (odd, torch.randn(E, K, N).bfloat16().transpose(1, 2).requires_grad_())):
+        x = x.requires_grad_()
+        y = gt.grouped_gemm(x, v, m_sizes, gather, TOPK)
+        exact = right(x, v, m_sizes, gather)
+        assert error(y, exact) < LIMITS[torch.bfloat16]
+        for got, wanted in zip(torch.autograd.grad(y.sum(), [x, v]),  # an expanded gradient
+                               torch.autograd.grad(exact.sum(), [x, v])):
+            assert error(got, wanted) < LIMITS[torch.bfloat16]
+
+
+@pytest.mark.parametrize("version, capability, can", [
+    ("2.8.0", (9, 0), True), ("2.8.0", (8, 0), False), ("2.9.0", (8, 0), True)])
+def test_pytorch_that_groups_on_hopper_alone(monkeypatch, version, capability, can):
+    monkeypatch.setattr(torch, "__version__", type(torch.__version__)(version))
+    monkeypatch.setattr(torch, "_grouped_mm", None, raising=False)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    plain._groups.cache_clear()
+    assert plain._groups(torch.device("cuda:0")) == can
+    plain._groups.cache_clear()
 
 
 def test_a_gradient_of_a_gradient_is_an_error(tuned):

@@ -136,7 +136,7 @@ def test_what_is_taken_meanwhile_is_asked_for_again(monkeypatch):
     cache = shared.SharedCache(tuner, None, 100)
     cache.call.args = cache.call.kwargs = {}
     answers = iter([(configs[0], True), (configs[1], False)])
-    monkeypatch.setattr(shared, "_client", lambda socket: None)
+    monkeypatch.setattr(shared, "_client", lambda *_: None)
     monkeypatch.setattr(shared, "problem_of", lambda *_: "custom:x")
     monkeypatch.setattr(shared, "decide", lambda *_: next(answers))
     monkeypatch.setattr(shared, "time", types.SimpleNamespace(monotonic=lambda: now[0]))

@@ -59,13 +59,27 @@ class Runner(Tuner):
 @pytest.fixture
 def gt(monkeypatch):
     """gemmd.triton over a module in place of Triton, and nothing left of both."""
-    monkeypatch.setitem(sys.modules, "triton", types.ModuleType("triton"))
-    monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
-    monkeypatch.delattr(gemmd, "triton", raising=False)
+    put_in_place(monkeypatch, "3.2.0")
     import gemmd.triton as module
     yield module
     monkeypatch.delitem(sys.modules, "gemmd.triton")
     monkeypatch.delattr(gemmd, "triton")
+
+
+def put_in_place(monkeypatch, version):
+    triton = types.ModuleType("triton")
+    triton.__version__ = version
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    monkeypatch.delitem(sys.modules, "gemmd.triton", raising=False)
+    monkeypatch.delattr(gemmd, "triton", raising=False)
+
+
+@pytest.mark.no_library
+def test_a_triton_that_is_too_old_is_told(monkeypatch):
+    """3.0 and 3.1 have another autotuner."""
+    put_in_place(monkeypatch, "3.1.0")
+    with pytest.raises(ImportError, match="needs Triton 3.2 or newer, and this is 3.1.0"):
+        import gemmd.triton  # noqa: F401
 
 
 def decide(gt, g, problem, configs):
@@ -122,7 +136,7 @@ def test_an_error_of_the_kernel_s_own_is_not_taken_for_gemmd_s(gt, monkeypatch):
     def fails(*_):
         raise FileNotFoundError("ptxas")
 
-    monkeypatch.setattr(gt, "_client", lambda socket: None)
+    monkeypatch.setattr(gt, "_client", lambda *_: None)
     monkeypatch.setattr(gt, "problem_of", lambda *_: PROBLEM)
     monkeypatch.setattr(gt, "decide", fails)
     cache = gt.SharedCache(Tuner(), None, 0)
@@ -150,6 +164,39 @@ def test_a_problem_of_any_text(gt, cpu, monkeypatch):
         row, = g.list("best")
     assert row["problem"]["source"] == "1e5" and row["problem"]["triton"] == "3.1"
     assert row["problem"]["arguments"] == 's=a "b" \\ é\n'
+
+
+def test_the_daemon_of_the_device_that_triton_launches_on_is_asked(gt, cpu, monkeypatch):
+    """Though the thread has no context yet; each device's daemon by a Client of its own."""
+    current, asked = [0], []
+    active = types.SimpleNamespace(
+        get_current_target=lambda: types.SimpleNamespace(backend="cuda", arch=90),
+        get_current_device=lambda: current[0])
+    gt.triton.runtime = types.SimpleNamespace(driver=types.SimpleNamespace(active=active))
+
+    class Asked(gemmd.Client):
+        def __init__(self, socket, device, lazy):
+            asked.append(device)
+            super().__init__(socket=socket, lazy=lazy)
+
+    monkeypatch.setattr(gt, "Client", Asked)
+    kernel = shared(gt, cpu, monkeypatch)
+    kernel.run(5)
+    current[0] = 1
+    kernel.run(6)
+    del gt.triton.runtime
+    kernel.run(7)
+    assert asked == ["cuda:0", "cuda:1", None]
+
+
+def test_what_a_kernel_was_called_with_is_kept_no_longer(gt, cpu, monkeypatch):
+    kernel = shared(gt, cpu, monkeypatch)
+    called_with = vars(kernel.cache.call)
+    during, run = [], Runner.prune_configs
+    monkeypatch.setattr(Runner, "prune_configs",
+                        lambda self, kwargs: during.append(dict(called_with)) or run(self, kwargs))
+    kernel.run(8)
+    assert during[0]["args"] == (8,) and called_with == {}
 
 
 def shared(gt, cpu, monkeypatch):

@@ -52,7 +52,8 @@ def _cuda_grads(h, weights, da):
     h, da = h.contiguous(), da.contiguous()
     weights = weights.contiguous() if weights is not None else None
     dh, dweights = torch.empty_like(h), _new_weights_gradient(h, weights)
-    launch(h, weights, da, dh, dweights)
+    with torch.cuda.device_of(h):  # Triton launches on the current one
+        launch(h, weights, da, dh, dweights)
     return dh, dweights
 
 

@@ -11,6 +11,7 @@ import torch
 
 from gemmd import ffi
 from gemmd.errors import GemmdError
+from gemmd.torch.layout import ALIGNED, copied, lies_well
 from gemmd.torch.plans import plans
 from gemmd.torch.shapes import Call, sizes
 
@@ -18,27 +19,12 @@ INDEX = {torch.int32: ffi.INT32, torch.int64: ffi.INT64}
 WEIGHTS = {torch.float32: ffi.FP32, torch.bfloat16: ffi.BF16, torch.float16: ffi.FP16}
 OPERANDS = {"forward": ("x", "w"), "dX": ("dy", "w"), "dW": ("dy", "x")}
 ROUTES_MOST = 4096  # of a job whose sizes never come again
-ALIGNED = 16        # bytes
 _routes = {}
 _bound = threading.local()
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
-# ---- as tensors lie ------------------------------------------------------------------------------
-
-def lies_well(shape, stride, element_bytes):
-    """Whether a kernel can read it as it is, when it begins at a multiple of 16 bytes: elements of
-    a row side by side, rows at such multiples, none over another (as an expanded tensor has
-    them)."""
-    need = shape[-1]
-    if stride[-1] != 1:
-        return False
-    for size, step in zip(shape[-2::-1], stride[-2::-1]):
-        if step * element_bytes % ALIGNED or (size > 1 and step < need):
-            return False
-        need = max(need, step * size)
-    return True
-
+# ---- operands ------------------------------------------------------------------------------------
 
 def _index(t):
     return t.contiguous()
@@ -65,6 +51,8 @@ def _set_strides(args, name, shape, stride):
 
 
 def _new_route(mode, flags, rows, a, b, m_sizes, gather, weights):
+    if a.dtype != b.dtype:
+        raise ValueError(f"{mode}: {OPERANDS[mode][0]} is {a.dtype} and {OPERANDS[mode][1]} {b.dtype}: one type for both")
     call = Call(mode, a.device, a.dtype, rows, *sizes(mode, a, b, m_sizes), flags.meant(),
                 weights is not None)
     args = ffi.Args(rows=rows, m_sizes_dtype=INDEX[m_sizes.dtype])
@@ -79,7 +67,7 @@ def _new_route(mode, flags, rows, a, b, m_sizes, gather, weights):
 
 
 def _route(mode, flags, rows, a, b, m_sizes, gather, weights):
-    key = (mode, flags, rows, a.device, a.dtype, a.shape, a.stride(), b.shape, b.stride(),
+    key = (mode, flags, rows, a.device, a.dtype, a.shape, a.stride(), b.dtype, b.shape, b.stride(),
            m_sizes.shape, m_sizes.dtype, gather is not None and gather.dtype,
            weights is not None and weights.dtype)
     route = _routes.get(key)
@@ -97,6 +85,7 @@ def _bind(device):
     of its own, in which nothing may have run yet."""
     if getattr(_bound, "index", None) != device.index:
         torch.cuda.set_device(device)
+        torch.cuda.is_current_stream_capturing()  # before 2.9 set_device does nothing where the device is the thread's
         _bound.index = device.index
 
 
@@ -131,7 +120,7 @@ def _operand(args, name, t, well):
     """Its pointer into args; the tensor that it is of."""
     at = t.data_ptr()
     if not well or at % ALIGNED:
-        t = t.clone(memory_format=torch.contiguous_format)
+        t = copied(t)
         at = t.data_ptr()
         _set_strides(args, name, t.shape, t.stride())
     setattr(args, name, at)

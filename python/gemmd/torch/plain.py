@@ -5,8 +5,11 @@ On a GPU torch._grouped_mm where it takes the operands (no host synchronisation,
 capture it), else expert by expert, which reads m_sizes on the host. The maths and the two roundings
 are those of docs/using-libgemmd.md.
 """
+import functools
+
 import torch
 
+from gemmd.torch.layout import laid_well
 from gemmd.torch.shapes import Flags
 
 
@@ -18,15 +21,26 @@ def _sizes(m_sizes):
     return [int(m) for m in m_sizes.tolist()]
 
 
+@functools.cache
+def _groups(device):
+    """Whether torch._grouped_mm is for this GPU: before PyTorch 2.9 for Hopper alone."""
+    return hasattr(torch, "_grouped_mm") and (
+        torch.__version__ >= (2, 9) or torch.cuda.get_device_capability(device) == (9, 0))
+
+
 def _can_group(*operands):
-    """torch._grouped_mm wants bf16 rows of a multiple of 16 bytes, and a GPU."""
-    return hasattr(torch, "_grouped_mm") and all(
-        t.is_cuda and t.dtype == torch.bfloat16 and t.shape[-1] % 8 == 0 for t in operands)
+    """torch._grouped_mm wants bf16 rows of a multiple of 16 bytes (and laid_well()), and a GPU."""
+    return all(t.is_cuda and t.dtype == torch.bfloat16 and t.shape[-1] % 8 == 0 and _groups(t.device)
+               for t in operands)
 
 
-def _rows_by_expert(rows, w, m_sizes):
-    """rows[i] @ w[e], w [E, K, N]; rows in expert order."""
-    if _can_group(rows, w) and rows.shape[0]:
+def _rows_by_expert(rows, w, m_sizes, transposed=False):
+    """rows[i] @ w[e], w [E, K, N], or transposed [E, N, K]; rows in expert order."""
+    group = _can_group(rows, w) and rows.shape[0]
+    if group:
+        rows, w = laid_well(rows), laid_well(w)
+    w = w.transpose(1, 2) if transposed else w
+    if group:
         return torch._grouped_mm(rows, w, offs=_ends(m_sizes))
     parts = [part @ w[e] for e, part in enumerate(rows.split(_sizes(m_sizes)))]
     return torch.cat(parts) if parts else rows.new_empty((0, w.shape[-1]))
@@ -39,7 +53,7 @@ def _scatter(rows, gather):
 def forward(x, w, m_sizes, gather, flags: Flags):
     """x [T or tokens, K], w [E, N, K] -> [T, N]"""
     rows = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
-    y = _rows_by_expert(rows, w.transpose(1, 2), m_sizes)
+    y = _rows_by_expert(rows, w, m_sizes, transposed=True)
     return _scatter(y, gather) if flags.permute_y else y
 
 
@@ -60,7 +74,7 @@ def dw(dy, x, m_sizes, gather, flags: Flags):
     dy = dy.index_select(0, gather.long()) if flags.permute_y else dy
     x = x.index_select(0, gather.long() // flags.topk) if flags.permute_x else x
     if _can_group(dy, x) and x.shape[0]:
-        out = torch._grouped_mm(dy.t(), x, offs=_ends(m_sizes))
+        out = torch._grouped_mm(laid_well(dy).t(), laid_well(x), offs=_ends(m_sizes))
         return torch.where((m_sizes == 0).reshape(-1, 1, 1), out.new_zeros(()), out)
     sizes = _sizes(m_sizes)
     parts = [d.t() @ part for d, part in zip(dy.split(sizes), x.split(sizes))]

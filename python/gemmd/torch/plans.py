@@ -294,8 +294,8 @@ class Plans:
         return self.settings.library or ffi.shared_library()
 
     def give_up(self, plan, error):
-        """Refused launches (a config that does not take these strides, say) are not tried
-        again."""
+        """A kernel whose launch was refused (a config that does not take these strides, say) is not
+        tried again before gemmd is asked again (retry_s)."""
         plain = self._plans[plan.call] = Plan(plan.call, answer=plan.answer, reason=str(error))
         plain.used = plan.used
         self._warn(plain)

@@ -22,7 +22,7 @@ def sum_of_slots(rows, topk):
         return rows
     slots = rows.view(-1, topk, rows.shape[1])
     if not torch.compiler.is_compiling() or topk > WRITTEN_OUT_MOST:
-        return slots.sum(1)
+        return slots.sum(1, dtype=rows.dtype)  # said: torch.autocast("cuda") would make it fp32
     total = _to(slots[:, 0], torch.float32)
     for slot in range(1, topk):
         total = total + _to(slots[:, slot], torch.float32)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""gemmd.torch on a GPU, where it differs from the CPU that tests/python/test_torch.py runs on: what
+torch.autocast("cuda") does, what torch._grouped_mm refuses, threads that have no context yet, graphs.
+No daemon: kernels are the analytic default's, compiled here, or with GEMMD_DISABLE plain PyTorch's.
+
+    GEMMD_LIBRARY=build/client/libgemmd.so python3 -m pytest -q -p no:cacheprovider tests/gpu/test_torch.py
+
+Skipped without PyTorch, a GPU or a libgemmd.so.
+"""
+import os
+import pathlib
+import sys
+import threading
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+os.environ.setdefault("GEMMD_LIBRARY", str(ROOT / "build" / "client" / "libgemmd.so"))
+os.environ["GEMMD_SYSTEM"] = "0"
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed for this Python")
+if not torch.cuda.is_available():
+    pytest.skip("no GPU", allow_module_level=True)
+if not pathlib.Path(os.environ["GEMMD_LIBRARY"]).exists():
+    pytest.skip(f"no {os.environ['GEMMD_LIBRARY']}", allow_module_level=True)
+
+import gemmd.torch as gt  # noqa: E402
+
+EXPERTS, TOPK, TOKENS, HIDDEN, INTER = 8, 2, 96, 128, 64
+T = TOKENS * TOPK
+LIMIT = 2e-2
+BF16 = torch.bfloat16
+
+
+@pytest.fixture(params=["compiled here", "plain"])
+def by(request, tmp_path):
+    """How products are done, which is looked at in the end."""
+    torch.manual_seed(0)
+    gt.configure(socket=str(tmp_path / "nobody.sock"), enabled=request.param != "plain", wait="cached", retry_s=None)
+    yield request.param
+    assert {p["how"] for p in gt.status()} == {request.param}, gt.status()
+    gt.configure(enabled=True)
+
+
+def error(a, b):
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
+
+
+def routing():
+    """Expert 1 is never chosen."""
+    scores = torch.rand(TOKENS, EXPERTS, device="cuda")
+    scores[:, 1] = -1
+    return gt.sort_by_expert(scores.topk(TOPK).indices, EXPERTS)
+
+
+def right(x, w, m_sizes):
+    """Rows in expert order, in double precision."""
+    parts = x.double().split(m_sizes.tolist())
+    return torch.cat([part @ e.double().T for part, e in zip(parts, w)])
+
+
+def gradients(y, operands):
+    return torch.autograd.grad(y.sum(), operands)  # that of a sum is expanded: it has no strides
+
+
+def layer_in_fp32(layer, x):
+    """Expert by expert."""
+    weights, ids = gt.route(layer.router(x), layer.topk)
+    y = torch.zeros_like(x)
+    for e in range(EXPERTS):
+        token, slot = (ids == e).nonzero(as_tuple=True)
+        gate, up = (x[token] @ layer.gate_up[e].T).chunk(2, -1)
+        part = torch.nn.functional.silu(gate) * up @ layer.down[e].T
+        y = y.index_add(0, token, part * weights[token, slot].unsqueeze(1))
+    return y
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_a_layer_under_autocast(by):
+    """Against itself in fp32. Every token has all experts: so both route alike."""
+    layer = gt.MoEMLP(HIDDEN, INTER, EXPERTS, EXPERTS, device="cuda")
+    x = torch.randn(TOKENS, HIDDEN, device="cuda", requires_grad=True)
+    dy, operands = torch.randn_like(x), [x, *layer.parameters()]
+    with torch.autocast("cuda", BF16):
+        y = layer(x)
+    assert y.dtype == BF16
+    got, exact = (torch.autograd.grad(out.float(), operands, dy) for out in (y, layer_in_fp32(layer, x)))
+    assert all(g.dtype == torch.float32 for g in got)
+    assert max(error(a, b) for a, b in zip(got, exact)) < LIMIT
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+@pytest.mark.parametrize("how", ["odd rows", "odd beginning", "turned weights"])
+def test_operands_that_do_not_lie_well(by, how):
+    m_sizes, _ = routing()
+    x = torch.randn(T, HIDDEN + 1, device="cuda", dtype=BF16)[:, 1:]
+    w = torch.randn(EXPERTS, INTER, HIDDEN, device="cuda", dtype=BF16)
+    if how == "odd beginning":
+        x = torch.randn(T * HIDDEN + 1, device="cuda", dtype=BF16)[1:].view(T, HIDDEN)
+    elif how == "turned weights":
+        w = torch.randn(EXPERTS, HIDDEN, INTER, device="cuda", dtype=BF16).transpose(1, 2)
+    x, w = x.requires_grad_(), w.requires_grad_()
+    y, exact = gt.grouped_gemm(x, w, m_sizes), right(x, w, m_sizes)
+    assert error(y, exact) < LIMIT
+    for got, wanted in zip(gradients(y, [x, w]), gradients(exact, [x, w])):
+        assert error(got, wanted) < LIMIT
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_threads_without_a_context(by):
+    """Of another thread's plan, and by none of PyTorch's that have one."""
+    m_sizes, _ = routing()
+    x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((T, HIDDEN), (EXPERTS, INTER, HIDDEN)))
+    ys = [gt.grouped_gemm(x, w, m_sizes)]
+    threads = [threading.Thread(target=lambda: ys.append(gt.grouped_gemm(x, w, m_sizes))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    torch.cuda.synchronize()
+    assert len(ys) == 4 and all(torch.equal(y, ys[0]) for y in ys)
+
+
+@pytest.mark.filterwarnings("ignore:gemmd")
+def test_a_captured_graph(by):
+    m_sizes, gather = routing()
+    x, w = (torch.randn(*s, device="cuda", dtype=BF16) for s in ((TOKENS, HIDDEN), (EXPERTS, INTER, HIDDEN)))
+    call = lambda: gt.grouped_gemm(x, w, m_sizes, gather, TOPK, permute_x=True)  # noqa: E731
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = call()
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    assert torch.equal(y, call())
