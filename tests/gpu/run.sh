@@ -44,7 +44,7 @@ fi
 step dump 60 "$test" --dump "$dump" &&
     step reference 60 python3 "$here/check_reference.py" "$dump"
 # 5 is what pytest answers when all were skipped.
-GEMMD_LIBRARY=$build/client/libgemmd.so step torch 300 sh -c \
+step torch 300 env GEMMD_LIBRARY="$build/client/libgemmd.so" sh -c \
     'python3 -m pytest -q -p no:cacheprovider "$1" || { code=$?; [ $code != 5 ] || exit 77; exit $code; }' sh "$here/test_torch.py"
 step bench 120 "$bench" "$out/landscape.csv" --seconds "${GEMMD_BENCH_SECONDS:-60}"
 if command -v compute-sanitizer > /dev/null; then
