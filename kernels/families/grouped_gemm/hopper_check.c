@@ -199,11 +199,15 @@ static int check_switches(const struct grouped_gemm_problem *v, const struct hop
             why, ERROR_INVALID, "w_eviction",
             "w_eviction is of the weights that forward and dX load: leave it out in dW");
     }
-    if (sorted && (v->mode != GEMM_DW || v->experts > HOPPER_SORT_MAX)) {
+    if (sorted && v->mode != GEMM_DW) {
         return rejection_set(why, ERROR_INVALID, "expert_order",
-                             "expert_order=size is for dW with "
-                             "up to %d experts: only there tiles differ in length",
-                             HOPPER_SORT_MAX);
+                             "expert_order=size is for dW: only there tiles differ in length");
+    }
+    if (sorted && v->experts > HOPPER_SORT_MAX) {
+        return rejection_set(
+            why, ERROR_INVALID, "expert_order",
+            "expert_order=size sorts up to %d experts, and there are %lld: take index",
+            HOPPER_SORT_MAX, (long long)v->experts);
     }
     return 0;
 }
@@ -227,10 +231,10 @@ static int check_problem(const struct grouped_gemm_problem *v, struct rejection 
 }
 
 /* Of a consumer's part of the output, that staging buffers take one by one. */
-static int pieces(const struct hopper_tile *t)
+static int pieces(const struct grouped_gemm_problem *v, const struct hopper_tile *t)
 {
     return t->swap_ab ? t->rows_each / 64 * ((t->c + 63) / 64)
-                      : t->rows_each / t->rows_written * (t->c / 64);
+                      : t->rows_each / t->rows_written * (t->c / hopper_slab_cols(v));
 }
 
 static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
@@ -248,8 +252,11 @@ static int check_warpgroups(const struct hopper_tile *t, struct rejection *why)
     if (t->accumulators > ACCUMULATORS_MAX) {
         return rejection_resource(why, "registers", t->accumulators, ACCUMULATORS_MAX,
                                   "a warpgroup with %d x %d of the tile holds %d sums per thread, "
-                                  "%d fit: take more warps or a smaller tile",
-                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX);
+                                  "%d fit: take %sa smaller tile",
+                                  t->rows_each, t->c, t->accumulators, ACCUMULATORS_MAX,
+                                  t->consumers < 2 ? "more warps or "
+                                  : t->pingpong    ? "cooperative or "
+                                                   : "");
     }
     return 0;
 }
@@ -269,7 +276,8 @@ static int check_skip(const struct hopper_tile *t, struct rejection *why)
     return 0;
 }
 
-static int check_staging(const struct hopper_tile *t, struct rejection *why)
+static int check_staging(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                         struct rejection *why)
 {
     if (!t->tma_store && t->staging != 1) {
         return rejection_set(why, ERROR_INVALID, "staging_without_tma",
@@ -277,7 +285,7 @@ static int check_staging(const struct hopper_tile *t, struct rejection *why)
                              "staged at once; set it to 1",
                              t->staging);
     }
-    if (t->tma_store && t->staging > pieces(t) * 2) {
+    if (t->tma_store && t->staging > pieces(v, t) * 2) {
         return rejection_set(why, ERROR_INVALID, "staging_too_many",
                              "staging_buffers=%d is more than two tiles of %d columns fill",
                              t->staging, hopper_tile_cols(t));
@@ -358,10 +366,10 @@ static int check_loaders(const struct grouped_gemm_problem *v, const struct hopp
     if (!t->gather && !hopper_loaders_fit(t, t->loaders)) {
         return rejection_set(
             why, ERROR_INVALID, "load_warps",
-            "load_warps=%d with num_stages=%d: they take a stage each in turn; take "
+            "load_warps=%d with num_stages=%d and stage_rows=%d: they take %d places in turn; take "
             "no more than there are, and with schedule=pingpong or cluster_shape_mn a "
             "number that divides them",
-            t->loaders, t->stages);
+            t->loaders, t->stages, t->stage_rows, hopper_places(t));
     }
     return 0;
 }
@@ -407,13 +415,30 @@ static int check_stagger(const struct grouped_gemm_problem *v, const struct hopp
     return 0;
 }
 
+/* Of deferred tiles, dynamic and stored by TMA, whose sums and pieces fill a thread's registers,
+ * those that were seen to spill more than 16 bytes with so many staging buffers (NVRTC 13.0). */
+static bool deferred_spills(const struct hopper_tile *t)
+{
+    const bool pair = hopper_sharers(t) > 1, flat = t->rows_each == 64 && t->c == 256;
+    if (t->gather) {
+        return t->staging == 1 && (flat || (t->rows_each == 128 && t->c == 128 && !pair));
+    }
+    return t->staging > 1 && ((flat && !pair) || (t->rows_each == 128 && t->c == 176 && pair));
+}
+
 /* A tile is written while the next one is multiplied. */
-static int check_deferred(const struct hopper_tile *t, struct rejection *why)
+static int check_deferred(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
+                          struct rejection *why)
 {
     if (!t->deferred) {
         return 0;
     }
-    if (!t->swap_ab) { /* dW and what else swap_ab refuses, it has refused */
+    if (v->mode == GEMM_DW) {
+        return rejection_set(
+            why, ERROR_INVALID, "deferred_mode",
+            "schedule=deferred is for forward and dX: take cooperative or staggered");
+    }
+    if (!t->swap_ab) { /* what else swap_ab refuses, it has refused */
         return rejection_set(why, ERROR_INVALID, "deferred_swap",
                              "schedule=deferred takes swap_ab=true: other tiles were measured not "
                              "to gain by it; set that, "
@@ -434,6 +459,14 @@ static int check_deferred(const struct hopper_tile *t, struct rejection *why)
             "schedule=deferred with %d rows and a gathered operand leaves no registers for "
             "tile_scheduler=dynamic with cluster_shape_mn=2x1: take static, 1x1 or 160 rows",
             t->c);
+    }
+    if (t->consumers == 2 && t->dynamic && t->tma_store && deferred_spills(t)) {
+        const int full = t->accumulators + hopper_kept(t) * HOPPER_PAIRS;
+        return rejection_resource(why, "registers", full, full - HOPPER_PAIRS,
+                                  "schedule=deferred with a tile of %d x %d and staging_buffers=%d "
+                                  "leaves no registers for "
+                                  "tile_scheduler=dynamic: take static, or staging_buffers=%d",
+                                  t->c, t->r, t->staging, t->gather ? 2 : 1);
     }
     return 0;
 }
@@ -605,12 +638,12 @@ int hopper_check(const struct problem *p, const struct record *config,
     r = check_swap(&v, &t, why);
     r = r ? r : rejection_settled(why, check_warpgroups(&t, why), "schedule");
     r = r ? r : rejection_settled(why, check_skip(&t, why), "skip_rows");
-    r = r ? r : check_staging(&t, why);
+    r = r ? r : check_staging(&v, &t, why);
     r = r ? r : check_store_slabs(&v, &t, why);
     r = r ? r : check_stage_rows(&v, &t, why);
     r = r ? r : check_loaders(&v, &t, why);
     r = r ? r : check_stagger(&v, &t, why);
-    r = r ? r : check_deferred(&t, why);
+    r = r ? r : check_deferred(&v, &t, why);
     r = r ? r : check_split(&v, &t, why);
     r = r ? r : check_cluster(&v, &t, why);
     r = r ? r : check_rounds(&t, why);

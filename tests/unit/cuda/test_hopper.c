@@ -24,7 +24,9 @@ static const struct device_info h200 = {H200_FIELDS};
 #define PAIRED            TILE(64, 192, 128) " " PINGPONG
 #define STAGGERED         "num_warps=12 schedule=staggered num_stages=4 staging_buffers=2"
 #define DEFERRED          "num_warps=12 schedule=deferred num_stages=4"
-#define SWAPPED           "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
+#define DEFERRED_OF(m, n)                                                                          \
+    TILE(m, n, 64) " num_warps=12 schedule=deferred swap_ab=true tile_scheduler=dynamic"
+#define SWAPPED "num_warps=12 schedule=cooperative num_stages=4 swap_ab=true"
 
 /* ---- legality ------------------------------------------------------------------------------- */
 
@@ -114,7 +116,7 @@ static const struct refusal {
      "load_warps", "all four gather"},
     {QWEN " mode=dW",
      TILE(64, 128, 192) " num_warps=12 schedule=pingpong num_stages=3 load_warps=4", ERROR_INVALID,
-     "load_warps", "num_stages=3"},
+     "load_warps", "num_stages=3 and stage_rows=32: they take 6 places"},
     {QWEN " mode=dW",
      TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=5 load_warps=4", ERROR_INVALID,
      "load_warps", "divides"},
@@ -165,8 +167,27 @@ static const struct refusal {
      ERROR_RESOURCE, "registers", "skip_rows=false"},
     {QWEN " mode=forward", TILE(136, 256, 64) " " SWAPPED, ERROR_INVALID, "parameter_value",
      "multiple of 16"},
-    {QWEN " mode=dW", TILE(64, 256, 128) " " DEFERRED, ERROR_INVALID, "deferred_swap",
-     "swap_ab=true"},
+    {QWEN " mode=dW", TILE(64, 256, 128) " " DEFERRED, ERROR_INVALID, "deferred_mode",
+     "is for forward and dX"},
+    {QWEN " mode=forward permute_x=true", DEFERRED_OF(256, 128) " num_stages=3", ERROR_RESOURCE,
+     "registers", "staging_buffers=2"},
+    {QWEN " mode=forward permute_x=true", DEFERRED_OF(128, 256) " num_stages=3", ERROR_RESOURCE,
+     "registers", "take static, or staging_buffers=2"},
+    {QWEN " mode=forward", DEFERRED_OF(256, 128) " num_stages=3 staging_buffers=2", ERROR_RESOURCE,
+     "registers", "a tile of 256 x 128 and staging_buffers=2"},
+    {QWEN " mode=forward",
+     DEFERRED_OF(176, 256) " num_stages=2 staging_buffers=2 cluster_shape_mn=2x1", ERROR_RESOURCE,
+     "registers", "staging_buffers=1"},
+    {QWEN " mode=dW", TILE(64, 256, 256) " " PINGPONG, ERROR_RESOURCE, "registers",
+     "take cooperative or a smaller tile"},
+    {QWEN " mode=forward", TILE(256, 256, 64) " num_warps=12 schedule=cooperative num_stages=2",
+     ERROR_RESOURCE, "registers", "fit: take a smaller tile"},
+    {"M=40960 N=1536 K=2048 experts=600 topk=8 mode=dW",
+     TILE(64, 128, 128) " num_warps=12 schedule=pingpong num_stages=4 expert_order=size",
+     ERROR_INVALID, "expert_order", "there are 600: take index"},
+    {QWEN " mode=dW dtype_out=fp32",
+     TILE(64, 128, 64) " num_warps=8 schedule=cooperative num_stages=4 staging_buffers=5",
+     ERROR_INVALID, "staging_too_many", "two tiles"},
     {QWEN " mode=forward", TILE(128, 256, 64) " " DEFERRED, ERROR_INVALID, "deferred_swap",
      "swap_ab=true"},
     {QWEN " mode=forward",
@@ -225,6 +246,35 @@ static void test_check(void **state)
         }
         if (why.code != f->code || strcmp(why.rule, f->rule) != 0 || !strstr(why.text, f->words)) {
             fail_msg("%s: %d %s: %s", f->config, why.code, why.rule, why.text);
+        }
+    }
+}
+
+/* Next to what is refused: those that refusals advise, and that searches take. */
+static void test_what_is_not_refused(void **state)
+{
+    (void)state;
+    static const char *const taken[][2] = {
+        {" mode=forward permute_x=true", DEFERRED_OF(256, 128) " num_stages=3 staging_buffers=2"},
+        {" mode=forward permute_x=true", DEFERRED_OF(256, 128) " num_stages=3 use_tma_store=false"},
+        {" mode=forward permute_x=true",
+         DEFERRED_OF(128, 256) " num_stages=3 cluster_shape_mn=2x1"},
+        {" mode=forward permute_x=true", DEFERRED_OF(160, 256) " num_stages=4"},
+        {" mode=forward", DEFERRED_OF(256, 128) " num_stages=3"},
+        {" mode=forward",
+         DEFERRED_OF(256, 128) " num_stages=3 staging_buffers=2 cluster_shape_mn=2x1"},
+        {" mode=forward", DEFERRED_OF(176, 256) " num_stages=2 staging_buffers=2"},
+        {" mode=dW dtype_out=fp32", /* a buffer has 32 columns */
+         TILE(64, 128, 64) " num_warps=8 schedule=cooperative num_stages=4 staging_buffers=4"},
+    };
+    struct rejection why;
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++) {
+        char text[256];
+        snprintf(text, sizeof(text), QWEN "%s", taken[i][0]);
+        struct problem p = problem_of(text);
+        struct record config = config_of(taken[i][1]);
+        if (hopper_check(&p, &config, &h200, &why)) {
+            fail_msg("%s: %s", taken[i][1], why.text);
         }
     }
 }
@@ -1237,6 +1287,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_check),
+        cmocka_unit_test(test_what_is_not_refused),
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_shared_memory_halves),
         cmocka_unit_test(test_supports),
