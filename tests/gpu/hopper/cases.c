@@ -137,7 +137,10 @@ const struct tile tiles[] = {
     {"64x256 pp s4 nb2 x2", 64, 256, 12, true, 4, 2, 1, .slabs = 2},
     {"192x128 pp s3 nb2 x2 w3", 192, 128, 12, true, 3, 2, 1, .loaders = 3, .slabs = 2},
     {"128x64 pp s6 nb2 x2", 128, 64, 12, true, 6, 2, 1,
-     .slabs = 2}, /* with fp32 only: two slabs are 64 columns */
+     .slabs = 2},                                     /* with fp32 only: two slabs are 64 columns */
+    {"128x64 pp s4 nb4", 128, 64, 12, true, 4, 4, 1}, /* the same: two tiles are four buffers */
+    {"128x64 c2 s6 nb4", 128, 64, 12, false, 6, 4, 1},
+    {"64x64 c1 s8 nb4", 64, 64, 8, false, 8, 4, 1},
     {"160x256 df s4 nb1 swap", 160, 256, 12, false, 4, 1, 1, .swap = true, .deferred = true},
     {"160x256 df s4 nb1 f0 swap", 160, 256, 12, false, 4, 1, 0, .swap = true, .deferred = true},
     {"160x256 df s4 nb1 swap dyn", 160, 256, 12, false, 4, 1, 1, .swap = true, .dynamic = true,
