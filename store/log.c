@@ -16,10 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "store/inner.h"
 
-enum { HEADER = 32, FRAME_HEADER = 24, PAGE_MAX = 65536 };
+enum { HEADER = 32, FRAME_HEADER = 24, PAGE_USUAL = 4096, PAGE_MAX = 65536 };
 
 struct log {
     FILE *f;
@@ -125,12 +127,29 @@ static void tell(struct store *s, const struct finding *x)
                  s->path, x->broken, x->behind, kept ? "; a copy is in " : "", kept ? aside : "");
 }
 
+/* A file of no bytes that has a log beside it has been cut off: gemmd leaves none beside one that
+ * it has not written to. SQLite would take it for new, and remove the log. With a page of zeros it
+ * does not: what the log has of pages counts, and if that is not all, the file is damaged as any
+ * other. */
+static void look_at_nothing(struct store *s, const char *log)
+{
+    struct stat file, wal;
+    if (stat(s->path, &file) || file.st_size > 0 || stat(log, &wal)) {
+        return;
+    }
+    const bool kept = wal.st_size > HEADER && truncate(s->path, PAGE_USUAL) == 0;
+    store_notice(s, "corrupt_file", "database %s has no bytes left, and was not new: %s", s->path,
+                 kept ? "of what was in it no more can be found than its log has"
+                      : "nothing of what was in it can be found");
+}
+
 void log_look(struct store *s)
 {
     char name[PATH_MAX + 8];
     struct finding x = {0};
     struct log *l = calloc(1, sizeof(*l));
     snprintf(name, sizeof(name), "%s-wal", s->path);
+    look_at_nothing(s, name);
     if (l && (l->f = fopen(name, "re"))) {
         if (read_header(l)) {
             follow_chain(l, &x);

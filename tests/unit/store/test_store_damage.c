@@ -412,6 +412,58 @@ static void a_file_cut_short(void **state)
     originals_free(&o);
 }
 
+/* SQLite takes such a file for new, and would remove the log of a daemon that was killed. */
+static void a_file_cut_to_nothing(void **state)
+{
+    struct fixture *f = *state;
+    struct originals o, w = {0};
+    struct reading r;
+    struct error err;
+    char wal[128];
+    originals_make(f, &o);
+    remove_all(f);
+    struct store *s = fixture_open(f);
+    fixture_fill(s);
+    fixture_path(f, "-wal", wal);
+    read_file(wal, &w.bytes, &w.n);
+    store_close(s);
+    for (int logged = 0; logged < 2; logged++) {
+        remove_all(f);
+        write_file(f->path, "", 0);
+        write_file(wal, w.bytes, logged ? w.n : 0);
+        f->notices = 0;
+        assert_int_equal(try_open(f, &s, &err), 0);
+        store_close(s);
+        assert_true(f->notices > 0);
+        assert_string_equal(f->kind, "corrupt_file");
+        int64_t n = 0;
+        s = fixture_open(f);
+        assert_ok(db_int(&s->db, "SELECT count(*) FROM best", &n, &err));
+        store_close(s);
+        assert_int_equal(n, logged ? BESTS : 0); /* all had been in the log */
+    }
+    /* A log of later changes alone: what its pages hold is there, and what is lost is said. */
+    remove_all(f);
+    write_file(f->path, o.bytes, o.n);
+    s = fixture_open(f);
+    struct event e;
+    fixture_event(&e, 1);
+    assert_ok(store_add_event(s, &e, &err));
+    free(w.bytes);
+    read_file(wal, &w.bytes, &w.n);
+    store_close(s);
+    assert_true(w.n > 0);
+    remove_all(f);
+    write_file(f->path, "", 0);
+    write_file(wal, w.bytes, w.n);
+    f->notices = 0;
+    read_all(f, &o, &r);
+    assert_int_equal(f->notices, 2);
+    assert_int_equal(files_like(f, "Z-wal"), 1); /* set aside, too */
+    free(w.bytes);
+    originals_free(&o);
+}
+
 /* SQLite meets the damage in the middle of work; the store is repaired and goes on. */
 static void damage_met_at_work(void **state)
 {
@@ -535,6 +587,7 @@ int main(void)
         T(numbers_go_on_after_a_rebuild),
         T(lost_pages),
         T(a_file_cut_short),
+        T(a_file_cut_to_nothing),
         T(damage_met_at_work),
         T(a_damaged_description),
         T(an_interrupted_rebuild),
