@@ -193,7 +193,9 @@ struct reading {
     struct error *err;
 };
 
-/* inih's line reader, so that we know the line: its handler gets none in the packaged build. */
+/* inih's line reader, so that we know the line: its handler gets none in the packaged build. An
+ * indented line is one of its own, and does not go on with the value before it, which is how inih
+ * takes them. */
 static char *read_line(char *text, int size, void *stream)
 {
     struct reading *r = ((void **)stream)[1];
@@ -203,6 +205,10 @@ static char *read_line(char *text, int size, void *stream)
         r->status = error_set(r->err, ERROR_TOO_LARGE, "%s:%d: the line is longer than %d bytes",
                               r->path, r->line, size - 2);
         return NULL;
+    }
+    if (line) {
+        const size_t indent = strspn(line, " \t");
+        memmove(line, line + indent, strlen(line + indent) + 1);
     }
     return line;
 }
