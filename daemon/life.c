@@ -356,7 +356,12 @@ static void run(struct life *x)
 {
     struct daemon *d = &x->parts.daemon;
     struct error err = ERROR_NULL;
-    uv_loop_init(&d->loop);
+    const int made = uv_loop_init(&d->loop);
+    if (made < 0) {
+        error_set(&err, ERROR_IO, "cannot make an event loop: %s", uv_strerror(made));
+        fail(x, &err);
+        return;
+    }
     init_handles(x);
     wiring_init(&x->parts);
     snprintf(d->owner, sizeof(d->owner), "%d.%llu", (int)getpid(), (unsigned long long)uv_hrtime());

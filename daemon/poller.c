@@ -83,6 +83,10 @@ void poller_run(struct poller *p)
     const bool says_new = says_what_is_new();
     int timeout_ms = 0;
     bool libuv = true;
+    if (p->fd < 0) { /* it could not be made: what has begun ends */
+        uv_run(p->loop, UV_RUN_DEFAULT);
+        return;
+    }
     for (;;) {
         if (libuv || timeout_ms == 0 || !says_new) { /* 0 also when nothing is active */
             if (!uv_run(p->loop, UV_RUN_NOWAIT)) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The order matters: the device names the socket, the socket's lock comes before the database, so
  * that a second daemon is told about the first one and not about a locked file. */
+#include <errno.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,16 @@ static int make_usual(const char *path, const char *option, const char *variable
                      option, variable);
 }
 
+/* A name that was written wrong would be served as a new database, without a key. */
+static int check_offline(const struct config *c, struct error *err)
+{
+    if (c->offline && access(c->database, F_OK) < 0) {
+        return error_set(err, ERROR_IO, "there is no database %s to serve --offline: %s",
+                         c->database, strerror(errno));
+    }
+    return 0;
+}
+
 static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
 {
     const struct config *c = d->config;
@@ -103,6 +114,7 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
     }
     if (status == 0 && c->database[0]) {
         snprintf(d->database, sizeof(d->database), "%s", c->database);
+        status = check_offline(c, err);
     } else if (status == 0) {
         status = paths_state_dir(dir, err);
         status = status ? status : make_usual(dir, "database", "XDG_STATE_HOME", err);
@@ -115,7 +127,24 @@ static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *
     return status;
 }
 
-enum { FILES_RESERVED = 40 }; /* database, locks, a runner's start, modules, refused connections */
+enum {
+    FILES_RESERVED = 40, /* database, locks, a runner's start, modules, refused connections */
+    FILES_LEAST = 24,    /* to start, and serve somebody */
+};
+
+/* Looked at before anything is opened: below this loops and handles fail one by one. */
+static int check_files(struct error *err)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_max < FILES_LEAST) {
+        return error_set(
+            err, ERROR_IO,
+            "only %llu files may be open, and gemmd needs %d and one for each connection: "
+            "raise the hard limit (LimitNOFILE=, ulimit -Hn)",
+            (unsigned long long)r.rlim_max, FILES_LEAST);
+    }
+    return 0;
+}
 
 static unsigned raise_files(unsigned connections)
 {
@@ -169,7 +198,8 @@ int start_prepare(struct parts *p, struct error *err)
 {
     struct daemon *d = &p->daemon;
     char socket[PATHS_MAX];
-    int status = find_runner(d, err);
+    int status = check_files(err);
+    status = status ? status : find_runner(d, err);
     status = status ? status : probe(d, err);
     status = status ? status : settle_paths(d, socket, err);
     if (status < 0) {

@@ -156,6 +156,31 @@ def test_an_offline_daemon_on_a_database_in_use(daemon, folder):
     assert code == 75 and str(d.process.pid) in text
 
 
+def test_an_offline_daemon_on_a_database_that_is_not_there(folder):
+    code, text = start_fails(folder, "--offline", database=folder / "typo.db")
+    assert code == 1 and "there is no database" in text and "typo.db" in text
+    assert not list(folder.glob("typo*"))
+
+
+def test_few_open_files_are_told(folder):
+    for n in (5, 7, 9, 14, 23):
+        run = subprocess.run(["sh", "-c", f'ulimit -n {n}; exec "$@"', "sh", GEMMD, "--device", SYNTHETIC,
+                              "--socket", folder / "few.sock", "--database", folder / "few.db"],
+                             capture_output=True, text=True, timeout=60)
+        assert run.returncode == 1 and f"only {n} files" in run.stderr + run.stdout, run
+    assert not list(folder.glob("few*"))
+
+
+def test_an_indented_configuration(folder):
+    """Each line is a key of its own, as gemmd(8) shows it."""
+    file = folder / "gemmd.conf"
+    file.write_text(f"  [gemmd]\n\tdatabase = {folder}/db\n    ; a remark\n\n   log-level = error\n")
+    run = subprocess.run([GEMMD, f"--config={file}", "--print-config"], capture_output=True, text=True)
+    said = dict(line.split(" ;")[0].split(" = ") for line in run.stdout.splitlines() if " = " in line)
+    assert run.returncode == 0, run
+    assert said["database"].strip() == f"{folder}/db" and said["log-level"].strip() == "error"
+
+
 def test_nobody_else_can_take_a_lock(daemon, folder):
     """flock(2) asks for no more than to read the file."""
     d = daemon()
