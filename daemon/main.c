@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gemmd: reads its settings and runs. Everything else is in the parts (parts.h). */
+#include <errno.h>
 #include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,6 +114,10 @@ int main(int argc, char **argv)
     }
     if (a.print) {
         config_print(&a.config, &a.from);
+        if (fflush(stdout) || ferror(stdout)) {
+            fprintf(stderr, "gemmd: the settings cannot be written: %s\n", strerror(errno));
+            return EXIT_FAILURE;
+        }
         return EXIT_SUCCESS;
     }
     log_open(level);

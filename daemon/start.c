@@ -89,11 +89,24 @@ static int check_offline(const struct config *c, struct error *err)
     return 0;
 }
 
+/* Others look there, from other folders than this one. */
+static int check_whole(const char *key, const char *path, struct error *err)
+{
+    if (!path[0] || path[0] == '/') {
+        return 0;
+    }
+    return error_set(err, ERROR_INVALID, "%s is \"%s\": give it from / on", key, path);
+}
+
 static int settle_paths(struct daemon *d, char socket[PATHS_MAX], struct error *err)
 {
     const struct config *c = d->config;
     char dir[PATHS_MAX];
-    int status = 0;
+    int status = check_whole("socket", c->socket, err);
+    status = status ? status : check_whole("cache-dir", c->cache_dir, err);
+    if (status) {
+        return status;
+    }
     if (c->socket[0]) {
         snprintf(socket, PATHS_MAX, "%s", c->socket);
     } else if (c->offline) { /* nobody finds it by chance: its path is printed */

@@ -171,6 +171,20 @@ def test_few_open_files_are_told(folder):
     assert not list(folder.glob("few*"))
 
 
+def test_paths_that_others_cannot_find(folder):
+    for option in ("socket", "cache-dir"):
+        run = subprocess.run([GEMMD, "--device", SYNTHETIC, "--database", folder / "db", f"--{option}=a/b"],
+                             capture_output=True, text=True, timeout=60, cwd=folder)
+        assert run.returncode == 2 and f'{option} is "a/b": give it from / on' in run.stderr, run
+    assert not list(folder.glob("a*"))
+
+
+def test_settings_that_cannot_be_written():
+    with open("/dev/full", "w") as full:
+        run = subprocess.run([GEMMD, "--print-config"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert run.returncode == 1 and "No space" in run.stderr
+
+
 def test_an_indented_configuration(folder):
     """Each line is a key of its own, as gemmd(8) shows it."""
     file = folder / "gemmd.conf"
