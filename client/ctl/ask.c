@@ -159,6 +159,9 @@ static int show(struct asking *a)
     if (good > 0) {
         results_print(a->rows);
         remark_hit(a);
+        if (!a->subject.ctl.quiet) {
+            unsaved_remark(a->rows);
+        }
     }
     return a->code;
 }

@@ -12,6 +12,7 @@
  *   fields.c     words between commas
  *   table.c      rows for people, or the same rows as JSON
  *   results.c    an answer as a row
+ *   unsaved.c    answers that the database does not have yet
  *   progress.c   the line on stderr
  *   rows.h       rows.c, the columns of each list, and baselines.c, what trials are compared with
  *   listing.h    what the commands share that show rows of the database
@@ -201,6 +202,17 @@ void result_derive(json_t *row);
 /* The target that a row's stamp names, as a column of its own. */
 void result_target(json_t *row);
 void results_print(const json_t *rows);
+
+/* ---- unsaved.c ------------------------------------------------------------------------------ */
+
+/* Of the daemon's `status`: whether it has answers that are only in its memory, and the sentence
+ * that `where` ("this export") lacks them, with what to do; malloc'ed. */
+bool unsaved_there(const json_t *status);
+char *unsaved_sentence(const json_t *status, const char *where);
+/* FAILED after the sentence about an export that lacks some, else DONE. */
+int unsaved_fail(const json_t *status);
+/* Says it of rows that are answers, when some of them are such. */
+void unsaved_remark(const json_t *rows);
 
 /* ---- progress.c ----------------------------------------------------------------------------- */
 

@@ -81,6 +81,7 @@ static int write_rows(struct writing *w, const char *format)
         code = strcmp(format, "aiter") == 0 ? aiter_write(w, arch && *arch ? arch : "unknown")
                                             : unsloth_write(w);
     }
+    w->incomplete = code == DONE && unsaved_fail(status);
     json_decref(rows);
     json_decref(status);
     return code;
@@ -100,6 +101,7 @@ int export_foreign(struct listing *l, const char *format, const char *to)
     int code = listing_find_key(l);
     code = code ? code : write_rows(&w, format);
     code = finish(&w, code);
+    code = code == DONE && w.incomplete ? FAILED : code;
     json_decref(w.files);
     json_decref(w.skipped);
     json_decref(w.left_out);

@@ -91,6 +91,7 @@ struct writing {
     json_t *skipped;         /* owned, see notices */
     json_t *left_out;        /* owned: parameters without a counterpart */
     json_t *notes;           /* owned: sentences */
+    bool incomplete;         /* some answers are not in the database: it was said */
 };
 int unsloth_write(struct writing *w);
 int aiter_write(struct writing *w, const char *arch);

@@ -85,33 +85,45 @@ static int transfer_end(struct transfer *t, int code)
 
 /* ---- export --------------------------------------------------------------------------------- */
 
+/* Who makes a copy by it and throws the daemon away must hear of it, so it is a failure. */
+static int export_end(const struct ctl *c, const json_t *status, const char *path, size_t n)
+{
+    if (!c->quiet && strcmp(path, "-") != 0) {
+        fprintf(stderr, "%zu rows written to %s\n", n, path);
+    }
+    return unsaved_fail(status);
+}
+
+static int no_rows(const json_t *status)
+{
+    int code = ctl_failed("nothing was found for that key yet: there is no row to export");
+    unsaved_fail(status);
+    return code;
+}
+
 static int export(struct transfer *t)
 {
     struct ctl *c = &t->listing.ctl;
     const char *path = t->to ? t->to : "-";
     int code = listing_find_key(&t->listing);
-    json_t *rows = code ? NULL : ctl_list(c, "best", json_incref(t->listing.filter), &code);
-    if (rows && json_array_size(rows) == 0 && problems_given(&t->listing.problems)) {
-        json_decref(rows);
-        return ctl_failed("nothing was found for that key yet: there is no row to export");
-    }
-    json_t *status = rows ? ctl_call(c, "status", NULL, &code) : NULL;
-    if (!status) {
-        json_decref(rows);
-        return code;
-    }
+    /* The status first: what is saved between the two is in the rows. */
+    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    json_t *rows = status ? ctl_list(c, "best", json_incref(t->listing.filter), &code) : NULL;
     size_t n = json_array_size(rows);
-    json_t *document =
-        json_pack("{si, sO*, sO*, sO*, sI, so}", "gemmd_export", FORMAT_VERSION, "build",
-                  json_object_get(status, "build"), "device", json_object_get(status, "device"),
-                  "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
-                  (json_int_t)time(NULL), "rows", rows);
-    json_decref(status);
-    code = writing_save_json(path, document);
-    json_decref(document);
-    if (code == DONE && !c->quiet && strcmp(path, "-") != 0) {
-        fprintf(stderr, "%zu rows written to %s\n", n, path);
+    if (rows && n == 0 && problems_given(&t->listing.problems)) {
+        code = no_rows(status);
+    } else if (rows) {
+        json_t *document =
+            json_pack("{si, sO*, sO*, sO*, sI, sO}", "gemmd_export", FORMAT_VERSION, "build",
+                      json_object_get(status, "build"), "device", json_object_get(status, "device"),
+                      "bucket_scheme", json_object_get(status, "bucket_scheme"), "exported_s",
+                      (json_int_t)time(NULL), "rows", rows);
+        code = writing_save_json(path, document);
+        json_decref(document);
+        code = code ? code : export_end(c, status, path, n);
     }
+    json_decref(rows);
+    json_decref(status);
     return code;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk without room, and others who read: nothing of it needs privileges. (A file system of its own,
 really full: test_life.py, where one may mount.)"""
+import json
 import os
 import resource
 import sqlite3
@@ -48,6 +49,32 @@ def test_serves_and_tunes_on_without_room(daemon):
     d.kill()
     d.start()
     assert [d.call("get", problem=gemm(n=512 * i), wait="cached") for i in (1, 2, 3)] == saved
+
+
+def test_gemmctl_says_what_is_not_saved(daemon, folder):
+    """An export is somebody's copy: what it lacks must not be learnt when the daemon is gone."""
+    d = daemon()
+    size = ["--m", 256, "--k", 256]
+    assert "saved" not in d.ctl("get", *size, "--n", 256, "--budget", 4).stderr
+    assert d.ctl("list").stderr == d.ctl("export").stderr == ""
+    limit_files(d, True)
+    got = d.ctl("get", *size, "--n", "512", "--budget", 4)
+    assert "this answer could not be saved and is only" in got.stderr
+    assert "2 of these answers" in d.ctl("get", *size, "--n", "512,1024,256", "--budget", 4).stderr
+    known = ["get", *size, "--n", "512", "--wait", "cached"]
+    assert "saved" not in d.ctl(*known, "-q").stderr + d.ctl(*known, "--json").stderr
+    missing = f"2 answers are only in the daemon's memory and not in this %s: make room on the disk of {d.database}"
+    listed = d.ctl("list")
+    assert missing % "list" in listed.stderr and missing not in d.ctl("list", "-q").stderr
+    assert "memory" not in d.ctl("list", "--what", "runs").stderr
+    for words in (["export"], ["export", "-q"], ["export", "--to", folder / "x.json"],
+                  ["export", "--format", "unsloth", "--to", folder / "x"]):
+        partial = d.ctl(*words, check=False)
+        assert partial.returncode == 1 and missing % "export" in partial.stderr, (words, partial)
+    assert len(json.loads((folder / "x.json").read_text())["rows"]) == 1, "what there is is written"
+    limit_files(d, False)
+    eventually(lambda: d.status()["store"]["unsaved"] == 0)
+    assert d.ctl("export", "-q").stderr == "" and "memory" not in d.ctl(*known).stderr
 
 
 def test_a_pinned_job_keeps_its_answers_without_room(daemon):

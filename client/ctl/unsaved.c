@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Answers that the daemon serves and could not write into its database yet: its disk is full, or
+ * whoever writes the database does not answer. What reads the database lacks them, and they end
+ * with the daemon, so that is said.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/ctl/ctl.h"
+
+static long long count(const json_t *status)
+{
+    return json_integer_value(table_value(status, "store.unsaved"));
+}
+
+bool unsaved_there(const json_t *status)
+{
+    return count(status) > 0;
+}
+
+char *unsaved_sentence(const json_t *status, const char *where)
+{
+    const char *database = json_string_value(json_object_get(status, "database"));
+    bool full = json_is_true(table_value(status, "store.disk_full"));
+    char *text = NULL;
+    int r =
+        asprintf(&text,
+                 "%lld %s only in the daemon's memory and not in %s: %s %s%s gemmd writes what is "
+                 "missing by itself",
+                 count(status), count(status) == 1 ? "answer is" : "answers are", where,
+                 full ? "make room on the disk of" : "once", database ? database : "its database",
+                 full ? ", and" : " can be written,");
+    return r < 0 ? NULL : text;
+}
+
+int unsaved_fail(const json_t *status)
+{
+    char *text = unsaved_there(status) ? unsaved_sentence(status, "this export") : NULL;
+    int code = text ? ctl_failed("%s; then export again", text) : DONE;
+    free(text);
+    return code;
+}
+
+/* Lower tiers are made anew for each who asks: there is nothing to save. */
+static bool is_unsaved(const json_t *row)
+{
+    const char *tier = json_string_value(json_object_get(row, "tier"));
+    return tier && strcmp(tier, "exact") == 0 && json_is_false(json_object_get(row, "saved"));
+}
+
+void unsaved_remark(const json_t *rows)
+{
+    size_t i, n = 0;
+    const json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        n += is_unsaved(row);
+    }
+    if (n == 0) {
+        return;
+    }
+    if (json_array_size(rows) == 1) {
+        fprintf(stderr, "this answer");
+    } else {
+        fprintf(stderr, "%zu of these answers", n);
+    }
+    fprintf(stderr,
+            " could not be saved and %s only in the daemon's memory: gemmd saves what it can by "
+            "itself; `gemmctl status` says whether its disk is full\n",
+            n == 1 ? "is" : "are");
+}
