@@ -13,6 +13,8 @@
 #include "client/clock.h"
 #include "client/session.h"
 #include "proto/build.h"
+#include "proto/lockfile.h"
+#include "proto/paths.h"
 
 enum {
     DEFAULT_DEADLINE_MS = 5000,
@@ -192,6 +194,28 @@ static int take_answer(struct session *s, const struct rpc_message *m,
     return r;
 }
 
+/* What a person sees who looks: most often it is stopped (SIGSTOP, a debugger), or the machine is
+ * out of memory. Its pid is in the lock file of its socket, for those who may read that. */
+static int hangs(const struct session *s, const char *what, int64_t ms, struct error *err)
+{
+    const char *socket = s->places.paths[s->place];
+    char lock[PATHS_MAX + 8];
+    snprintf(lock, sizeof(lock), "%s.lock", socket);
+    struct lockfile_holder h = lockfile_holder(lock, 0);
+    if (!h.lives) {
+        return error_set(err, ERROR_DEADLINE,
+                         "gemmd %s within %lld ms on %s: if this comes again, it is stopped or "
+                         "hangs: `ss -xlp` says whose the socket is; end that with `kill -KILL` "
+                         "and start it again",
+                         what, (long long)ms, socket);
+    }
+    return error_set(err, ERROR_DEADLINE,
+                     "gemmd (pid %ld) %s within %lld ms on %s: if it is stopped, `kill -CONT %ld` "
+                     "lets it go on; if this comes again, it hangs: end it with `kill -KILL %ld` "
+                     "and start it again",
+                     h.pid, what, (long long)ms, socket, h.pid, h.pid);
+}
+
 static int late(struct session *s, const struct session_request *q, bool heard, int64_t began,
                 struct error *err)
 {
@@ -200,8 +224,12 @@ static int late(struct session *s, const struct session_request *q, bool heard, 
         leave_alone(s, clock_ns() - began);
     }
     int64_t given = q->deadline > began ? q->deadline - began : 0; /* it may have passed before */
+    int64_t ms = (given + CLOCK_MS / 2) / CLOCK_MS;
+    if (s->way.greeting) {
+        return hangs(s, "did not answer `hello`", ms, err);
+    }
     return error_set(err, ERROR_DEADLINE, "gemmd did not answer `%s` within %lld ms", q->method,
-                     (long long)((given + CLOCK_MS / 2) / CLOCK_MS));
+                     (long long)ms);
 }
 
 /* Silence for a default deadline: ask for a sign of life, once. */
@@ -210,9 +238,7 @@ static int probe(struct session *s, bool *probed, struct error *err)
     if (*probed) {
         link_close(&s->link);
         leave_alone(s, 2 * s->default_ms * CLOCK_MS);
-        return error_set(err, ERROR_DEADLINE,
-                         "gemmd has been silent for %lld ms and does not answer `hello`: it hangs",
-                         (long long)(2 * s->default_ms));
+        return hangs(s, "said nothing, and did not answer `hello`,", 2 * s->default_ms, err);
     }
     *probed = true;
     bool sent;
@@ -352,6 +378,7 @@ static int open_any(struct session *s, int64_t deadline, struct error *err)
 {
     int r = ERROR_UNREACHABLE;
     for (uint32_t i = 0; i < s->places.n && r == ERROR_UNREACHABLE; i++) {
+        s->place = i;
         r = link_open(&s->link, s->places.paths[i], deadline, err);
     }
     return r == ERROR_UNREACHABLE ? unreachable(s, err) : r;

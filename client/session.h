@@ -65,6 +65,7 @@ struct session {
 
     struct places places; /* found at the first connect */
     bool found;           /* places are filled in */
+    uint32_t place;       /* of them: where the connection goes, or went last */
     bool known;           /* a daemon was greeted once: welcome is filled in */
     struct welcome welcome;
     pthread_mutex_t device_lock;    /* of these: another thread may read them meanwhile */

@@ -72,7 +72,7 @@ static json_t *ask_one(struct asking *a, const json_t *problem)
         if (a->n > 1 && r != GEMMD_UNREACHABLE) {
             fprintf(stderr, "%s: ", label);
         }
-        int code = ctl_fail(&e);
+        int code = ctl_fail_waiting(&e, q->deadline_ms);
         a->code = a->code ? a->code : code;
         return result_of_error(problem, &e);
     }

@@ -133,6 +133,12 @@ int ctl_fail(const struct gemmd_error *e)
     }
 }
 
+int ctl_fail_waiting(const struct gemmd_error *e, int deadline_ms)
+{
+    int code = ctl_fail(e);
+    return e->code == GEMMD_DEADLINE && deadline_ms == 0 ? UNREACHABLE : code;
+}
+
 /* ---- connecting and calling ----------------------------------------------------------------- */
 
 struct gemmd_options ctl_options(const struct ctl *c)
@@ -155,7 +161,7 @@ int ctl_try(struct ctl *c, struct gemmd_error *e)
 int ctl_connect(struct ctl *c)
 {
     struct gemmd_error e;
-    return ctl_try(c, &e) ? ctl_fail(&e) : DONE;
+    return ctl_try(c, &e) ? ctl_fail_waiting(&e, 0) : DONE;
 }
 
 void ctl_deinit(struct ctl *c)

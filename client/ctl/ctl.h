@@ -66,6 +66,9 @@ void ctl_deinit(struct ctl *c);
 
 /* Prints "gemmctl: <sentence>" and returns the exit code. */
 int ctl_fail(const struct gemmd_error *e);
+/* The same of what was waited for: without a deadline of the user's own, one that passed says that
+ * the daemon hangs. */
+int ctl_fail_waiting(const struct gemmd_error *e, int deadline_ms);
 int ctl_usage(const char *format, ...) __attribute__((format(printf, 1, 2)));  /* USAGE */
 int ctl_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* FAILED */
 

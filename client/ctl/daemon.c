@@ -183,7 +183,7 @@ static int start(struct ctl *c)
     }
     if (r) {
         ctl_failed("%s", e.text); /* not ctl_fail: it would say to start one */
-        return r == GEMMD_UNREACHABLE ? UNREACHABLE : FAILED;
+        return r == GEMMD_UNREACHABLE || r == GEMMD_DEADLINE ? UNREACHABLE : FAILED;
     }
     return report_started(c, was_there);
 }
@@ -248,7 +248,7 @@ static int connect_to_stop(struct ctl *c)
         ctl_failed("%s: there is none to stop", e.text);
         return UNREACHABLE;
     }
-    return r ? ctl_fail(&e) : DONE;
+    return r ? ctl_fail_waiting(&e, 0) : DONE;
 }
 
 static int stop(struct ctl *c)
@@ -304,7 +304,7 @@ static int version(struct ctl *c)
                                         : "unknown");
     }
     json_decref(hello);
-    return r && r != GEMMD_UNREACHABLE ? ctl_fail(&e) : code;
+    return r && r != GEMMD_UNREACHABLE ? ctl_fail_waiting(&e, 0) : code;
 }
 
 int cmd_version(int argc, char **argv)

@@ -62,7 +62,7 @@ static int ask(struct verifying *v, const json_t *problem, const char *scheme,
     int r = (configs_json ? gemmd_tune : gemmd_get)(v->subject.ctl.g, &p, &q, out, &e);
     progress_end(&line);
     free(text);
-    return r ? ctl_fail(&e) : DONE;
+    return r ? ctl_fail_waiting(&e, q.deadline_ms) : DONE;
 }
 
 /* ---- comparing ------------------------------------------------------------------------------ */

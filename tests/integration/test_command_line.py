@@ -187,8 +187,31 @@ def test_a_deadline_holds_for_a_daemon_that_hangs(folder):
         took = time.monotonic() - began
     # A command takes a second at least; what it says is what was left of it after connecting.
     said = re.search(r"did not answer `hello` within (\d+) ms", result.stderr)
-    assert result.returncode == 1 and said and 0 < int(said[1]) <= 1000, result
+    assert result.returncode == 3 and said and 0 < int(said[1]) <= 1000, result
     assert 1 <= took < 3 * PATIENCE
+
+
+@pytest.mark.parametrize("words", [["stop"], ["get", *SIZE, "--deadline-ms", "1000"]], ids=lambda w: w[0])
+def test_a_stopped_daemon_is_named_with_what_to_do(daemon, words):
+    d = daemon()
+    d.process.send_signal(signal.SIGSTOP)
+    _, said = ctl(d, *words, code=3)
+    assert f"on {d.socket}: " in said and f"`kill -CONT {d.process.pid}`" in said
+    d.process.send_signal(signal.SIGCONT)
+    assert d.status()["pid"] == d.process.pid
+
+
+def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
+    """Its silence is noticed without a deadline, too."""
+    d = daemon()
+    with subprocess.Popen([GEMMCTL, "tune", *SIZE, "--budget", "200", "--iters", "100"], text=True, stderr=subprocess.PIPE,
+                          env={**d.env, "GEMMD_SOCKET": str(d.socket)}, stdout=subprocess.DEVNULL) as asks:
+        while d.status()["runner"]["state"] != "busy":
+            assert asks.poll() is None
+        d.process.send_signal(signal.SIGSTOP)
+        said = asks.communicate(timeout=60 * PATIENCE)[1]
+    d.process.send_signal(signal.SIGCONT)
+    assert asks.returncode == 3 and f"on {d.socket}: " in said and f"pid {d.process.pid}" in said
 
 
 def test_a_landscape_does_not_take_the_place_of_a_device(folder):

@@ -145,6 +145,8 @@ static void test_silent_hello(void **state)
     assert_int_equal(gemmd_connect(&g, &o, &e), GEMMD_DEADLINE);
     double took = fake_ms() - began;
     assert_true(took >= 149 && took < 150 + SLACK_MS);
+    assert_non_null(strstr(e.text, f->path)); /* whose pid is not known */
+    assert_non_null(strstr(e.text, "ss -xlp"));
     fake_stop(f);
 }
 
