@@ -46,7 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         c->socket = arg;
         break;
     case KEY_DEVICE:
-        c->device = arg;
+        c->device = c->named_device = arg;
         break;
     case KEY_GENERATION:
         argp_error(state,
@@ -161,7 +161,47 @@ int ctl_try(struct ctl *c, struct gemmd_error *e)
 int ctl_connect(struct ctl *c)
 {
     struct gemmd_error e;
-    return ctl_try(c, &e) ? ctl_fail_waiting(&e, 0) : DONE;
+    return ctl_try(c, &e) ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
+}
+
+/* As far as it can be known without looking at the devices here: cuda:0 is any GPU. */
+static bool is_device(const char *spec, const json_t *device)
+{
+    const char *kind = json_string_value(json_object_get(device, "kind"));
+    const char *uuid = json_string_value(json_object_get(device, "uuid"));
+    if (!kind || !uuid) {
+        return true;
+    }
+    kind = strncmp(uuid, "replay-", 7) == 0 ? "replay" : kind; /* it says what it plays */
+    spec += strncmp(spec, "cuda:GPU-", 9) == 0 || strncmp(spec, "cuda:MIG-", 9) == 0 ? 5 : 0;
+    if (strncmp(spec, "GPU-", 4) == 0 || strncmp(spec, "MIG-", 4) == 0 ||
+        strncmp(spec, "replay-", 7) == 0) {
+        return strcmp(spec, uuid) == 0;
+    }
+    size_t n = strcspn(spec, ":");
+    return strlen(kind) == n && strncmp(spec, kind, n) == 0;
+}
+
+int ctl_check_device(struct ctl *c)
+{
+    const char *from = getenv("GEMMD_SOCKET");
+    const char *socket = c->socket ? c->socket : from;
+    if (!c->named_device || strcmp(c->named_device, "any") == 0 || !socket || !*socket) {
+        return DONE;
+    }
+    int code = DONE;
+    json_t *status = ctl_call(c, "status", NULL, &code);
+    const json_t *device = json_object_get(status, "device");
+    if (status && !is_device(c->named_device, device)) {
+        const char *uuid = json_string_value(json_object_get(device, "uuid"));
+        const char *name = json_string_value(json_object_get(device, "name"));
+        code = ctl_usage("the daemon on %s is of another device than %s, of %s (%s): leave out "
+                         "--device for that one, or %s for the other",
+                         socket, c->named_device, uuid ? uuid : "?", name ? name : "?",
+                         c->socket ? "--socket" : "unset GEMMD_SOCKET");
+    }
+    json_decref(status);
+    return code;
 }
 
 void ctl_deinit(struct ctl *c)

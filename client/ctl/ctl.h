@@ -44,6 +44,7 @@ enum exit_code { DONE = 0, FAILED = 1, USAGE = 2, UNREACHABLE = 3, BUSY = 75 };
 /* What every command takes. */
 struct ctl {
     const char *socket, *device; /* borrowed from argv or the environment */
+    const char *named_device;    /* borrowed: --device of argv, not the environment's; NULL: none */
     const char *generation;      /* borrowed from argv; NULL: none given */
     bool pinned;                 /* to it, or to the environment's; else to none */
     bool json, quiet;
@@ -59,6 +60,9 @@ extern const struct argp ctl_argp, pinned_ctl_argp;
 struct gemmd_options ctl_options(const struct ctl *c);
 /* 0, or an exit code after the sentence. */
 int ctl_connect(struct ctl *c);
+/* Of who is connected: the path of a socket says nothing of the device, so when both are named the
+ * daemon must be of that device. 0, or USAGE after the sentence. */
+int ctl_check_device(struct ctl *c);
 /* gemmd_connect of it, for who has words of his own when nobody answers. */
 int ctl_try(struct ctl *c, struct gemmd_error *e);
 void ctl_deinit(struct ctl *c);

@@ -185,7 +185,8 @@ static int start(struct ctl *c)
         ctl_failed("%s", e.text); /* not ctl_fail: it would say to start one */
         return r == GEMMD_UNREACHABLE || r == GEMMD_DEADLINE ? UNREACHABLE : FAILED;
     }
-    return report_started(c, was_there);
+    int code = was_there ? ctl_check_device(c) : DONE;
+    return code ? code : report_started(c, was_there);
 }
 
 int cmd_start(int argc, char **argv)
@@ -248,7 +249,7 @@ static int connect_to_stop(struct ctl *c)
         ctl_failed("%s: there is none to stop", e.text);
         return UNREACHABLE;
     }
-    return r ? ctl_fail_waiting(&e, 0) : DONE;
+    return r ? ctl_fail_waiting(&e, 0) : ctl_check_device(c);
 }
 
 static int stop(struct ctl *c)
@@ -289,7 +290,10 @@ static int version(struct ctl *c)
 {
     struct gemmd_error e;
     json_t *hello = NULL;
-    int code = DONE, r = ctl_try(c, &e);
+    int r = ctl_try(c, &e), code = r ? DONE : ctl_check_device(c);
+    if (code) {
+        return code;
+    }
     if (r == 0) {
         hello =
             ctl_call(c, "hello", json_pack("{si, ss}", "version", 1, "client", "gemmctl"), &code);

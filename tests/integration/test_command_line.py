@@ -214,6 +214,25 @@ def test_a_daemon_that_stops_while_it_is_asked_is_named(daemon):
     assert asks.returncode == 3 and f"on {d.socket}: " in said and f"pid {d.process.pid}" in said
 
 
+@pytest.mark.parametrize("device", ["cpu", "cpu:2", "cuda:0", "cuda:GPU-1", "replay-other", "bogus"])
+def test_a_daemon_of_another_device_does_not_answer(daemon_of_module, device):
+    """A socket in the environment names one; its answers are not those of the device that was typed."""
+    d = daemon_of_module
+    pid = d.status()["pid"]
+    for words in (["get", *SIZE, "--wait", "cached"], ["start"], ["stop"], ["version"], ["status", "--socket", d.socket]):
+        out, said = ctl(d, *words, "--device", device, code=2)
+        other = "--socket" if "--socket" in words else "unset GEMMD_SOCKET"
+        assert out == "" and f"{d.socket} is of another device than {device}" in said and f"or {other} for" in said
+    assert d.status()["pid"] == pid
+
+
+def test_a_daemon_of_that_device_answers(daemon_of_module):
+    d = daemon_of_module
+    for device in (SYNTHETIC, d.status()["device"]["uuid"], "any"):
+        assert "runs already" in ctl(d, "start", "--device", device)[0]
+    ctl(d, "status", env={"GEMMD_DEVICE": "cpu"})  # a default, which the socket goes before
+
+
 def test_a_landscape_does_not_take_the_place_of_a_device(folder):
     os.mkfifo(folder / "pipe")
     result = subprocess.run([GEMMCTL, "landscape", *SIZE, "--device", "cpu", "--to", str(folder / "pipe")],
@@ -252,7 +271,7 @@ def test_a_partial_answer_is_shown_as_one(daemon):
 def test_a_restriction_that_names_nothing_is_no_empty_space(daemon_of_module):
     for args, sentence in ((["FOO=64"], "FOO is no tunable here"), (["num_stages=abc"], "takes values such as")):
         assert sentence in ctl(daemon_of_module, "space", *SIZE, "--restrict", *args, code=1)[1]
-        assert sentence in ctl(daemon_of_module, "space", *SIZE, "--device", "cuda:sm_90a", "--restrict", *args, code=1)[1]
+        assert sentence in ctl(daemon_of_module, "space", *SIZE, "--arch", "sm_90a", "--restrict", *args, code=1)[1]
 
 
 def test_of_many_it_is_said_which_one_failed(daemon_of_module):
