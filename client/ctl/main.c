@@ -3,7 +3,9 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/ctl/ctl.h"
 #include "proto/std_files.h"
@@ -125,10 +127,14 @@ static int check_words(int argc, char **argv)
     return DONE;
 }
 
-static int check_written(int code)
+/* At the end, however it comes: argp writes its help and exits. */
+static void check_written(int code, void *ignored)
 {
+    (void)ignored;
     bool lost = fflush(stdout) != 0 || ferror(stdout);
-    return lost && code == DONE ? ctl_failed("cannot write the result: %s", strerror(errno)) : code;
+    if (lost && code == DONE) {
+        _exit(ctl_failed("cannot write the result: %s", strerror(errno)));
+    }
 }
 
 int main(int argc, char **argv)
@@ -136,6 +142,7 @@ int main(int argc, char **argv)
     static char help_option[] = "--help";
     static char name[64];
     std_files_open();
+    on_exit(check_written, NULL);
     signal(SIGXFSZ, SIG_IGN); /* a limit on file sizes is a full disk, which is said (EFBIG) */
     if (argc < 2) {
         return ctl_usage("no command given; `gemmctl help` lists them");
@@ -145,7 +152,7 @@ int main(int argc, char **argv)
     }
     if (is_help(argv[1])) {
         if (argc < 3 || is_help(argv[2])) {
-            return check_written(help());
+            return help();
         }
         argv[1] = argv[2]; /* help COMMAND: COMMAND --help */
         argv[2] = help_option;
@@ -158,5 +165,5 @@ int main(int argc, char **argv)
     snprintf(name, sizeof(name), "gemmctl %s", c->name);
     argv[1] = name; /* what argp calls us by */
     argp_err_exit_status = USAGE;
-    return check_written(c->run(argc - 1, argv + 1));
+    return c->run(argc - 1, argv + 1);
 }

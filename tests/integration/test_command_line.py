@@ -70,12 +70,13 @@ def test_help_of_help(daemon_of_module):
     assert ctl(daemon_of_module, "help", "--help") == ctl(daemon_of_module, "help")
 
 
-@pytest.mark.parametrize("args", [["help"], ["status"], ["status", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("args", [["help"], ["get", "--help"], ["help", "get"], ["get", "--usage"], ["--version"], ["status"],
+                                  ["status", "--json"]], ids=" ".join)
 def test_a_full_disk_is_said(daemon_of_module, args):
     with open("/dev/full", "wb") as full:
         said = subprocess.run([GEMMCTL, *args], stdout=full, stderr=subprocess.PIPE, text=True,
                               env={**os.environ, "GEMMD_SOCKET": str(daemon_of_module.socket)})
-    assert said.returncode == 1 and "No space left" in said.stderr
+    assert said.returncode == 1 and said.stderr.count("No space left") == 1
 
 
 def test_a_limit_of_file_sizes_is_said(daemon_of_module, folder):
