@@ -14,6 +14,8 @@
 enum { EXPERTS, TOPK, HIDDEN, INTER, NUMBERS };
 static const char *const names[NUMBERS] = {"experts", "topk", "hidden", "inter"};
 
+enum { NUMBER_MAX = 1 << 30 };
+
 struct moe {
     char *name;           /* owned */
     long long v[NUMBERS]; /* 0: not given */
@@ -24,7 +26,7 @@ static int read_number(const char *text, long long *out)
     char *end;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    return *text && !*end && !errno && *out > 0 && *out <= 1 << 30 ? DONE : USAGE;
+    return *text && !*end && !errno && *out > 0 && *out <= NUMBER_MAX ? DONE : USAGE;
 }
 
 /* ---- "experts=128,topk=8,hidden=2048,inter=768" ---------------------------------------------- */
@@ -41,7 +43,8 @@ static int take_word(struct moe *m, char *word)
         }
         if (strcmp(word, names[i]) == 0) {
             return read_number(value, &m->v[i])
-                       ? ctl_usage("--moe: %s takes a whole number, not \"%s\"", word, value)
+                       ? ctl_usage("--moe: %s takes a whole number from 1 to %d, not \"%s\"", word,
+                                   NUMBER_MAX, value)
                        : DONE;
         }
     }
@@ -148,7 +151,9 @@ static int add_tokens(json_t *rows, const struct moe *m, const struct shapes_fil
         long long tokens;
         code = read_number(word, &tokens);
         if (code) {
-            ctl_usage("--moe needs --tokens, whole numbers as in 4096,16384; not \"%s\"", word);
+            ctl_usage("--moe needs --tokens, whole numbers from 1 to %d as in 4096,16384; not "
+                      "\"%s\"",
+                      NUMBER_MAX, word);
         } else {
             add_layer(rows, m, f, tokens);
         }

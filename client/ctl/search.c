@@ -28,6 +28,11 @@ enum {
     KEY_TARGET
 };
 
+/* What the daemon takes (proto/request.c), so that the first sentence about a number that is too
+ * large is the last one. */
+enum { BUDGET_MAX = 1000000, ITERS_MAX = 100000, WARMUP_MAX = 10000 };
+static const int64_t time_max_ms = INT64_C(1) << 40;
+
 static const struct argp_option search_options[] = {
     {0, 0, 0, 0, "How to search:", 2},
     {"budget", KEY_BUDGET, "N", 0, "measure at most N configs", 0},
@@ -228,19 +233,19 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         q->strategy = arg;
         break;
     case KEY_BUDGET:
-        q->budget = option_int("budget", arg, INT64_MAX, state);
+        q->budget = option_int("budget", arg, BUDGET_MAX, state);
         break;
     case KEY_BUDGET_MS:
-        q->budget_ms = option_int("budget-ms", arg, INT64_MAX, state);
+        q->budget_ms = option_int("budget-ms", arg, time_max_ms, state);
         break;
     case KEY_WALL_MS:
-        q->wall_ms = option_int("wall-ms", arg, INT64_MAX, state);
+        q->wall_ms = option_int("wall-ms", arg, time_max_ms, state);
         break;
     case KEY_ITERS:
-        q->iters = option_int("iters", arg, INT64_MAX, state);
+        q->iters = option_int("iters", arg, ITERS_MAX, state);
         break;
     case KEY_WARMUP:
-        q->warmup = option_int("warmup", arg, INT64_MAX, state);
+        q->warmup = option_int("warmup", arg, WARMUP_MAX, state);
         break;
     case KEY_ATOL:
         q->atol = read_real("atol", arg, state);

@@ -59,6 +59,25 @@ def test_no_option_is_passed_over(daemon_of_module, args, word):
     assert word in ctl(daemon_of_module, *args, code=2)[1]
 
 
+@pytest.mark.parametrize("option", ["budget", "budget-ms", "wall-ms", "iters", "warmup"])
+def test_bounds_of_options_are_the_daemons(daemon_of_module, option):
+    with pytest.raises(RpcError) as e:
+        daemon_of_module.call("get", problem=gemm(), wait="cached", **{option.replace("-", "_"): 1 << 62})
+    most = re.search(r"takes 0\.\.(\d+)", e.value.message)[1]
+    for value in ("-1", str(int(most) + 1)):
+        assert f"a whole number from 0 to {most}, not" in ctl(daemon_of_module, "get", *SIZE, f"--{option}={value}", code=2)[1]
+    ctl(daemon_of_module, "get", *SIZE, "--wait", "cached", f"--{option}={most}")
+
+
+def test_bounds_of_a_layer_are_said(daemon_of_module):
+    layer = "experts=%s,topk=2,hidden=64,inter=64"
+    for value in ("0", "-1", str((1 << 30) + 1)):
+        said = ctl(daemon_of_module, "get", "--moe", layer % value, "--tokens", "64", code=2)[1]
+        assert f'experts takes a whole number from 1 to {1 << 30}, not "{value}"' in said
+        said = ctl(daemon_of_module, "get", "--moe", layer % 8, "--tokens", value, code=2)[1]
+        assert f'whole numbers from 1 to {1 << 30} as in 4096,16384; not "{value}"' in said
+
+
 def test_what_is_said_twice_is_refused(daemon_of_module, folder):
     assert "says twice what experts is" in ctl(daemon_of_module, "get", "--tokens", "64", "--moe",
                                                "experts=8,topk=2,hidden=64,inter=64,experts=4", code=2)[1]
