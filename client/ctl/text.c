@@ -321,6 +321,41 @@ void number_text(double v, char out[NUMBER_TEXT_MAX])
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
+enum { FILE_MAX = 1 << 30 };
+
+/* Up to the first piece that shows that it is no text, or is too much: a device or a pipe may go on
+ * forever. */
+static void copy_text(FILE *in, FILE *out)
+{
+    char buffer[16 * 1024];
+    size_t n, length = 0;
+    while (length <= FILE_MAX && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
+        fwrite(buffer, 1, n, out);
+        length += n;
+        if (memchr(buffer, '\0', n)) {
+            break;
+        }
+    }
+}
+
+/* 0, or the fault after its sentence. */
+static int check_text(const char *path, const char *text, size_t length, struct gemmd_error *err)
+{
+    size_t zero = strlen(text);
+    if (zero != length) {
+        return refuse(err,
+                      "%s has a zero byte at %zu, which no text has: it is no text, or it was cut "
+                      "off by a crash",
+                      path, zero);
+    }
+    if (length > FILE_MAX) {
+        return refuse(err,
+                      "%s is larger than %d MiB, the most that gemmctl reads: give it in parts",
+                      path, FILE_MAX >> 20);
+    }
+    return 0;
+}
+
 char *text_read_file(const char *path, struct gemmd_error *err)
 {
     FILE *in = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
@@ -328,28 +363,23 @@ char *text_read_file(const char *path, struct gemmd_error *err)
         refuse(err, "cannot read %s: %s", path, strerror(errno));
         return NULL;
     }
-    char *text = NULL, buffer[16 * 1024];
-    size_t length, n;
+    char *text = NULL;
+    size_t length;
     FILE *out = open_memstream(&text, &length);
-    while (out && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
-        fwrite(buffer, 1, n, out);
-    }
-    bool failed = !out || ferror(in);
-    int why = errno;
     if (out) {
-        fclose(out);
+        copy_text(in, out);
+    }
+    bool failed = !out || ferror(in) || ferror(out);
+    int why = errno;
+    if (out && fclose(out) && !failed) {
+        failed = true;
+        why = errno;
     }
     if (in != stdin) {
         fclose(in);
     }
-    if (failed) {
-        refuse(err, "cannot read %s: %s", path, strerror(why));
-    } else if (strlen(text) != length) {
-        refuse(err,
-               "%s has a zero byte at %zu, which no text has: it may have been cut off by a crash",
-               path, strlen(text));
-        failed = true;
-    }
+    failed = failed ? refuse(err, "cannot read %s: %s", path, strerror(why))
+                    : check_text(path, text, length, err);
     if (failed) {
         free(text);
         return NULL;

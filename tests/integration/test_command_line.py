@@ -128,6 +128,18 @@ def test_no_row_of_a_table_becomes_another(daemon_of_module, folder, table, opti
     assert said in ctl(daemon_of_module, "get", "--wait", "cached", "--shapes", folder / "shapes.csv", *options, code=2)[1]
 
 
+def test_what_never_ends_is_not_read_to_its_end(daemon_of_module, folder):
+    """A shell's mistake must not take the machine's memory."""
+    at_most = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))}
+    assert "zero byte at 0" in ctl(daemon_of_module, "import", "/dev/zero", code=1, **at_most)[1]
+    with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
+        said = ctl(daemon_of_module, "import", "-", code=1, stdin=endless.stdout, **at_most)[1]
+        endless.kill()
+    assert "larger than 1024 MiB" in said
+    (folder / "words").write_text("no JSON\n" * 4096)
+    assert "words, line 1" in ctl(daemon_of_module, "import", folder / "words", code=1)[1]
+
+
 def test_a_table_may_have_a_byte_order_mark(daemon_of_module, folder):
     (folder / "shapes.csv").write_text("\ufeffmodel,mode,M,N,K\nqwen,forward,64,128,256\nllama,forward,128,128,256\n")
     rows = daemon_of_module.ctl_json("get", "--wait", "cached", "--shapes", folder / "shapes.csv", "--model", "qwen")
