@@ -321,7 +321,7 @@ void number_text(double v, char out[NUMBER_TEXT_MAX])
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-enum { FILE_MAX = 1 << 30 };
+enum { FILE_MAX = 1 << 29 };
 
 /* Up to the first piece that shows that it is no text, or is too much: a device or a pipe may go on
  * forever. */

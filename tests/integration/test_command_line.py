@@ -135,7 +135,7 @@ def test_what_never_ends_is_not_read_to_its_end(daemon_of_module, folder):
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
         said = ctl(daemon_of_module, "import", "-", code=1, stdin=endless.stdout, **at_most)[1]
         endless.kill()
-    assert "larger than 1024 MiB" in said
+    assert "larger than 512 MiB" in said
     (folder / "words").write_text("no JSON\n" * 4096)
     assert "words, line 1" in ctl(daemon_of_module, "import", folder / "words", code=1)[1]
 
