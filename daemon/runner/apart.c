@@ -22,7 +22,7 @@ struct worker {
     int fd;
     pid_t pid;
     const struct variant *variant; /* borrowed: what it compiles */
-    bool stopped;                  /* it was killed, since nobody waits for that any more */
+    bool stopped;                  /* nobody waits for that any more */
     struct worker *next;
 };
 
@@ -137,6 +137,7 @@ static bool set_done(struct apart *a, struct worker *w, bool well)
     return well;
 }
 
+/* By its socket, as if we had ended: it may have files to remove. Who asked it then ends it. */
 static void stop_apart(struct compiler *c, const struct variant *v)
 {
     struct apart *a = (struct apart *)c;
@@ -144,7 +145,7 @@ static void stop_apart(struct compiler *c, const struct variant *v)
     for (struct worker *w = a->busy; w; w = w->next) {
         if (w->variant == v) {
             w->stopped = true;
-            kill(w->pid, SIGKILL);
+            shutdown(w->fd, SHUT_RDWR);
         }
     }
     pthread_mutex_unlock(&a->lock);

@@ -6,7 +6,9 @@
  * Threads of one process wait for one another in NVRTC: a kernel that takes one of them 1.4 to 2.0
  * seconds takes 2.7 beside fifteen others, and in one of sixteen processes 2.1
  * (tests/gpu/results/2026-11-25-h100-compile_apart.txt). And a compiler that crashes takes its
- * child along, not the runner.
+ * child along, not the runner. A C compiler is a process anyway, and leaves files when it is killed
+ * or orphaned: the child is there to stop it and to remove them when the runner ends, which may be
+ * by SIGKILL (gemmd stops it so).
  */
 #ifndef GEMMD_RUNNER_APART_H
 #define GEMMD_RUNNER_APART_H
@@ -22,7 +24,7 @@ void apart_enable(void);
  * ERROR_NO_MEMORY: children are killed, from outside; ERROR_HUNG: somebody has called stop(). */
 int apart_open(const char *spec, struct compiler **out, struct error *err);
 /* The child's whole life: gemmd-runner --compile --device SPEC --fd N. It ends when its socket
- * does, also while it compiles. An exit status. */
+ * does, also while it compiles: what can be stopped is, and removes its files. An exit status. */
 int apart_child(const char *spec, int fd);
 /* Before this process ends without closing its compiler: children that have nothing to do end, and
  * are waited for, a second at most. Those that compile end when the process has. */

@@ -236,6 +236,20 @@ def daemon_of_module(shared_cache):
     shutil.rmtree(path, ignore_errors=True)
 
 
+class EndlessCompiler:
+    """A C compiler that tells its version and then compiles for ever, in a TMPDIR of its own."""
+
+    def __init__(self, folder):
+        self.tmp, cc = folder / "tmp", folder / "endless-cc"
+        self.tmp.mkdir()
+        cc.write_text('#!/bin/sh\ncase $1 in -dump*) exec cc "$@";; esac\nexec sleep 600\n')
+        cc.chmod(0o755)
+        self.env = {"TMPDIR": str(self.tmp), "GEMMD_CC": str(cc)}
+
+    def left(self):
+        return list(self.tmp.iterdir())
+
+
 def connected(path):
     """A client, or None while nobody listens: a socket is a file before it is listened on."""
     try:

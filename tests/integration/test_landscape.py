@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import GEMMCTL, PATIENCE, RUNNER, RpcError, Watched, gemm
+from conftest import GEMMCTL, PATIENCE, RUNNER, EndlessCompiler, RpcError, Watched, eventually, gemm
 
 PROBLEM = dict(m=16, n=32, k=32, experts=1, topk=1, dtype_in="fp32")
 WORDS = ["--m", 16, "--n", 32, "--k", 32, "--dtype", "fp32"]
@@ -83,6 +83,18 @@ def test_ctrl_c_leaves_a_whole_line_and_no_landscape(folder, shared_cache):
     shown, code = recording.end()
     assert code == -signal.SIGINT and shown.endswith(b"\r\n"), shown
     assert not path.exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_what_ends_it_while_it_compiles_leaves_no_folders(folder, number):
+    cc = EndlessCompiler(folder)
+    recording = subprocess.Popen([GEMMCTL, "landscape", *map(str, WORDS), "--device", "cpu", "--to",
+                                  folder / "x.jsonl", "--cache-dir", folder / "cache", "-q"],
+                                 env={**os.environ, "GEMMD_RUNNER": str(RUNNER), **cc.env})
+    eventually(cc.left)
+    recording.send_signal(number)
+    assert recording.wait(20 * PATIENCE) == -number
+    eventually(lambda: not cc.left())
 
 
 def test_what_it_needs_to_know(folder):

@@ -13,7 +13,8 @@ import time
 
 import pytest
 
-from conftest import BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Daemon, RpcError, connected, eventually, gemm
+from conftest import (BUILD, GEMMD, RUNNER, PATIENCE, SYNTHETIC, Daemon, EndlessCompiler, RpcError, connected,
+                      eventually, gemm)
 
 
 def start_fails(folder, *options, device=SYNTHETIC, env=None, database=None, socket=None):
@@ -116,6 +117,16 @@ def test_clean_stop_ends_work_in_order(daemon):
         assert e.value.name in ("shutting_down", "cancelled")
     assert not d.socket.exists()
     eventually(lambda: not pathlib.Path(f"/proc/{runner}").exists())
+
+
+def test_a_stop_while_it_compiles_leaves_no_folders(daemon, folder):
+    cc = EndlessCompiler(folder)
+    d = daemon("cpu", env=cc.env, own_cache=True)
+    with d.connect() as c:
+        c.send("tune", problem=gemm(m=64, n=64, k=64))
+        eventually(cc.left)
+        assert d.stop() == 0
+    eventually(lambda: not cc.left())
 
 
 def test_a_session_that_ends_is_an_end_in_order(daemon):

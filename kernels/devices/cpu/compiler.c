@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Variants to shared objects by the host's C compiler: $GEMMD_CC, else cc, gcc or clang from PATH.
- * Every compile has a private directory, which is removed whatever happens.
+ * Every compile has a private directory, which is removed whatever happens, unless this very
+ * process is killed: so a runner compiles in others.
  *
  * Images are reproducible (no symbols, no build id), so that their content hash is an identity.
  * What -march=native means depends on the CPU, so its name is part of the version.
@@ -454,6 +455,8 @@ static int compiler_compile_cpu(struct compiler *base, const struct variant *v, 
 const struct compiler_ops cpu_compiler_ops = {
     .kind = "cpu",
     .suffix = "so",
+    .apart = true, /* a process that outlives the runner's end, whatever it is, ends the compiler
+                      and removes its folder */
     .open = compiler_open_cpu,
     .close = compiler_close_cpu,
     .version = compiler_version_cpu,
