@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A landscape that has been read: in order, and looked up by the hashes of configs and variants. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,73 @@ struct landscape *landscape_free(struct landscape *l)
     return NULL;
 }
 
+/* ---- a problem that is not there ------------------------------------------------------------- */
+
+/* Of one field in two problems: 0: equal; from 1 to 2, the more the farther apart in size. */
+static double field_distance(const struct record *a, const struct record *b, const char *name)
+{
+    struct value x = {0}, y = {0};
+    record_get(a, name, &x);
+    record_get(b, name, &y);
+    if (value_equal(&x, &y)) {
+        return 0;
+    }
+    if (x.type != VALUE_INT || y.type != VALUE_INT || x.integer <= 0 || y.integer <= 0) {
+        return 2;
+    }
+    return 2 - 1 / (1 + fabs(log2((double)x.integer / (double)y.integer)));
+}
+
+static double distance(const struct problem *a, const struct problem *b)
+{
+    double sum = a->op == b->op ? 0 : RECORD_FIELDS_MAX;
+    for (uint32_t i = 0; i < a->fields.n; i++) {
+        sum += field_distance(&a->fields, &b->fields, a->fields.fields[i].name);
+    }
+    return sum;
+}
+
+/* "M=4096 topk=1": what p has and `other` has not; a field that p lacks is none of its. */
+static void differences(const struct problem *p, const struct problem *other, char *out,
+                        size_t size)
+{
+    size_t have = 0;
+    out[0] = '\0';
+    for (uint32_t i = 0; i < p->fields.n && have < size; i++) {
+        const char *name = p->fields.fields[i].name;
+        const struct value v = record_at(&p->fields, i);
+        char text[64];
+        if (field_distance(&p->fields, &other->fields, name) > 0) {
+            value_format(&v, text, sizeof(text));
+            have +=
+                (size_t)snprintf(out + have, size - have, "%s%s=%s", have ? " " : "", name, text);
+        }
+    }
+}
+
+/* In what it differs from the nearest: whole problems would be equal as far as a sentence goes. */
+static int explain(const struct landscape *l, const struct problem *p, struct error *err)
+{
+    char asked[200], there[200];
+    const struct problem *nearest = l->problem;
+    if (l->n_problems == 0) {
+        return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem at all");
+    }
+    for (uint32_t i = 1; i < l->n_problems; i++) {
+        nearest = distance(p, &l->problem[i]) < distance(p, nearest) ? &l->problem[i] : nearest;
+    }
+    if (strcmp(nearest->op_name, p->op_name) != 0) {
+        return error_set(err, ERROR_NOT_FOUND, "the landscape has no problem of op %s; it has %s",
+                         p->op_name, nearest->op_name);
+    }
+    differences(p, nearest, asked, sizeof(asked));
+    differences(nearest, p, there, sizeof(there));
+    return error_set(err, ERROR_NOT_FOUND,
+                     "the landscape has no problem with %s: the nearest that it has is the same "
+                     "but for %s",
+                     asked, there);
+}
+
 /* ---- looking up ------------------------------------------------------------------------------ */
 
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
@@ -98,12 +166,7 @@ int landscape_problem(const struct landscape *l, const struct problem *p, uint32
     if (l->synthetic) {
         return 0;
     }
-    char first[200] = "nothing";
-    if (l->n_problems) {
-        snprintf(first, sizeof(first), "%s", l->problems[0]);
-    }
-    return error_set(err, ERROR_NOT_FOUND, "the landscape has no %.180s; it has %s%s", text, first,
-                     l->n_problems > 1 ? " and others" : "");
+    return explain(l, p, err);
 }
 
 const struct landscape_entry *landscape_entry(const struct landscape *l, uint32_t problem,

@@ -144,8 +144,8 @@ struct landscape {
 /* Loads the file of a spec "replay:<file>", and the faults beside it. */
 int landscape_load(const char *spec, struct landscape **out, struct error *err);
 struct landscape *landscape_free(struct landscape *l);
-/* The index of a problem; ERROR_NOT_FOUND lists what there is. A synthetic landscape knows all:
- * n_problems. */
+/* The index of a problem; ERROR_NOT_FOUND says in what the nearest differs. A synthetic landscape
+ * knows all: n_problems. */
 int landscape_problem(const struct landscape *l, const struct problem *p, uint32_t *out,
                       struct error *err);
 /* NULL: not recorded. */
