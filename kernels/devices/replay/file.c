@@ -191,6 +191,12 @@ static int read_line(struct reader *r, const char *text, struct error *err)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+static int cannot_read(const char *path, int number, struct error *err)
+{
+    return error_set(err, ERROR_NO_DEVICE, "cannot read the landscape %s: %s", path,
+                     number == EISDIR ? "it is a directory, not a file" : strerror(number));
+}
+
 static int read_lines(struct reader *r, FILE *f, struct error *err)
 {
     char *text = NULL;
@@ -203,6 +209,9 @@ static int read_lines(struct reader *r, FILE *f, struct error *err)
             status = read_line(r, at, err);
         }
     }
+    if (status == 0 && ferror(f)) { /* a directory can be opened, but not read */
+        status = cannot_read(r->path, errno, err);
+    }
     free(text);
     return status;
 }
@@ -213,8 +222,7 @@ static int read_file(struct landscape *l, const char *path, bool faults_only, st
     FILE *f = fopen(path, "re");
     int status;
     if (!f) {
-        status = error_set(err, ERROR_NO_DEVICE, "cannot read the landscape %s: %s", path,
-                           strerror(errno));
+        status = cannot_read(path, errno, err);
     } else {
         status = r.doc ? read_lines(&r, f, err)
                        : error_set(err, ERROR_NO_MEMORY, "no memory for a landscape");

@@ -165,6 +165,9 @@ static void test_bad_files(void **state)
     struct error err = ERROR_NULL;
     assert_int_equal(device_open("replay:/nonexistent/x.jsonl", &d, &err), ERROR_NO_DEVICE);
     assert_non_null(strstr(err.text, "/nonexistent/x.jsonl"));
+    snprintf(w.spec, sizeof(w.spec), "replay:%s", w.folder);
+    assert_int_equal(device_open(w.spec, &d, &err), ERROR_NO_DEVICE);
+    assert_non_null(strstr(err.text, ": it is a directory, not a file"));
     assert_int_equal(device_open("replay:", &d, &err), ERROR_INVALID);
     folder_remove(w.folder);
 }
