@@ -98,12 +98,11 @@ static int open_all(struct survey *s, struct error *err)
     if (r) {
         return r;
     }
-    unsigned threads = cache_dir_threads(o->threads);
-    bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
-    const struct builds_setup setup = {.compiler = s->compiler,
-                                       .cache_dir = s->cache_dir,
-                                       .threads = spare ? threads - SPARE_CORES : threads,
-                                       .note_fd = -1};
+    const unsigned threads = cache_dir_threads(o->threads);
+    const bool spare = o->threads == 0 && threads > 2 * SPARE_CORES;
+    s->threads = spare ? threads - SPARE_CORES : threads;
+    const struct builds_setup setup = {
+        .compiler = s->compiler, .cache_dir = s->cache_dir, .threads = s->threads, .note_fd = -1};
     r = builds_new(&setup, &s->builds, err);
     r = r ? r : find_problem(s, err);
     return r ? r : open_helpers(s, err);

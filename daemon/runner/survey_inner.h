@@ -46,6 +46,7 @@ struct survey {
     struct device *device;     /* owned */
     struct compiler *compiler; /* owned */
     struct builds *builds;     /* owned */
+    unsigned threads;          /* of them */
     struct helpers helpers;
     struct prepared *prepared; /* of the device */
     struct record reference;   /* the analytic default */

@@ -4,8 +4,9 @@
  * samples, two more when they are near the best so far, one when the first is far behind it: what
  * cannot be the best need not be known well.
  *
- * Variants compile ahead, on all cores but a few, and are measured as they become ready; on the cpu
- * device measuring waits until nothing compiles, since a compiler beside it would be measured.
+ * Variants compile ahead, on all cores but a few, and are measured as they become ready. On the cpu
+ * device a compiler beside a measurement would be measured: there they go by lots, of which each is
+ * compiled and then measured.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -153,26 +154,51 @@ static int visit(struct survey *s, const struct survey_item *it, struct error *e
 
 /* ---- the queue ------------------------------------------------------------------------------- */
 
+static int64_t least(const struct survey *s)
+{
+    return s->order->variants > 0 ? s->order->variants : SURVEY_VARIANTS;
+}
+
 static bool time_is_up(const struct survey *s)
 {
-    const struct survey_order *o = s->order;
-    int64_t least = o->variants > 0 ? o->variants : SURVEY_VARIANTS;
-    return o->seconds >= 0 && s->done >= least &&
-           survey_clock(s) - s->began_ms >= (double)o->seconds * 1e3;
+    const int64_t seconds = s->order->seconds;
+    return seconds >= 0 && s->done >= least(s) &&
+           survey_clock(s) - s->began_ms >= (double)seconds * 1e3;
 }
 
 /* No more than will be looked at, when that is known. */
 static uint32_t wanted(const struct survey *s)
 {
-    int64_t least = s->order->variants > 0 ? s->order->variants : SURVEY_VARIANTS;
-    bool known = s->order->seconds == 0 && least < s->n_variants;
-    return known ? (uint32_t)least : s->n_variants;
+    bool known = s->order->seconds == 0 && least(s) < s->n_variants;
+    return known ? (uint32_t)least(s) : s->n_variants;
+}
+
+static bool measures_alone(const struct survey *s)
+{
+    return strcmp(s->device->info.kind, "cpu") == 0;
+}
+
+/* How many are in the queue at most. A lot is no longer than it must be, and then a variant for
+ * each thread: that the time is up is seen between lots. */
+static uint32_t ahead(const struct survey *s)
+{
+    const int64_t must = least(s) - s->done;
+    if (!measures_alone(s) || s->order->seconds < 0 || must >= SURVEY_LOOK_AHEAD) {
+        return SURVEY_LOOK_AHEAD;
+    }
+    return must > 0                         ? (uint32_t)must
+           : s->threads < SURVEY_LOOK_AHEAD ? s->threads
+                                            : SURVEY_LOOK_AHEAD;
 }
 
 static int fill(struct walk *w, struct error *err)
 {
     int r = 0;
-    while (r == 0 && w->n < SURVEY_LOOK_AHEAD && w->next < wanted(w->s)) {
+    if (w->n > 0 && measures_alone(w->s)) {
+        return 0; /* what follows is the next lot's */
+    }
+    const uint32_t most = ahead(w->s);
+    while (r == 0 && w->n < most && w->next < wanted(w->s)) {
         r = survey_want(w->s, &w->s->variants[w->next++], &w->queue[w->n], err);
         w->n += r == 0;
     }
@@ -182,11 +208,10 @@ static int fill(struct walk *w, struct error *err)
 /* The first that is ready; w->n: it is time to wait. */
 static uint32_t pick(const struct walk *w)
 {
-    bool alone = strcmp(w->s->device->info.kind, "cpu") == 0;
     uint32_t ready = w->n;
     for (uint32_t i = w->n; i-- > 0;) {
         bool pending = w->queue[i].build->state == BUILD_PENDING;
-        if (pending && alone) {
+        if (pending && measures_alone(w->s)) {
             return w->n;
         }
         ready = pending ? ready : i;
@@ -211,6 +236,16 @@ static int step(struct walk *w, struct error *err)
     return r;
 }
 
+/* Compiles that nobody wants any more end by themselves: the finals are not to measure them. */
+static void settle(struct survey *s)
+{
+    struct build *any;
+    while (measures_alone(s) && builds_longest(s->builds, &any) >= 0) {
+        survey_wait(s);
+        builds_collect(s->builds);
+    }
+}
+
 int survey_walk(struct survey *s, struct error *err)
 {
     struct walk *w = calloc(1, sizeof(*w));
@@ -221,10 +256,13 @@ int survey_walk(struct survey *s, struct error *err)
     int r = fill(w, err);
     while (r == 0 && w->n > 0 && !time_is_up(s)) {
         r = step(w, err);
-        r = r ? r : fill(w, err);
+        r = r || time_is_up(s) ? r : fill(w, err);
     }
     while (w->n > 0) {
         builds_release(s->builds, w->queue[--w->n].build);
+    }
+    if (r == 0) {
+        settle(s);
     }
     free(w);
     return r;

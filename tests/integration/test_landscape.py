@@ -97,6 +97,18 @@ def test_what_ends_it_while_it_compiles_leaves_no_folders(folder, number):
     eventually(lambda: not cc.left())
 
 
+def test_no_kernels_are_compiled_after_the_time(folder):
+    tally, cc = folder / "tally", folder / "slow-cc"
+    cc.write_text(f'#!/bin/sh\ncase $1 in -dump*) exec cc "$@";; esac\necho >> {tally}\nsleep 1\n'
+                  'exec cc "$@"\n')
+    cc.chmod(0o755)
+    said = json.loads(landscape("--to", folder / "x.jsonl", "--device", "cpu", "--cache-dir",
+                                folder / "cache", "-q", "--json", *WORDS, "--variants", 2,
+                                "--settings", 1, "--finals", 2, "--seconds", 1, GEMMD_CC=str(cc)))
+    assert said["variants"] == 2, "which took a second"
+    assert len(tally.read_text().split("\n")) - 1 <= 3, "these and the reference"
+
+
 def test_what_it_needs_to_know(folder):
     path = folder / "x.jsonl"
     assert "--to FILE" in landscape(*WORDS, code=2)
