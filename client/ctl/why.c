@@ -147,6 +147,21 @@ static void print_row(const json_t *why)
     free(age);
 }
 
+/* What a replayed device's recording does not say is left out. */
+static void print_verified(const json_t *why, const json_t *trial)
+{
+    const double error = number_at(trial, "max_error"), norm = number_at(trial, "rel_norm");
+    char errors[48] = "", norms[48] = "";
+    if (!isnan(error)) {
+        snprintf(errors, sizeof(errors), ": largest error %.3g", error);
+    }
+    if (!isnan(norm)) {
+        snprintf(norms, sizeof(norms), "%s relative norm %.3g", *errors ? "," : ":", norm);
+    }
+    line("verified", "elements within atol %g, rtol %g%s%s", number_at(why, "row.atol"),
+         number_at(why, "row.rtol"), errors, norms);
+}
+
 static void print_trial(const json_t *why)
 {
     const json_t *trial = json_object_get(why, "trial");
@@ -164,9 +179,7 @@ static void print_trial(const json_t *why)
     }
     line("", "%lld trials of this key, %lld failed (`gemmctl trials %.12s` lists them)",
          (long long)int_at(why, "trials"), (long long)int_at(why, "failed"), text_at(trial, "key"));
-    line("verified", "elements within atol %g, rtol %g: largest error %.3g, relative norm %.3g",
-         number_at(why, "row.atol"), number_at(why, "row.rtol"), number_at(trial, "max_error"),
-         number_at(trial, "rel_norm"));
+    print_verified(why, trial);
 }
 
 static void print_run(const json_t *why)

@@ -129,9 +129,11 @@ def test_a_row_of_an_older_compiler(daemon, folder):
 def test_in_words(known):
     args = ["--m", 500, "--n", 256, "--k", 256, "--experts", 4, "--topk", 2]
     out = known.ctl("why", *args).stdout
-    for words in ("exact (measured for this very key)", "M 500 -> 512", "samples, median", "rel",
-                  "fits today's kernels", "synthetic 1", "nothing\n"):
+    for words in ("exact (measured for this very key)", "M 500 -> 512", "samples, median",
+                  "verified     elements within atol 0.01, rtol 0.01\n", "fits today's kernels",
+                  "synthetic 1", "nothing\n"):
         assert words in out, out
+    assert "nan" not in out, out
     out = known.ctl("why", *args, "--routing", "zipf:1").stdout
     assert "differs: routing zipf:1.0, known is uniform" in out and "tier         near" in out
     assert "gemmctl tune 'grouped_gemm K=256 M=500" in out and "not measured" in out
