@@ -4,7 +4,7 @@
 Known models are lines of models.csv beside this file (or of $GEMMD_MODELS): a model more is a line
 more, no code.
 """
-import numbers
+import operator
 import os
 import sys
 import time
@@ -73,7 +73,7 @@ def model_problems(config: Any, tokens: Union[int, Iterable[int]], modes: Union[
     """The layer's products for each number of tokens: the first GEMM (W [experts, 2 * inter,
     hidden], gathers X) and the second (W [experts, hidden, inter], scatters Y), in each mode."""
     modes = [modes] if isinstance(modes, str) else list(modes)
-    tokens = [tokens] if isinstance(tokens, numbers.Integral) else list(tokens)
+    tokens = list(tokens) if hasattr(tokens, "__iter__") else [operator.index(tokens)]
     if not set(modes) <= set(MODES):
         raise ValueError(f"modes is {modes}: of {', '.join(MODES)}")
     if min(tokens, default=1) < 1:

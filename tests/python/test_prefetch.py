@@ -14,6 +14,13 @@ from conftest import BUILD, ROOT, Refused, strange_daemon
 TINY = {"experts": 4, "topk": 2, "hidden": 16, "inter": 8}
 
 
+class Sixteen:
+    """A whole number of numpy's, say."""
+
+    def __index__(self):
+        return 16
+
+
 def sizes(problems):
     return [(p.mode, p.m, p.n, p.k, p.permute_x, p.permute_y) for p in problems]
 
@@ -28,6 +35,7 @@ def test_the_products_of_a_layer():
     assert {(p.experts, p.topk, p.dtype_in) for p in problems} == {(128, 8, "bf16")}
     assert len(gemmd.model_problems(TINY, [16, 32], modes=["forward"])) == 4
     assert gemmd.model_problems(TINY, 16, modes="dW") == gemmd.model_problems(TINY, [16], modes=["dW"])
+    assert gemmd.model_problems(TINY, Sixteen()) == gemmd.model_problems(TINY, 16)
     with pytest.raises(ValueError, match="of forward, dX, dW"):
         gemmd.model_problems(TINY, 16, modes=["forwards"])
     with pytest.raises(ValueError, match="from 1 on"):
