@@ -130,7 +130,9 @@ def test_no_row_of_a_table_becomes_another(daemon_of_module, folder, table, opti
 
 def test_what_never_ends_is_not_read_to_its_end(daemon_of_module, folder):
     """A shell's mistake must not take the machine's memory."""
-    at_most = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (4 << 30, 4 << 30))}
+    at_most = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_DATA, (2 << 30, 2 << 30))}
+    if "sanitize" in os.environ.get("GEMMD_BUILD_KIND", ""):  # these reserve terabytes
+        at_most = {}
     assert "zero byte at 0" in ctl(daemon_of_module, "import", "/dev/zero", code=1, **at_most)[1]
     with subprocess.Popen(["yes"], stdout=subprocess.PIPE) as endless:
         said = ctl(daemon_of_module, "import", "-", code=1, stdin=endless.stdout, **at_most)[1]
