@@ -75,12 +75,25 @@ def flip(database, text):
     database.write_bytes(data)
 
 
+def freeze(member):
+    """Stopped, but not while it reads: the log of a database cannot be emptied then."""
+    def is_frozen():
+        os.kill(member.process.pid, signal.SIGSTOP)
+        with sqlite3.connect(member.database, timeout=0) as db:
+            if db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0:
+                return True
+        os.kill(member.process.pid, signal.SIGCONT)
+        return False
+
+    eventually(is_frozen)
+
+
 def stop_one(host):  # noqa: F811
     """Of three daemons the keeper dies while another one is stopped: that one, and the next keeper."""
     keeper, away, next_one = host(3)
     put_many(keeper)
     eventually(lambda: away.status()["keys"] == next_one.status()["keys"] == MANY)
-    os.kill(away.process.pid, signal.SIGSTOP)
+    freeze(away)
     kill(keeper)
     assert keeper_of([next_one]) is next_one
     return away, next_one
@@ -188,7 +201,7 @@ def test_what_the_next_keeper_finds_damaged_it_writes_again(host):  # noqa: F811
     put_many(keeper)
     known = [answers(keeper, n) for n in range(MANY)]
     eventually(lambda: other.status()["keys"] == MANY)
-    os.kill(other.process.pid, signal.SIGSTOP)
+    freeze(other)
     kill(keeper)
     lose_bests(other.database)
     os.kill(other.process.pid, signal.SIGCONT)
@@ -203,7 +216,7 @@ def test_a_bad_row_that_the_next_keeper_finds_it_writes_again(host):  # noqa: F8
     put_many(keeper)
     known = answers(keeper, 7)
     eventually(lambda: other.status()["keys"] == MANY)
-    os.kill(other.process.pid, signal.SIGSTOP)
+    freeze(other)
     kill(keeper)
     flip(other.database, b'{"A":7}')
     os.kill(other.process.pid, signal.SIGCONT)
@@ -259,7 +272,7 @@ def test_who_cannot_read_a_damaged_file_does_later(host):  # noqa: F811
 def test_what_nobody_has_any_more_is_not_called_saved(host):  # noqa: F811
     """The keeper's successor has given its number to another key."""
     keeper, other, generation = full_keeper(host, 2)
-    os.kill(other.process.pid, signal.SIGSTOP)
+    freeze(other)
     kill(keeper)
     keeper.killed = False
     keeper.start()
