@@ -16,7 +16,9 @@ int poller_init(struct poller *p, uv_loop_t *loop, struct error *err)
     struct epoll_event libuv = {.events = EPOLLIN, .data.ptr = NULL};
     *p = (struct poller){.loop = loop, .fd = epoll_create1(EPOLL_CLOEXEC)};
     if (p->fd < 0 || epoll_ctl(p->fd, EPOLL_CTL_ADD, uv_backend_fd(loop), &libuv) < 0) {
-        return error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
+        error_set(err, ERROR_IO, "cannot make an epoll: %s", strerror(errno));
+        poller_deinit(p); /* half of one would tell nothing of libuv's */
+        return ERROR_IO;
     }
     return 0;
 }
