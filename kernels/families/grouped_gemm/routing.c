@@ -73,6 +73,7 @@ int routing_parse(struct routing *r, const char *text, int64_t experts, int64_t 
                              "to %g, such as zipf:1.2",
                              text, SKEW_MAX);
         }
+        r->skew += 0.0; /* -0 is the same routing, and so the same key */
         return 0;
     }
     if (strncmp(text, "rows:", 5) == 0) {

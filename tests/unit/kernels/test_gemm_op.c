@@ -100,6 +100,8 @@ static void test_routing(void **state)
     problem_of(&p, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=zipf:1.20");
     problem_of(&again, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=zipf:1.2");
     assert_true(record_equal(&p.fields, &again.fields));
+    problem_of(&p, "grouped_gemm mode=dW M=12 N=8 K=8 experts=3 routing=zipf:-0");
+    assert_string_equal(record_text(&p.fields, "routing", ""), "zipf:0.0");
 
     refuse(BASE "routing=random", ERROR_INVALID, "use uniform, zipf:<s> or rows:<a,b,...>");
     refuse(BASE "routing=zipf:", ERROR_INVALID, "zipf:1.2");
