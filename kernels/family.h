@@ -21,7 +21,7 @@
 
 enum {
     PARAMS_MAX = 24,
-    VARIATIONS_MAX = 5,
+    VARIATIONS_MAX = 4,
     PARAM_VALUES_MAX = 32,
     BUFFERS_MAX = 12,
     LAUNCH_STEPS_MAX = 4,
@@ -163,10 +163,9 @@ struct family_target {
      * worked out once. NULL: predict() is asked for each; space_predict() knows. */
     void (*predict_space)(const struct problem *p, const struct device_info *info,
                           const struct workload *w, const struct space *s, double us[]);
-    /* Of a search's best config, what else it is tried with at the end: settings that are in no
-     * space, since what the config is measured with, where it does not say, is nearly always the
-     * best of them. Those at run time cost next to nothing, one that is compiled in a compile that
-     * nothing else goes on beside. The i-th; false: there are no more. NULL: there are none. */
+    /* Of a search's best config, what else it is tried with at the end: run-time settings that are
+     * in no space, since what the config is measured with, where it does not say, is nearly always
+     * the best of them. The i-th; false: there are no more. NULL: there are none. */
     bool (*variation)(const struct problem *p, const struct record *config, uint32_t i,
                       struct record *out);
     /* The compile-time part. `arch` as in device_info.arch. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a search's best config is tried with at its end, when the strategy wants nothing more:
- * settings of the family's that are in no space (family_target.variation). Each would make the
- * space so many times as large, for a per cent or two on few problems; of one config they are some
- * milliseconds, and half a second where one is compiled in.
+ * run-time settings of the family's that are in no space (family_target.variation). Each would make
+ * the space so many times as large, for a per cent or two on few problems; of one config they are
+ * some milliseconds, and nothing is compiled for them.
  */
 #include "daemon/runner/job_inner.h"
 

@@ -238,9 +238,8 @@ static bool in_space(int group)
     return false;
 }
 
-/* Of dW: tiles walked before turning, between those that the space has; whole stages where halves
- * are usual, which is another kernel; and how many experts' rows L2 is asked for at once, next to
- * what is usual. */
+/* Of dW: tiles walked before turning, between those that the space has; and how many experts' rows
+ * L2 is asked for at once, next to what is usual. */
 static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const struct hopper_tile *t,
                                  struct setting out[])
 {
@@ -250,9 +249,6 @@ static uint32_t settings_of_sums(const struct grouped_gemm_problem *v, const str
         if (t->group > 1) {
             out[n++] = (struct setting){"GROUP_SIZE_M", VALUE_OF_INT(3 * t->group / 4)};
         }
-    }
-    if (t->stage_rows == HOPPER_HALF) {
-        out[n++] = (struct setting){"stage_rows", VALUE_OF_INT(HOPPER_DEPTH)};
     }
     if (v->experts > 1 && !t->sort_experts) {
         const int more = t->ahead ? 2 * t->ahead : 1;
