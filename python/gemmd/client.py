@@ -166,9 +166,10 @@ class Client:
                  deadline_ms: int = 0, lazy: bool = False, autostart: bool = False,
                  library: Optional[ffi.Library] = None):
         self.library = library or ffi.shared_library()
-        self._handle, self._lock = c_void_p(), threading.Lock()
+        self._handle, self._lock = c_void_p(), threading.RLock()
         self._users = []  # threads, once for each call that they are in
         self._closing = False
+        self._to_close = []  # the handle: who takes it out closes it
         self._options = {"socket": socket, "device": device, "deadline_ms": deadline_ms,
                          "lazy": lazy, "autostart": autostart}
         options = ffi.Options(size=sizeof(ffi.Options), step_ms=STEP_MS)
@@ -178,15 +179,18 @@ class Client:
         name = "open_lazy" if lazy else "connect"
         function = getattr(self.library.dll, f"gemmd_{name}")
         self.library.check(name, function(byref(self._handle), byref(options), byref(err)), err)
+        self._to_close.append(self._handle)
         _clients.add(self)
 
     @contextlib.contextmanager
     def _use(self):
         with self._lock:
-            if self._closing or not self._handle:
-                raise invalid("client", "this Client is closed")
+            # First, since a signal's handler may close it anywhere in here, in this very thread.
             self._users.append(threading.get_ident())
+            usable = not self._closing and bool(self._handle)
         try:
+            if not usable:
+                raise invalid("client", "this Client is closed")
             yield self._handle
         finally:
             with self._lock:
@@ -196,15 +200,18 @@ class Client:
                 self._free()
 
     def _free(self):
-        handle, self._handle = self._handle, c_void_p()
-        if handle:
-            self.library.dll.gemmd_close(handle)
+        try:
+            handle = self._to_close.pop()
+        except IndexError:
+            return
+        self._handle = c_void_p()
+        self.library.dll.gemmd_close(handle)
 
     def _forked(self):
         """In the child there is no other thread: neither its lock nor its calls. Those that this
         one is in, when it forks in progress or a signal's handler, end in the child, too."""
         me = threading.get_ident()
-        self._lock, self._users = threading.Lock(), [user for user in self._users if user == me]
+        self._lock, self._users = threading.RLock(), [user for user in self._users if user == me]
 
     def close(self) -> None:
         with self._lock:

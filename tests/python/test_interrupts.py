@@ -3,12 +3,14 @@
 at once, nobody goes on tuning for the caller, and the Client can be used as before."""
 import os
 import signal
+import sys
 import threading
 import time
 
 import pytest
 
 import gemmd
+import gemmd.client
 
 SMALL = gemmd.Problem(m=24, n=16, k=32, experts=4, topk=2, dtype_in="fp32", permute_x=True)
 LONG = {"budget": 500}  # longer than these tests take
@@ -191,3 +193,48 @@ def test_ctrl_c_while_another_one_holds_the_key(cpu):
         with gemmd.Client(cpu.socket) as third:  # it did not go to whom nobody waits for
             assert third.acquire(CUSTOM, now=True).outcome == "lease"
         assert g.status()["pid"] == cpu.process.pid
+
+
+def run_closing_at(n):
+    """A call of a Client that is closed by its own thread, as by a signal's handler, before the n-th
+    bytecode of what guards it. What came of the call, and whether there were so many."""
+    client, seen, outcome = gemmd.Client("/none/gemmd.sock", lazy=True), [], []
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != gemmd.client.__file__:
+            return None
+        frame.f_trace_opcodes = frame.f_code.co_name in ("_use", "_free")
+        if event == "opcode":
+            seen.append(frame)
+            if len(seen) == n:
+                sys.settrace(None)
+                client.close()
+        return trace
+
+    def call():
+        sys.settrace(trace)
+        try:
+            outcome.append(client.get(SMALL, wait="now", fallback=True))
+        except gemmd.GemmdError as e:
+            outcome.append(e)
+        finally:
+            sys.settrace(None)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive(), f"closed before bytecode {n} of a call, it waits for itself"
+    reached = len(seen) >= n
+    assert repr(client).endswith(", closed>") == reached
+    return outcome[0], reached
+
+
+def test_closed_by_a_handler():
+    n, results = 1, set()
+    while True:
+        outcome, reached = run_closing_at(n)
+        results.add("closed" if isinstance(outcome, gemmd.Invalid) else type(outcome).__name__)
+        if not reached:
+            break
+        n += 1
+    assert n > 20 and results == {"closed", "Answer"}
