@@ -38,6 +38,7 @@ json_t *result_of_answer(const json_t *problem, const struct gemmd_answer *a)
     json_object_set_new(row, "saved", json_boolean(a->saved));
     json_object_set_new(row, "note", json_string(a->note));
     json_object_set_new(row, "target", json_string(a->target));
+    json_object_set_new(row, "stamp", json_string(a->stamp));
     result_derive(row);
     return row;
 }

@@ -28,7 +28,7 @@ def test_measured_rows_are_tuned_as_they_are(daemon):
         assert best["bytes"] == 4 * (48 * 32 * 2 + 4 * 32 * 32)
         assert c.call("get", problem=asked, wait="cached")["key"] != tuned["key"]
     listed = d.ctl_json("get", *size, "--rows-per-expert", "37,0,1,10")[0]
-    assert listed["key"] == tuned["key"]
+    assert listed["key"] == tuned["key"] and listed["stamp"] == tuned["stamp"]
     assert "rows:..." in d.ctl("list").stdout
 
 
