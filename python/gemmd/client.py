@@ -187,9 +187,9 @@ class Client:
         with self._lock:
             # First, since a signal's handler may close it anywhere in here, in this very thread.
             self._users.append(threading.get_ident())
-            usable = not self._closing and bool(self._handle)
+            closed = self._closing
         try:
-            if not usable:
+            if closed:
                 raise invalid("client", "this Client is closed")
             yield self._handle
         finally:
