@@ -9,6 +9,20 @@
 #include "proto/nearest.h"
 #include "proto/text.h"
 
+static bool is_given_before(const struct wire_obj *params, size_t at, const char *name, size_t n)
+{
+    for (size_t i = 0; i < at; i++) {
+        const struct wire_obj *key, *value;
+        const char *other = "";
+        size_t length = 0;
+        wire_pair(params, i, &key, &value);
+        if (wire_get_str(key, &other, &length) && length == n && memcmp(other, name, n) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int call_only(struct call *c, const char *const names[], struct error *err)
 {
     for (size_t i = 0; i < wire_count(c->params); i++) {
@@ -29,6 +43,9 @@ int call_only(struct call *c, const char *const names[], struct error *err)
             return error_set(err, ERROR_UNKNOWN_FIELD,
                              "'%s' is no argument here; did you mean '%s'?",
                              text_show(name, n).text, meant ? meant : names[0]);
+        }
+        if (is_given_before(c->params, i, name, n)) {
+            return error_set(err, ERROR_INVALID, "'%s' is given twice", text_show(name, n).text);
         }
     }
     return 0;

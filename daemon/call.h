@@ -45,7 +45,8 @@ int call_read_config(const struct wire_obj *o, struct record *out, struct error 
 int call_only_custom(const struct problem *p, const char *name, struct error *err);
 /* params' "target"; "": none. */
 int call_target(struct call *c, char out[TARGET_MAX], struct error *err);
-/* Refuses arguments that are not in the list (NULL-terminated), naming the nearest known one. */
+/* Refuses arguments that are not in the list (NULL-terminated), naming the nearest known one, and
+ * those that are given twice: of these a reader might take the one, and another the other. */
 int call_only(struct call *c, const char *const names[], struct error *err);
 
 #endif

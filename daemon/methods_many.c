@@ -205,8 +205,9 @@ static int read_wait(struct call *c, bool *now, struct error *err)
     return 0;
 }
 
-/* The list as it came. Params are a map, or a list of one map. */
-static const uint8_t *raw_problems(const struct call *c, size_t *n)
+/* The list as it came; NULL: that cannot be told from the bytes alone. Params are a map, or a list
+ * of one map. */
+static const uint8_t *raw_problems(const struct call *c, const struct wire_obj *list, size_t *n)
 {
     size_t items = 0, length = 0;
     const uint8_t *end = c->data + c->len, *at = span_array(c->data, c->len, &items);
@@ -216,7 +217,8 @@ static const uint8_t *raw_problems(const struct call *c, size_t *n)
     const uint8_t *inner = span_array(at, (size_t)(end - at), &items);
     at = span_find(inner ? inner : at, (size_t)(end - (inner ? inner : at)), "problems", &length);
     *n = length;
-    return at;
+    bool is_list = at && span_array(at, length, &items) && items == wire_count(list);
+    return is_list ? at : NULL;
 }
 
 enum { AHEAD = 6 }; /* questions whose answers are on their way into the processor's cache */
@@ -378,7 +380,7 @@ int method_get_many(struct call *c, struct error *err)
     }
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     size_t n = 0;
-    const uint8_t *raw = raw_problems(c, &n);
+    const uint8_t *raw = raw_problems(c, list, &n);
     if (!raw) { /* an unusual form: as we would write it */
         wire_put_obj(&packed, list);
         raw = packed.data;

@@ -137,6 +137,26 @@ def test_params_that_are_no_map(daemon_of_module):
         assert c.call("status")["pid"]
 
 
+def text(word, head):
+    return head + (b"" if head[0] & 0xe0 == 0xa0 else bytes([len(word)])) + word
+
+
+@pytest.mark.parametrize("second", [b"\x83" + b"\x01\x02" * 3, b"\xdd\x00\x00\x20\x00" + b"\xc0" * 0x2000],
+                         ids=["a map", "too many"])
+@pytest.mark.parametrize("forms", [b"\xa8\xa8", b"\xa8\xd9", b"\xd9\xa8", b"\xd9\xd9"], ids=bytes.hex)
+def test_an_argument_given_twice(daemon_of_module, forms, second):
+    """Who looks for its name and who looks for the bytes of its name would find another one: text of so
+    few bytes has two forms."""
+    params = b"\x82" + text(b"problems", forms[:1]) + b"\x90" + text(b"problems", forms[1:]) + second
+    with daemon_of_module.connect() as c:
+        c.socket.sendall(b"\x94\x00\x01\xa8get_many" + params)
+        with pytest.raises(RpcError, match="'problems' is given twice") as e:
+            c.wait(1)
+        assert e.value.name == "invalid"
+        c.next_id = 1
+        assert c.call("status")["pid"]
+
+
 def test_byte_by_byte_is_fine(daemon_of_module):
     with daemon_of_module.connect() as c:
         for byte in msgpack.packb([0, 5, "get", {"problem": gemm(), "wait": "cached"}]):
