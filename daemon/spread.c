@@ -56,6 +56,7 @@ static void say_idle(struct spread *s, bool ask)
 
 void spread_ready(struct spread *s)
 {
+    s->ready = true;
     if (!is_alone(s)) {
         say_idle(s, true);
     }
@@ -68,7 +69,7 @@ void spread_busy(struct spread *s)
 
 void spread_idle(struct spread *s)
 {
-    if (!s->told_idle && has_nothing_to_do(s) && !is_alone(s)) {
+    if (s->ready && !s->told_idle && has_nothing_to_do(s) && !is_alone(s)) {
         say_idle(s, false);
     }
 }
@@ -197,7 +198,8 @@ static void heard_offer(struct spread *s, const struct wire_obj *said)
 
 void spread_heard(struct spread *s, const struct wire_obj *said)
 {
-    if (s->daemon->stopping || !wire_is_str(wire_find(said, "class"), s->daemon->device.class)) {
+    if (!s->ready || s->daemon->stopping ||
+        !wire_is_str(wire_find(said, "class"), s->daemon->device.class)) {
         return;
     }
     if (wire_is_str(wire_find(said, "say"), "idle")) {

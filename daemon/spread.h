@@ -24,7 +24,8 @@ struct spread {
     struct accounts *accounts;         /* borrowed: of those whose jobs are taken */
     unsigned n_idle;
     char idle[SPREAD_IDLE_MAX][40]; /* owners who had nothing to do when they were heard last */
-    bool told_idle;                 /* that we have nothing to do */
+    bool ready;     /* the daemon serves: before, it neither says anything nor takes a job */
+    bool told_idle; /* that we have nothing to do */
     uint64_t offered, taken;
 };
 

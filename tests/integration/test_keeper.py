@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 
+import msgpack
 import pytest
 from conftest import (DATA, GEMMD, PATIENCE, RUNNER, Daemon, RpcError, eventually, gemm)
 from test_disk import limit_files
@@ -342,6 +343,30 @@ def test_the_misses_of_one_daemon_spread_over_all(host, asked):
     assert len(rows) == 40 and all(n == 1 for _, n in rows)
     by_daemon = [m.status()["jobs"]["done"] for m in members]
     assert sum(by_daemon) == 40 and min(by_daemon) >= 2, by_daemon
+
+
+def test_a_daemon_that_starts_takes_no_job_before_it_serves(host):
+    """It hears the others while it reads what is known: what they say is not for it yet."""
+    keeper, job = host(1)[0], msgpack.packb({"problem": gemm()})
+    for n in range(1000):  # to be read
+        put(keeper, n, 1)
+    with keeper.connect() as f:
+        f.call("follow", owner="1.1")
+        start = threading.Thread(target=host, args=[1])
+        start.start()
+        idle = []
+        while start.is_alive() or not idle:
+            f.call("ledger", verb="unlease", key="0" * 32, owner="9.9")  # news: a job of somebody's has ended
+            said = [news["said"] for _, news in f.notifications if news["kind"] == "said"]
+            idle += [s for s in said if s["say"] == "idle" and not s["owner"].startswith(f"{keeper.process.pid}.")]
+            for s in idle[:1]:
+                offer = {"say": "offer", "to": s["owner"], "class": s["class"], "uid": 0, "search": job}
+                f.call("ledger", verb="tell", said=offer)
+            f.notifications.clear()
+        start.join()
+    started = host(0)[1]
+    assert idle[0]["ask"] and idle[0]["owner"].startswith(f"{started.process.pid}."), idle[:3]
+    assert started.status()["pid"] == started.process.pid
 
 
 def answers(m, n):
