@@ -366,7 +366,7 @@ void leases_drop(struct wanter *w)
     list_remove(&w->link);
     w->lease = NULL;
     if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
-        discard(l);
+        unlease(l); /* the ledger may be about to give it to us */
     }
 }
 
@@ -408,7 +408,7 @@ static void event(struct lease *l, uint64_t now)
     }
     turn_away(l);
     if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
-        discard(l);
+        unlease(l); /* the ledger may be about to give it to us */
     } else if (!l->asked && l->renew_ms <= now) {
         ask_ledger(l);
     }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Turns of those who wait for leases: in slices of the loop, not one within the other, some at a
- * time. No ledger, no clients: what a turn says is the test's. */
+ * time. No clients: what a turn says is the test's. No ledger, or one that answers when the test
+ * says so. */
 #include "common.h"
 #include "daemon/daemon.h"
 #include "daemon/leases.h"
+#include "store/store.h"
 
 enum { KEYS = 3 * LEASES_TURNING };
 
@@ -14,6 +16,10 @@ struct fixture {
     bool passes; /* a turn is over at once */
     struct lease *turning[KEYS];
     unsigned n_turning;
+    struct ledger ledger;
+    ledger_done_cb asked; /* NULL: the ledger has answered */
+    void *asked_ctx;
+    unsigned n_given_back;
 };
 
 static struct fixture *fixture; /* of the running test */
@@ -62,13 +68,20 @@ static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct er
     free(w);
 }
 
-static void want(struct fixture *f, unsigned key)
+static struct wanter *want_until(struct fixture *f, unsigned key, uint64_t deadline_ms)
 {
     struct error err = ERROR_NULL;
     struct wanter *w = calloc(1, sizeof(*w));
-    *w = (struct wanter){.d = &f->d, .turn = on_turn, .other = on_other};
+    *w =
+        (struct wanter){.d = &f->d, .turn = on_turn, .other = on_other, .deadline_ms = deadline_ms};
     snprintf(w->key, sizeof(w->key), "%03x%029x", key % 4096, key);
     assert_ok(leases_want(&f->leases, w, &err), &err);
+    return w;
+}
+
+static void want(struct fixture *f, unsigned key)
+{
+    want_until(f, key, 0);
 }
 
 static void pass_all(struct fixture *f)
@@ -140,6 +153,88 @@ static void a_stop_ends_those_whose_turn_would_come(void **state)
     leases_init(&f->leases, &f->d); /* for the teardown */
 }
 
+/* ---- with a ledger --------------------------------------------------------------------------- */
+
+static int ask(struct ledger *l, const char *key, const char *owner, int64_t ttl_ms,
+               ledger_done_cb cb, void *ctx)
+{
+    (void)l, (void)key, (void)owner, (void)ttl_ms;
+    assert_null(fixture->asked);
+    fixture->asked = cb;
+    fixture->asked_ctx = ctx;
+    return 0;
+}
+
+static int give_back(struct ledger *l, const char *key, const char *owner)
+{
+    (void)l, (void)key, (void)owner;
+    fixture->n_given_back++;
+    return 0;
+}
+
+static void answer(struct fixture *f, int status)
+{
+    ledger_done_cb cb = f->asked;
+    f->asked = NULL;
+    cb(f->asked_ctx, status, NULL);
+}
+
+static int setup_with_ledger(void **state)
+{
+    static const struct ledger_ops ops = {.lease = ask, .unlease = give_back};
+    setup(state);
+    fixture->ledger.ops = &ops;
+    fixture->d.ledger = &fixture->ledger;
+    return 0;
+}
+
+/* Another daemon held the key, and the ledger is asked again: it will say that the key is ours. */
+static struct wanter *ask_again(struct fixture *f, uint64_t deadline_ms)
+{
+    struct wanter *w = want_until(f, 7, deadline_ms);
+    answer(f, STORE_HELD);
+    leases_freed(&f->leases, "");
+    assert_non_null(f->asked);
+    return w;
+}
+
+/* Else it were ours, in the ledger, until that forgets it, and nobody could have it. */
+static void who_leaves_before_the_ledger_answers_gives_the_key_back(void **state)
+{
+    struct fixture *f = *state;
+    struct wanter *w = ask_again(f, 0);
+    leases_drop(w);
+    free(w);
+    assert_int_equal(f->leases.n, 0);
+    assert_int_equal(f->n_given_back, 1); /* behind the question, in order */
+    answer(f, 0);
+    assert_int_equal(f->n_given_back, 1);
+}
+
+static void so_does_who_can_wait_no_longer(void **state)
+{
+    struct fixture *f = *state;
+    ask_again(f, uv_now(&f->d.loop) + 1);
+    while (f->leases.n) {
+        uv_run(&f->d.loop, UV_RUN_ONCE);
+    }
+    assert_int_equal(f->n_given_back, 1);
+    answer(f, 0);
+}
+
+static void what_another_daemon_holds_is_not_given_back(void **state)
+{
+    struct fixture *f = *state;
+    struct wanter *w = want_until(f, 7, 0);
+    answer(f, STORE_HELD);
+    leases_drop(w);
+    free(w);
+    assert_int_equal(f->leases.n, 0);
+    assert_int_equal(f->n_given_back, 0);
+}
+
+#define WITH_LEDGER(test) cmocka_unit_test_setup_teardown(test, setup_with_ledger, teardown)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -147,6 +242,9 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(of_many_keys_some_have_turns_at_a_time, setup, teardown),
         cmocka_unit_test_setup_teardown(a_stop_ends_those_whose_turn_would_come, setup, teardown),
+        WITH_LEDGER(who_leaves_before_the_ledger_answers_gives_the_key_back),
+        WITH_LEDGER(so_does_who_can_wait_no_longer),
+        WITH_LEDGER(what_another_daemon_holds_is_not_given_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
