@@ -133,24 +133,31 @@ static int bind_path(struct server *s, const char *group, int *fd, struct error 
     return status;
 }
 
+static void accept_next(struct server *s)
+{
+    struct error err = ERROR_NULL;
+    bool waited = s->one_waits;
+    int status = sessions_accept(&s->sessions, (uv_stream_t *)&s->pipe, &err);
+    s->one_waits = status == ERROR_BUSY;
+    if (status < 0 && !(waited && s->one_waits)) {
+        log_warning("%s", err.text);
+    }
+}
+
 static void on_connection(uv_stream_t *listener, int status)
 {
-    struct server *s = listener->data;
-    struct error err = ERROR_NULL;
     if (status < 0) {
         log_warning("accept: %s", uv_strerror(status));
         return;
     }
-    s->accepted++;
-    if (sessions_accept(&s->sessions, listener, &err) < 0) {
-        log_warning("%s", err.text);
-    }
+    accept_next(listener->data);
 }
 
 static void init_pipe(struct server *s, uv_loop_t *loop)
 {
     uv_pipe_init(loop, &s->pipe, 0);
     s->pipe.data = s;
+    s->one_waits = false;
 }
 
 static int listen_on(struct server *s, int fd, struct error *err)
@@ -229,6 +236,9 @@ static int bind_again(struct server *s, const char *group, struct error *err)
 
 int server_mend(struct server *s, const char *group, struct error *err)
 {
+    if (s->listening && s->one_waits) {
+        accept_next(s);
+    }
     if (!s->listening || s->inherited || s->next_fd >= 0 || is_bound(s)) {
         return 0;
     }

@@ -25,14 +25,14 @@ struct server {
     struct device_lock device_lock;
     char path[PATHS_MAX];
     bool listening, inherited;
-    dev_t device; /* what we bound is this file, when `file` is not 0 */
+    bool one_waits; /* a connection that there was no memory for: libuv takes no other before it */
+    dev_t device;   /* what we bound is this file, when `file` is not 0 */
     ino_t file;
     int next_fd;    /* bound anew: takes the place of the pipe that is being closed; else -1 */
     bool told_lost; /* that the path cannot be bound again */
     bool
         own_name; /* the path is of this process alone: nobody else looks for it or its lock file */
     bool own_dir; /* the socket's directory is the usual one, or was not there before */
-    uint64_t accepted;
     void (*stopped)(struct server *s);
 };
 
@@ -46,9 +46,9 @@ int server_lock(struct server *s, const char *path, const char *device_uuid, boo
 int server_start(struct server *s, struct turns *turns, struct poller *poller, const char *group,
                  const struct session_limits *limits, const struct session_hooks *hooks, void *ctx,
                  int inherited_fd, struct error *err);
-/* When the socket's file is no more what was bound (a removed runtime directory): binds the path
- * again if it is ours, or nobody's. A fault is given once, then 0 until the path has been bound
- * again. */
+/* Now and then. Accepts a connection that there was no memory for. When the socket's file is no
+ * more what was bound (a removed runtime directory): binds the path again if it is ours, or
+ * nobody's. A fault is given once, then 0 until the path has been bound again. */
 int server_mend(struct server *s, const char *group, struct error *err);
 /* No new connections; sessions go on. May be called twice. */
 void server_stop_listening(struct server *s);

@@ -95,7 +95,7 @@ int sessions_accept(struct sessions *x, uv_stream_t *listener, struct error *err
 {
     struct session *s = calloc(1, sizeof(*s));
     if (!s) {
-        return error_set(err, ERROR_NO_MEMORY, "no memory for a connection");
+        return error_set(err, ERROR_BUSY, "no memory for a connection: it waits");
     }
     s->all = x;
     s->fd = -1;
