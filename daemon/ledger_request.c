@@ -27,6 +27,18 @@ struct request *request_new(const struct verb *verb, void *ctx, const char *cons
     return r;
 }
 
+static struct error no_room = {.code = ERROR_NO_MEMORY, .text = "no memory to say what failed"};
+
+void request_fail(struct request *r, const struct error *err)
+{
+    r->err = malloc(sizeof(*r->err));
+    if (r->err) {
+        *r->err = *err;
+    } else {
+        r->err = &no_room;
+    }
+}
+
 void request_free(struct request *r)
 {
     if (!r) {
@@ -36,13 +48,10 @@ void request_free(struct request *r)
         r->verb->release(r);
     }
     wire_buf_deinit(&r->row);
-    free(r->err);
+    if (r->err != &no_room) {
+        free(r->err);
+    }
     free(r);
-}
-
-const char *request_sentence(const struct request *r)
-{
-    return r->err ? r->err->text : "no memory";
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */

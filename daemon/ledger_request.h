@@ -57,7 +57,7 @@ struct request {
     } cb;
     void *ctx; /* borrowed, the caller's */
     int status;
-    struct error *err;   /* owned; NULL: none */
+    struct error *err;   /* by request_fail; NULL: none */
     struct wire_buf row; /* owned: a row going in, or coming back; the page of a list */
     int64_t argument;    /* ttl_ms, max_bytes, first; the generation known to who publishes */
     int64_t number;      /* coming back: id, rows, total */
@@ -84,7 +84,7 @@ struct request *request_new(const struct verb *verb, void *ctx, const char *cons
 #define TEXTS(...) ((const char *const[4]){__VA_ARGS__})
 #define NO_TEXT    TEXTS(NULL)
 void request_free(struct request *r);
-const char *request_sentence(const struct request *r); /* of its fault */
+void request_fail(struct request *r, const struct error *err); /* r->err, with memory or without */
 
 void queue_init(struct queue *q);
 void queue_push(struct queue *q, struct request *r);

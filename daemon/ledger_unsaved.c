@@ -42,8 +42,7 @@ void unsaved_keep(struct local *l, struct request *r)
     struct unsaved *u = calloc(1, sizeof(*u));
     if (!u || writer_decode(l, &r->row, &best_schema, &ignored) ||
         (wire_put_raw(&u->row, r->row.data, r->row.len), u->row.failed)) {
-        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s",
-                      request_sentence(r));
+        writer_notice(l, "lost", "a best could not be saved, nor kept in memory: %s", r->err->text);
         if (u) {
             wire_buf_deinit(&u->row);
         }

@@ -179,7 +179,7 @@ static void settle_evidence(struct local *l, struct request *r)
     }
     if (r->status != ERROR_DISK_FULL) {
         writer_notice(l, "lost", "a row of table %s was not written: %s",
-                      r->verb->row ? r->verb->row->name : "lease", request_sentence(r));
+                      r->verb->row ? r->verb->row->name : "lease", r->err->text);
     }
 }
 
@@ -216,8 +216,16 @@ static int work_find(struct local *l, struct request *r, struct error *err)
     return status;
 }
 
+static void release_history(struct request *r)
+{
+    free(r->history.trials);
+    free(r->history.avoid);
+    memset(&r->history, 0, sizeof(r->history));
+}
+
 static int work_history(struct local *l, struct request *r, struct error *err)
 {
+    release_history(r); /* half of it is there when the file had to be repaired before the rest */
     int status =
         store_trials_of(l->store, r->text[0], r->text[1], &r->history.trials, &r->history.n, err);
     return status ? status
@@ -335,12 +343,6 @@ static void answer_status(struct local *l, struct request *r)
 static void release_page(struct request *r)
 {
     free(r->page.bests);
-}
-
-static void release_history(struct request *r)
-{
-    free(r->history.trials);
-    free(r->history.avoid);
 }
 
 static void release_filter(struct request *r)

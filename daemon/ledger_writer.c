@@ -29,8 +29,8 @@ static int work(struct local *l, struct request *r, struct error *err)
 static void finish(struct local *l, struct request *r, int status, const struct error *err)
 {
     r->status = status;
-    if (status < 0 && (r->err = malloc(sizeof(*r->err)))) {
-        *r->err = *err;
+    if (status < 0) {
+        request_fail(r, err);
     }
     if (r->verb->flags & VERB_GROUP) {
         l->dirty = true;

@@ -196,7 +196,11 @@ int store_begin(struct store *s, struct error *err)
 
 int store_commit(struct store *s, struct error *err)
 {
-    return db_end(&s->db, 0, err);
+    int r = db_end(&s->db, 0, err);
+    if (r) {
+        s->counted = 0; /* what was counted is not there */
+    }
+    return r;
 }
 
 void store_rollback(struct store *s)
