@@ -93,12 +93,23 @@ int gemmd_call(struct gemmd *g, const char *method, const char *params_json, int
 struct listing {
     struct gemmd *g;
     const char *what;
-    json_t *filter; /* owned */
-    int64_t want;   /* rows, by the caller's limit; -1: all */
+    const char *order; /* the column that pages follow one another by; NULL: they are counted */
+    json_t *filter;    /* owned */
+    int64_t want;      /* rows, by the caller's limit; -1: all */
     int64_t got, offset;
     char *text; /* owned: "[row,row" */
     size_t length;
 };
+
+/* The column of a list's own order (docs/protocol.md); NULL: of none alone. */
+static const char *order_of(const char *what)
+{
+    return strcmp(what, "portfolio") == 0 || strcmp(what, "modules") == 0 ? NULL
+           : strcmp(what, "best") == 0                                    ? "key"
+           : strcmp(what, "history") == 0                                 ? "generation"
+           : strcmp(what, "devices") == 0                                 ? "uuid"
+                                                                          : "id";
+}
 
 static int read_filter(struct listing *l, const char *filter_json, struct error *err)
 {
@@ -120,6 +131,7 @@ static int read_filter(struct listing *l, const char *filter_json, struct error 
     }
     l->want = limit ? json_integer_value(limit) : -1;
     l->offset = offset ? json_integer_value(offset) : 0;
+    l->order = json_object_get(l->filter, "sort") ? NULL : order_of(l->what);
     return 0;
 }
 
@@ -163,6 +175,32 @@ static int append_rows(struct listing *l, const struct wire_obj *rows, struct er
     return 0;
 }
 
+static int does_not_advance(const struct listing *l, struct error *err)
+{
+    return error_set(err, ERROR_MALFORMED, "gemmd's pages of %s do not advance", l->what);
+}
+
+/* The next page begins behind this row. */
+static int go_behind(struct listing *l, const struct wire_obj *row, struct error *err)
+{
+    const struct wire_obj *value = wire_find(row, l->order);
+    const char *text;
+    int64_t number;
+    size_t n;
+    json_t *after = wire_get_int(value, &number)     ? json_integer(number)
+                    : wire_get_str(value, &text, &n) ? json_stringn(text, n)
+                                                     : NULL;
+    if (!after) {
+        return error_set(err, ERROR_MALFORMED, "gemmd's row of %s has no %s", l->what, l->order);
+    }
+    bool stands = json_equal(after, json_object_get(l->filter, "after"));
+    l->offset = 0;
+    if (json_object_set_new(l->filter, "after", after)) {
+        return error_set(err, ERROR_NO_MEMORY, "no memory for a filter");
+    }
+    return stands ? does_not_advance(l, err) : 0;
+}
+
 static int take_page(struct listing *l, const struct wire_obj *result, bool *more,
                      struct error *err)
 {
@@ -179,10 +217,10 @@ static int take_page(struct listing *l, const struct wire_obj *result, bool *mor
     int64_t next = 0;
     *more = wire_get_int(wire_find(result, "next"), &next) && (l->want < 0 || l->got < l->want);
     if (*more && (next <= l->offset || n == 0)) {
-        return error_set(err, ERROR_MALFORMED, "gemmd's pages of %s do not advance", l->what);
+        return does_not_advance(l, err);
     }
     l->offset = next;
-    return 0;
+    return *more && l->order ? go_behind(l, wire_at(rows, (size_t)n - 1), err) : 0;
 }
 
 /* Each page has the default deadline: a long list is not a slow daemon. */

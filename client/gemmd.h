@@ -381,7 +381,8 @@ GEMMD_API void gemmd_free(void *p);
 
 /* All rows of a listing ("best", "history", "trials", "modules", "quarantine", "runs", "devices",
  * "events", "portfolio"), as one JSON array; filter_json as docs/protocol.md says, or NULL. Pages
- * are fetched as needed. */
+ * are fetched as needed; of a list that is sorted, modules or a portfolio, what others add and
+ * remove meanwhile may make it miss or repeat a row. */
 GEMMD_API int gemmd_list(struct gemmd *g, const char *what, const char *filter_json,
                          char **rows_json, struct gemmd_error *err);
 

@@ -2,8 +2,11 @@
 /*
  * Listing. Nothing that a client sends becomes SQL: names are looked up in the table of columns,
  * values are bound. Beside the stored columns there are a few computed ones, and names inside the
- * JSON columns ("config.num_stages"). Rows found bad are left out of count and pages alike, so a
- * reader that goes from page to page neither misses nor repeats a good one.
+ * JSON columns ("config.num_stages"). Rows found bad are left out of count and pages alike.
+ *
+ * Each list has an order of its own, most by a column whose values differ. Who goes from page to
+ * page by the last row that he has (`after`) misses and repeats none that stays, whatever others
+ * add and remove meanwhile; who counts (`offset`), or sorts by another column, may.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -21,6 +24,7 @@ struct list {
     enum table_id table;
     const char *from;  /* NULL: the table itself */
     const char *order; /* unless the filter has `sort` */
+    bool by_one;       /* column, whose values differ */
     struct computed computed[5];
 };
 
@@ -35,18 +39,19 @@ struct list {
     "(SELECT flops FROM best WHERE best.key = trial.key ORDER BY generation DESC LIMIT 1)"
 
 static const struct list lists[] = {
-    {"best", TABLE_BEST, "current_best", "key", BEST_COMPUTED},
-    {"history", TABLE_BEST, NULL, "generation", BEST_COMPUTED},
+    {"best", TABLE_BEST, "current_best", "key", true, BEST_COMPUTED},
+    {"history", TABLE_BEST, NULL, "generation", true, BEST_COMPUTED},
     {"trials",
      TABLE_TRIAL,
      NULL,
      "id",
+     true,
      {{"speedup", "(1 / ratio)"}, {"tflops", "(" TRIAL_FLOPS " / time_us * 1e-6)"}, {NULL, NULL}}},
-    {"modules", TABLE_MODULE, NULL, "id", {{NULL, NULL}}},
-    {"quarantine", TABLE_QUARANTINE, NULL, "id", {{NULL, NULL}}},
-    {"runs", TABLE_RUN, NULL, "id", {{NULL, NULL}}},
-    {"devices", TABLE_DEVICE, NULL, "uuid", {{NULL, NULL}}},
-    {"events", TABLE_EVENT, NULL, "id", {{NULL, NULL}}},
+    {"modules", TABLE_MODULE, NULL, "id, variant", false, {{NULL, NULL}}},
+    {"quarantine", TABLE_QUARANTINE, NULL, "id", true, {{NULL, NULL}}},
+    {"runs", TABLE_RUN, NULL, "id", true, {{NULL, NULL}}},
+    {"devices", TABLE_DEVICE, NULL, "uuid", true, {{NULL, NULL}}},
+    {"events", TABLE_EVENT, NULL, "id", true, {{NULL, NULL}}},
 };
 
 enum { N_LISTS = sizeof(lists) / sizeof(lists[0]), SQL_MAX = 16 * 1024 };
@@ -164,6 +169,20 @@ static int set_order(struct query_text *q, const char *sort, struct error *err)
     return r;
 }
 
+/* Behind the row that has this value in the list's own order. */
+static int add_after(struct query_text *q, struct value v, bool sorted, struct error *err)
+{
+    if (sorted || !q->list->by_one) {
+        return error_set(err, ERROR_INVALID,
+                         "%s are in no order here that has one row behind another: take offset",
+                         q->list->name);
+    }
+    q->values[q->n_values++] = v;
+    q->n_where += (size_t)snprintf(q->where + q->n_where, sizeof(q->where) - q->n_where,
+                                   " AND %s > ?%u", q->list->order, q->n_values);
+    return 0;
+}
+
 static int get_number(const char *name, const struct value *v, int64_t min, int64_t *out,
                       struct error *err)
 {
@@ -184,11 +203,13 @@ static int read_filter(struct query_text *q, const struct record *filter, int64_
     snprintf(q->order, sizeof(q->order), "%s", q->list->order);
     for (size_t i = 0; r == 0 && filter && i < filter->n; i++) {
         const char *name = filter->fields[i].name;
-        struct value v = record_at(filter, i);
+        struct value v = record_at(filter, i), sort;
         if (strcmp(name, "limit") == 0) {
             r = get_number(name, &v, 1, limit, err);
         } else if (strcmp(name, "offset") == 0) {
             r = get_number(name, &v, 0, offset, err);
+        } else if (strcmp(name, "after") == 0) {
+            r = add_after(q, v, record_get(filter, "sort", &sort), err);
         } else if (strcmp(name, "sort") == 0) {
             r = v.type == VALUE_TEXT ? set_order(q, v.text, err)
                                      : error_set(err, ERROR_INVALID, "sort must name a column");

@@ -28,7 +28,7 @@ static json_t *name_of(const json_t *trial)
 
 json_t *baselines_fetch(struct ctl *c, const json_t *key, int *code)
 {
-    json_t *filter = json_pack("{s:s, s:s}", "stage", "baseline", "sort", "id");
+    json_t *filter = json_pack("{s:s}", "stage", "baseline"); /* by id */
     json_t *found = json_object();
     if (key) {
         json_object_set(filter, "key", (json_t *)(uintptr_t)key);

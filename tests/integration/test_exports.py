@@ -13,7 +13,7 @@ import tempfile
 
 import pytest
 
-from conftest import DATA, Daemon, GEMMCTL, SYNTHETIC, gemm
+from conftest import DATA, Daemon, GEMMCTL, RpcError, SYNTHETIC, gemm
 
 HOPPER = f"replay:{DATA / 'synthetic-hopper.jsonl'}"
 CSV = DATA / "exchange" / "unsloth-forward.csv"
@@ -406,3 +406,51 @@ def test_mutated_files(empty, folder, name):
         assert b"Sanitizer" not in result.stderr and b"runtime error" not in result.stderr
     assert codes == {0, 1}
     assert empty.status()["errors"].get("malformed", 0) == 0
+
+
+@pytest.fixture
+def many(shared_cache):
+    """400 keys that stay, and as many that go."""
+    d = started(SYNTHETIC, shared_cache)
+    with d.connect() as c:
+        for i in range(400):
+            c.call("put", problem={"op": "custom:stays", "i": i}, config={"x": 1}, time_us=1)
+            c.call("put", problem={"op": "custom:goes", "i": i}, config={"x": 1}, time_us=1)
+    yield d
+    stopped(d)
+
+
+def test_a_page_begins_behind_the_last_row_of_the_one_before(many):
+    """Others add and remove rows between two pages: none that stays is missed, or comes twice."""
+    with many.connect() as c:
+        rows, after = [], None
+        while True:
+            page = c.call("list", what="best", filter={"limit": 100, **({"after": after} if after else {})})
+            rows += page["rows"]
+            if page["next"] is None:
+                break
+            after = rows[-1]["key"]
+            for going in [r for r in rows if r["op"] == "custom:goes"][-40:]:
+                assert c.call("evict", key=going["key"])["removed"] in (0, 1)
+            for i in range(30):
+                c.call("put", problem={"op": "custom:new", "n": len(rows), "i": i}, config={"x": 1}, time_us=1)
+    keys = [r["key"] for r in rows]
+    assert keys == sorted(set(keys))
+    assert sum(r["op"] == "custom:stays" for r in rows) == 400
+
+
+def test_an_export_while_answers_go_has_all_that_stay(many, tmp_path):
+    with many.connect() as c:
+        going = [r["key"] for r in c.list("best", op="custom:goes")]
+        export = subprocess.Popen([GEMMCTL, "export", "--socket", many.socket, "-q", "--to", tmp_path / "all.json"])
+        for key in going:
+            c.call("evict", key=key)
+        assert export.wait(60) == 0
+    rows = json.loads((tmp_path / "all.json").read_text())["rows"]
+    assert sorted(r["problem"]["i"] for r in rows if r["op"] == "custom:stays") == list(range(400))
+
+
+@pytest.mark.parametrize("what,filter_", [("modules", {}), ("best", {"sort": "M"}), ("portfolio", {})])
+def test_no_row_is_behind_another_there(many, what, filter_):
+    with many.connect() as c, pytest.raises(RpcError, match="'after'|no order here"):
+        c.call("list", what=what, filter={"after": "0", **filter_})

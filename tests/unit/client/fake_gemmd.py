@@ -103,10 +103,12 @@ def rows_of(table, page=2):
     """A `list` method over rows, in pages."""
     def answer(params):
         f = params["filter"]
+        order = {"best": "key", "history": "generation"}.get(params["what"], "id")
+        there = [r for r in table if "after" not in f or r[order] > f["after"]]
         offset, limit = f.get("offset", 0), f.get("limit", 256)
-        rows = table[offset:offset + min(page, limit)]
+        rows = there[offset:offset + min(page, limit)]
         end = offset + len(rows)
-        return {"rows": rows, "total": len(table), "next": end if end < len(table) else None}
+        return {"rows": rows, "total": len(there), "next": end if end < len(there) else None}
     return answer
 
 

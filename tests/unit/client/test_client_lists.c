@@ -18,6 +18,7 @@ enum { IMAGE_BYTES = 600 * 1024, CHUNK = 256 * 1024 };
 static struct {
     int64_t rows; /* of the listing */
     bool stuck;   /* its pages do not advance */
+    bool deaf;    /* ... since it does not look at `after` */
     int delay_ms; /* before each chunk */
     int64_t lie;  /* added to its size, from the second chunk on */
     uint8_t image[IMAGE_BYTES];
@@ -35,7 +36,8 @@ static void give_page(int fd, const struct rpc_message *m)
 {
     const struct wire_obj *filter = wire_find(m->params, "filter");
     int64_t offset = int_at(filter, "offset", 0), limit = int_at(filter, "limit", 256);
-    int64_t n = script.rows - offset;
+    int64_t first = script.deaf ? 0 : int_at(filter, "after", -1) + 1, total = script.rows - first;
+    int64_t n = total - offset;
     n = n < 0 ? 0 : n > limit ? limit : n;
     n = n > 100 ? 100 : n; /* fewer than asked for, as when rows are long */
     struct wire_buf b = WIRE_BUF_NULL;
@@ -45,11 +47,11 @@ static void give_page(int fd, const struct rpc_message *m)
     wire_put_array(&b, (size_t)n);
     for (int64_t i = 0; i < n; i++) {
         wire_put_map(&b, 1);
-        wire_put_kv_int(&b, "i", offset + i);
+        wire_put_kv_int(&b, "id", first + offset + i);
     }
-    wire_put_kv_int(&b, "total", script.rows);
+    wire_put_kv_int(&b, "total", total);
     wire_put_str(&b, "next");
-    if (offset + n < script.rows) {
+    if (offset + n < total) {
         wire_put_int(&b, script.stuck ? offset : offset + n);
     } else {
         wire_put_nil(&b);
@@ -103,7 +105,7 @@ static int setup(void **state)
     *state = f;
     script.rows = 0;
     script.lie = 0;
-    script.stuck = false;
+    script.stuck = script.deaf = false;
     script.delay_ms = 0;
     uint64_t x = 1;
     for (size_t i = 0; i < IMAGE_BYTES; i++) {
@@ -126,7 +128,7 @@ static int teardown(void **state)
     return 0;
 }
 
-/* "[{"i":from},...,{"i":to-1}]" */
+/* "[{"id":from},...,{"id":to-1}]" */
 static char *rows_text(int64_t from, int64_t to)
 {
     char *text = NULL;
@@ -134,7 +136,7 @@ static char *rows_text(int64_t from, int64_t to)
     FILE *out = open_memstream(&text, &length);
     fputc('[', out);
     for (int64_t i = from; i < to; i++) {
-        fprintf(out, "%s{\"i\":%lld}", i > from ? "," : "", (long long)i);
+        fprintf(out, "%s{\"id\":%lld}", i > from ? "," : "", (long long)i);
     }
     fputc(']', out);
     fclose(out);
@@ -161,9 +163,12 @@ static void test_pages(void **state)
     script.rows = 250;
     check_list(NULL, 0, 250);
     assert_int_equal(f->requests, 4);
-    check_list("{\"limit\": 120, \"sort\": \"-i\"}", 0, 120);
+    check_list("{\"limit\": 120, \"sort\": \"-id\"}", 0, 120); /* the fake does not sort */
     assert_string_equal(script.seen, "{\"what\":\"trials\",\"filter\":{\"limit\":20,"
-                                     "\"sort\":\"-i\",\"offset\":100}}");
+                                     "\"sort\":\"-id\",\"offset\":100}}");
+    check_list("{\"offset\": 10, \"limit\": 120}", 10, 130);
+    assert_string_equal(script.seen, "{\"what\":\"trials\",\"filter\":{\"offset\":0,"
+                                     "\"limit\":20,\"after\":109}}");
     check_list("{\"offset\": 40, \"limit\": 7}", 40, 47);
     check_list("{\"offset\": 240}", 240, 250);
     int before = f->requests;
@@ -180,6 +185,13 @@ static void test_bad_pages(void **state)
     script.stuck = true;
     assert_int_equal(gemmd_list(g, "trials", NULL, &rows, &e), GEMMD_MALFORMED);
     assert_null(rows);
+    script.stuck = false;
+    script.deaf = true;
+    assert_int_equal(gemmd_list(g, "trials", NULL, &rows, &e), GEMMD_MALFORMED);
+    assert_non_null(strstr(e.text, "do not advance"));
+    script.deaf = false;
+    assert_int_equal(gemmd_list(g, "best", NULL, &rows, &e), GEMMD_MALFORMED);
+    assert_non_null(strstr(e.text, "has no key"));
     const char *const bad[] = {"[1]", "{\"a\":", "{\"limit\": -1}", "{\"offset\": \"x\"}", ""};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(gemmd_list(g, "trials", bad[i], &rows, &e), GEMMD_INVALID);

@@ -188,7 +188,7 @@ def test_nobody_to_stop(fake):
 def test_remarks_come_behind_the_table_in_one_pipe(fake):
     trial = {"key": "k1", "status": "ok", "config": {"serial": 1}, "time_us": 100, "stage": "final",
              "reason": "r" * 100}
-    fake.answers["list"] = rows_of([trial] * 200)
+    fake.answers["list"] = rows_of([{**trial, "id": i} for i in range(200)])
     both = subprocess.run([GEMMCTL, "trials"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, env=environment(fake)).stdout.splitlines()
     assert both[-1].startswith("baseline: ") and len(both) == 202

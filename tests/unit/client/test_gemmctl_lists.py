@@ -76,8 +76,9 @@ def test_trials(fake):
     rows = ctl_json(fake, "trials", "--m", 16, "--n", 32, "--k", 64, "--sort", "speedup", "--top", 10)
     assert fake.params_of("show") == [{"problem": {"op": "grouped_gemm", "mode": "forward", "M": 16,
                                                    "N": 32, "K": 64}}]
-    asked = [p["filter"] for p in fake.params_of("list") if p["filter"]["offset"] == 0]
-    assert asked == [{"key": "k1", "stage": "baseline", "sort": "id", "limit": 256, "offset": 0},
+    asked = [p["filter"] for p in fake.params_of("list")
+             if p["filter"]["offset"] == 0 and "after" not in p["filter"]]
+    assert asked == [{"key": "k1", "stage": "baseline", "limit": 256, "offset": 0},
                      {"key": "k1", "sort": "-speedup", "limit": 10, "offset": 0}]
     assert rows[0]["baseline_us"] == pytest.approx(100) and rows[0]["speedup"] == pytest.approx(2)
     assert all(r["baseline"] == "analytic default" for r in rows)
