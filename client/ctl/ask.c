@@ -160,7 +160,7 @@ static int show(struct asking *a)
         results_print(a->rows);
         remark_hit(a);
         if (!a->subject.ctl.quiet) {
-            unsaved_remark(a->rows);
+            unsaved_remark(&a->subject.ctl, a->rows);
         }
     }
     return a->code;

@@ -212,14 +212,18 @@ void results_print(const json_t *rows);
 
 /* ---- unsaved.c ------------------------------------------------------------------------------ */
 
-/* Of the daemon's `status`: whether it has answers that are only in its memory, and the sentence
- * that `where` ("this export") lacks them, with what to do; malloc'ed. */
+/* The daemon's `status`, owned; NULL: it was not to be had, which is no reason to do without what
+ * it is asked for. */
+json_t *unsaved_status(struct ctl *c);
+/* Of it: whether the daemon has answers that are only in its memory, and the sentence that `where`
+ * ("this export") lacks them, with what to do; malloc'ed. */
 bool unsaved_there(const json_t *status);
 char *unsaved_sentence(const json_t *status, const char *where);
+void unsaved_say(const json_t *status, const char *where);
 /* FAILED after the sentence about an export that lacks some, else DONE. */
 int unsaved_fail(const json_t *status);
 /* Says it of rows that are answers, when some of them are such. */
-void unsaved_remark(const json_t *rows);
+void unsaved_remark(struct ctl *c, const json_t *rows);
 
 /* ---- progress.c ----------------------------------------------------------------------------- */
 

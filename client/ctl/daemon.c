@@ -264,15 +264,18 @@ static int stop(struct ctl *c)
             wait_until_gone(json_string_value(json_object_get(status, "socket")), seen ? pid : 0);
     }
     json_decref(stopping);
+    if (code == DONE && c->json) {
+        code = ctl_print_json(json_pack("{sb}", "stopped", 1));
+    } else if (code == DONE) {
+        printf("gemmd has stopped\n");
+    }
+    if (code == DONE && unsaved_there(status)) {
+        fprintf(stderr,
+                "it had answers that were only in its memory: those that it could not write at its "
+                "end are lost, and its log says how many\n");
+    }
     json_decref(status);
-    if (code) {
-        return code;
-    }
-    if (c->json) {
-        return ctl_print_json(json_pack("{sb}", "stopped", 1));
-    }
-    printf("gemmd has stopped\n");
-    return DONE;
+    return code;
 }
 
 int cmd_stop(int argc, char **argv)

@@ -122,28 +122,6 @@ static error_t parse_plain(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* NULL: it was not to be had, which is no reason not to list. */
-static json_t *status_of(struct ctl *c)
-{
-    char *text = NULL;
-    struct gemmd_error e;
-    if (gemmd_call(c->g, "status", NULL, 0, &text, NULL, NULL, &e)) {
-        return NULL;
-    }
-    json_t *status = json_loads(text, JSON_ALLOW_NUL, NULL);
-    gemmd_free(text);
-    return status;
-}
-
-static void remark_unsaved(const json_t *status)
-{
-    char *text = unsaved_there(status) ? unsaved_sentence(status, "this list") : NULL;
-    if (text) {
-        fprintf(stderr, "%s\n", text);
-    }
-    free(text);
-}
-
 static int run_list(struct listing *l)
 {
     if (!rows_known(l->what)) {
@@ -156,7 +134,7 @@ static int run_list(struct listing *l)
     json_t *baselines = NULL, *rows = NULL, *status = NULL;
     if (code == DONE && !l->ctl.quiet && strcmp(l->what, "best") == 0) {
         /* First: what is saved between the two is in the rows. */
-        status = status_of(&l->ctl);
+        status = unsaved_status(&l->ctl);
     }
     if (code == DONE && strcmp(l->what, "trials") == 0) {
         rows = baselines_list(&l->ctl, l->filter, &baselines, &code);
@@ -165,7 +143,7 @@ static int run_list(struct listing *l)
     }
     code = rows ? rows_show(&l->ctl, l->what, baselines, rows) : code;
     if (code == DONE) {
-        remark_unsaved(status);
+        unsaved_say(status, "this list");
     }
     json_decref(baselines);
     json_decref(status);

@@ -235,7 +235,13 @@ static int import(struct transfer *t)
     int code = ctl_connect(c);
     code = code ? code : import_rows(c, rows, total);
     json_decref(document);
-    return print_import(c, total, code);
+    code = print_import(c, total, code);
+    if (code == DONE && !c->quiet) {
+        json_t *status = unsaved_status(c);
+        unsaved_say(status, "the database");
+        json_decref(status);
+    }
+    return code;
 }
 
 int cmd_import(int argc, char **argv)

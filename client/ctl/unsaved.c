@@ -10,6 +10,18 @@
 
 #include "client/ctl/ctl.h"
 
+json_t *unsaved_status(struct ctl *c)
+{
+    char *text = NULL;
+    struct gemmd_error e;
+    if (gemmd_call(c->g, "status", NULL, 0, &text, NULL, NULL, &e)) {
+        return NULL;
+    }
+    json_t *status = json_loads(text, JSON_ALLOW_NUL, NULL);
+    gemmd_free(text);
+    return status;
+}
+
 static long long count(const json_t *status)
 {
     return json_integer_value(table_value(status, "store.unsaved"));
@@ -35,6 +47,15 @@ char *unsaved_sentence(const json_t *status, const char *where)
     return r < 0 ? NULL : text;
 }
 
+void unsaved_say(const json_t *status, const char *where)
+{
+    char *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
+    if (text) {
+        fprintf(stderr, "%s\n", text);
+    }
+    free(text);
+}
+
 int unsaved_fail(const json_t *status)
 {
     char *text = unsaved_there(status) ? unsaved_sentence(status, "this export") : NULL;
@@ -44,20 +65,30 @@ int unsaved_fail(const json_t *status)
 }
 
 /* Lower tiers are made anew for each who asks: there is nothing to save. */
-static bool is_unsaved(const json_t *row)
+static bool may_be_unsaved(const json_t *row)
 {
     const char *tier = json_string_value(json_object_get(row, "tier"));
     return tier && strcmp(tier, "exact") == 0 && json_is_false(json_object_get(row, "saved"));
 }
 
-void unsaved_remark(const json_t *rows)
+/* Nor is there of a winner that answers its own query alone, when the daemon has nothing unsaved.
+ */
+static bool has_all_saved(struct ctl *c)
+{
+    json_t *status = unsaved_status(c);
+    bool all = status && !unsaved_there(status);
+    json_decref(status);
+    return all;
+}
+
+void unsaved_remark(struct ctl *c, const json_t *rows)
 {
     size_t i, n = 0;
     const json_t *row;
     json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
-        n += is_unsaved(row);
+        n += may_be_unsaved(row);
     }
-    if (n == 0) {
+    if (n == 0 || has_all_saved(c)) {
         return;
     }
     if (json_array_size(rows) == 1) {

@@ -72,9 +72,26 @@ def test_gemmctl_says_what_is_not_saved(daemon, folder):
         partial = d.ctl(*words, check=False)
         assert partial.returncode == 1 and missing % "export" in partial.stderr, (words, partial)
     assert len(json.loads((folder / "x.json").read_text())["rows"]) == 1, "what there is is written"
+    imported = d.ctl("import", folder / "x.json")
+    assert missing.replace("this %s", "the database") in imported.stderr and "0 imported, 1 skipped" in imported.stdout
+    assert "memory" not in d.ctl("import", "-q", folder / "x.json").stderr
     limit_files(d, False)
     eventually(lambda: d.status()["store"]["unsaved"] == 0)
     assert d.ctl("export", "-q").stderr == "" and "memory" not in d.ctl(*known).stderr
+    apart = d.ctl("get", *size, "--n", "512", "--restrict", "BLOCK_SIZE_M=64", "--budget", 4)
+    assert "winner of a restricted search" in apart.stderr + apart.stdout and "memory" not in apart.stderr
+
+
+def test_a_stop_says_that_answers_may_be_lost(daemon):
+    d = daemon()
+    d.call("put", problem={"op": "custom:saved"}, config={"x": 1}, time_us=1)
+    limit_files(d, True)
+    d.call("put", problem={"op": "custom:unsaved"}, config={"x": 1}, time_us=1)
+    stopped = d.ctl("stop")
+    assert "gemmd has stopped" in stopped.stdout and "could not write at its end are lost" in stopped.stderr
+    assert d.process.wait(10) == 0
+    d.start()
+    assert d.ctl("stop").stderr == ""
 
 
 def test_a_pinned_job_keeps_its_answers_without_room(daemon):
