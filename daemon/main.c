@@ -9,6 +9,7 @@
 #include "daemon/config.h"
 #include "daemon/life.h"
 #include "daemon/log.h"
+#include "kernels/device.h"
 #include "proto/build.h"
 #include "proto/std_files.h"
 
@@ -95,6 +96,9 @@ static int configure(struct arguments *a, struct error *err)
         if (status) {
             error_prefix(err, "--%s", a->given[i].key);
         }
+    }
+    if (status == 0 && a->config.memory_percent == 0) {
+        status = device_memory_share_check(err);
     }
     return status;
 }

@@ -136,7 +136,11 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
             "next `get` verifies it again, without a new search",
             (double)e->atol, (double)e->rtol, q->atol, q->rtol);
     } else {
-        say(w, "target", "tune", "its row is of other kernels than --target %s", q->target);
+        say(w, "target", "tune",
+            "its row, which the key keeps, is of other kernels than --target %s: these are tuned "
+            "for "
+            "each query that waits for it",
+            q->target);
     }
 }
 

@@ -130,6 +130,10 @@ int device_open(const char *spec, struct device **out, struct error *err);
  * program for this (`gemmd-runner --probe`), once, at start. ERROR_NO_DEVICE says what is missing
  * and what to do. */
 int device_probe(const char *spec, struct device_info *out, struct error *err);
+/* Of a device's free memory, what a tuning may take: $GEMMD_MEMORY_SHARE; a half, where that is not
+ * set or no share, of which the check says ERROR_INVALID. */
+double device_memory_share(void);
+int device_memory_share_check(struct error *err);
 /* device_ops.helpers of the kind that a spec names, for a device that need not be here; 0:
  * nothing. */
 uint32_t device_helpers(const char *spec, const struct device_info *info,

@@ -2,7 +2,7 @@
 /*
  * A directory in /tmp can be made by anybody, so it is used only when lstat says that it is a
  * directory, ours, and writable by nobody else; a name that does not exist yet is fine, since
- * paths_make_dir creates it 0700 or fails.
+ * paths_make_dir creates it, or fails.
  */
 #include <errno.h>
 #include <pwd.h>

@@ -75,6 +75,11 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
     }
     close(fd);
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
+    if (r == ERROR_DISK_FULL) { /* SQLite does not say whose */
+        error_set(err, r,
+                  "no room there, or for SQLite's temporary files: free some space, or take "
+                  "another path");
+    }
     if (r == 0 && (sync_path(path, O_RDWR) || sync_path(folder, O_RDONLY | O_DIRECTORY))) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_IO,
                       "%s: %s", path, strerror(errno));

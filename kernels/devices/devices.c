@@ -3,9 +3,13 @@
  * The kinds of device compiled in, and finding the one that a spec names. A new kind is a line here
  * and a folder beside this file.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/device.h"
+#include "proto/text.h"
+
+#define MEMORY_SHARE "GEMMD_MEMORY_SHARE"
 
 static const struct {
     const struct device_ops *device;
@@ -45,6 +49,33 @@ int device_probe(const char *spec, struct device_info *out, struct error *err)
 {
     int i = find(spec, err);
     return i < 0 ? i : kinds[i].probe(spec, out, err);
+}
+
+/* 0: what is said is no share. */
+static double share_said(const char *text)
+{
+    char *end;
+    double share = strtod(text, &end);
+    return end != text && *end == 0 && share > 0 && share <= 1 ? share : 0;
+}
+
+double device_memory_share(void)
+{
+    const char *text = getenv(MEMORY_SHARE);
+    double share = text ? share_said(text) : 0;
+    return share > 0 ? share : 0.5;
+}
+
+int device_memory_share_check(struct error *err)
+{
+    const char *text = getenv(MEMORY_SHARE);
+    return !text || share_said(text) > 0
+               ? 0
+               : error_set(err, ERROR_INVALID,
+                           MEMORY_SHARE
+                           " is \"%s\", but takes a fraction above 0 and up to 1, such "
+                           "as 0.3",
+                           text_show(text, strlen(text)).text);
 }
 
 uint32_t device_helpers(const char *spec, const struct device_info *info,

@@ -464,3 +464,14 @@ def test_ready_in_time_with_many_keys(daemon):
     eventually(lambda: not d.status()["loading"])
     assert d.status()["keys"] == 5000
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("share", ["abc", "0", "-1", "1.5", "nan", "30", "0,3", ""])
+def test_a_share_of_memory_that_is_none(folder, share):
+    code, said = start_fails(folder, env={"GEMMD_MEMORY_SHARE": share})
+    assert code == 2 and f'GEMMD_MEMORY_SHARE is "{share}", but takes a fraction above 0 and up to 1' in said
+
+
+@pytest.mark.parametrize("share,options", [("0.3", []), ("abc", ["--memory-percent", "20"])])
+def test_a_share_of_memory(daemon, share, options):
+    assert daemon(env={"GEMMD_MEMORY_SHARE": share}, options=options).status()["pid"]

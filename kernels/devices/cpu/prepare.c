@@ -49,14 +49,6 @@ static int64_t free_bytes(void)
     return available;
 }
 
-static double memory_share(void)
-{
-    const char *text = getenv("GEMMD_MEMORY_SHARE");
-    char *end = NULL;
-    double share = text ? strtod(text, &end) : 0;
-    return text && end != text && share > 0 && share <= 1 ? share : 0.5;
-}
-
 static int64_t buffer_bytes(const struct buffer *b)
 {
     return b->count * (int64_t)dtype_size(b->dtype);
@@ -68,12 +60,12 @@ static int too_much(double need, int64_t limit, struct error *err)
                      "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the free "
                      "memory) may be used: free memory, ask for a smaller problem, or raise "
                      "gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-                     need / 0x1p20, (double)limit / 0x1p20, memory_share() * 100);
+                     need / 0x1p20, (double)limit / 0x1p20, device_memory_share() * 100);
 }
 
 static int64_t bytes_allowed(void)
 {
-    return (int64_t)((double)free_bytes() * memory_share());
+    return (int64_t)((double)free_bytes() * device_memory_share());
 }
 
 int cpu_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)

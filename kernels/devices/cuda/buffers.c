@@ -1,26 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the GPU within our share of it, and the launches of tools.cu over it. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/devices/cuda/gpu.h"
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-double cuda_memory_share(void)
-{
-    const char *text = getenv("GEMMD_MEMORY_SHARE");
-    char *end = NULL;
-    double share = text ? strtod(text, &end) : 0;
-    return text && end != text && share > 0 && share <= 1 ? share : 0.5;
-}
-
 int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err)
 {
     size_t available, total;
     int r = cuda_check(d->cu, d->cu->memory_info(&available, &total), err,
                        "asking the GPU for its free memory");
-    *bytes = r ? 0 : (int64_t)((double)available * cuda_memory_share());
+    *bytes = r ? 0 : (int64_t)((double)available * device_memory_share());
     return r;
 }
 

@@ -100,7 +100,6 @@ void cuda_watch_end(struct cuda_device *d);
 /* Bytes that we may allocate now: a share of what is free, as we are a guest beside training
  * jobs. */
 int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err);
-double cuda_memory_share(void); /* 0.5, or $GEMMD_MEMORY_SHARE */
 int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
 void cuda_release(struct cuda_device *d, CUdeviceptr *at); /* 0 is fine; sets it to 0 */
 int cuda_wait(struct cuda_device *d, const char *what, struct error *err);

@@ -27,12 +27,12 @@ static int too_much(double need, double limit, const char *of, struct error *err
         "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be "
         "used: free GPU "
         "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-        need / 0x1p20, limit / 0x1p20, cuda_memory_share() * 100, of);
+        need / 0x1p20, limit / 0x1p20, device_memory_share() * 100, of);
 }
 
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
 {
-    double flops, bytes, limit = (double)d->info.memory_bytes * cuda_memory_share();
+    double flops, bytes, limit = (double)d->info.memory_bytes * device_memory_share();
     f->work(p, &flops, &bytes);
     return limit > 0 && bytes > limit ? too_much(bytes, limit, "memory", err) : 0;
 }

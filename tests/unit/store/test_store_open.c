@@ -500,6 +500,8 @@ static void a_full_disk(void **state)
     fixture_path(f, ".copy", path);
     limit_files(8192);
     assert_int_equal(store_backup(s, path, &err), ERROR_DISK_FULL);
+    assert_says(err, path);
+    assert_says(err, "no room there");
     assert_int_equal(access(path, F_OK), -1);
     limit_files(0);
     assert_false(store_damaged(s));
