@@ -85,12 +85,32 @@ static void unbind(struct server *s)
     s->file = 0;
 }
 
+/* We hold the lock, but somebody may have removed the file that another one has it by. */
+static bool somebody_listens(const char *path)
+{
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    memcpy(at.sun_path, path, strlen(path) + 1); /* checked by server_lock */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int r = fd < 0 ? 0 : connect(fd, (const struct sockaddr *)&at, sizeof(at));
+    bool yes = fd >= 0 && (r == 0 || errno == EAGAIN); /* the latter: his queue is full */
+    if (fd >= 0) {
+        close(fd);
+    }
+    return yes;
+}
+
 static int remove_stale(const struct server *s, struct error *err)
 {
     struct stat st;
     if (lstat(s->path, &st) == 0 && !S_ISSOCK(st.st_mode)) {
         return error_set(err, ERROR_IO,
                          "%s is there and is no socket; remove it, or choose another --socket",
+                         s->path);
+    }
+    if (somebody_listens(s->path)) {
+        return error_set(err, ERROR_BUSY,
+                         "another gemmd listens on %s, though its lock was to be had (its file was "
+                         "removed): stop that one first, or choose another --socket",
                          s->path);
     }
     if (unlink(s->path) < 0 && errno != ENOENT) { /* stale: we hold the lock */

@@ -475,3 +475,11 @@ def test_a_share_of_memory_that_is_none(folder, share):
 @pytest.mark.parametrize("share,options", [("0.3", []), ("abc", ["--memory-percent", "20"])])
 def test_a_share_of_memory(daemon, share, options):
     assert daemon(env={"GEMMD_MEMORY_SHARE": share}, options=options).status()["pid"]
+
+
+def test_a_socket_whose_lock_somebody_removed_is_not_taken_over(daemon, folder):
+    d = daemon()
+    (folder / f"{d.socket.name}.lock").unlink()
+    code, said = start_fails(folder, socket=d.socket)
+    assert code == 75 and "another gemmd listens on" in said
+    assert d.status()["pid"] == d.process.pid
