@@ -76,6 +76,9 @@ static error_t parse_pin(int key, char *arg, struct argp_state *state)
         state->child_inputs[0] = c;
         return 0;
     case KEY_GENERATION:
+        if (strcmp(arg, "now") != 0 && (!*arg || strspn(arg, "0123456789") != strlen(arg))) {
+            argp_error(state, "--generation takes now or a whole number, not \"%s\"", arg);
+        }
         c->generation = arg;
         return 0;
     default:

@@ -70,9 +70,9 @@ static int read_number(const struct reader *r, int c, const char *text, json_int
     char *end;
     errno = 0;
     *out = strtoll(text, &end, 10);
-    if (!*text || *end || errno) {
-        return ctl_usage("%s, line %d: %s is \"%s\", which is no whole number", r->path, r->line,
-                         names[c], text);
+    if (!*text || *end || errno || *out < 1) {
+        return ctl_usage("%s, line %d: %s is \"%s\", which is no whole number from 1 on", r->path,
+                         r->line, names[c], text);
     }
     return DONE;
 }

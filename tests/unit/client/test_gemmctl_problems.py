@@ -134,6 +134,7 @@ def test_the_projects_own_shapes(fake):
     ("", 'no column "mode"'),
     ("model,mode,M,N\n", 'no column "K"'),
     ("mode,M,N,K\nforward,1,x,3\n", 'line 2: N is "x"'),
+    ("mode,M,N,K\nforward,1,2,3\nforward,1,2,-3\n", 'line 3: K is "-3", which is no whole number from 1 on'),
     ("mode,M,N,K\nforward,1\n", "line 2 has fewer columns"),
     ("mode,M,N,K\n", "no row"),
 ])
@@ -171,6 +172,8 @@ def test_bad_shapes_files(fake, folder, text, sentence):
     (["get", "--permutes", "some", "x"], "--permutes takes"),
     (["list", "--what", "dreams"], 'no list "dreams"'),
     (["list", "--top", "x"], "whole number"),
+    (["get", "--m", "1", "--n", "2", "--k", "3", "--generation", "foo"], "--generation takes now or a whole number"),
+    (["get", "--m", "1", "--n", "2", "--k", "3", "--generation", "-1"], "--generation takes now or a whole number"),
     (["list", "surplus"], "Too many arguments"),
     (["import"], "which file?"),
     (["landscape", "M=1 N=1 K=1", "--to", ""], '--to takes a file, not ""'),
