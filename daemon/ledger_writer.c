@@ -182,6 +182,12 @@ static void check(struct local *l)
     }
 }
 
+/* Also where nothing is to be written: what is said of the disk shall be true. */
+static bool waits_for_room(const struct local *l)
+{
+    return l->unsaved || l->disk_full;
+}
+
 static void upkeep(struct local *l)
 {
     struct error err = ERROR_NULL;
@@ -189,8 +195,12 @@ static void upkeep(struct local *l)
     if (wants_repair(l)) {
         repair(l);
     }
-    if (l->unsaved && now >= l->save_at) {
-        unsaved_save(l, &err);
+    if (waits_for_room(l) && now >= l->save_at) {
+        if (l->unsaved) {
+            unsaved_save(l, &err);
+        } else {
+            writer_note_disk(l, store_probe(l->store, &err), err.text);
+        }
         l->save_at = writer_now_ms() + RETRY_MS;
     }
     if (l->dirty && l->trim_at > now + BUSY_TRIM_MS) {
@@ -218,7 +228,7 @@ static void upkeep(struct local *l)
 static uint64_t wait_ms(const struct local *l)
 {
     uint64_t now = writer_now_ms(), at = UINT64_MAX;
-    if (l->unsaved) {
+    if (waits_for_room(l)) {
         at = l->save_at;
     }
     if (wants_repair(l) && l->repair_at < at) {

@@ -222,6 +222,14 @@ int store_backup(struct store *s, const char *path, struct error *err)
     return version_copy_to(&s->db, path, err);
 }
 
+int store_probe(struct store *s, struct error *err)
+{
+    char sql[64];
+    snprintf(sql, sizeof(sql), "PRAGMA user_version = %d", STORE_SCHEMA_VERSION);
+    int r = store_begin(s, err);
+    return r ? r : db_end(&s->db, db_exec(&s->db, sql, err), err);
+}
+
 static int64_t size_of(const char *path, const char *suffix)
 {
     char whole[4200];

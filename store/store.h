@@ -71,6 +71,8 @@ bool store_damaged(const struct store *s);
 int store_repair(struct store *s, struct error *err);
 /* When idle: moves a WAL that has grown back into the file. */
 int store_tidy(struct store *s, struct error *err);
+/* Whether there is room to write: writes what is there already. ERROR_DISK_FULL, ERROR_STORE. */
+int store_probe(struct store *s, struct error *err);
 
 /* Current bests, newest first. begin hears both witnesses of every key (load.c): ERROR_STORE with
  * store_damaged when rows and index disagree. Then pages, of at most max bests, *n 0: there are no

@@ -82,6 +82,19 @@ def test_gemmctl_says_what_is_not_saved(daemon, folder):
     assert "winner of a restricted search" in apart.stderr + apart.stdout and "memory" not in apart.stderr
 
 
+def test_a_disk_that_has_room_again_is_not_said_to_be_full(daemon):
+    """Also when nothing is left to be written."""
+    d = daemon()
+    key = d.call("put", problem={"op": "custom:saved"}, config={"x": 1}, time_us=1)["key"]
+    limit_files(d, True)
+    with pytest.raises(RpcError, match="disk_full"):
+        d.call("evict", key=key)
+    store = d.status()["store"]
+    assert store["disk_full"] and store["unsaved"] == 0
+    limit_files(d, False)
+    eventually(lambda: not d.status()["store"]["disk_full"])
+
+
 def test_a_stop_says_that_answers_may_be_lost(daemon):
     d = daemon()
     d.call("put", problem={"op": "custom:saved"}, config={"x": 1}, time_us=1)
