@@ -124,6 +124,16 @@ int store_attach(struct store *s, struct error *err)
     return r;
 }
 
+int store_attach_again(struct store *s, struct error *err)
+{
+    store_detach(s);
+    int r = store_attach(s, err);
+    if (r < 0) { /* half of it would look as if it were open */
+        store_detach(s);
+    }
+    return r;
+}
+
 void store_detach(struct store *s)
 {
     row_scratch_deinit(&s->scratch);

@@ -47,6 +47,7 @@ int store_index_damaged(struct store *s, struct error *err);
 /* Opens and prepares the database of s->path; on ERROR_STORE s->db.damaged says whether a rebuild
  * can help. (attach.c) */
 int store_attach(struct store *s, struct error *err);
+int store_attach_again(struct store *s, struct error *err); /* on a fault it is closed */
 void store_detach(struct store *s);
 /* That the path leads to the file that is open. One that was removed is put back, unless a
  * transaction is open. ERROR_STORE: another file has its place, or the faults of writing.

@@ -78,10 +78,7 @@ static int restore(struct store *s, struct error *err)
 {
     int r = keep_lock(s, err);
     r = r ? r : copy_to_its_place(s, err);
-    if (r == 0) {
-        store_detach(s);
-        r = store_attach(s, err);
-    }
+    r = r ? r : store_attach_again(s, err);
     if (r == 0) {
         store_notice(s, "restored",
                      "database %s was removed while it was open, and was put back: all of it is in "

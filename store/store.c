@@ -23,7 +23,7 @@ static int rebuild(struct store *s, struct error *err)
     struct error why = *err;
     store_detach(s);
     int r = salvage(s, why.text, err);
-    return r ? r : store_attach(s, err);
+    return r ? r : store_attach_again(s, err);
 }
 
 bool store_holder(const char *path, long *pid, char *address, size_t size)
@@ -34,28 +34,18 @@ bool store_holder(const char *path, long *pid, char *address, size_t size)
     return known;
 }
 
-static int attach_again(struct store *s, struct error *err)
-{
-    store_detach(s);
-    int r = store_attach(s, err);
-    if (r < 0) { /* half of it would look as if it were open */
-        store_detach(s);
-    }
-    return r;
-}
-
 int store_refresh(struct store *s, struct error *err)
 {
     struct stat st;
     bool same =
         s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode;
-    return same ? 0 : attach_again(s, err);
+    return same ? 0 : store_attach_again(s, err);
 }
 
 int store_repair(struct store *s, struct error *err)
 {
     if (s->flags & STORE_READ_ONLY) { /* its writer repairs it */
-        return attach_again(s, err);
+        return store_attach_again(s, err);
     }
     error_set(err, ERROR_STORE, "damaged pages were met");
     return rebuild(s, err);

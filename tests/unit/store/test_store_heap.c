@@ -214,11 +214,62 @@ static void every_allocation_of_a_rebuild_fails(void **state)
     assert_true(failed > 20);
 }
 
+/* How many allocations a repair takes (or, where the file is gone, putting it back), when `failing`
+ * of them are left before one fails (below 0: none). */
+static long mend(struct store *s, bool gone, long failing, int *status, struct error *err)
+{
+    const long most = 1L << 30;
+    for_good = false;
+    countdown = failing < 0 ? most : failing;
+    if (gone) {
+        unlink(s->path);
+        *status = store_in_place(s, err);
+    } else {
+        s->db.damaged = true;
+        *status = store_repair(s, err);
+    }
+    const long left = countdown;
+    countdown = -1;
+    return failing < 0 ? most - left : left < 0;
+}
+
+/* The last of them open the new file: a store that looks open by then, and is half of it, would
+ * save nothing any more, and nobody would repair it. */
+static void a_repair_that_fails_at_its_end_is_tried_again(void **state)
+{
+    enum { LAST = 400, APART = 7 };
+    struct fixture *f = *state;
+    struct best *b = calloc(1, sizeof(*b));
+    struct error err = ERROR_NULL;
+    int status, failed = 0;
+    for (int gone = 0; gone < 2; gone++) {
+        struct store *s = fixture_open(f);
+        fixture_fill(s);
+        const long all = mend(s, gone, -1, &status, &err);
+        assert_ok(status);
+        assert_true(all > LAST);
+        for (long failing = all - LAST; failing < all; failing += APART) {
+            if (mend(s, gone, failing, &status, &err) && status < 0) {
+                failed++;
+                assert_true(store_damaged(s)); /* so it is repaired */
+                assert_ok(store_repair(s, &err));
+            }
+            fixture_best(b, 500, 1);
+            assert_ok(store_publish(s, b, &err));
+        }
+        store_close(s);
+    }
+    assert_true(failed > LAST / APART / 2);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(every_allocation_fails_once, fixture_setup,
                                         fixture_teardown),
+        cmocka_unit_test_setup_teardown(a_repair_that_fails_at_its_end_is_tried_again,
+                                        fixture_setup, fixture_teardown),
         cmocka_unit_test_setup_teardown(every_allocation_of_a_rebuild_fails, fixture_setup,
                                         fixture_teardown),
     };
