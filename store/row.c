@@ -81,6 +81,9 @@ void row_insert_sql(const struct table *t, enum row_conflict conflict, char out[
             at = put(out, at, ", %s = excluded.%s", name, name);
         }
     }
+    if (conflict == ROW_UPDATE) {
+        put(out, at, " RETURNING %s", t->rowid);
+    }
 }
 
 void row_select_sql(const struct table *t, const char *from, char out[ROW_SQL_MAX])

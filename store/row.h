@@ -42,8 +42,8 @@ const char *row_column(const struct schema_field *f);
 enum row_conflict { ROW_FAIL, ROW_UPDATE, ROW_IGNORE };
 
 enum { ROW_SQL_MAX = 2560 };
-/* "INSERT INTO t(...) VALUES (?, ...) ..." and "SELECT <columns>, checksum, <rowid> FROM <from or
- * t> " of a table. */
+/* "INSERT INTO t(...) VALUES (?, ...) ..." (ROW_UPDATE: gives the row's number) and "SELECT
+ * <columns>, checksum, <rowid> FROM <from or t> " of a table. */
 void row_insert_sql(const struct table *t, enum row_conflict conflict, char out[ROW_SQL_MAX]);
 void row_select_sql(const struct table *t, const char *from, char out[ROW_SQL_MAX]);
 

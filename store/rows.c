@@ -79,7 +79,15 @@ int rows_put(struct store *s, enum table_id table, enum row_conflict conflict, c
     row_insert_sql(&tables[table], conflict, sql);
     int r = db_query(&s->db, &st, err, sql, "");
     r = r ? r : row_bind(&s->db, st, &tables[table], object, &s->scratch, err);
-    return r ? r : db_step(&s->db, st, err);
+    r = r ? r : db_step(&s->db, st, err);
+    if (r == DB_ROW) { /* it may have been bad until now */
+        const int64_t rowid = sqlite3_column_int64(st, 0);
+        r = db_step(&s->db, st, err);
+        r = r ? r
+              : db_run(&s->db, NULL, err, "DELETE FROM temp.bad_row WHERE tbl = ?1 AND row = ?2",
+                       "ti", tables[table].name, rowid);
+    }
+    return r;
 }
 
 void rows_number(struct store *s, enum table_id table, void *object)

@@ -358,6 +358,42 @@ static void numbers_go_on_after_a_rebuild(void **state)
     originals_free(&o);
 }
 
+static int64_t listed(struct store *s, const char *what)
+{
+    WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
+    struct error err = ERROR_NULL;
+    int64_t total = -1;
+    assert_ok(store_list(s, what, NULL, RESPONSE_BYTES_MAX, &rows, &total, &err));
+    return total;
+}
+
+/* A bad row is left out of lists until it is written again, and told again if it is bad again. */
+static void a_bad_row_that_is_written_again_is_listed(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    int64_t bad;
+    struct store *s = fixture_open(f);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    for (int round = 1; round < 3; round++) {
+        assert_ok(db_exec(&s->db, "UPDATE best SET checksum = checksum + 1", &err));
+        f->notices = 0;
+        assert_ok(store_check(s, &bad, &err));
+        assert_int_equal(bad, 1);
+        assert_int_equal(f->notices, 1);
+        assert_int_equal(listed(s, "best"), 0);
+        assert_ok(store_publish_again(s, b, &err));
+        assert_ok(store_check(s, &bad, &err));
+        assert_int_equal(bad, 0);
+        assert_int_equal(listed(s, "best"), 1);
+        assert_int_equal(listed(s, "history"), 1);
+    }
+    store_close(s);
+    free(b);
+}
+
 /* One page after the other made unreadable: the rows on the others are kept. */
 static void lost_pages(void **state)
 {
@@ -585,6 +621,7 @@ int main(void)
         T(a_file_of_others_is_left_alone),
         T(a_damaged_header_costs_nothing),
         T(numbers_go_on_after_a_rebuild),
+        T(a_bad_row_that_is_written_again_is_listed),
         T(lost_pages),
         T(a_file_cut_short),
         T(a_file_cut_to_nothing),
