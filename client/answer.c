@@ -321,6 +321,9 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
     struct answer a;
     *out = (struct gemmd_answer){.size = sizeof(*out)};
     if (unpack(map, &a, out, err)) {
+        if (err->code == ERROR_INVALID) { /* it is not the caller's fault */
+            err->code = ERROR_MALFORMED;
+        }
         return error_prefix(err, "gemmd's answer cannot be read");
     }
     out->time_us = a.time_us;

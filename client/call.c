@@ -180,6 +180,14 @@ static int does_not_advance(const struct listing *l, struct error *err)
     return error_set(err, ERROR_MALFORMED, "gemmd's pages of %s do not advance", l->what);
 }
 
+/* In a list's own order, which is ascending. */
+static bool is_behind(const json_t *value, const json_t *before)
+{
+    return !before || (json_is_string(value) && json_is_string(before)
+                           ? strcmp(json_string_value(value), json_string_value(before)) > 0
+                           : json_integer_value(value) > json_integer_value(before));
+}
+
 /* The next page begins behind this row. */
 static int go_behind(struct listing *l, const struct wire_obj *row, struct error *err)
 {
@@ -193,7 +201,7 @@ static int go_behind(struct listing *l, const struct wire_obj *row, struct error
     if (!after) {
         return error_set(err, ERROR_MALFORMED, "gemmd's row of %s has no %s", l->what, l->order);
     }
-    bool stands = json_equal(after, json_object_get(l->filter, "after"));
+    bool stands = !is_behind(after, json_object_get(l->filter, "after"));
     l->offset = 0;
     if (json_object_set_new(l->filter, "after", after)) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a filter");

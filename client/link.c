@@ -4,6 +4,7 @@
  * poll for its end: many jobs starting together are normal, so that is retried until the deadline.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -64,13 +65,26 @@ static int connect_until(int fd, const char *path, int64_t deadline, struct erro
     return 0;
 }
 
+/* Not in the place of a standard stream that the job has closed, and writes to all the same. */
+static int make_socket(void)
+{
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0 || fd > STDERR_FILENO) {
+        return fd;
+    }
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), why = errno;
+    close(fd);
+    errno = why;
+    return above;
+}
+
 int link_open(struct link *l, const char *path, int64_t deadline, struct error *err)
 {
     int r = paths_check_socket(path, err);
     if (r) {
         return r;
     }
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = make_socket();
     if (fd < 0) {
         return error_set(err, ERROR_IO, "cannot make a socket: %s", strerror(errno));
     }

@@ -34,7 +34,7 @@ _clients = weakref.WeakSet()
 
 
 def to_bytes(value):
-    return None if value is None else value if isinstance(value, bytes) else str(value).encode()
+    return None if value is None else ffi.whole(value if isinstance(value, bytes) else str(value).encode())
 
 
 def to_json(value):

@@ -112,6 +112,13 @@ INT_MAX = 2 ** 31 - 1
 _MOST = {c_int: INT_MAX, c_int64: 2 ** 63 - 1}  # ctypes itself takes the low bits of any number
 
 
+def whole(data):
+    """Bytes that C reads to their end. Invalid: it would end them at a zero byte, and ask another thing."""
+    if data is not None and b"\0" in data:
+        raise invalid("text", f"{data!r} holds a zero byte")
+    return data
+
+
 def _convert(kind, value):
     if kind is c_char_p:
         return value if value is None else os.fsencode(value)
@@ -128,6 +135,8 @@ def convert(what, name, kind, value):
     except (TypeError, ValueError, KeyError):
         raise TypeError(f"{name} is {value!r}: {_WANTED.get(kind, 'a whole number')} is wanted "
                         "here") from None
+    if kind is c_char_p:
+        whole(value)
     most = _MOST.get(kind)
     if most is not None and not -most - 1 <= value <= most:
         raise invalid(what.replace("gemmd_", ""),

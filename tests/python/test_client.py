@@ -485,3 +485,13 @@ def test_the_import_takes_less_than_50_ms():
     limit = max(LIMIT_MS, 4 * yard)
     assert min(ours) < limit, f"{min(ours):.1f} ms (median {statistics.median(ours):.1f}), " \
                               f"dataclasses and ctypes alone {yard:.1f} ms"
+
+
+def test_text_that_c_would_read_half_of(cpu):
+    with client(cpu) as g:
+        for ask in (lambda: g.get("grouped_gemm M=16 N=16 K=16\0 experts=8"), lambda: g.call("status\0x"),
+                    lambda: g.put("custom:x a=1", "a=1\0 b=2"), lambda: g.get(SMALL, target="cpu\0"),
+                    lambda: g.get(gemmd.Problem(mode="forward\0dX", m=16, n=16, k=16))):
+            with pytest.raises(gemmd.Invalid, match="zero byte"):
+                ask()
+        assert g.status()["pid"] == cpu.process.pid

@@ -10,6 +10,7 @@
  * threads of its own at its first launch.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -70,13 +71,17 @@ static void init_locks(struct pool *p)
 static void start(struct pool *p, uint32_t threads)
 {
     pthread_attr_t attr;
+    sigset_t all, before;
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, STACK_BYTES);
+    sigfillset(&all); /* a job's signals are for its own threads, of which some may block them */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     p->n_threads = 0;
     while (p->n_threads < threads &&
            pthread_create(&p->threads[p->n_threads], &attr, work, p) == 0) {
         p->n_threads++;
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
 }
 
