@@ -138,8 +138,7 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
     } else {
         say(w, "target", "tune",
             "its row, which the key keeps, is of other kernels than --target %s: these are tuned "
-            "for "
-            "each query that waits for it",
+            "for each query that waits for it",
             q->target);
     }
 }

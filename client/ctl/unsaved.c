@@ -71,8 +71,7 @@ static bool may_be_unsaved(const json_t *row)
     return tier && strcmp(tier, "exact") == 0 && json_is_false(json_object_get(row, "saved"));
 }
 
-/* Nor is there of a winner that answers its own query alone, when the daemon has nothing unsaved.
- */
+/* Nor is there of a winner that answers its own query alone, when nothing is unsaved. */
 static bool has_all_saved(struct ctl *c)
 {
     json_t *status = unsaved_status(c);
