@@ -15,30 +15,47 @@
 #include "client/link.h"
 #include "kernels/device.h"
 #include "kernels/launcher.h"
+#include "kernels/loading.h"
 
 #define SYSTEM_RUNTIME_DIR "/run/gemmd"
 
+/* NULL: the job has not loaded it. */
+static void *loaded_cuda(void)
+{
+    loading_begin();
+    void *cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    loading_end();
+    return cuda;
+}
+
+static void let_go(void *cuda)
+{
+    loading_begin();
+    dlclose(cuda);
+    loading_end();
+}
+
 bool find_current_cuda(struct device_info *out)
 {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    void *cuda = loaded_cuda();
     if (!cuda) {
         return false;
     }
     bool found = cuda_launch_backend.info(out, NULL) == 0;
-    dlclose(cuda);
+    let_go(cuda);
     return found;
 }
 
 int find_current_index(void)
 {
-    void *cuda = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+    void *cuda = loaded_cuda();
     if (!cuda) {
         return -1;
     }
     int (*get)(int *device) = (int (*)(int *))(uintptr_t)dlsym(cuda, "cuCtxGetDevice");
     int device = -1;
     bool found = get && get(&device) == 0; /* CUDA_SUCCESS */
-    dlclose(cuda);
+    let_go(cuda);
     return found ? device : -1;
 }
 

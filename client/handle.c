@@ -2,8 +2,9 @@
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
  * hold that it does not have. Before a fork the tables, what is known of devices, and the locks of
- * starts under way are locked, so that the child finds them whole; in the child every session is
- * begun anew. Closing the child's copy of a socket does not disturb the parent's connection.
+ * starts under way are locked, and no library is being loaded (kernels/loading.h), so that the
+ * child finds them whole; in the child every session is begun anew. Closing the child's copy of a
+ * socket does not disturb the parent's connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "client/clock.h"
 #include "client/handle.h"
+#include "kernels/loading.h"
 
 static pthread_mutex_t handles_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct gemmd *handles;
@@ -83,6 +85,7 @@ static void after_fork_child(void)
 
 static void watch_forks(void)
 {
+    loading_watch_forks(); /* a call that holds a table may look for libcuda */
     pthread_atfork(before_fork, after_fork, after_fork_child);
 }
 

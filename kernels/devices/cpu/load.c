@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "kernels/devices/cpu/cpu.h"
+#include "kernels/loading.h"
 
 static int write_image(int fd, const void *image, size_t size)
 {
@@ -47,7 +48,9 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
     char path[64];
     snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     /* dlopen knows objects by path: were fd free again, the next module would be taken for this. */
+    loading_begin();
     m->dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    loading_end();
     m->fd = fd;
     if (!m->dl) {
         close(fd);
@@ -61,7 +64,9 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
 void cpu_module_close(struct cpu_module *m)
 {
     if (m->dl) {
+        loading_begin();
         dlclose(m->dl);
+        loading_end();
         close(m->fd);
     }
     *m = (struct cpu_module){0};

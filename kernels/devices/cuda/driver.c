@@ -3,17 +3,17 @@
 #include "kernels/devices/cuda/driver.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/loading.h"
+
 enum { VERSION_LEAST = 12000 }; /* the first whose cubins and cuLaunchKernelEx we use */
 
 static struct cuda_driver driver;
-static bool opened, initialised;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool opened, initialised; /* all three: while loading */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -75,13 +75,13 @@ static int open_library(struct error *err)
 
 static int get(bool init, const struct cuda_driver **out, struct error *err)
 {
-    pthread_mutex_lock(&lock);
+    loading_begin();
     int r = opened ? 0 : open_library(err);
     if (!r && init && !initialised) {
         r = cuda_check(&driver, driver.init(0), err, "starting the NVIDIA driver");
         initialised = r == 0;
     }
-    pthread_mutex_unlock(&lock);
+    loading_end();
     *out = r ? NULL : &driver;
     return r;
 }

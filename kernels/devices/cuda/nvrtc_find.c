@@ -2,19 +2,18 @@
 /* Finding an NVRTC that fits the driver. Those that are opened stay. */
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/devices/cuda/nvrtc_inner.h"
+#include "kernels/loading.h"
 
 enum { MAJOR_NEWEST = 14, MAJOR_OLDEST = 12, LIBRARIES_MAX = 8 };
 
-/* Opened so far; they stay. */
+/* Opened so far; they stay. Read and changed while loading. */
 static struct cuda_nvrtc libraries[LIBRARIES_MAX];
 static int n_libraries;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool load_symbols(void *library, struct cuda_nvrtc *n)
 {
@@ -135,9 +134,9 @@ static int find(int driver_version, const struct cuda_nvrtc **out, struct error 
 
 int cuda_nvrtc_open(int driver_version, const struct cuda_nvrtc **out, struct error *err)
 {
-    pthread_mutex_lock(&lock);
+    loading_begin();
     int r = find(driver_version, out, err);
-    pthread_mutex_unlock(&lock);
+    loading_end();
     return r;
 }
 

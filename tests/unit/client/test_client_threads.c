@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One handle from several threads, and over fork(). */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -385,6 +386,78 @@ static void test_fork_in_the_middle_of_a_call(void **state)
     gemmd_close(g);
 }
 
+/* ---- fork, while a library is looked for ------------------------------------------------------
+ */
+
+static atomic_bool slowly, looking;
+
+/* In place of the C library's: whoever looks for what is loaded already takes its time. */
+void *dlopen(const char *file, int flags)
+{
+    static _Atomic(void *(*)(const char *, int)) next;
+    if (!next) {
+        void *symbol = dlsym(RTLD_NEXT, "dlopen");
+        next = (void *(*)(const char *, int))(uintptr_t)symbol;
+    }
+    if ((flags & RTLD_NOLOAD) && atomic_load(&slowly)) {
+        atomic_store(&looking, true);
+        fake_sleep_ms(300);
+        atomic_store(&looking, false);
+    }
+    return next(file, flags);
+}
+
+static bool falls_back(struct gemmd *g)
+{
+    struct gemmd_problem p = problem(1);
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    q.flags = GEMMD_FALLBACK;
+    return gemmd_get(g, &p, &q, &a, NULL) == 0 && strcmp(a.tier, "default") == 0;
+}
+
+static void *fall_back(void *arg)
+{
+    struct work *w = arg;
+    w->wrong = !falls_back(w->g);
+    return NULL;
+}
+
+/* Nobody listens, so the device is looked for, by way of what the job has loaded. The child is not
+ * made in the middle of that. */
+static void test_fork_while_a_library_is_looked_for(void **state)
+{
+    struct fake *f = *state;
+    struct gemmd_options o = GEMMD_OPTIONS_INIT;
+    struct gemmd *g = NULL;
+    char nobody[sizeof(f->path) + 8];
+    snprintf(nobody, sizeof(nobody), "%s.nobody", f->path);
+    o.socket = nobody;
+    assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
+    struct work w = {.g = g};
+    atomic_store(&slowly, true);
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, fall_back, &w), 0);
+    while (!atomic_load(&looking)) {
+        fake_sleep_ms(1);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        bool whole = !atomic_load(&looking);
+        atomic_store(&slowly, false);
+        alarm(20); /* a lock that nobody holds any more is never let go */
+        _exit(whole && falls_back(g) ? 0 : 1);
+    }
+    assert_true(child > 0);
+    pthread_join(thread, NULL);
+    atomic_store(&slowly, false);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(w.wrong, 0);
+    gemmd_close(g);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -396,6 +469,7 @@ int main(void)
         TEST(test_who_falls_back_sees_one_device),
         TEST(test_fork),
         TEST(test_fork_in_the_middle_of_a_call),
+        TEST(test_fork_while_a_library_is_looked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

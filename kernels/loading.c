@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+
+#include "kernels/loading.h"
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+/* By its number the child's thread is not the one that locked it. */
+static void after_fork_child(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+}
+
+static void watch(void)
+{
+    pthread_atfork(before_fork, after_fork, after_fork_child);
+}
+
+void loading_watch_forks(void)
+{
+    pthread_once(&once, watch);
+}
+
+void loading_begin(void)
+{
+    loading_watch_forks();
+    pthread_mutex_lock(&lock);
+}
+
+void loading_end(void)
+{
+    pthread_mutex_unlock(&lock);
+}
