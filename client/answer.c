@@ -163,6 +163,7 @@ struct config_line {
     bool as_before; /* so far its names are those of the config before, which were good */
     const char *last;
     size_t last_n;
+    bool whole;
 };
 
 static void pack_name(struct answer_name *known)
@@ -285,6 +286,7 @@ static bool pull_config(void *ctx, struct pull *p)
         at += length;
     }
     out[at] = 0;
+    l->whole = true;
     return true;
 }
 
@@ -292,7 +294,7 @@ static int read_config(struct gemmd_answer *a, const struct wire_obj *map, struc
 {
     struct record config;
     record_init(&config);
-    int r = wire_type_of(map) == WIRE_NIL ? 0 : record_unpack(&config, map, err);
+    int r = record_unpack(&config, map, err);
     return r ? error_prefix(err, "answer.config") : answer_set_config(a, &config, err);
 }
 
@@ -313,6 +315,9 @@ static int unpack(const struct wire_obj *map, struct answer *a, struct gemmd_ans
         return error_set(err, ERROR_MALFORMED, "it is not a map");
     }
     int r = schema_decode_beside(&answer_schema, SCHEMA_LENIENT, map, beside, a, err);
+    if (r == 0 && !a->tier[0]) {
+        r = error_set(err, ERROR_MALFORMED, "it has no tier");
+    }
     return r ? r : read_config(out, wire_find(map, "config"), err);
 }
 
@@ -357,7 +362,7 @@ int answer_unpack(const struct wire_obj *map, struct gemmd_answer *out, struct e
 #define ROW_RECORD(name)
 #define ROW(type, kind, name, n) ROW_##kind(name)
 static const struct schema_field given_fields[] = {ANSWER_FIELDS(ROW, )};
-enum { GIVEN_FIELDS = sizeof(given_fields) / sizeof(given_fields[0]), TIER = 1 };
+enum { GIVEN_FIELDS = sizeof(given_fields) / sizeof(given_fields[0]) };
 static const struct schema given_schema = {"answer", sizeof(struct gemmd_answer), GIVEN_FIELDS,
                                            given_fields};
 
@@ -378,10 +383,10 @@ ANSWER_FIELDS(SAME, )
 bool answer_pull(struct pull *p, struct gemmd_answer *out, struct answer_order *order)
 {
     struct pull in = *p;
-    struct config_line line = {out, order, true, "", 0};
+    struct config_line line = {out, order, true, "", 0, false};
     out->config[0] = '\0';
     if (!pull_schema(&in, &given_schema, "config", pull_config, &line, out, &order->fields) ||
-        !(order->fields.seen >> TIER & 1)) { /* it may be an error, which is a map too */
+        !line.whole || !out->tier[0]) { /* it may be an error, which is a map too */
         return false;
     }
     out->local = false;

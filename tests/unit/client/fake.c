@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,7 +237,11 @@ void fake_start(struct fake *f)
     REQUIRE(bind(f->listener, (struct sockaddr *)&a, sizeof(a)) == 0);
     REQUIRE(listen(f->listener, f->backlog ? f->backlog : 128) == 0);
     pthread_t *t = malloc(sizeof(*t));
+    sigset_t all, before;
+    sigfillset(&all); /* a test's signals are for the test's own thread */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     REQUIRE(t && pthread_create(t, NULL, run, f) == 0);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     f->thread = t;
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A kernel of the CPU, compiled here, served by the fake daemon, loaded and launched by gemmd.h. */
+#include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -184,6 +186,37 @@ static void test_launch(void **state)
     assert_int_equal(gemmd_kernel_launch(NULL, &args, &e), GEMMD_INVALID);
     assert_null(gemmd_kernel_free(k));
     assert_null(gemmd_kernel_free(NULL));
+}
+
+static atomic_int caught;
+
+static void catch (int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&caught, 1);
+}
+
+/* The job's threads block a signal, to take it when it suits them: no thread of ours takes it. */
+static void test_no_thread_takes_a_signal(void **state)
+{
+    (void)state;
+    struct sigaction act = {.sa_handler = catch}, before;
+    sigset_t one, waiting;
+    struct gemmd_kernel *k = load();
+    launch_and_check(k); /* its threads are there */
+    sigemptyset(&one);
+    sigaddset(&one, SIGUSR1);
+    assert_int_equal(sigaction(SIGUSR1, &act, &before), 0);
+    assert_int_equal(pthread_sigmask(SIG_BLOCK, &one, NULL), 0);
+    assert_int_equal(kill(getpid(), SIGUSR1), 0);
+    fake_sleep_ms(20);
+    assert_int_equal(atomic_load(&caught), 0);
+    sigpending(&waiting);
+    assert_true(sigismember(&waiting, SIGUSR1));
+    pthread_sigmask(SIG_UNBLOCK, &one, NULL);
+    assert_int_equal(atomic_load(&caught), 1);
+    sigaction(SIGUSR1, &before, NULL);
+    gemmd_kernel_free(k);
 }
 
 /* A forked child has none of the threads that run CPU kernels. */
@@ -376,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_launch),
+        cmocka_unit_test(test_no_thread_takes_a_signal),
         cmocka_unit_test(test_launch_in_a_forked_child),
         cmocka_unit_test(test_compiled_without_a_daemon),
         cmocka_unit_test(test_what_cannot_be_compiled),

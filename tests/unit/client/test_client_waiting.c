@@ -3,9 +3,12 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -340,6 +343,78 @@ static void test_progress(void **state)
     fake_stop(f);
 }
 
+/* ---- improvements ---------------------------------------------------------------------------- */
+
+enum { FLOOD_MS = 2000, FLOOD_AT_ONCE = 256 };
+
+static void flood(struct fake *f, int fd, const struct rpc_message *m)
+{
+    const struct fake_answer a = {.tier = "exact", .source = "tuned"};
+    struct wire_buf b = WIRE_BUF_NULL;
+    for (int i = 0; i < FLOOD_AT_ONCE; i++) {
+        rpc_put_notify(&b, "improved");
+        wire_put_map(&b, 2);
+        wire_put_str(&b, "problem");
+        wire_put_map(&b, 0);
+        wire_put_str(&b, "answer");
+        fake_put_answer(&b, &a);
+    }
+    fake_result_int(fd, m->id, "subscribed", 1);
+    double began = fake_ms();
+    while (!atomic_load(&f->stopping) && !atomic_load((atomic_bool *)f->ctx) &&
+           fake_ms() - began < FLOOD_MS) {
+        fake_send_bytes(fd, b.data, b.len);
+    }
+    wire_buf_deinit(&b);
+}
+
+static void count_improved(void *ctx, const char *problem_json, const struct gemmd_answer *answer)
+{
+    (void)problem_json;
+    (void)answer;
+    usleep(200); /* or it would have heard all that there is */
+    ++*(int *)ctx;
+}
+
+/* However fast they come, the caller has its thread back in time. */
+static void test_improvements_end_in_time(void **state)
+{
+    struct fake *f = *state;
+    static atomic_bool enough; /* the handler looks at it until it is over */
+    int heard = 0, n = 0;
+    struct gemmd_error e;
+    f->handler = flood;
+    f->ctx = &enough;
+    struct gemmd *g = fixture_open(f, 0);
+    double began = fake_ms();
+    assert_int_equal(gemmd_improvements(g, 100, count_improved, &heard, &n, &e), 0);
+    double took = fake_ms() - began;
+    atomic_store(&enough, true);
+    assert_true(took < 100 + SLACK_MS);
+    assert_true(n > 0 && heard == n);
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* A job that has closed a standard stream writes to it all the same. */
+static void test_no_socket_is_a_standard_stream(void **state)
+{
+    struct fake *f = *state;
+    f->handler = answer_seven;
+    fixture_open(f, 0);
+    pid_t child = fork(); /* here the fake takes descriptors, too */
+    if (child == 0) {
+        close(STDIN_FILENO);
+        struct gemmd *g = fixture_connect(f, 0);
+        struct gemmd_error e;
+        bool well = call(g, "status", 0, &e) == 0 && fcntl(STDIN_FILENO, F_GETFD) < 0;
+        _exit(well ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +429,8 @@ int main(void)
         FIXTURE_TEST(test_too_large_request_is_not_sent),
         FIXTURE_TEST(test_bad_calls),
         FIXTURE_TEST(test_progress),
+        FIXTURE_TEST(test_improvements_end_in_time),
+        FIXTURE_TEST(test_no_socket_is_a_standard_stream),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

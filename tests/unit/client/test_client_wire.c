@@ -391,6 +391,61 @@ static void test_configs_become_a_line(void **state)
     }
 }
 
+/* What of an answer is there. */
+struct parts {
+    const char *tier, *config; /* NULL: it is not in the map; "": it is nil */
+};
+
+static void put_part(struct wire_buf *b, const char *name, const char *value)
+{
+    wire_put_str(b, name);
+    if (*value) {
+        wire_put_str(b, value);
+    } else {
+        wire_put_nil(b);
+    }
+}
+
+static void answer_parts(struct fake *f, int fd, const struct rpc_message *m)
+{
+    const struct parts *p = f->ctx;
+    struct wire_buf b = WIRE_BUF_NULL;
+    rpc_put_result(&b, m->id);
+    wire_put_map(&b, 1 + (p->tier != NULL) + (p->config != NULL));
+    wire_put_kv_str(&b, "source", "tuned");
+    if (p->tier) {
+        put_part(&b, "tier", p->tier);
+    }
+    if (p->config) {
+        put_part(&b, "config", p->config);
+    }
+    fake_send(fd, &b);
+}
+
+/* They are no answers, and not the caller's fault: who falls back does. */
+static void test_answers_that_cannot_be_read(void **state)
+{
+    static const struct parts cases[] = {
+        {"exact", NULL}, {"exact", ""}, {"exact", "BLOCK_SIZE_M=64"}, {NULL, NULL}, {"", NULL},
+    };
+    struct fake *f = *state;
+    f->handler = answer_parts;
+    struct gemmd *g = fixture_open(f, 0);
+    struct gemmd_problem p = small_problem();
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct gemmd_query q = GEMMD_QUERY_INIT;
+        struct gemmd_answer a = GEMMD_ANSWER_INIT;
+        struct gemmd_error e;
+        f->ctx = (void *)(uintptr_t)&cases[i];
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), GEMMD_MALFORMED);
+        assert_non_null(strstr(e.text, "gemmd's answer cannot be read"));
+        q.flags = GEMMD_FALLBACK;
+        assert_int_equal(gemmd_get(g, &p, &q, &a, &e), 0);
+        assert_string_equal(a.tier, "default");
+        assert_true(a.config[0] != '\0');
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -407,6 +462,7 @@ int main(void)
         FIXTURE_TEST(test_older_callers),
         FIXTURE_TEST(test_answers_name_their_target),
         FIXTURE_TEST(test_configs_become_a_line),
+        FIXTURE_TEST(test_answers_that_cannot_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
