@@ -30,16 +30,17 @@
 #include "store/version.h"
 
 enum { NAME_MAX_ = PATH_MAX + 64, PAGE = 4096 };
+#define COUNTED_MAX (INT64_C(1) << 53) /* no file has so many rows, and a real has each number */
 
 struct salvage {
     struct store to; /* the new file: only what rows_put needs */
     struct db from;
-    int64_t kept, lost; /* rows taken over; rows with a wrong checksum or key */
-    int64_t generation; /* highest seen */
-    int64_t outdated;   /* bests not taken over: a newer one of their key is lost */
-    bool holes;         /* some pages could not be read */
-    bool unknown;       /* a table is not in the file's description of itself */
-    uint8_t *pristine;  /* owned: pages of a new file; the roots of tables marked */
+    int64_t kept, lost;    /* rows taken over; rows with a wrong checksum or key */
+    int64_t given[TABLES]; /* highest number that a row is known to have had */
+    int64_t outdated;      /* bests not taken over: a newer one of their key is lost */
+    bool holes;            /* some pages could not be read */
+    bool unknown;          /* a table is not in the file's description of itself */
+    uint8_t *pristine;     /* owned: pages of a new file; the roots of tables marked */
     int64_t n_pristine;
 };
 
@@ -105,6 +106,11 @@ int salvage_resume(const char *path, struct error *err)
 
 /* ---- reading what can be read ---------------------------------------------------------------- */
 
+static void see_number(struct salvage *v, enum table_id table, int64_t number)
+{
+    v->given[table] = number > v->given[table] ? number : v->given[table];
+}
+
 /* Takes over the row that the statement stands on: 0, or a fault of the new file. */
 static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *object,
                 struct error *err)
@@ -120,8 +126,8 @@ static int take(struct salvage *v, sqlite3_stmt *st, enum table_id table, void *
     if (r == 0) {
         v->kept += sqlite3_changes64(v->to.db.h) > 0;
     }
-    if (r == 0 && table == TABLE_BEST && t->id(object, 0) > v->generation) {
-        v->generation = t->id(object, 0);
+    if (r == 0 && t->id) {
+        see_number(v, table, t->id(object, 0));
     }
     return r;
 }
@@ -191,18 +197,27 @@ static int take_gap(struct salvage *v, enum table_id table, int64_t a, int64_t b
     return r || above != WALK_BAD_PAGE ? r : take_gap(v, table, high, b, grain, object, err);
 }
 
-/* A number above all rows of a table, when the last one cannot be read. */
-static int64_t bound(struct salvage *v, enum table_id table, int64_t above)
+/* The last number that the damaged file has given to a row, which may be gone; 0: it cannot be
+ * read, or is no number that rows are counted by. */
+static int64_t last_given(struct salvage *v, enum table_id table)
 {
-    enum { ROW_BYTES_MIN = 32 };
     struct error ignored;
-    struct stat st;
     char sql[128];
     int64_t seq;
     snprintf(sql, sizeof(sql), "SELECT seq FROM sqlite_sequence WHERE name = '%s'",
              tables[table].name);
-    if (db_int(&v->from, sql, &seq, &ignored) == 0 && seq > above && seq < INT64_MAX / 2) {
-        return seq + 1;
+    bool read = db_int(&v->from, sql, &seq, &ignored) == 0;
+    return read && seq > 0 && seq < COUNTED_MAX ? seq : 0;
+}
+
+/* A number above all rows of a table, when the last one cannot be read. */
+static int64_t bound(struct salvage *v, enum table_id table, int64_t above)
+{
+    enum { ROW_BYTES_MIN = 32 };
+    struct stat st;
+    int64_t last = last_given(v, table);
+    if (last > above) {
+        return last + 1;
     }
     return above + (stat(v->from.path, &st) == 0 ? st.st_size / ROW_BYTES_MIN : 0) + 2;
 }
@@ -211,6 +226,7 @@ static int take_table(struct salvage *v, enum table_id table, void *object, stru
 {
     enum { GRAINS = 1024 };
     int64_t a, b;
+    see_number(v, table, last_given(v, table));
     int r = walk(v, table, false, 0, INT64_MAX, &a, object, err);
     v->unknown |= r == WALK_NO_TABLE;
     if (r == WALK_BAD_PAGE) {
@@ -243,8 +259,7 @@ static int drop_outdated(struct salvage *v, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
     struct error met = ERROR_NULL;
-    int64_t gone = 0, last = INT64_MAX;
-    db_int(&v->from, "SELECT seq FROM sqlite_sequence WHERE name = 'best'", &last, &met);
+    int64_t gone = 0, last = last_given(v, TABLE_BEST);
     int r = db_query(&v->from, &st, &met,
                      "SELECT key, max(generation) FROM best INDEXED BY best_key GROUP BY key", "");
     while (r == 0 && (r = db_step(&v->from, st, &met)) == DB_ROW) {
@@ -421,13 +436,24 @@ static int make_new(struct salvage *v, const char *path, struct error *err)
     return r ? r : db_exec(&v->to.db, "PRAGMA synchronous=OFF; PRAGMA foreign_keys=ON", err);
 }
 
-/* Numbers go on well above all that were seen: what was lost may have had higher ones. */
+/* Numbers go on above all that are known; generations, which jobs pin, well above: what was lost
+ * may have had higher ones. */
+static int number_on(struct salvage *v, enum table_id table, struct error *err)
+{
+    int r = db_run(&v->to.db, NULL, err, "DELETE FROM sqlite_sequence WHERE name = ?1", "t",
+                   tables[table].name);
+    return r ? r
+             : db_run(&v->to.db, NULL, err, "INSERT INTO sqlite_sequence VALUES (?1, ?2)", "ti",
+                      tables[table].name,
+                      v->given[table] + (table == TABLE_BEST ? STORE_GENERATION_GAP : 0));
+}
+
 static int end_new(struct salvage *v, const char *path, struct error *err)
 {
-    int r = db_run(&v->to.db, NULL, err, "DELETE FROM sqlite_sequence WHERE name = 'best'", "");
-    r = r ? r
-          : db_run(&v->to.db, NULL, err, "INSERT INTO sqlite_sequence VALUES ('best', ?1)", "i",
-                   v->generation + STORE_GENERATION_GAP);
+    int r = 0;
+    for (enum table_id i = 0; r == 0 && i < TABLES; i++) {
+        r = tables[i].id ? number_on(v, i, err) : 0;
+    }
     r = db_end(&v->to.db, r, err);
     db_close(&v->to.db);
     int fd = r ? -1 : open(path, O_RDWR | O_CLOEXEC);

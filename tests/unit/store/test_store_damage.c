@@ -358,6 +358,47 @@ static void numbers_go_on_after_a_rebuild(void **state)
     originals_free(&o);
 }
 
+/* Also above those that were evicted: a client may know them, and pins one. */
+static void numbers_that_were_evicted_are_not_given_again(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    struct best *b = calloc(1, sizeof(*b));
+    struct run *run = calloc(1, sizeof(*run));
+    struct store *s = fixture_open(f);
+    fixture_best(b, 1, 1);
+    assert_ok(store_publish(s, b, &err));
+    int64_t first = b->generation;
+    s->next_id[TABLE_BEST] += 3 * STORE_GENERATION_GAP; /* as many were published and evicted */
+    fixture_best(b, 2, 2);
+    assert_ok(store_publish(s, b, &err));
+    fixture_run(run);
+    s->next_id[TABLE_RUN] += 3 * STORE_GENERATION_GAP;
+    assert_ok(store_add_run(s, run, &err));
+    int64_t evicted = b->generation, gone = run->id;
+    assert_true(evicted > first + 2 * STORE_GENERATION_GAP);
+    assert_ok(db_exec(&s->db, "DELETE FROM best WHERE generation > 1; DELETE FROM run", &err));
+    store_close(s);
+
+    size_t n;
+    uint8_t *bytes;
+    read_file(f->path, &bytes, &n);
+    memset(bytes, 0, 16);
+    write_file(f->path, bytes, n);
+    s = fixture_open(f);
+    assert_string_equal(f->kind, "corrupt_file");
+    fixture_best(b, 3, 3);
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->generation, evicted + STORE_GENERATION_GAP + 1);
+    fixture_run(run);
+    assert_ok(store_add_run(s, run, &err));
+    assert_true(run->id > gone);
+    store_close(s);
+    free(bytes);
+    free(run);
+    free(b);
+}
+
 static int64_t listed(struct store *s, const char *what)
 {
     WIRE_BUF_AUTO rows = WIRE_BUF_NULL;
@@ -621,6 +662,7 @@ int main(void)
         T(a_file_of_others_is_left_alone),
         T(a_damaged_header_costs_nothing),
         T(numbers_go_on_after_a_rebuild),
+        T(numbers_that_were_evicted_are_not_given_again),
         T(a_bad_row_that_is_written_again_is_listed),
         T(lost_pages),
         T(a_file_cut_short),
