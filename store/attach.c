@@ -118,8 +118,7 @@ int store_attach(struct store *s, struct error *err)
     r = r ? r : attach_tables(s, err);
     struct stat st;
     if (r == 0 && stat(s->path, &st) == 0) {
-        s->device = st.st_dev;
-        s->inode = st.st_ino;
+        s->file = st;
     }
     return r;
 }

@@ -4,6 +4,7 @@
 #define GEMMD_STORE_INNER_H
 
 #include <limits.h>
+#include <sys/stat.h>
 
 #include "store/row.h"
 #include "store/store.h"
@@ -24,8 +25,8 @@ struct store {
     int64_t trials_per_key_max;
     void (*notice)(void *ctx, const char *kind, const char *text);
     void *ctx;
-    uint64_t device, inode; /* of the file that is open */
-    char boot[40];          /* this boot of the host: leases of another one are over */
+    struct stat file; /* that is open */
+    char boot[40];    /* this boot of the host: leases of another one are over */
 
     int64_t generation;      /* the highest number of a best that others are known to have given */
     int64_t next_id[TABLES]; /* the one writer counts by itself: ids are part of checksums */

@@ -123,6 +123,32 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
     return status;
 }
 
+/* Only root gives files away; a group that we are not in gets no share of another's. */
+static int share_like(int fd, const struct stat *like)
+{
+    mode_t mode = like->st_mode & 0777;
+    if (fchown(fd, (uid_t)-1, like->st_gid)) {
+        mode &= ~(mode_t)070;
+    }
+    bool given = fchown(fd, like->st_uid, (gid_t)-1) == 0;
+    return fchmod(fd, given ? mode : mode | S_IRUSR | S_IWUSR);
+}
+
+int place_create_like(const char *path, const struct stat *like)
+{
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return -1;
+    }
+    int r = share_like(fd, like), why = errno;
+    close(fd);
+    if (r) {
+        unlink(path);
+    }
+    errno = why;
+    return r;
+}
+
 int place_sync_folder(const char *path)
 {
     char dir[PATH_MAX];

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 
 #include "proto/error.h"
@@ -26,6 +27,10 @@ int place_refuse_network(const char *path, struct error *err);
 int place_lock(const char *path, const char *address, int *fd, struct error *err);
 /* What whoever took the lock last wrote: false: nothing to be read. `address` "": nowhere. */
 bool place_holder(const char *path, long *pid, char *address, size_t size);
+
+/* A new, empty file of those who may read and write `like`, and of no others: whoever closed a
+ * database to others closed its copies, too. 0, or -1 with errno. */
+int place_create_like(const char *path, const struct stat *like);
 
 /* Makes what was made, renamed or removed beside `path` durable. 0, or -1 with errno. */
 int place_sync_folder(const char *path);

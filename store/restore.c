@@ -19,13 +19,17 @@
 #include "store/place.h"
 #include "store/version.h"
 
-static int is_named(const struct store *s)
+static int is_named(struct store *s)
 {
     struct stat st;
     if (stat(s->path, &st)) {
         return errno == ENOENT ? 0 : -1;
     }
-    return st.st_dev == s->device && st.st_ino == s->inode ? 1 : -1;
+    if (st.st_dev != s->file.st_dev || st.st_ino != s->file.st_ino) {
+        return -1;
+    }
+    s->file = st; /* whose it is may have been changed */
+    return 1;
 }
 
 /* The lock file may have been removed as well, and another gemmd have made and locked a new one. */
@@ -64,7 +68,7 @@ static int copy_to_its_place(struct store *s, struct error *err)
     char copy[PATH_MAX + 16];
     snprintf(copy, sizeof(copy), "%s.restored", s->path);
     remove_parts(s);
-    int r = version_copy_to(&s->db, copy, err);
+    int r = version_copy_to(&s->db, copy, &s->file, err);
     /* link, not rename: a file that has come there meanwhile stays */
     if (r == 0 && (link(copy, s->path) || place_sync_folder(s->path))) {
         r = error_set(err, errno == ENOSPC || errno == EDQUOT ? ERROR_DISK_FULL : ERROR_STORE,

@@ -365,8 +365,12 @@ static int mend(struct salvage *v, const char *path, struct error *err)
 static int copy_file(const char *from, const char *to, struct error *err)
 {
     uint8_t buffer[65536];
-    FILE *in = fopen(from, "re"), *out = fopen(to, "we");
+    struct stat file;
     size_t n;
+    if (stat(from, &file) || place_create_like(to, &file)) {
+        return io_fault("copying", from, err);
+    }
+    FILE *in = fopen(from, "re"), *out = fopen(to, "we");
     int r = in && out ? 0 : io_fault("copying", from, err);
     while (r == 0 && (n = fread(buffer, 1, sizeof(buffer), in)) > 0) {
         r = fwrite(buffer, 1, n, out) == n ? 0 : io_fault("writing", to, err);
@@ -426,9 +430,13 @@ static int take_mended(struct salvage *v, const char *path, struct error *err)
 
 /* ---- the new file ---------------------------------------------------------------------------- */
 
-static int make_new(struct salvage *v, const char *path, struct error *err)
+static int make_new(struct salvage *v, const char *path, const char *damaged, struct error *err)
 {
+    struct stat file;
     unlink(path);
+    if (stat(damaged, &file) || place_create_like(path, &file)) {
+        return io_fault("writing", path, err);
+    }
     int r = db_open(&v->to.db, path, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, err);
     r = r ? r : version_migrate(&v->to.db, 0, true, err);
     r = r ? r : keep_pristine(v, path, err);
@@ -468,7 +476,7 @@ static int end_new(struct salvage *v, const char *path, struct error *err)
 
 static int fill_new(struct salvage *v, const char *damaged, const char *path, struct error *err)
 {
-    int r = make_new(v, path, err);
+    int r = make_new(v, path, damaged, err);
     r = r ? r : db_begin(&v->to.db, err);
     if (r) {
         return r;

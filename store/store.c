@@ -37,8 +37,8 @@ bool store_holder(const char *path, long *pid, char *address, size_t size)
 int store_refresh(struct store *s, struct error *err)
 {
     struct stat st;
-    bool same =
-        s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->device && st.st_ino == s->inode;
+    bool same = s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->file.st_dev &&
+                st.st_ino == s->file.st_ino;
     return same ? 0 : store_attach_again(s, err);
 }
 
@@ -159,7 +159,7 @@ struct store *store_close(struct store *s)
         return NULL;
     }
     struct error ignored;
-    if (s->inode) {
+    if (s->file.st_ino) {
         store_in_place(s, &ignored);
     }
     if (s->db.h && !(s->flags & STORE_READ_ONLY)) {
@@ -209,7 +209,7 @@ void store_interrupt(struct store *s)
 
 int store_backup(struct store *s, const char *path, struct error *err)
 {
-    return version_copy_to(&s->db, path, err);
+    return version_copy_to(&s->db, path, &s->file, err);
 }
 
 int store_probe(struct store *s, struct error *err)

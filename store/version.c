@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "store/place.h"
 #include "store/store.h"
 #include "store/version.h"
 
@@ -59,21 +60,19 @@ static int sync_path(const char *path, int flags)
     return r;
 }
 
-int version_copy_to(struct db *db, const char *path, struct error *err)
+int version_copy_to(struct db *db, const char *path, const struct stat *like, struct error *err)
 {
     char dir[PATH_MAX];
     snprintf(dir, sizeof(dir), "%s", path);
     const char *folder = dirname(dir);
-    int fd =
-        open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644); /* SQLite takes an empty file */
-    if (fd < 0 && errno == EEXIST) {
+    int made = place_create_like(path, like); /* SQLite takes an empty file */
+    if (made && errno == EEXIST) {
         return error_set(err, ERROR_INVALID, "backup to %s: it exists; give a new path", path);
     }
-    if (fd < 0) { /* SQLite would speak of the database */
+    if (made) { /* SQLite would speak of the database */
         return error_set(err, ERROR_IO, "backup to %s: gemmd's user %d cannot write there: %s",
                          path, (int)geteuid(), strerror(errno));
     }
-    close(fd);
     int r = db_run(db, NULL, err, "VACUUM INTO ?1", "t", path);
     if (r == ERROR_DISK_FULL) { /* SQLite does not say whose */
         error_set(err, r,
@@ -94,10 +93,14 @@ int version_copy_to(struct db *db, const char *path, struct error *err)
 static int back_up(struct db *db, int64_t version, struct error *err)
 {
     char whole[PATH_MAX + 32], part[PATH_MAX + 64];
+    struct stat file;
+    if (stat(db->path, &file)) {
+        return error_set(err, ERROR_IO, "backup of %s: %s", db->path, strerror(errno));
+    }
     snprintf(whole, sizeof(whole), "%s.v%" PRId64 ".bak", db->path, version);
     snprintf(part, sizeof(part), "%s.part", whole);
     unlink(part);
-    int r = version_copy_to(db, part, err);
+    int r = version_copy_to(db, part, &file, err);
     if (r == 0 && rename(part, whole)) {
         r = error_set(err, ERROR_IO, "backup to %s: %s", whole, strerror(errno));
     }

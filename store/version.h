@@ -3,6 +3,8 @@
 #ifndef GEMMD_STORE_VERSION_H
 #define GEMMD_STORE_VERSION_H
 
+#include <sys/stat.h>
+
 #include "store/db.h"
 
 enum { VERSION_APPLICATION_ID = 0x67656d6d }; /* "gemm", in the file's header */
@@ -19,7 +21,8 @@ int version_of(struct db *db, int64_t *version, struct error *err);
 /* From `version` to STORE_SCHEMA_VERSION, each step in one transaction, after writing
  * "<path>.v<version>.bak" when the file is not empty. */
 int version_migrate(struct db *db, int64_t version, bool empty, struct error *err);
-/* A complete copy in one file, synced to disk; `path` must not exist. */
-int version_copy_to(struct db *db, const char *path, struct error *err);
+/* A complete copy in one file, synced to disk, for whoever may read `like`; `path` must not
+ * exist. */
+int version_copy_to(struct db *db, const char *path, const struct stat *like, struct error *err);
 
 #endif

@@ -367,6 +367,47 @@ static void remove_parts(struct fixture *f, bool lock)
     }
 }
 
+static unsigned mode_of(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    return st.st_mode & 0777;
+}
+
+/* Who has closed a database to others finds its copies, and what takes its place, closed too; who
+ * has opened it to a group, open. */
+static void whoever_may_read_a_file_may_read_its_copies(void **state)
+{
+    static const mode_t modes[] = {0600, 0660};
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    for (int i = 0; i < 2; i++) {
+        char copy[128], part[32];
+        struct store *s = fixture_open(f);
+        assert_int_equal(chmod(f->path, modes[i]), 0);
+        publish_one(s, 1 + i);
+        snprintf(part, sizeof(part), ".copy%d", i);
+        fixture_path(f, part, copy);
+        assert_ok(store_backup(s, copy, &err));
+        assert_int_equal(mode_of(copy), modes[i]);
+
+        assert_int_equal(unlink(f->path), 0);
+        publish_one(s, 11 + i);
+        assert_string_equal(f->kind, "restored");
+        assert_int_equal(mode_of(f->path), modes[i]);
+        store_close(s);
+
+        FILE *file = fopen(f->path, "r+");
+        assert_non_null(file);
+        assert_int_equal(fwrite("damaged, damaged", 1, 16, file), 16);
+        fclose(file);
+        s = fixture_open(f);
+        assert_string_equal(f->kind, "corrupt_file");
+        assert_int_equal(mode_of(f->path), modes[i]);
+        store_close(s);
+    }
+}
+
 /* Whatever was removed with it, and whenever: all rows are there, and the numbers go on. */
 static void a_removed_file_is_put_back(void **state)
 {
@@ -583,6 +624,7 @@ int main(void)
         T(version_2_is_migrated),
         T(a_failed_migration_changes_nothing),
         T(a_removed_file_is_put_back),
+        T(whoever_may_read_a_file_may_read_its_copies),
         T(a_replaced_file_is_left_alone),
         T(a_removed_folder_is_waited_for),
         T(a_full_disk),
