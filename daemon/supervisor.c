@@ -69,6 +69,15 @@ static void send_of_job(struct supervisor *s, const char *method, int64_t job)
     send_bytes(s, &b);
 }
 
+/* The runner has the order, and has said nothing of it. */
+static void await_first_attempt(struct supervisor *s)
+{
+    int64_t hang_ms = s->daemon->config->hang_limit_ms;
+    int64_t limit_ms = hang_ms > 0 && hang_ms < ORDER_LIMIT_MS ? hang_ms : ORDER_LIMIT_MS;
+    s->attempt = (struct attempt){.stage = "order", .limit_ms = limit_ms};
+    runner_link_watch(&s->link, (uint64_t)limit_ms + WATCHDOG_SLACK_MS);
+}
+
 /* When the runner is ready for it. */
 static void send_order(struct supervisor *s)
 {
@@ -79,10 +88,9 @@ static void send_order(struct supervisor *s)
     rpc_put_request(&b, ++s->request, "tune");
     wire_put_raw(&b, s->order.data, s->order.len);
     wire_buf_deinit(&s->order);
-    s->attempt = (struct attempt){.stage = "order", .limit_ms = ORDER_LIMIT_MS};
     s->cancelling = false;
     s->state = RUNNER_BUSY;
-    runner_link_watch(&s->link, ORDER_LIMIT_MS);
+    await_first_attempt(s);
     send_bytes(s, &b);
     if (s->others_wait) {
         send_of_job(s, "others_wait", s->job);
@@ -174,9 +182,14 @@ static void on_attempt(struct supervisor *s, const struct wire_obj *params)
         refuse(s, ERROR_INTERNAL, "the runner announced nonsense: %s", err.text);
         return;
     }
-    if (!s->cancelling) {
-        watch(s, s->attempt.limit_ms > 0 ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS : 0);
+    if (s->cancelling || s->said_bye) {
+        return;
     }
+    if (strcmp(s->attempt.stage, "idle") == 0 && s->job && s->order.len == 0) {
+        await_first_attempt(s); /* said when it had not read the order that was sent meanwhile */
+        return;
+    }
+    watch(s, s->attempt.limit_ms > 0 ? (uint64_t)s->attempt.limit_ms + WATCHDOG_SLACK_MS : 0);
 }
 
 static int64_t job_of(const struct wire_obj *params)

@@ -451,6 +451,47 @@ time.sleep(30)
     assert d.call("get", problem=gemm(), budget=4)["source"] == "tuned"
 
 
+def test_a_late_idle_does_not_end_the_watch_of_the_next_order(daemon, folder):
+    """The runner says that it is idle when the next order is on its way to it, and hangs."""
+    fake = folder / "runner"
+    d = daemon(options=["--hang-limit-ms", "500"])
+    build = d.status()["build"]
+    fake.write_text(f"""#!{sys.executable}
+import os, sys, time, msgpack
+if "--probe" in sys.argv:
+    os.execv("{RUNNER}", ["{RUNNER}", *sys.argv[1:]])
+def say(*message):
+    os.write(3, msgpack.packb(message))
+def order():
+    while True:
+        for message in unpacker:
+            if message[0] == 0 and message[2] == "tune":
+                return message[1]
+        unpacker.feed(os.read(3, 65536) or sys.exit(0))
+unpacker = msgpack.Unpacker()
+say(2, "hello", {{"build": "{build}", "pid": os.getpid(), "driver": "", "class": ""}})
+for _ in range(2):
+    number = order()
+    if os.path.exists("{folder}/late"):
+        say(2, "attempt", {{"job": 0, "stage": "idle", "limit_ms": 0}})
+        open("{folder}/late", "a").write("said")
+        time.sleep(60)
+    say(1, number, {{"name": "invalid", "message": "no such thing", "survives": True}}, None)
+""")
+    fake.chmod(0o755)
+    d.stop()
+    d.options += ["--runner", str(fake)]
+    d.start()
+    with pytest.raises(RpcError, match="no such thing"):
+        d.call("get", problem=gemm(), budget=4)
+    (folder / "late").touch()
+    with d.connect() as c:
+        c.send("get", problem=gemm(M=128), budget=4)
+        eventually(lambda: (folder / "late").read_text())
+        (folder / "late").unlink()
+        eventually(lambda: d.status()["runner"]["deaths"] == 1)
+
+
 def test_ready_in_time_with_many_keys(daemon):
     d = daemon()
     with d.connect() as c:
