@@ -84,7 +84,7 @@ def files_limit(monkeypatch):
 def test_the_soft_limit_of_open_files_is_raised(daemon, files_limit):
     files_limit("64:512")
     d = daemon(options=["--max-connections", "200"])
-    held = [d.connect() for _ in range(150)]
+    held = [d.connect() for _ in range(140)]  # a user's share is 150, and one may not be closed yet
     for c in held:
         assert c.call("hello", version=1)["version"] == 1
     for c in held:
