@@ -307,6 +307,7 @@ static int take_problems(struct importing *x, const struct problems *given)
             code = code ? code : take_problem(x, json_object_get(row, "problem"));
         }
     }
+    free(p.profile); /* the rest is the given one's */
     json_decref(p.all);
     return code;
 }

@@ -178,8 +178,8 @@ class Client:
             ffi.set_field(options, field, self._options[field])
         name = "open_lazy" if lazy else "connect"
         function = getattr(self.library.dll, f"gemmd_{name}")
+        self._to_close.append(self._handle)  # first: Ctrl-C may come when the call has returned
         self.library.check(name, function(byref(self._handle), byref(options), byref(err)), err)
-        self._to_close.append(self._handle)
         _clients.add(self)
 
     @contextlib.contextmanager
