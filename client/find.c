@@ -28,13 +28,6 @@ static void *loaded_cuda(void)
     return cuda;
 }
 
-static void let_go(void *cuda)
-{
-    loading_begin();
-    dlclose(cuda);
-    loading_end();
-}
-
 bool find_current_cuda(struct device_info *out)
 {
     void *cuda = loaded_cuda();
@@ -42,7 +35,7 @@ bool find_current_cuda(struct device_info *out)
         return false;
     }
     bool found = cuda_launch_backend.info(out, NULL) == 0;
-    let_go(cuda);
+    loading_close(cuda);
     return found;
 }
 
@@ -55,7 +48,7 @@ int find_current_index(void)
     int (*get)(int *device) = (int (*)(int *))(uintptr_t)dlsym(cuda, "cuCtxGetDevice");
     int device = -1;
     bool found = get && get(&device) == 0; /* CUDA_SUCCESS */
-    let_go(cuda);
+    loading_close(cuda);
     return found ? device : -1;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fork(): the child has copies of our sockets and of our locks, some of which other threads may
- * hold that it does not have. Before a fork the tables, what is known of devices, and the locks of
- * starts under way are locked, and no library is being loaded (kernels/loading.h), so that the
- * child finds them whole; in the child every session is begun anew. Closing the child's copy of a
- * socket does not disturb the parent's connection.
+ * hold that it does not have. Before a fork it is waited for that no library is being loaded
+ * (kernels/loading.h), and the tables, what is known of devices, and the locks of starts under way
+ * are locked, so that the child finds them whole; in the child every session is begun anew. Closing
+ * the child's copy of a socket does not disturb the parent's connection.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -33,6 +33,7 @@ static int lock_init(pthread_mutex_t *m)
 
 static void before_fork(void)
 {
+    loading_begin();
     pthread_mutex_lock(&handles_lock);
     for (struct gemmd *g = handles; g; g = g->next) {
         pthread_mutex_lock(&g->table.lock);
@@ -54,6 +55,7 @@ static void after_fork(void)
 {
     start_after_fork(false);
     unlock_handles();
+    loading_end(); /* in the child it is begun anew by itself */
 }
 
 static void begin_anew(struct gemmd *g)
@@ -85,7 +87,7 @@ static void after_fork_child(void)
 
 static void watch_forks(void)
 {
-    loading_watch_forks(); /* a call that holds a table may look for libcuda */
+    loading_watch_forks();
     pthread_atfork(before_fork, after_fork, after_fork_child);
 }
 

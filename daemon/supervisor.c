@@ -20,6 +20,7 @@ enum {
     STOP_LIMIT_MS = 5 * 1000,  /* the same, when gemmd stops */
     LEAVE_LIMIT_MS = 5 * 1000, /* from bye to the end */
     WATCHDOG_SLACK_MS = 250,
+    ORDER_BEGIN_MS = 2000, /* planning, and starting compilers, is no step of --hang-limit-ms */
 };
 
 const char *runner_state_name(enum runner_state s)
@@ -73,7 +74,8 @@ static void send_of_job(struct supervisor *s, const char *method, int64_t job)
 static void await_first_attempt(struct supervisor *s)
 {
     int64_t hang_ms = s->daemon->config->hang_limit_ms;
-    int64_t limit_ms = hang_ms > 0 && hang_ms < ORDER_LIMIT_MS ? hang_ms : ORDER_LIMIT_MS;
+    int64_t limit_ms = hang_ms > 0 ? hang_ms + ORDER_BEGIN_MS : ORDER_LIMIT_MS;
+    limit_ms = limit_ms < ORDER_LIMIT_MS ? limit_ms : ORDER_LIMIT_MS;
     s->attempt = (struct attempt){.stage = "order", .limit_ms = limit_ms};
     runner_link_watch(&s->link, (uint64_t)limit_ms + WATCHDOG_SLACK_MS);
 }

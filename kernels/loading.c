@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <features.h>
 #include <pthread.h>
 
 #include "kernels/loading.h"
@@ -41,4 +43,17 @@ void loading_begin(void)
 void loading_end(void)
 {
     pthread_mutex_unlock(&lock);
+}
+
+/* glibc before 2.36 holds a lock of its own while it calls handlers before a fork, which a library
+ * that goes takes, too. */
+void loading_close(void *library)
+{
+#if __GLIBC_PREREQ(2, 36)
+    loading_begin();
+    dlclose(library);
+    loading_end();
+#else
+    dlclose(library);
+#endif
 }

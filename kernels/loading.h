@@ -8,12 +8,15 @@
 #define GEMMD_KERNELS_LOADING_H
 
 /* One thread at a time; it may begin again within, and may fork (libcuda does, to make its device
- * files). No lock that a fork takes may be taken within. */
+ * files). So a fork takes this first of all locks: who takes others before a fork begins here
+ * (client/handle.c), and nobody begins who holds one of those. */
 void loading_begin(void);
 void loading_end(void);
 
-/* Who takes locks of its own before a fork, and may load while it holds them, calls this before its
- * pthread_atfork: then its locks are taken first. */
+/* dlclose, when no fork is under way. */
+void loading_close(void *library);
+
+/* To be called before the first fork, by whoever begins in its handlers of forks. */
 void loading_watch_forks(void);
 
 #endif

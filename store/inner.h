@@ -54,6 +54,9 @@ void store_detach(struct store *s);
  * transaction is open. ERROR_STORE: another file has its place, or the faults of writing.
  * (restore.c) */
 int store_in_place(struct store *s, struct error *err);
+/* 1: its path is still its own, whose owner and mode are looked at again; 0: nobody's; -1:
+ * another's. */
+int store_is_named(struct store *s);
 
 /* ---- rows (rows.c) --------------------------------------------------------------------------- */
 

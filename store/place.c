@@ -123,15 +123,18 @@ int place_lock(const char *path, const char *address, int *fd, struct error *err
     return status;
 }
 
-/* Only root gives files away; a group that we are not in gets no share of another's. */
+/* Only root gives files away; a group that we are not in gets no share of another's. It is to be
+ * written, also where `like` is not any more. */
 static int share_like(int fd, const struct stat *like)
 {
-    mode_t mode = like->st_mode & 0777;
+    mode_t mode = (like->st_mode & 0777) | S_IRUSR | S_IWUSR;
     if (fchown(fd, (uid_t)-1, like->st_gid)) {
         mode &= ~(mode_t)070;
     }
-    bool given = fchown(fd, like->st_uid, (gid_t)-1) == 0;
-    return fchmod(fd, given ? mode : mode | S_IRUSR | S_IWUSR);
+    if (fchown(fd, like->st_uid, (gid_t)-1) && errno != EPERM) {
+        return -1;
+    }
+    return fchmod(fd, mode);
 }
 
 int place_create_like(const char *path, const struct stat *like)

@@ -19,7 +19,7 @@
 #include "store/place.h"
 #include "store/version.h"
 
-static int is_named(struct store *s)
+int store_is_named(struct store *s)
 {
     struct stat st;
     if (stat(s->path, &st)) {
@@ -98,7 +98,7 @@ static int restore(struct store *s, struct error *err)
 
 int store_in_place(struct store *s, struct error *err)
 {
-    int named = s->flags & STORE_READ_ONLY || !s->db.h ? 1 : is_named(s);
+    int named = s->flags & STORE_READ_ONLY || !s->db.h ? 1 : store_is_named(s);
     if (named == 1) {
         return 0;
     }

@@ -209,6 +209,7 @@ void store_interrupt(struct store *s)
 
 int store_backup(struct store *s, const char *path, struct error *err)
 {
+    store_is_named(s); /* whoever may read it by now */
     return version_copy_to(&s->db, path, &s->file, err);
 }
 

@@ -64,9 +64,7 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
 void cpu_module_close(struct cpu_module *m)
 {
     if (m->dl) {
-        loading_begin();
-        dlclose(m->dl);
-        loading_end();
+        loading_close(m->dl);
         close(m->fd);
     }
     *m = (struct cpu_module){0};

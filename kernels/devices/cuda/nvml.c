@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/loading.h"
+
 typedef struct nvml_device *nvml_device;
 enum { CLOCK_SM = 1, CLOCK_MEMORY = 2, NOT_PERMITTED = 4, INSUFFICIENT_SIZE = 7 };
 
@@ -80,15 +82,19 @@ struct nvml *nvml_open(const char *gpu)
     if (!n) {
         return NULL;
     }
+    loading_begin();
     n->library = dlopen(named && *named ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (n->library && load_symbols(n) && n->init() == 0) {
-        if (find_device(n, gpu)) {
-            return n;
-        }
+    bool begun = n->library && load_symbols(n) && n->init() == 0;
+    bool found = begun && find_device(n, gpu);
+    if (begun && !found) {
         n->shutdown();
     }
+    loading_end();
+    if (found) {
+        return n;
+    }
     if (n->library) {
-        dlclose(n->library);
+        loading_close(n->library);
     }
     free(n);
     return NULL;
@@ -97,8 +103,10 @@ struct nvml *nvml_open(const char *gpu)
 void nvml_close(struct nvml *n)
 {
     if (n) {
+        loading_begin();
         n->shutdown();
-        dlclose(n->library);
+        loading_end();
+        loading_close(n->library);
         free(n);
     }
 }

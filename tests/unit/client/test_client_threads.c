@@ -389,7 +389,17 @@ static void test_fork_in_the_middle_of_a_call(void **state)
 /* ---- fork, while a library is looked for ------------------------------------------------------
  */
 
-static atomic_bool slowly, looking;
+static atomic_bool slowly, looking, forking;
+
+/* As libcuda does, where it has to make its device files. */
+static void fork_within(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
 
 /* In place of the C library's: whoever looks for what is loaded already takes its time. */
 void *dlopen(const char *file, int flags)
@@ -402,6 +412,9 @@ void *dlopen(const char *file, int flags)
     if ((flags & RTLD_NOLOAD) && atomic_load(&slowly)) {
         atomic_store(&looking, true);
         fake_sleep_ms(300);
+        if (atomic_load(&forking)) {
+            fork_within();
+        }
         atomic_store(&looking, false);
     }
     return next(file, flags);
@@ -424,10 +437,9 @@ static void *fall_back(void *arg)
 }
 
 /* Nobody listens, so the device is looked for, by way of what the job has loaded. The child is not
- * made in the middle of that. */
-static void test_fork_while_a_library_is_looked_for(void **state)
+ * made in the middle of that; nor do the two wait for each other when what is loaded forks. */
+static void fork_while_a_library_is_looked_for(struct fake *f)
 {
-    struct fake *f = *state;
     struct gemmd_options o = GEMMD_OPTIONS_INIT;
     struct gemmd *g = NULL;
     char nobody[sizeof(f->path) + 8];
@@ -436,6 +448,7 @@ static void test_fork_while_a_library_is_looked_for(void **state)
     assert_int_equal(gemmd_open_lazy(&g, &o, NULL), 0);
     struct work w = {.g = g};
     atomic_store(&slowly, true);
+    alarm(60);
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, fall_back, &w), 0);
     while (!atomic_load(&looking)) {
@@ -450,12 +463,25 @@ static void test_fork_while_a_library_is_looked_for(void **state)
     }
     assert_true(child > 0);
     pthread_join(thread, NULL);
+    alarm(0);
     atomic_store(&slowly, false);
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     assert_int_equal(w.wrong, 0);
     gemmd_close(g);
+}
+
+static void test_fork_while_a_library_is_looked_for(void **state)
+{
+    fork_while_a_library_is_looked_for(*state);
+}
+
+static void test_fork_while_what_is_looked_for_forks(void **state)
+{
+    atomic_store(&forking, true);
+    fork_while_a_library_is_looked_for(*state);
+    atomic_store(&forking, false);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -470,6 +496,7 @@ int main(void)
         TEST(test_fork),
         TEST(test_fork_in_the_middle_of_a_call),
         TEST(test_fork_while_a_library_is_looked_for),
+        TEST(test_fork_while_what_is_looked_for_forks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
