@@ -61,6 +61,9 @@ static void judge_trial(struct confidence *c, const struct evidence *e)
 void confidence_judge(struct confidence *c, const struct evidence *e)
 {
     *c = (struct confidence){.level = "none"};
+    if (!e->answer->tier[0]) {
+        return; /* there is no answer to doubt */
+    }
     if (strcmp(e->answer->tier, "default") == 0) {
         doubt(c, "nothing is measured: it is what the analytic model expects to be best");
         return;

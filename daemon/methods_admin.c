@@ -153,6 +153,7 @@ static void on_removed(void *ctx, int status, int64_t rows, const struct error *
          * ledger before has come back, and is gone there by now; what comes after it is told after
          * it, as is all that a follower hears. */
         cache_remove_id(&x->pending.d->cache, x->what);
+        shortlist_evicted(&x->pending.parts->tiers.shortlist, x->what);
     }
     daemon_event(x->pending.d, x->event, x->pending.uid, "%s: %lld rows", x->what, (long long)rows);
     struct wire_buf *b = pending_result(&x->pending);

@@ -198,6 +198,19 @@ void shortlist_changed(struct shortlist *l)
     }
 }
 
+void shortlist_evicted(struct shortlist *l, const char *key)
+{
+    struct shortlist_set *s = &l->now;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->n_shapes; i++) {
+        if (strcmp(s->shapes[i].key, key) != 0) {
+            s->shapes[kept++] = s->shapes[i];
+        }
+    }
+    s->n_shapes = kept;
+    shortlist_changed(l); /* also one that is being fetched was made before */
+}
+
 void shortlist_close(struct shortlist *l)
 {
     uv_close((uv_handle_t *)&l->timer, NULL);

@@ -51,6 +51,8 @@ struct shortlist {
 void shortlist_init(struct shortlist *l, struct daemon *d);
 /* Results have changed: it is fetched soon, and not more often than it is worth. */
 void shortlist_changed(struct shortlist *l);
+/* What is known of this key was taken back: it is no shape any more, at once. */
+void shortlist_evicted(struct shortlist *l, const char *key);
 void shortlist_close(struct shortlist *l); /* the timer; once */
 void shortlist_deinit(struct shortlist *l);
 

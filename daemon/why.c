@@ -125,7 +125,8 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
 {
     if (!e) {
         say(w, "unknown", family_of_problem(&w->bucket) ? "tune" : "put",
-            "nothing has been measured for this key");
+            "this key has no answer: none was worked out on this class of device, or it was taken "
+            "back");
     } else if (serves(w, e, q)) {
         say_answered(w, d, e);
     } else if (e->rank < CACHE_SERVES) {

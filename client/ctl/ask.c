@@ -237,7 +237,7 @@ int cmd_tune(int argc, char **argv)
     return ask(&a,
                "Tunes each problem, whether known or not, and shows the winners.\v"
                "A search under --restrict, --space, --config or --target has a winner of source "
-               "\"partial\": it answers such queries, and no unrestricted one.",
+               "\"partial\": it answers who waits for that search, and no later query.",
                argc, argv);
 }
 

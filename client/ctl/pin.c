@@ -13,7 +13,7 @@ static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 
 /* The daemon's answer map in the same form as `get` shows it. */
-static int show_answer(const struct subject *d, const json_t *problem, json_t *answer)
+static int show_answer(struct subject *d, const json_t *problem, json_t *answer)
 {
     if (problem) {
         json_object_set(answer, "problem", (json_t *)(uintptr_t)problem);
@@ -24,6 +24,9 @@ static int show_answer(const struct subject *d, const json_t *problem, json_t *a
     }
     json_t *rows = json_pack("[o]", answer);
     results_print(rows);
+    if (!d->ctl.quiet) {
+        unsaved_remark(&d->ctl, rows);
+    }
     json_decref(rows);
     return DONE;
 }

@@ -102,6 +102,18 @@ def test_members_are_checked_for_the_asked_problem(daemon):
             "sums into the output are other kernels', and the members are of the device's own"
 
 
+def test_an_evicted_key_chooses_nothing(daemon):
+    """At once, not when the portfolio is next made."""
+    d = daemon()
+    with d.connect() as c:
+        key = c.call("get", problem=gemm(), budget=8)["key"]
+        eventually(lambda: c.call("status")["portfolio"]["shapes"] == 1)
+        c.call("evict", key=key)
+        assert c.call("status")["portfolio"]["shapes"] == 0
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] == "default"
+        why = c.call("why", problem=gemm())
+        assert why["verdict"] == "unknown" and "taken back" in why["because"]
+
 
 def test_old_stamps_choose_nothing(daemon, folder):
     landscape = folder / "own.jsonl"

@@ -51,6 +51,14 @@ static void expect(const char *level, const char *words)
     }
 }
 
+static void no_answer_is_not_doubted(void **state)
+{
+    (void)state;
+    answer_init(&answer);
+    e = (struct evidence){&answer, NULL, NULL, NULL, &device, true, NOW};
+    expect("none", NULL);
+}
+
 static void nothing_speaks_against_it(void **state)
 {
     (void)state;
@@ -124,6 +132,7 @@ static void lower_tiers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(no_answer_is_not_doubted, setup),
         cmocka_unit_test_setup(nothing_speaks_against_it, setup),
         cmocka_unit_test_setup(one_doubt_each, setup),
         cmocka_unit_test_setup(doubts_add_up, setup),
