@@ -174,7 +174,8 @@ int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *
     for (int i = 1; r == 0 && types[i - 1]; i++) {
         int rc = types[i - 1] == 't'
                      ? sqlite3_bind_text(*out, i, va_arg(args, const char *), -1, SQLITE_TRANSIENT)
-                     : sqlite3_bind_int64(*out, i, va_arg(args, int64_t));
+                 : types[i - 1] == 'r' ? sqlite3_bind_double(*out, i, va_arg(args, double))
+                                       : sqlite3_bind_int64(*out, i, va_arg(args, int64_t));
         if (rc != SQLITE_OK) {
             r = db_fail(db, rc, err);
         }

@@ -47,7 +47,7 @@ int db_exec(struct db *db, const char *sql, struct error *err); /* any number of
 int db_int(struct db *db, const char *sql, int64_t *out, struct error *err);
 
 /* A kept statement, bound: one letter of `types` per parameter: t const char * (NULL: SQL NULL),
- * i int64_t. */
+ * i int64_t, r double. */
 int db_query(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,
              const char *types, ...);
 int db_vquery(struct db *db, sqlite3_stmt **out, struct error *err, const char *sql,

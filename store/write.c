@@ -188,7 +188,8 @@ int store_add_trial(struct store *s, struct trial *t, struct error *err)
 
 /* ---- bests ----------------------------------------------------------------------------------- */
 
-/* Callers that were not told the number of a trial leave it 0. */
+/* Callers that were not told the number of a trial leave it 0: of this config's it is the one with
+ * this very time, else the newest. Its stamp may go on with the tolerances that were asked for. */
 static int find_trial(struct store *s, struct best *b, struct error *err)
 {
     DB_STMT_AUTO *st = NULL;
@@ -200,9 +201,10 @@ static int find_trial(struct store *s, struct best *b, struct error *err)
         return db_fail(&s->db, SQLITE_NOMEM, err);
     }
     int r = db_query(&s->db, &st, err,
-                     "SELECT id FROM trial WHERE key = ?1 AND config = ?2 AND stamp = ?3 AND"
-                     " status = 'ok' ORDER BY id DESC LIMIT 1",
-                     "ttt", b->key, config, b->stamp);
+                     "SELECT id FROM trial WHERE key = ?1 AND config = ?2 AND status = 'ok' AND"
+                     " (stamp = ?3 OR substr(stamp, 1, length(?3) + 6) = ?3 || ' atol=')"
+                     " ORDER BY time_us = ?4 DESC, id DESC LIMIT 1",
+                     "tttr", b->key, config, b->stamp, b->time_us);
     r = r ? r : db_step(&s->db, st, err);
     if (r == DB_ROW) {
         b->trial = sqlite3_column_int64(st, 0);
@@ -301,7 +303,9 @@ static int unpin(struct store *s, const char *key, struct best *now, struct erro
     }
     r = r ? r
           : rows_first(s, TABLE_BEST, now, err, NULL,
-                       "WHERE key = ?1 AND source <> 'manual' ORDER BY generation DESC", "t", key);
+                       "WHERE key = ?1 AND source <> 'manual' ORDER BY source = 'tuned' DESC,"
+                       " generation DESC",
+                       "t", key);
     if (r == 0 && strcmp(now->key, key) != 0) {
         return store_index_damaged(s, err);
     }

@@ -286,6 +286,16 @@ def test_params_may_stand_in_an_array(daemon):
         assert c.wait(100)["pid"] == d.process.pid
 
 
+def test_unpin_says_that_a_restricted_winner_answers_nothing(daemon):
+    d = daemon()
+    with d.connect() as c:
+        part = c.call("get", problem=gemm(), budget=4, restrict={"BLOCK_SIZE_M": 64})
+        assert part["source"] == "partial"
+        c.call("pin", problem=gemm(), config=part["config"])
+        assert c.call("unpin", problem=gemm()) is None
+        assert c.call("get", problem=gemm(), wait="cached")["tier"] != "exact"
+
+
 def test_pin_is_verified_and_served_until_unpinned(daemon):
     d = daemon()
     with d.connect() as c:

@@ -59,6 +59,16 @@ static void references_are_kept_or_dropped(void **state)
     fixture_best(b, 1, 1);
     assert_ok(store_publish(s, b, &err));
     assert_int_equal(b->trial, measured); /* found by key, config and stamp */
+    for (int i = 0; i < 2; i++) {         /* verified again, with tighter tolerances, twice */
+        fixture_trial(t, r.id, 1, 1);
+        strcat(t->stamp, " atol=0.0001 rtol=0.01");
+        t->time_us = 90 + i;
+        assert_ok(store_add_trial(s, t, &err));
+    }
+    fixture_best(b, 1, 1);
+    b->time_us = 90;
+    assert_ok(store_publish(s, b, &err));
+    assert_int_equal(b->trial, t->id - 1); /* that took this time */
     fixture_best(b, 1, 1);
     strcpy(b->source, "imported");
     assert_ok(store_publish(s, b, &err));
@@ -259,6 +269,15 @@ static void unpinning(void **state)
     assert_int_equal(b->generation, 14);
     assert_int_equal(store_unpin(s, b->key, now, &err), ERROR_NOT_FOUND);
     assert_says(err, "is not pinned");
+
+    static const char *const sources[] = {"tuned", "partial", "imported", "manual"};
+    for (size_t i = 0; i < sizeof(sources) / sizeof(sources[0]); i++) {
+        fixture_best(b, 31, 1 + (int)i);
+        strcpy(b->source, sources[i]);
+        assert_ok(store_publish(s, b, &err));
+    }
+    assert_ok(store_unpin(s, b->key, now, &err));
+    assert_string_equal(now->source, "tuned"); /* before newer ones, which answer nothing */
 
     fixture_best(b, 30, 1); /* only ever pinned */
     strcpy(b->source, "manual");
