@@ -157,8 +157,10 @@ int routing_of_rows(const char *arg, char **profile, long long *experts, long lo
 
 /* ---- search.c ------------------------------------------------------------------------------- */
 
-/* The value of an option: 0 to max, else it ends with a sentence that names the option. */
+/* The value of an option: 0 (or min) to max, else it ends with a sentence that names the option. */
 int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state);
+int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
+                    struct argp_state *state);
 enum { JOBS_MAX = 256 }; /* of `--jobs` */
 
 struct search {

@@ -142,6 +142,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         }
         break;
     case ARGP_KEY_ARG:
+        if (!*arg) { /* a shell's variable, mostly: it is not to stand for all there is */
+            argp_error(state, "the key, or problem, that was given is empty");
+        }
         add_word(p, arg, state);
         break;
     default:

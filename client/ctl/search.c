@@ -85,16 +85,22 @@ static const struct argp_option target_options[] = {
 
 /* ---- values --------------------------------------------------------------------------------- */
 
-int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
+int64_t option_from(const char *name, const char *arg, int64_t min, int64_t max,
+                    struct argp_state *state)
 {
     char *end;
     errno = 0;
     long long v = strtoll(arg, &end, 10);
-    if (!*arg || *end || errno || v < 0 || v > max) {
-        argp_error(state, "--%s takes a whole number from 0 to %lld, not \"%s\"", name,
-                   (long long)max, arg);
+    if (!*arg || *end || errno || v < min || v > max) {
+        argp_error(state, "--%s takes a whole number from %lld to %lld, not \"%s\"", name,
+                   (long long)min, (long long)max, arg);
     }
     return v;
+}
+
+int64_t option_int(const char *name, const char *arg, int64_t max, struct argp_state *state)
+{
+    return option_from(name, arg, 0, max, state);
 }
 
 static double read_real(const char *name, const char *arg, struct argp_state *state)

@@ -420,11 +420,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         v->schemes = arg;
         return 0;
     case KEY_SAMPLES:
-        v->samples = (int)option_int("samples", arg, SAMPLES_MOST, state);
-        if (v->samples < 1) {
-            argp_error(state, "--samples takes a number from 1 to %d, not \"%s\"", SAMPLES_MOST,
-                       arg);
-        }
+        v->samples = (int)option_from("samples", arg, 1, SAMPLES_MOST, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
