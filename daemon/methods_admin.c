@@ -92,8 +92,7 @@ static void on_unpinned(void *ctx, int status, const struct best *b, bool saved,
     bool left = status == 0 && b;
     if (left) {
         learn_best(d, b, saved);
-        left =
-            strcmp(b->source, "tuned") == 0; /* what else there is only helps to find an answer */
+        left = strcmp(b->source, "tuned") == 0; /* what else there is, is a hint */
     }
     daemon_event(d, "unpin", x->pending.uid, "%s", x->key);
     struct wire_buf *out = pending_result(&x->pending);

@@ -13,9 +13,8 @@ static int agree(struct daemon *d, const char *stored, struct error *err)
     if (asked[0] && stored[0] && strcmp(asked, stored) != 0) {
         return error_set(
             err, ERROR_CONFLICT,
-            "the keys of %s were rounded by bucket scheme %s, but the setting `bucket` is %s "
-            "(gemmd "
-            "--print-config says from where); drop it, or give --database another file",
+            "the keys of %s were rounded by bucket scheme %s, but the setting `bucket` is %s (see "
+            "gemmd --print-config): drop it, or give --database another file",
             d->database, stored, asked);
     }
     const char *name = stored[0] ? stored : asked[0] ? asked : "sqrt2";
