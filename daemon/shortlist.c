@@ -198,9 +198,8 @@ void shortlist_changed(struct shortlist *l)
     }
 }
 
-void shortlist_evicted(struct shortlist *l, const char *key)
+static void drop_shape(struct shortlist_set *s, const char *key)
 {
-    struct shortlist_set *s = &l->now;
     size_t kept = 0;
     for (size_t i = 0; i < s->n_shapes; i++) {
         if (strcmp(s->shapes[i].key, key) != 0) {
@@ -208,7 +207,13 @@ void shortlist_evicted(struct shortlist *l, const char *key)
         }
     }
     s->n_shapes = kept;
-    shortlist_changed(l); /* also one that is being fetched was made before */
+}
+
+void shortlist_evicted(struct shortlist *l, const char *key)
+{
+    drop_shape(&l->now, key);
+    drop_shape(&l->next, key); /* its first pages may have been made before */
+    shortlist_changed(l);
 }
 
 void shortlist_close(struct shortlist *l)

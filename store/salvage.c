@@ -215,9 +215,8 @@ static int64_t bound(struct salvage *v, enum table_id table, int64_t above)
 {
     enum { ROW_BYTES_MIN = 32 };
     struct stat st;
-    int64_t last = last_given(v, table);
-    if (last > above) {
-        return last + 1;
+    if (v->given[table] > above) {
+        return v->given[table] + 1;
     }
     return above + (stat(v->from.path, &st) == 0 ? st.st_size / ROW_BYTES_MIN : 0) + 2;
 }

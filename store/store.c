@@ -36,10 +36,7 @@ bool store_holder(const char *path, long *pid, char *address, size_t size)
 
 int store_refresh(struct store *s, struct error *err)
 {
-    struct stat st;
-    bool same = s->db.h && stat(s->path, &st) == 0 && st.st_dev == s->file.st_dev &&
-                st.st_ino == s->file.st_ino;
-    return same ? 0 : store_attach_again(s, err);
+    return s->db.h && store_is_named(s) == 1 ? 0 : store_attach_again(s, err);
 }
 
 int store_repair(struct store *s, struct error *err)
