@@ -14,6 +14,13 @@ int cache_init(struct cache *c, const char *device_class, struct error *err)
     return entries_init(&c->entries, device_class, err);
 }
 
+static void forget_partials(struct cache *c, const struct cache_entry *e)
+{
+    char id[HASH_HEX];
+    cache_entry_id(e, id);
+    partials_forget(&c->partials, id);
+}
+
 static void drop(struct cache *c, struct cache_entry *e)
 {
     memo_forget(&c->memo, e);
@@ -28,6 +35,7 @@ void cache_deinit(struct cache *c)
         }
     }
     memo_deinit(&c->memo);
+    partials_deinit(&c->partials);
     ids_deinit(&c->ids);
     groups_deinit(&c->groups);
     free(c->slots);
@@ -106,6 +114,9 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->manual = strcmp(a->source, "manual") == 0;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
+    if (strcmp(a->source, "partial") != 0) {
+        forget_partials(c, e);
+    }
     size_t i = probe(c, k);
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);
@@ -126,6 +137,7 @@ static void remove_at(struct cache *c, size_t i)
     size_t mask = c->capacity - 1;
     ids_remove(&c->ids, c->slots[i]);
     groups_remove(&c->groups, c->slots[i]);
+    forget_partials(c, c->slots[i]);
     drop(c, c->slots[i]);
     c->n--;
     for (size_t j = (i + 1) & mask; c->slots[j]; j = (j + 1) & mask) {

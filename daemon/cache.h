@@ -11,6 +11,7 @@
 #include "daemon/groups.h"
 #include "daemon/ids.h"
 #include "daemon/memo.h"
+#include "daemon/partials.h"
 
 struct cache {
     struct cache_entry **slots; /* owned; linear probing */
@@ -18,6 +19,7 @@ struct cache {
     struct ids ids;             /* the same entries by their ids */
     struct groups groups;       /* ... and by what must be equal for `near` */
     struct memo memo;           /* the same question again */
+    struct partials partials;   /* what restricted searches of the keys came to */
     unsigned moves;             /* how often entries have changed their slots */
     struct entries entries;     /* what they are made of */
 };

@@ -5,7 +5,7 @@
  *
  * Not every winner becomes the key's answer: a person's pin outlives any tuning, and the winner of
  * a restricted search does not push out the winner of a whole one. Such a winner answers its own
- * request only, and its evidence (the trials) is kept.
+ * search only (partials.h), and its evidence (the trials) is kept.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +99,14 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
     return NULL;
 }
 
+/* Whether this answer is the answer to the same search when it is asked for again (partials.h).
+ * Whether it is saved is part of an answer: one that will be later is not repeated. */
+static bool answers_again(const struct job *j, bool saved)
+{
+    return j->restricted && !j->pin && !j->closing && j->request->n_configs == 0 &&
+           (saved || j->state != JOB_PUBLISHING);
+}
+
 static void answer_all(struct tuner *x, struct job *j, const struct best *b, bool saved,
                        const char *note)
 {
@@ -109,6 +117,9 @@ static void answer_all(struct tuner *x, struct job *j, const struct best *b, boo
         answer_note(a, "%s", note);
     }
     schema_encode(&packed, &answer_schema, a);
+    if (answers_again(j, saved)) {
+        partials_put(&x->daemon->cache.partials, j->key, &j->search, &packed);
+    }
     job_answer(j, packed.data, packed.len);
     tuning_ended(x, j, JOB_DONE);
 }

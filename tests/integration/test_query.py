@@ -154,6 +154,39 @@ def test_a_restricted_winner_is_partial_and_no_answer_to_an_unrestricted_query(d
         assert full["source"] == "tuned"
 
 
+def test_the_same_restricted_query_is_not_searched_again(daemon):
+    d = daemon()
+    narrow = {"problem": gemm(), "restrict": {"BLOCK_SIZE_M": 64}, "budget": 4}
+    with d.connect() as c:
+        first = c.call("get", **narrow)
+        jobs, rows = d.status()["jobs"]["done"], len(c.list("history"))
+        assert c.call("get", **narrow) == first
+        assert c.call("get", **narrow, wait="cached") == first, "whoever waits, and for how long"
+        with d.connect() as other:
+            assert other.call("get", **narrow, deadline_ms=60000) == first
+        now = d.status()["jobs"]
+        assert now["done"] == jobs and now["queued"] == 0 and len(c.list("history")) == rows
+        # another search, or the same one when that is asked for, is one
+        assert c.call("get", **dict(narrow, budget=5))["measured"] >= first["measured"]
+        c.call("tune", **narrow)
+        assert d.status()["jobs"]["done"] == jobs + 2
+
+        # beside the key's own answer it is kept, too, until that is another one
+        best = c.call("get", problem=gemm(), budget=8)
+        breaks, _ = others(best["config"])
+        apart = c.call("get", problem=gemm(), restrict=breaks, budget=4)
+        jobs = d.status()["jobs"]["done"]
+        assert "keeps its own answer" in apart["note"]
+        assert c.call("get", problem=gemm(), restrict=breaks, budget=4) == apart
+        assert d.status()["jobs"]["done"] == jobs
+        c.call("pin", problem=gemm(), config=best["config"])
+        assert c.call("get", problem=gemm(), restrict=breaks, wait="cached", budget=4)["tier"] != "exact"
+        again = c.call("get", problem=gemm(), restrict=breaks, budget=4)
+        assert c.call("get", problem=gemm(), restrict=breaks, wait="cached", budget=4) == again
+        c.call("evict", problem=gemm())
+        assert c.call("get", problem=gemm(), restrict=breaks, wait="cached", budget=4)["tier"] != "exact"
+
+
 def others(config):
     """A restriction that the config breaks, and one that it obeys."""
     m = config["BLOCK_SIZE_M"]

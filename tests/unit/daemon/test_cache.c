@@ -526,6 +526,76 @@ static void the_memo_has_a_limit(void **state)
     assert_null(memo_find(&f->cache.memo, question, MEMO_QUESTION_MAX + 1));
 }
 
+static struct wire_buf text(const char *what, int i, size_t len)
+{
+    struct wire_buf b = WIRE_BUF_NULL;
+    char word[32];
+    snprintf(word, sizeof(word), "%s %d", what, i);
+    wire_put_raw(&b, word, strlen(word));
+    while (b.len < len) {
+        wire_put_raw(&b, ".", 1);
+    }
+    return b;
+}
+
+static void put_partial(struct fixture *f, const char *key, int i, const char *answer, size_t len)
+{
+    WIRE_BUF_AUTO search = text("search", i, 0);
+    WIRE_BUF_AUTO packed = text(answer, i, len);
+    partials_put(&f->cache.partials, key, &search, &packed);
+}
+
+/* NULL: not known. */
+static const char *ask_partial(struct fixture *f, int i)
+{
+    static char answer[64];
+    WIRE_BUF_AUTO search = text("search", i, 0);
+    WIRE_BUF_AUTO out = WIRE_BUF_NULL;
+    if (!partials_reply(&f->cache.partials, &search, &out)) {
+        assert_int_equal(out.len, 0);
+        return NULL;
+    }
+    snprintf(answer, sizeof(answer), "%.*s", (int)out.len, (const char *)out.data);
+    return answer;
+}
+
+static void restricted_searches_are_kept_while_their_key_is_what_it_was(void **state)
+{
+    struct fixture *f = *state;
+    struct error err = ERROR_NULL;
+    put(f, GEMM "M=1024", 7, CACHE_SERVES);
+    char ours[HASH_HEX], other[HASH_HEX] = "ffffffffffffffffffffffffffffffff";
+    memcpy(ours, f->k.id, sizeof(ours));
+    assert_null(ask_partial(f, 1));
+    put_partial(f, ours, 1, "answer", 0);
+    put_partial(f, ours, 2, "answer", 0);
+    put_partial(f, other, 3, "answer", 0);
+    assert_string_equal(ask_partial(f, 2), "answer 2");
+    put_partial(f, ours, 2, "newer", 0); /* in its place */
+    assert_string_equal(ask_partial(f, 2), "newer 2");
+    put_partial(f, ours, 2, "long", PARTIAL_BYTES_MAX); /* is not kept, nor what was there */
+    assert_null(ask_partial(f, 2));
+
+    strcpy(f->a.source, "partial");
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_string_equal(ask_partial(f, 1), "answer 1");
+    put(f, GEMM "M=1024", 8, CACHE_SERVES); /* tuned */
+    assert_null(ask_partial(f, 1));
+    assert_string_equal(ask_partial(f, 3), "answer 3");
+    put_partial(f, ours, 1, "answer", 0);
+    assert_true(cache_remove_id(&f->cache, ours));
+    assert_null(ask_partial(f, 1));
+
+    for (int i = 0; i < PARTIALS_MAX; i++) {
+        put_partial(f, ours, 1000 + i, "answer", 0);
+    }
+    assert_null(ask_partial(f, 3)); /* the oldest made room */
+    assert_string_equal(ask_partial(f, 1000), "answer 1000");
+    put_partial(f, ours, 2000, "answer", 0);
+    assert_null(ask_partial(f, 1000));
+    assert_string_equal(ask_partial(f, 1001), "answer 1001");
+}
+
 static void ids_of_all_widths(void **state)
 {
     (void)state;
@@ -588,6 +658,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(the_memo_keeps_a_few_questions_for_each_entry, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(the_memo_has_a_limit, setup, teardown),
+        cmocka_unit_test_setup_teardown(restricted_searches_are_kept_while_their_key_is_what_it_was,
+                                        setup, teardown),
         cmocka_unit_test(ids_of_all_widths),
         cmocka_unit_test_setup_teardown(compact, setup, teardown),
     };
