@@ -85,7 +85,7 @@ void confidence_judge(struct confidence *c, const struct evidence *e)
     }
     if (e->kept_only) {
         doubt(c, "gemmd did not measure it: whoever put it is the witness");
-    } else {
+    } else if (e->trial || e->answer->saved) { /* else it was in no row yet */
         judge_trial(c, e);
     }
     c->level = c->n == 0 ? "high" : c->n == 1 ? "medium" : "low";

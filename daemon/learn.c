@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the ledger tells becomes an answer, or a hint (learn.h). */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/answer.h"
@@ -43,4 +45,33 @@ void learn_best(struct daemon *d, const struct best *b, bool saved)
         log_warning("row %s is not served: %s", b->key, err.text);
     }
     d->learned(d);
+}
+
+/* ---- back ------------------------------------------------------------------------------------ */
+
+/* As it was before it became a float. */
+static double tolerance(float kept)
+{
+    char text[32];
+    snprintf(text, sizeof(text), "%.7g", (double)kept);
+    return strtod(text, NULL);
+}
+
+int learned_row(struct daemon *d, const struct cache_entry *e, struct best *out, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    int status = cache_answer(&d->cache, e, &x->answer, err);
+    status = status ? status : cache_problem(&d->cache, e, d->device.class, &x->other, err);
+    if (status == 0) {
+        best_of_answer(out, &x->answer, &x->other, d->device.class);
+        out->uid = UID_UNKNOWN;
+        out->atol = tolerance(e->atol);
+        out->rtol = tolerance(e->rtol);
+    }
+    return status;
+}
+
+bool learned_only(const struct cache_entry *e, const struct best *row)
+{
+    return e && !e->saved && !(row && row->generation == e->generation);
 }

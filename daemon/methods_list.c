@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "daemon/daemon.h"
+#include "daemon/learn.h"
 #include "daemon/methods.h"
 #include "daemon/pending.h"
 #include "proto/limits.h"
@@ -113,6 +114,19 @@ struct showing {
     struct error error;
 };
 
+/* The key's row that is not written yet, into scratch->best, which an older one of the database
+ * (or none) stands for. */
+static bool find_unsaved(const struct showing *x, const struct cache_entry *e)
+{
+    struct daemon *d = x->pending.d;
+    struct best *row = &d->scratch->best;
+    const struct wire_obj *page;
+    bool there = wire_decode(d->doc, x->best.data, x->best.len, &page, NULL) == 0 &&
+                 wire_count(page) == 1 &&
+                 schema_decode(&best_schema, SCHEMA_LENIENT, wire_at(page, 0), row, NULL) == 0;
+    return learned_only(e, there ? row : NULL) && learned_row(d, e, row, NULL) == 0;
+}
+
 static void finish_show(struct showing *x)
 {
     struct daemon *d = x->pending.d;
@@ -120,6 +134,7 @@ static void finish_show(struct showing *x)
     bool many;
     const struct cache_entry *e = cache_find_id(&d->cache, x->key, &many);
     bool known = array_count(x->best.data, x->best.len) > 0;
+    bool unsaved = !x->error.code && find_unsaved(x, e);
     if (!x->error.code && !known && !e && !x->trials) {
         error_set(&x->error, ERROR_NOT_FOUND, "nothing is known of key %s", x->key);
     }
@@ -135,7 +150,9 @@ static void finish_show(struct showing *x)
         wire_put_map(b, 6);
         wire_put_kv_str(b, "key", x->key);
         wire_put_str(b, "best");
-        if (known) {
+        if (unsaved) {
+            schema_encode(b, &best_schema, &d->scratch->best);
+        } else if (known) {
             wire_put_raw(b, best.data + 1, best.len - 1); /* without the head of its array */
         } else {
             wire_put_nil(b);

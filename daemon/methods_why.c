@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "daemon/confidence.h"
+#include "daemon/learn.h"
 #include "daemon/methods.h"
 #include "daemon/parts.h"
 #include "daemon/pending.h"
@@ -166,12 +167,31 @@ static void on_trial(void *ctx, int status, const void *rows, size_t n, int64_t 
     done(x, status, err);
 }
 
+/* The key of the row that the answer comes from, or else the asked one, whose own row is why there
+ * is no better answer; NULL: there is no row. */
+static const char *key_behind(const struct explaining *x)
+{
+    return x->why.origin[0] ? x->why.origin : x->why.has_own ? x->why.key : NULL;
+}
+
+/* The row that is not written yet, in the place of an older one. */
+static void take_unsaved(struct explaining *x)
+{
+    struct daemon *d = x->pending.d;
+    bool many;
+    const struct cache_entry *e = cache_find_id(&d->cache, key_behind(x), &many);
+    if (learned_only(e, x->has_best ? &x->best : NULL)) {
+        x->has_best = learned_row(d, e, &x->best, NULL) == 0;
+    }
+}
+
 static void on_best(void *ctx, int status, const void *rows, size_t n, int64_t total,
                     const struct error *err)
 {
     struct explaining *x = ctx;
     (void)total;
     x->has_best = read_row(x, &best_schema, status, rows, n, &x->best);
+    take_unsaved(x);
     if (x->has_best && x->best.trial > 0) {
         ask(x, "trials", filter_by(x, "id", VALUE_OF_INT(x->best.trial)), on_trial);
     }
@@ -219,11 +239,9 @@ static void on_elsewhere(void *ctx, int status, const void *rows, size_t n, int6
     done(x, status, err);
 }
 
-/* The row that the answer comes from, or else the key's own, which is why there is no better
- * one. */
 static void ask_row(struct explaining *x)
 {
-    const char *key = x->why.origin[0] ? x->why.origin : x->why.has_own ? x->why.key : NULL;
+    const char *key = key_behind(x);
     if (key) {
         ask(x, "best", filter_by(x, "key", VALUE_OF_TEXT(key)), on_best);
     }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "daemon/answer.h"
+#include "daemon/learn.h"
 #include "daemon/log.h"
 #include "daemon/refill.h"
 
@@ -18,31 +18,6 @@ static void end(struct refill *x)
         log_notice("the rebuilt database lacked %zu keys of our memory: they are written again",
                    x->n);
     }
-}
-
-/* ---- a row of an answer ---------------------------------------------------------------------- */
-
-/* As it was before it became a float. */
-static double tolerance(float kept)
-{
-    char text[32];
-    snprintf(text, sizeof(text), "%.7g", (double)kept);
-    return strtod(text, NULL);
-}
-
-/* Into scratch->best. */
-static int make_row(struct daemon *d, const struct cache_entry *e, struct error *err)
-{
-    struct scratch *x = d->scratch;
-    int status = cache_answer(&d->cache, e, &x->answer, err);
-    status = status ? status : cache_problem(&d->cache, e, d->device.class, &x->other, err);
-    if (status == 0) {
-        best_of_answer(&x->best, &x->answer, &x->other, d->device.class);
-        x->best.uid = (int64_t)geteuid();
-        x->best.atol = tolerance(e->atol);
-        x->best.rtol = tolerance(e->rtol);
-    }
-    return status;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -68,8 +43,9 @@ static void write_again(struct refill *x, const struct cache_entry *e)
 {
     struct daemon *d = x->daemon;
     struct error err = ERROR_NULL;
-    int status = make_row(d, e, &err);
+    int status = learned_row(d, e, &d->scratch->best, &err);
     if (status == 0) {
+        d->scratch->best.uid = (int64_t)geteuid();
         status = d->ledger->ops->restore(d->ledger, &d->scratch->best, on_written, x);
         status = status < 0 ? ledger_refused(status, &err) : 0;
     }

@@ -85,7 +85,7 @@ static int print_show(struct listing *l, json_t *result)
         {"module", "best.module", NULL, false},
         {"generation", "best.generation", NULL, false},
         {"age", "best.created_s", show_age, false},
-        {"asked by uid", "best.uid", NULL, false},
+        {"asked by uid", "best.uid", show_known, false},
         {"stamp", "best.stamp", NULL, false},
         {"device class", "best.class", NULL, false},
         {"note", "answer.note", NULL, false},

@@ -141,9 +141,14 @@ static void print_row(const json_t *why)
     }
     char *age = show_age(json_object_get(row, "created_s"));
     bool own = strcmp(text_at(row, "key"), text_at(why, "key")) == 0;
-    line("row", "generation %lld of %s%.12s, source %s, %s old, asked for by uid %lld",
+    long long uid = (long long)int_at(row, "uid");
+    char by[48] = "in no database yet"; /* only in memory, where who asked is not kept */
+    if (uid >= 0) {
+        snprintf(by, sizeof(by), "asked for by uid %lld", uid);
+    }
+    line("row", "generation %lld of %s%.12s, source %s, %s old, %s",
          (long long)int_at(row, "generation"), own ? "this key " : "key ", text_at(row, "key"),
-         text_at(row, "source"), age, (long long)int_at(row, "uid"));
+         text_at(row, "source"), age, by);
     free(age);
 }
 

@@ -82,6 +82,39 @@ def test_gemmctl_says_what_is_not_saved(daemon, folder):
     assert "winner of a restricted search" in apart.stderr + apart.stdout and "memory" not in apart.stderr
 
 
+def test_show_and_why_name_the_row_that_answers_not_an_older_one(daemon):
+    d = daemon()
+    with d.connect() as c:
+        tuned = c.call("get", problem=gemm(), budget=8)
+        other = next(t["config"] for t in c.list("trials", key=tuned["key"], status="ok")
+                     if t["config"] != tuned["config"])
+        limit_files(d, True)
+        limit_files(d, True)
+        pinned = c.call("pin", problem=gemm(), config=other)
+        fresh = c.call("get", problem=gemm(n=512), budget=4)
+        assert pinned["saved"] is fresh["saved"] is False
+        for answer, size in (pinned, 256), (fresh, 512):
+            shown, why = c.call("show", key=answer["key"]), c.call("why", key=answer["key"])
+            assert shown["answer"]["config"] == why["answer"]["config"] == answer["config"]
+            for row in shown["best"], why["row"]:
+                assert row["config"] == answer["config"] and row["source"] == answer["source"]
+                assert row["time_us"] == answer["time_us"] and row["generation"] == answer["generation"]
+                assert (row["uid"], row["trial"]) == (-1, 0)
+                assert row["problem"]["N"] == size and row["atol"] == 0.01
+            assert why["trial"] is None and why["confidence"] != "high"
+            assert any("memory only" in s for s in why["doubts"]) and not any("kept" in s for s in why["doubts"])
+        shown = dict(line.split("  ", 1) for line in d.ctl("show", pinned["key"]).stdout.splitlines()
+                     if "  " in line)
+        assert shown["asked by uid"].strip() == "-"
+        assert float(shown["time us"]) == pytest.approx(pinned["time_us"], rel=0.01)
+        assert "in no database yet" in d.ctl("why", pinned["key"]).stdout
+        limit_files(d, False)
+        eventually(lambda: c.call("status")["store"]["unsaved"] == 0)
+        shown, why = c.call("show", key=pinned["key"]), c.call("why", key=pinned["key"])
+        assert shown["best"]["uid"] == why["row"]["uid"] == os.getuid()
+        assert shown["best"]["config"] == why["row"]["config"] == other
+
+
 def test_a_disk_that_has_room_again_is_not_said_to_be_full(daemon):
     """Also when nothing is left to be written."""
     d = daemon()
