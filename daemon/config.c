@@ -8,6 +8,20 @@
 #include <string.h>
 
 #include "daemon/config.h"
+#include "daemon/log.h"
+#include "proto/problem.h"
+
+static int check_bucket(const char *value, struct error *err)
+{
+    enum bucket_scheme scheme;
+    return value[0] ? bucket_scheme_parse(value, &scheme, err) : 0;
+}
+
+static int check_level(const char *value, struct error *err)
+{
+    enum log_level level;
+    return log_level_parse(value, &level, err);
+}
 
 #define AT(member) offsetof(struct config, member), sizeof(((struct config *)0)->member)
 
@@ -26,9 +40,10 @@ const struct config_key config_keys[CONFIG_KEYS] = {
      "Group whose members may connect (default: the user's own)"},
     {"bucket", CONFIG_TEXT, AT(bucket), "", 0, 0, "SCHEME",
      "Rounding of sizes: exact, pow2 or sqrt2; belongs to the database (default: what the database "
-     "has, else sqrt2)"},
+     "has, else sqrt2)",
+     check_bucket},
     {"log-level", CONFIG_TEXT, AT(log_level), "info", 0, 0, "LEVEL",
-     "error, warning, notice, info or debug"},
+     "error, warning, notice, info or debug", check_level},
     {"linger-ms", CONFIG_INT, AT(linger_ms), "5000", 0, 3600000, "MS",
      "How long an idle runner keeps the device before it leaves"},
     {"runner-nice", CONFIG_INT, AT(runner_nice), "5", 0, 19, "N",
@@ -100,8 +115,11 @@ static int set_text(const struct config_key *k, char *out, const char *value, st
     if (strlen(value) >= k->size) {
         return error_set(err, ERROR_INVALID, "%s is longer than %zu bytes", k->name, k->size - 1);
     }
-    strcpy(out, value);
-    return 0;
+    int status = k->check ? k->check(value, err) : 0;
+    if (status == 0) {
+        strcpy(out, value);
+    }
+    return status;
 }
 
 static int set_int(const struct config_key *k, int64_t *out, const char *value, struct error *err)

@@ -63,6 +63,7 @@ struct config_key {
     int64_t min, max; /* CONFIG_INT, CONFIG_REAL */
     const char *arg;  /* what --help calls the value; NULL: a flag */
     const char *help;
+    int (*check)(const char *value, struct error *err); /* CONFIG_TEXT; NULL: any text */
 };
 
 enum { CONFIG_KEYS = 32 };

@@ -12,7 +12,7 @@ static int agree(struct daemon *d, const char *stored, struct error *err)
     const char *asked = d->config->bucket;
     if (asked[0] && stored[0] && strcmp(asked, stored) != 0) {
         return error_set(
-            err, ERROR_CONFLICT,
+            err, ERROR_INVALID,
             "the keys of %s were rounded by bucket scheme %s, but the setting `bucket` is %s (see "
             "gemmd --print-config): drop it, or give --database another file",
             d->database, stored, asked);
@@ -52,10 +52,6 @@ int scheme_settle(struct daemon *d,
 {
     struct record *filter = &d->scratch->config;
     settled = done;
-    enum bucket_scheme ignored;
-    if (d->config->bucket[0] && bucket_scheme_parse(d->config->bucket, &ignored, err) < 0) {
-        return err->code;
-    }
     record_init(filter);
     record_put_text(filter, "kind", KIND);
     record_put_text(filter, "sort", "id");

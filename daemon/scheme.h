@@ -9,7 +9,8 @@
 
 #include "daemon/daemon.h"
 
-/* Sets daemon.scheme, then calls back: 0, or ERROR_CONFLICT and others. */
+/* Sets daemon.scheme, then calls back: 0, or ERROR_INVALID (the setting is not what the database
+ * has) and others. */
 int scheme_settle(struct daemon *d,
                   void (*done)(struct daemon *d, int status, const struct error *err),
                   struct error *err);

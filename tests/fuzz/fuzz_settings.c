@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             CHECK(real >= (double)k->min && real <= (double)k->max);
         } else if (k->kind == CONFIG_TEXT) {
             CHECK(memchr(at, 0, k->size));
+            CHECK(!k->check || k->check(at, NULL) == 0);
         }
         CHECK(from.of[i][0]);
     }

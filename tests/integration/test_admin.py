@@ -362,7 +362,7 @@ def test_version():
 
 def test_usage_errors(folder):
     for option, word in (("--linger-ms=soon", "soon"), ("--max-connections=0", "from 1"),
-                         ("--log-level=loud", "loud"), ("--colour=red", "colour"),
+                         ("--log-level=loud", "loud"), ("--bucket=log", "sqrt2"), ("--colour=red", "colour"),
                          (f"--config={folder}", "directory"), ("--device=tpu:0", "tpu:0")):
         result = subprocess.run([GEMMD, option], capture_output=True, text=True, timeout=30)
         assert result.returncode == 2 and word in result.stderr

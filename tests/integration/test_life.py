@@ -411,8 +411,8 @@ def test_another_bucket_scheme_than_the_databases_is_refused(daemon, folder):
     d = daemon(options=["--bucket", "pow2"])
     d.call("get", problem=gemm(), budget=4)
     d.stop()
-    _, text = start_fails(folder, "--bucket", "exact", database=d.database)
-    assert "pow2" in text and "exact" in text
+    code, text = start_fails(folder, "--bucket", "exact", database=d.database)
+    assert code == 2 and "pow2" in text and "exact" in text
 
 
 def test_an_unknown_configuration_key_is_refused_with_its_line(folder):

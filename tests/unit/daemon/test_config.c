@@ -97,6 +97,8 @@ static void what_is_not_understood_is_refused_with_its_line(void **state)
     refused("[gemmd]\nmin-gain = nan\n", ERROR_INVALID, "from 0 to 100", 2);
     refused("[gemmd]\nmin-gain = 1%\n", ERROR_INVALID, "a number", 2);
     refused("[gemmd]\noffline = perhaps\n", ERROR_INVALID, "true or false", 2);
+    refused("[gemmd]\nlog-level = info\nbucket = log\n", ERROR_INVALID, "'log'", 3);
+    refused("[gemmd]\nlog-level = loud\n", ERROR_INVALID, "\"loud\"", 2);
     refused("[other]\nbucket = pow2\n", ERROR_UNKNOWN_FIELD, "[other]", 2);
     refused("[gemmd]\nthis is nothing\n", ERROR_INVALID, "key = value", 2);
     refused(text, ERROR_TOO_LARGE, "longer", 2);
