@@ -222,8 +222,9 @@ json_t *unsaved_status(struct ctl *c);
 bool unsaved_there(const json_t *status);
 char *unsaved_sentence(const json_t *status, const char *where);
 void unsaved_say(const json_t *status, const char *where);
-/* FAILED after the sentence about an export that lacks some, else DONE. */
-int unsaved_fail(const json_t *status);
+/* FAILED after the sentence that somebody's copy, `where`, lacks some, and `again` what to do then,
+ * else DONE. */
+int unsaved_fail(const json_t *status, const char *where, const char *again);
 /* Says it of rows that are answers, when some of them are such. */
 void unsaved_remark(struct ctl *c, const json_t *rows);
 

@@ -91,13 +91,13 @@ static int export_end(const struct ctl *c, const json_t *status, const char *pat
     if (!c->quiet && strcmp(path, "-") != 0) {
         fprintf(stderr, "%zu rows written to %s\n", n, path);
     }
-    return unsaved_fail(status);
+    return unsaved_fail(status, "this export", "export");
 }
 
 static int no_rows(const json_t *status)
 {
     int code = ctl_failed("nothing was found for that key yet: there is no row to export");
-    unsaved_fail(status);
+    unsaved_fail(status, "this export", "export");
     return code;
 }
 
@@ -290,14 +290,19 @@ static int backup(struct transfer *t)
     char *path = absolute(t->paths[0]);
     struct ctl *c = &t->listing.ctl;
     int code = ctl_connect(c);
+    /* The status first: what is saved between the two is in the copy. */
+    json_t *status = code ? NULL : unsaved_status(c);
     json_t *result = code ? NULL : ctl_call(c, "backup", json_pack("{ss}", "path", path), &code);
     free(path);
-    if (!result || c->json) {
-        return result ? ctl_print_json(result) : code;
+    if (result && c->json) {
+        code = ctl_print_json(result);
+    } else if (result) {
+        printf("%s\n", json_string_value(json_object_get(result, "path")));
+        json_decref(result);
     }
-    printf("%s\n", json_string_value(json_object_get(result, "path")));
-    json_decref(result);
-    return DONE;
+    code = code ? code : unsaved_fail(status, "this copy", "make a backup");
+    json_decref(status);
+    return code;
 }
 
 int cmd_backup(int argc, char **argv)

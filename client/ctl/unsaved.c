@@ -56,10 +56,10 @@ void unsaved_say(const json_t *status, const char *where)
     free(text);
 }
 
-int unsaved_fail(const json_t *status)
+int unsaved_fail(const json_t *status, const char *where, const char *again)
 {
-    char *text = unsaved_there(status) ? unsaved_sentence(status, "this export") : NULL;
-    int code = text ? ctl_failed("%s; then export again", text) : DONE;
+    char *text = unsaved_there(status) ? unsaved_sentence(status, where) : NULL;
+    int code = text ? ctl_failed("%s; then %s again", text, again) : DONE;
     free(text);
     return code;
 }

@@ -72,11 +72,15 @@ def test_gemmctl_says_what_is_not_saved(daemon, folder):
         partial = d.ctl(*words, check=False)
         assert partial.returncode == 1 and missing % "export" in partial.stderr, (words, partial)
     assert len(json.loads((folder / "x.json").read_text())["rows"]) == 1, "what there is is written"
+    copied = d.ctl("backup", folder / "copy.db", check=False)
+    assert copied.returncode == 1 and missing % "copy" in copied.stderr, copied.stderr
+    assert copied.stdout.strip() == str(folder / "copy.db")
     imported = d.ctl("import", folder / "x.json")
     assert missing.replace("this %s", "the database") in imported.stderr and "0 imported, 1 skipped" in imported.stdout
     assert "memory" not in d.ctl("import", "-q", folder / "x.json").stderr
     limit_files(d, False)
     eventually(lambda: d.status()["store"]["unsaved"] == 0)
+    assert d.ctl("backup", folder / "whole.db").stderr == ""
     assert d.ctl("export", "-q").stderr == "" and "memory" not in d.ctl(*known).stderr
     apart = d.ctl("get", *size, "--n", "512", "--restrict", "BLOCK_SIZE_M=64", "--budget", 4)
     assert "winner of a restricted search" in apart.stderr + apart.stdout and "memory" not in apart.stderr
