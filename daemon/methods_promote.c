@@ -88,18 +88,10 @@ static int fill(struct promoting *x, const struct cache_entry *e, struct error *
     key_id(&s->key);
     memcpy(x->from, a->key, sizeof(x->from));
     memcpy(x->to, s->key.id, sizeof(x->to));
+    best_of_answer(b, a, &s->bucket, d->device.class);
     memcpy(b->key, s->key.id, sizeof(b->key));
-    snprintf(b->op, sizeof(b->op), "%s", s->bucket.op_name);
-    record_copy(&b->problem, &s->bucket.fields);
-    memcpy(b->class, d->device.class, sizeof(b->class));
-    snprintf(b->source, sizeof(b->source), "%s", a->source);
-    record_copy(&b->config, &a->config);
-    b->time_us = a->time_us;
-    b->spread = a->spread;
-    b->reference_us = a->reference_us;
-    b->measured = a->measured;
+    b->generation = 0; /* it gets one */
     b->uid = uid;
-    b->created_s = a->created_s;
     return 0;
 }
 

@@ -283,6 +283,9 @@ def test_a_row_is_its_users_own_until_it_is_promoted(daemon, folder):
         promoted = c.call("promote", problem=private)
         assert promoted["config"] == {"BLOCK": 64} and promoted["key"] != theirs["key"]
         assert c.call("get", problem=PROBLEM)["key"] == promoted["key"]
+        row, = c.list("best", key=promoted["key"])
+        assert row["time_us"] == 9 and row["uid"] == OTHER and row["source"] == theirs["source"]
+        assert row["tflops"] is row["floor_percent"] is row["flops"] is None, "of a kernel that nobody knows"
         got = c.call("acquire", problem=PROBLEM, configs=["BLOCK=64"])
         assert got["outcome"] == "hit" and got["answer"]["key"] == promoted["key"]
         # one's own row goes before the shared one
