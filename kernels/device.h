@@ -29,7 +29,8 @@ void image_deinit(struct image *i);
 
 struct tolerance {
     double atol, rtol; /* per element: |out - ref| <= atol + rtol * |ref| */
-    double rel_norm;   /* per check row: ||out - ref|| / ||ref||; 0: by output dtype */
+    double rel_norm;   /* per check row: ||out - ref|| / ||ref||; 0: by output dtype and the
+                          length of the sums */
 };
 
 struct verdict {

@@ -120,8 +120,9 @@ struct workload {
      * beginning at check_at[i]; each expert's first and last rows are among them. */
     uint32_t n_checks;
     int64_t check_length;
-    int64_t *check_at; /* owned */
-    void *state;       /* owned by the family */
+    int64_t check_terms; /* of the longest sum in these runs: rounding grows with it; 0: no sums */
+    int64_t *check_at;   /* owned */
+    void *state;         /* owned by the family */
 };
 
 struct space;

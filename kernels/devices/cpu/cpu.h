@@ -49,7 +49,6 @@ double cpu_clock_ms(struct device *d); /* monotonic; looks at no device */
 
 struct cpu_module {
     void *dl;          /* owned: dlopen handle */
-    int fd;            /* owned while dl is: keeps its path from naming another module */
     struct pool *pool; /* borrowed from the device, or shared by all modules of the backend */
 };
 int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct error *err);

@@ -10,6 +10,7 @@
 #include <elf.h>
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +33,21 @@ static int write_image(int fd, const void *image, size_t size)
     return 0;
 }
 
+enum { PATH_LENGTH = 128 };
+
+/* dlopen knows objects by the text of their path, and the descriptor's number is used again once it
+ * is closed: each module gets a spelling of its own, by number (each 0 is "/.", each 1 "//"). */
+static void name_module(int fd, char out[PATH_LENGTH])
+{
+    static atomic_uint modules;
+    size_t n = (size_t)snprintf(out, PATH_LENGTH, "/proc/self");
+    for (unsigned bit = 0, number = atomic_fetch_add(&modules, 1); bit < 32; bit++) {
+        memcpy(out + n, number >> bit & 1 ? "//" : "/.", 2);
+        n += 2;
+    }
+    snprintf(out + n, PATH_LENGTH - n, "/fd/%d", fd);
+}
+
 int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct error *err)
 {
     *m = (struct cpu_module){0};
@@ -45,15 +61,13 @@ int cpu_module_open(const void *image, size_t size, struct cpu_module *m, struct
         return error_set(err, ERROR_NO_MEMORY, "cannot write a module of %zu bytes to memory: %s",
                          size, strerror(errno));
     }
-    char path[64];
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-    /* dlopen knows objects by path: were fd free again, the next module would be taken for this. */
+    char path[PATH_LENGTH];
+    name_module(fd, path);
     loading_begin();
     m->dl = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     loading_end();
-    m->fd = fd;
+    close(fd); /* a job may hold thousands of modules */
     if (!m->dl) {
-        close(fd);
         const char *text = dlerror();
         return error_set(err, ERROR_INVALID, "the module cannot be loaded: %s",
                          text ? text : "unknown reason");
@@ -65,7 +79,6 @@ void cpu_module_close(struct cpu_module *m)
 {
     if (m->dl) {
         loading_close(m->dl);
-        close(m->fd);
     }
     *m = (struct cpu_module){0};
 }

@@ -6,13 +6,30 @@
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
+static int64_t sweep_bytes(const struct cuda_device *d)
+{
+    return 2 * (d->base.info.l2_bytes > 0 ? d->base.info.l2_bytes : 64 << 20) / 16 * 16;
+}
+
 int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err)
 {
     size_t available, total;
     int r = cuda_check(d->cu, d->cu->memory_info(&available, &total), err,
                        "asking the GPU for its free memory");
-    *bytes = r ? 0 : (int64_t)((double)available * device_memory_share());
+    int64_t share = r ? 0 : (int64_t)((double)available * device_memory_share());
+    int64_t swept = d->sweep ? 0 : sweep_bytes(d);
+    *bytes = share > swept ? share - swept : 0;
     return r;
+}
+
+int cuda_too_much(double need, double limit, const char *of, struct error *err)
+{
+    return error_set(
+        err, ERROR_NO_MEMORY,
+        "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be "
+        "used: free GPU "
+        "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
+        need / 0x1p20, limit / 0x1p20, device_memory_share() * 100, of);
 }
 
 int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err)
@@ -118,7 +135,7 @@ int cuda_spin(struct cuda_device *d, double us, struct error *err)
 
 int cuda_sweep_l2(struct cuda_device *d, struct error *err)
 {
-    int64_t bytes = 2 * (d->base.info.l2_bytes > 0 ? d->base.info.l2_bytes : 64 << 20) / 16 * 16;
+    int64_t bytes = sweep_bytes(d);
     int r = d->sweep ? 0 : cuda_allocate(d, bytes, &d->sweep, err);
     if (r) {
         return r;

@@ -62,12 +62,12 @@ struct kernel {
 struct prepared {
     struct workload workload;
     uint32_t n_copies;
-    uint32_t turn; /* of the copies, launch by launch */
     /* buffers[copy][i]: copy 0 of all, further copies of those that rotate (else copy 0's again).
      * The output's memory has a guard before and behind it. */
     void *buffers[CUDA_COPIES_MAX][BUFFERS_MAX];
     CUdeviceptr workspace; /* owned */
     int64_t workspace_bytes;
+    int64_t workspace_max;  /* what our share of the memory leaves for it */
     CUdeviceptr check_at;   /* owned: the workload's, on the GPU */
     CUdeviceptr expected;   /* owned: the reference's result over the check rows, doubles */
     CUdeviceptr row_errors; /* owned: struct cuda_row_error of each, of the last verification */
@@ -97,9 +97,11 @@ void cuda_watch_end(struct cuda_device *d);
 
 /* ---- buffers.c ------------------------------------------------------------------------------ */
 
-/* Bytes that we may allocate now: a share of what is free, as we are a guest beside training
- * jobs. */
+/* Bytes that a problem may take now: a share of what is free, as we are a guest beside training
+ * jobs, less what cuda_sweep_l2 is going to take. */
 int cuda_memory_limit(struct cuda_device *d, int64_t *bytes, struct error *err);
+/* ERROR_NO_MEMORY: what does not fit, and what to do. `of`: "memory", "free memory". */
+int cuda_too_much(double need, double limit, const char *of, struct error *err);
 int cuda_allocate(struct cuda_device *d, int64_t bytes, CUdeviceptr *out, struct error *err);
 void cuda_release(struct cuda_device *d, CUdeviceptr *at); /* 0 is fine; sets it to 0 */
 int cuda_wait(struct cuda_device *d, const char *what, struct error *err);

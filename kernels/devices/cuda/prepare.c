@@ -20,25 +20,16 @@ static int64_t guard_of(const struct buffer *b)
 
 /* ---- how much ------------------------------------------------------------------------------- */
 
-static int too_much(double need, double limit, const char *of, struct error *err)
-{
-    return error_set(
-        err, ERROR_NO_MEMORY,
-        "the problem's buffers need %.1f MiB, but only %.1f MiB (%g %% of the GPU's %s) may be "
-        "used: free GPU "
-        "memory, ask for a smaller problem, or raise gemmd's --memory-percent (GEMMD_MEMORY_SHARE)",
-        need / 0x1p20, limit / 0x1p20, device_memory_share() * 100, of);
-}
-
 int cuda_fits(struct device *d, const struct family *f, const struct problem *p, struct error *err)
 {
     double flops, bytes, limit = (double)d->info.memory_bytes * device_memory_share();
     f->work(p, &flops, &bytes);
-    return limit > 0 && bytes > limit ? too_much(bytes, limit, "memory", err) : 0;
+    return limit > 0 && bytes > limit ? cuda_too_much(bytes, limit, "memory", err) : 0;
 }
 
 /* Two copies at least, where they fit: the one not in use is cold when all of it is larger than
- * L2. ERROR_NO_MEMORY when not even one copy is allowed. */
+ * L2. More only where as much stays free for a candidate's workspace. ERROR_NO_MEMORY when not even
+ * one copy is allowed. */
 static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *err)
 {
     const struct workload *load = &w->workload;
@@ -53,17 +44,19 @@ static int plan_copies(struct cuda_device *d, struct prepared *w, struct error *
         return r;
     }
     if (fixed + rotating > limit) {
-        return too_much((double)(fixed + rotating), (double)limit, "free memory", err);
+        return cuda_too_much((double)(fixed + rotating), (double)limit, "free memory", err);
     }
     int64_t copies = 1;
     if (rotating > 0) {
         int64_t wanted = 1 + (2 * d->base.info.l2_bytes + rotating - 1) / rotating;
         int64_t allowed = (limit - fixed) / rotating;
         wanted = wanted < CUDA_COPIES_MAX ? wanted : CUDA_COPIES_MAX;
+        allowed = allowed > 2 ? allowed - 1 : allowed;
         copies = wanted < allowed ? wanted : allowed;
         copies = copies < 1 ? 1 : copies;
     }
     w->n_copies = (uint32_t)copies;
+    w->workspace_max = limit - fixed - copies * rotating;
     return 0;
 }
 

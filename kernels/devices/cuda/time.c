@@ -4,11 +4,10 @@
  * none is charged for its neighbours), then a spin kernel, an event, the launch, an event, all
  * queued while the GPU spins: the host's path is not in the time.
  *
- * L2 is cold: launches rotate over copies of the operands, from one call to the next, since a call
- * may be for a single launch, and before each other memory is read, as much as L2 holds twice. It
- * is read, for lines that were written would have to be stored by whoever comes next: where a
- * launch was preceded by the one before alone, kernels that take all of memory's time paid for that
- * one's output, up to 7 % of 150 microseconds, and others did not
+ * L2 is cold: a call's launches rotate over copies of the operands, and before each other memory is
+ * read, as much as L2 holds twice. It is read, for lines that were written would have to be stored
+ * by whoever comes next: where a launch was preceded by the one before alone, kernels that take all
+ * of memory's time paid for that one's output, up to 7 % of 150 microseconds, and others did not
  * (tests/gpu/results/2026-11-25-h100-w_eviction.txt, 5).
  */
 #include <stdlib.h>

@@ -299,6 +299,17 @@ static int64_t checks_wanted(const struct grouped_gemm_problem *v)
     return (int64_t)fmin(n, (double)v->out_rows);
 }
 
+/* Of the longest sum of an output element. */
+static int64_t most_terms(const struct grouped_gemm_state *s)
+{
+    const struct grouped_gemm_problem *v = &s->view;
+    int64_t most = v->mode == GEMM_FORWARD ? v->k : v->mode == GEMM_DX ? v->n : 0;
+    for (int64_t e = 0; v->mode == GEMM_DW && e < v->experts; e++) {
+        most = s->m_sizes[e] > most ? s->m_sizes[e] : most;
+    }
+    return most;
+}
+
 static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint64_t *random,
                          struct error *err)
 {
@@ -314,6 +325,7 @@ static int choose_checks(struct workload *w, struct grouped_gemm_state *s, uint6
     choose_rows(&c, random);
     w->n_checks = (uint32_t)c.n;
     w->check_length = v->out_cols;
+    w->check_terms = most_terms(s);
     for (int64_t i = 0, e = 0; i < c.n; i++) {
         int64_t row = c.row[i];
         while (row >= first_of(s, e) + rows_of(s, e)) {

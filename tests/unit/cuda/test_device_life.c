@@ -323,6 +323,51 @@ static void memory_share(const void *arg)
     CHECK(live() == 0);
 }
 
+/* What a candidate needs beside the operands counts, too: here eight times what X has. */
+static void memory_share_of_workspaces(const void *arg)
+{
+    (void)arg;
+    const struct family *f = family_find("grouped_gemm");
+    const struct tolerance tol = {1e-2, 1e-2, 0};
+    struct life *l = calloc(1, sizeof(*l));
+    struct error err = ERROR_NULL;
+    struct rejection why;
+    const struct family_target *t;
+    char least[32];
+    CHECK(problem_parse(&l->problem,
+                        "grouped_gemm mode=dW M=16384 N=64 K=8192 experts=8 topk=8 permute_x=true",
+                        &err) == 0);
+    CHECK(device_open("cuda", &l->device, &err) == 0 &&
+          compiler_open("cuda", &l->compiler, &err) == 0);
+    const struct device_ops *ops = l->device->ops;
+    CHECK(family_target_choose(f, &l->problem, &l->device->info, target, &t, &err) == 0);
+    CHECK(t->choose(&l->problem, &l->device->info, &l->config, &err) == 0);
+    record_put_bool(&l->config, "permute_copy", true);
+    if (t->check(&l->problem, &l->config, &l->device->info, &why)) {
+        CHECK(strcmp(target, "hopper") != 0); /* they have no such copy */
+        end_life(l);
+        return;
+    }
+    CHECK(t->variant(&l->problem, &l->config, l->device->info.arch, &l->variant, &err) == 0);
+    CHECK(l->compiler->ops->compile(l->compiler, &l->variant, &l->image, &err) == 0);
+    CHECK(ops->load(l->device, &l->image, &l->variant, &l->kernel, &why, &err) == 0);
+    setenv("GEMMD_MEMORY_SHARE", "0.5", 1);
+    snprintf(least, sizeof(least), "%d", 500 << 20);
+    setenv("GEMMD_STUB_FREE", least, 1);
+    CHECK(ops->prepare(l->device, f, &l->problem, 1, &l->prepared, &err) == 0);
+    expect(ops->verify(l->device, l->prepared, l->kernel, &l->config, &tol, &l->verdict, &err),
+           ERROR_NO_MEMORY, &err, "less what the operands take");
+    ops->release(l->device, l->prepared);
+    l->prepared = NULL;
+    snprintf(least, sizeof(least), "%d", 1000 << 20);
+    setenv("GEMMD_STUB_FREE", least, 1);
+    CHECK(ops->prepare(l->device, f, &l->problem, 1, &l->prepared, &err) == 0);
+    expect(ops->verify(l->device, l->prepared, l->kernel, &l->config, &tol, &l->verdict, &err), 0,
+           &err, NULL);
+    end_life(l);
+    CHECK(live() == 0);
+}
+
 static void test_limits(void **state)
 {
     (void)state;
@@ -330,6 +375,7 @@ static void test_limits(void **state)
         target = targets[i];
         in_child(static_memory, NULL);
         in_child(memory_share, NULL);
+        in_child(memory_share_of_workspaces, NULL);
     }
 }
 

@@ -4,6 +4,7 @@
  * against the reference, with experts of 0, 1, 15, 64 and 65 rows and odd N and K; and kernels that
  * are broken on purpose, which must be found out.
  */
+#include <dirent.h>
 #include <math.h>
 
 #include "kernels/families/grouped_gemm/grouped_gemm.h"
@@ -147,7 +148,19 @@ static void test_many_experts(void **state)
                  configs[1]);
 }
 
-/* ---- wrong ----------------------------------------------------------------------------------- */
+/* Rounding grows with a sum's terms: more than is granted to short ones, and no fault. */
+static void test_long_sums(void **state)
+{
+    (void)state;
+    struct verdict v;
+    run("grouped_gemm mode=dW M=262144 N=16 K=16 experts=2 topk=1 routing=\"rows:262144,0\" "
+        "dtype_out=fp32",
+        configs[1], NULL, &v);
+    if (!v.right) {
+        fail_msg("%s", v.text);
+    }
+    assert_true(v.rel_norm > 1e-5);
+}
 
 static char *edited(const char *from, const char *to)
 {
@@ -160,6 +173,50 @@ static char *edited(const char *from, const char *to)
     strcat(out, at + strlen(from));
     return out;
 }
+
+static int open_files(void)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    assert_non_null(d);
+    while (readdir(d)) {
+        n++;
+    }
+    closedir(d);
+    return n;
+}
+
+/* A job may hold thousands: each is a module of its own, and none holds a file. */
+static void test_many_modules(void **state)
+{
+    (void)state;
+    enum { N = 5 };
+    struct kernel *kernels[N];
+    struct problem p;
+    struct record config;
+    struct verdict v;
+    struct prepared *w;
+    struct tolerance tol = {.atol = 1e-2, .rtol = 1e-2};
+    problem_of(&p, "gemm mode=forward M=30 N=57 K=30 dtype_in=fp32");
+    config_of(&config, configs[0]);
+    int before = open_files();
+    for (int i = 0; i < N; i++) { /* every other one computes something else */
+        char *source = edited("out[c] = TO_OUT(from[c]);", i % 2 ? "out[c] = TO_OUT(2 * from[c]);"
+                                                                 : "out[c] = TO_OUT(1 * from[c]);");
+        kernels[i] = build(&p, &config, source);
+        free(source);
+    }
+    assert_int_equal(open_files(), before);
+    assert_ok(device->ops->prepare(device, &grouped_gemm_family, &p, 42, &w, err));
+    for (int i = 0; i < N; i++) {
+        assert_ok(device->ops->verify(device, w, kernels[i], &config, &tol, &v, err));
+        assert_int_equal(v.right, i % 2 == 0);
+        device->ops->unload(device, kernels[i]);
+    }
+    device->ops->release(device, w);
+}
+
+/* ---- wrong ----------------------------------------------------------------------------------- */
 
 static void expect_wrong(const char *problem, const char *from, const char *to, const char *part)
 {
@@ -246,6 +303,8 @@ int main(void)
         cmocka_unit_test(test_fp16),
         cmocka_unit_test(test_dense),
         cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_long_sums),
+        cmocka_unit_test(test_many_modules),
         cmocka_unit_test(test_wrong_is_found),
         cmocka_unit_test(test_unwritten_is_found),
         cmocka_unit_test(test_small_errors_are_found),

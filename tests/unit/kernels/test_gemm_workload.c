@@ -118,6 +118,13 @@ static void test_given_rows(void **state)
     for (int e = 0; e < 6; e++) {
         assert_int_equal(expected[e], rows[e]);
     }
+    assert_int_equal(w.check_terms, 65);
+    grouped_gemm_workload_deinit(&w);
+    init(&w, "grouped_gemm mode=dX M=145 N=24 K=40 experts=6", 1);
+    assert_int_equal(w.check_terms, 24);
+    grouped_gemm_workload_deinit(&w);
+    init(&w, "grouped_gemm mode=forward M=145 N=24 K=40 experts=6", 1);
+    assert_int_equal(w.check_terms, 40);
     grouped_gemm_workload_deinit(&w);
 }
 
