@@ -94,11 +94,11 @@ int method_subscribe(struct call *c, struct error *err)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
-static void pack(struct wire_buf *b, struct daemon *d, const struct best *best,
+static void pack(struct wire_buf *b, struct daemon *d, const struct best *best, bool saved,
                  const struct problem *p)
 {
     struct answer *a = &d->scratch->hint;
-    answer_of_best(a, best, true);
+    answer_of_best(a, best, saved);
     rpc_put_notify(b, "improved");
     wire_put_map(b, 2);
     wire_put_str(b, "problem");
@@ -107,7 +107,7 @@ static void pack(struct wire_buf *b, struct daemon *d, const struct best *best,
     schema_encode(b, &answer_schema, a);
 }
 
-void announce(struct daemon *d, struct list *subscribers, const struct best *b)
+void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved)
 {
     struct problem *p = &d->scratch->learned;
     struct error err = ERROR_NULL;
@@ -117,7 +117,7 @@ void announce(struct daemon *d, struct list *subscribers, const struct best *b)
         return;
     }
     int64_t user = custom_is(p) ? record_int(&p->fields, CUSTOM_USER, -1) : -1;
-    pack(&packed, d, b, p);
+    pack(&packed, d, b, saved, p);
     LIST_EACH(node, subscribers) {
         struct session *s = LIST_OF(node, struct subscriber, link)->ticket.session;
         bool meant = user < 0 || user == (int64_t)s->uid || session_is_owner(s);

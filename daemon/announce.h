@@ -7,11 +7,13 @@
 #ifndef GEMMD_DAEMON_ANNOUNCE_H
 #define GEMMD_DAEMON_ANNOUNCE_H
 
+#include <stdbool.h>
+
 struct best;
 struct daemon;
 struct list;
 
-void announce(struct daemon *d, struct list *subscribers, const struct best *b);
+void announce(struct daemon *d, struct list *subscribers, const struct best *b, bool saved);
 void announce_stop(struct list *subscribers); /* nobody is told anything any more */
 
 #endif

@@ -114,10 +114,10 @@ int cache_put(struct cache *c, const struct key *k, const struct problem *bucket
     e->manual = strcmp(a->source, "manual") == 0;
     e->atol = (float)atol;
     e->rtol = (float)rtol;
-    if (strcmp(a->source, "partial") != 0) {
+    size_t i = probe(c, k);
+    if (strcmp(a->source, "partial") != 0 || (c->slots[i] && c->slots[i]->manual)) {
         forget_partials(c, e);
     }
-    size_t i = probe(c, k);
     if (c->slots[i]) {
         ids_replace(&c->ids, c->slots[i], e);
         groups_replace(&c->groups, c->slots[i], e);

@@ -334,6 +334,9 @@ struct lease *leases_of(struct leases *l, const struct session *s, const char *k
 
 int leases_want(struct leases *l, struct wanter *w, struct error *err)
 {
+    if (l->stopping) { /* what was read for it came after the leases' end */
+        return error_set(err, ERROR_SHUTTING_DOWN, "gemmd is stopping");
+    }
     struct lease *mine = leases_of(l, w->ticket.session, w->key);
     if (mine) {
         lease_renew(mine);

@@ -73,43 +73,18 @@ static int reply_now(struct call *c, struct error *err)
     return status;
 }
 
-/* What the same restricted search came to before. A given list is to be measured. */
-static bool reply_partial(struct call *c)
-{
-    struct scratch *x = c->d->scratch;
-    struct request *r = &x->request;
-    if (!request_is_restricted(r) || r->n_configs || r->query.again) {
-        return false;
-    }
-    struct query query = r->query; /* packing it takes what is no part of a search */
-    x->other = r->problem;
-    r->problem = x->bucket;
-    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
-    bool known = job_pack(&search, r, NULL) == 0;
-    r->problem = x->other;
-    r->query = query;
-    if (!known) {
-        return false;
-    }
-    struct wire_buf *out = &c->s->out;
-    size_t before = out->len;
-    rpc_put_result(out, c->id);
-    if (!partials_reply(&c->d->cache.partials, &search, out)) {
-        out->len = before;
-        return false;
-    }
-    return true;
-}
-
 static int miss(struct call *c, struct error *err)
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
     const struct request *r = &x->request;
-    if (reply_partial(c)) {
+    size_t before = c->s->out.len;
+    rpc_put_result(&c->s->out, c->id);
+    if (wanting_known(d, &c->s->out)) {
         d->hits++;
         return 0;
     }
+    c->s->out.len = before;
     key_id(&x->key);
     d->misses++;
     if (strcmp(r->query.wait, "cached") == 0) {

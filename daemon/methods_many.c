@@ -43,14 +43,47 @@ static bool serves(struct daemon *d, const struct cache_entry *e, const struct q
 }
 
 /* In a pinned generation only what does not depend on what is known by now. */
-static int lower_tier(struct many *m, bool pinned, struct error *err)
+static int lower_tier(struct many *m, const char *why, struct error *err)
 {
     struct daemon *d = m->pending.d;
     struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
-    const char *why = m->now ? "being tuned in the background" : "not tuned yet";
-    return pinned ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
-                  : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    int status = m->pending.ticket.session->view
+                     ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
+                     : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    if (status == 0) {
+        schema_encode(&m->answers, &answer_schema, &x->answer);
+    }
+    return status;
+}
+
+/* Of the request in the scratch: the lower tier, and a job that nobody waits for; where there can
+ * be none, the answer says so. Asked again, it may be queued then. */
+static int tune_behind(struct many *m, struct error *err)
+{
+    struct scratch *x = m->pending.d->scratch;
+    const size_t before = m->answers.len;
+    struct error refused = ERROR_NULL;
+    char note[120];
+    int status = lower_tier(m, "being tuned in the background", err);
+    if (status < 0) {
+        return status;
+    }
+    const struct query asked = x->request.query;
+    struct wanted w = {.request = &x->request,
+                       .bucket = &x->bucket,
+                       .key = &x->key,
+                       .background = true,
+                       .account = m->pending.ticket.session->account};
+    x->other = x->request.problem; /* the job takes the request apart */
+    if (wanting_want(&m->pending.parts->wanting, &w, &refused) < 0) {
+        m->answers.len = before;
+        snprintf(note, sizeof(note), "not being tuned: %.100s", refused.text);
+        x->request.problem = x->other;
+        x->request.query = asked;
+        status = lower_tier(m, note, err);
+    }
+    return status;
 }
 
 /* One problem: an answer, or an error map in its place. bytes: as it came. */
@@ -73,9 +106,10 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
         return status;
     }
     const struct view *view = m->pending.ticket.session->view;
+    const bool forced = x->request.query.target[0]; /* no generation is concerned: methods_get.c */
     const struct wire_buf *then = NULL;
     snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
-    enum view_says says = view_find(view, e, &x->request.query, &then);
+    enum view_says says = view_find(forced ? NULL : view, e, &x->request.query, &then);
     memcpy(x->request.query.wait, usual.wait, sizeof(usual.wait));
     if (says == VIEW_ANSWERS) {
         d->hits++;
@@ -90,24 +124,15 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
         }
         return 0;
     }
+    if (wanting_known(d, out)) {
+        d->hits++;
+        return 0;
+    }
     d->misses++;
     key_id(&x->key);
-    status = lower_tier(m, view != NULL, err);
-    if (status < 0) {
-        return status;
-    }
-    schema_encode(out, &answer_schema, &x->answer);
-    if (m->now) {
-        struct error full = ERROR_NULL; /* asked again, it will be queued then */
-        struct wanted w = {.request = &x->request,
-                           .bucket = &x->bucket,
-                           .key = &x->key,
-                           .background = true,
-                           .account = m->pending.ticket.session->account};
-        wanting_want(&m->pending.parts->wanting, &w, &full);
-        x->request.query = usual;
-    }
-    return 0;
+    status = m->now ? tune_behind(m, err) : lower_tier(m, "not tuned yet", err);
+    x->request.query = usual;
+    return status;
 }
 
 /* A query of nothing but defaults, as request_unpack fills them in: so that the jobs of `now` are
@@ -336,7 +361,8 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
 }
 
 /* The keys whose answers in the pinned generation the ledger has to tell first. */
-static size_t unknown_then(struct call *c, const struct wire_obj *list, char (*keys)[HASH_HEX])
+static size_t unknown_then(struct call *c, const struct wire_obj *list,
+                           const char target[TARGET_MAX], char (*keys)[HASH_HEX])
 {
     struct daemon *d = c->d;
     struct scratch *x = d->scratch;
@@ -350,7 +376,9 @@ static size_t unknown_then(struct call *c, const struct wire_obj *list, char (*k
             continue; /* said when it is answered */
         }
         const struct cache_entry *e = cache_find(&d->cache, &x->key);
-        if (view_find(c->s->view, e, &x->request.query, &then) == VIEW_UNKNOWN) {
+        memcpy(x->request.query.target, target, TARGET_MAX);
+        bool forced = target_settle(d, &x->request, e, &ignored) < 0 || x->request.query.target[0];
+        if (!forced && view_find(c->s->view, e, &x->request.query, &then) == VIEW_UNKNOWN) {
             cache_entry_id(e, keys[n++]);
         }
     }
@@ -374,7 +402,7 @@ int method_get_many(struct call *c, struct error *err)
     if (status < 0) {
         return status;
     }
-    size_t unknown = c->s->view ? unknown_then(c, list, keys) : 0;
+    size_t unknown = c->s->view ? unknown_then(c, list, target, keys) : 0;
     if (unknown) {
         return view_park(c, keys, unknown, err);
     }

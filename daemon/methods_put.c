@@ -178,6 +178,10 @@ struct importing {
     int64_t imported;
     uint32_t n_skipped;
     struct wire_buf skipped; /* owned: the maps */
+    /* Rows whose problems are rounded to others here come after those that fit. */
+    uint32_t n_rounded, n_fit;
+    uint16_t rounded[SKIPPED_MAX];
+    char fit[SKIPPED_MAX][HASH_HEX]; /* keys */
 };
 
 static void finish_import(struct importing *x)
@@ -255,9 +259,38 @@ static int check_numbers(struct best *b, struct error *err)
     return 0;
 }
 
-/* A row of another device class keeps its class: it is for the daemon that has such a device. */
+static bool has_fit(const struct importing *x, const char *key)
+{
+    uint32_t i = 0;
+    while (i < x->n_fit && strcmp(x->fit[i], key) != 0) {
+        i++;
+    }
+    return i < x->n_fit;
+}
+
+/* What was measured for another problem of this bucket says what may be tried first, and not how
+ * long it takes here; and not even that where a row of the bucket itself does. */
+static int take_rounded(const struct importing *x, const struct key *k, struct best *b,
+                        struct error *err)
+{
+    if (cache_find(&x->pending.d->cache, k) || has_fit(x, k->id)) {
+        return error_set(err, ERROR_CONFLICT,
+                         "its sizes are rounded here to those of key %.12s, which has a row of "
+                         "its own",
+                         k->id);
+    }
+    b->time_us = b->spread = b->reference_us = NAN;
+    b->measured = 0;
+    b->floor_us = 0;
+    return 0;
+}
+
+enum { IMPORT_ROUNDED = 1 };
+
+/* A row of another device class keeps its class: it is for the daemon that has such a device.
+ * IMPORT_ROUNDED: not now, but after all that fit (`late`). */
 static int import_row(struct importing *x, const struct wire_obj *row, size_t number, int64_t uid,
-                      struct error *err)
+                      bool late, struct error *err)
 {
     struct daemon *d = x->pending.d;
     struct scratch *s = d->scratch;
@@ -281,6 +314,14 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
         return status;
     }
     key_id(&s->key);
+    bool rounded = b->time_us > 0 && !record_equal(&p->fields, &s->bucket.fields);
+    if (rounded && !late) {
+        return IMPORT_ROUNDED;
+    }
+    status = rounded ? take_rounded(x, &s->key, b, err) : 0;
+    if (status < 0) {
+        return status;
+    }
     /* What its exporter said of it stays; numbers of the exporter's database mean nothing here. */
     b->generation = b->trial = 0;
     status = ours ? check_rank(d, &s->key, &s->bucket, uid, &b->generation, err) : 0;
@@ -300,6 +341,9 @@ static int import_row(struct importing *x, const struct wire_obj *row, size_t nu
     fill(d, b, &s->bucket, &s->key, uid);
     b->floor_us = floor_us > 0 ? floor_us : b->floor_us;
     memcpy(b->class, class_, sizeof(b->class));
+    if (!rounded) {
+        memcpy(x->fit[x->n_fit++], s->key.id, HASH_HEX);
+    }
     struct imported *i = malloc(sizeof(*i));
     if (!i) {
         return error_set(err, ERROR_NO_MEMORY, "no memory to import a row");
@@ -333,8 +377,17 @@ int method_import(struct call *c, struct error *err)
     x->left = 1; /* held until all rows are looked at */
     for (size_t i = 0; i < wire_count(rows); i++) {
         struct error why = ERROR_NULL;
-        if (import_row(x, wire_at(rows, i), i, c->s->uid, &why) < 0) {
+        status = import_row(x, wire_at(rows, i), i, c->s->uid, false, &why);
+        if (status < 0) {
             skip(x, i, why.text);
+        } else if (status == IMPORT_ROUNDED) {
+            x->rounded[x->n_rounded++] = (uint16_t)i;
+        }
+    }
+    for (uint32_t i = 0; i < x->n_rounded; i++) {
+        struct error why = ERROR_NULL;
+        if (import_row(x, wire_at(rows, x->rounded[i]), x->rounded[i], c->s->uid, true, &why) < 0) {
+            skip(x, x->rounded[i], why.text);
         }
     }
     if (--x->left == 0) {

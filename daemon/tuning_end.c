@@ -88,7 +88,7 @@ static const char *kept_apart(struct daemon *d, const struct job *j)
         return e && e->manual ? NULL : "its pin was taken back meanwhile";
     }
     if (!e) {
-        return NULL;
+        return j->reverify ? "its key was evicted meanwhile" : NULL;
     }
     if (e->manual && !(j->stale && e->rank < CACHE_SERVES)) {
         return "a pinned config answers this key; unpin it, then tune";

@@ -144,6 +144,10 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
         return status;
     }
     j->background = j->background || w->background;
+    if (j->state == JOB_QUEUED ||
+        j->state == JOB_ELSEWHERE) { /* it has not begun: it may be asked for more */
+        j->again = j->again || w->again;
+    }
     if (fresh) {
         scheduler_queue(s, j);
     } else if (w->session) {
@@ -153,6 +157,23 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
         job_tell(j);
     }
     return 0;
+}
+
+bool wanting_known(struct daemon *d, struct wire_buf *out)
+{
+    struct scratch *x = d->scratch;
+    struct request *r = &x->request;
+    if (!request_is_restricted(r) || r->n_configs || r->query.again) {
+        return false;
+    }
+    struct query query = r->query; /* packing it takes what is no part of a search */
+    x->other = r->problem;
+    r->problem = x->bucket;
+    WIRE_BUF_AUTO search = WIRE_BUF_NULL;
+    bool packed = job_pack(&search, r, NULL) == 0;
+    r->problem = x->other;
+    r->query = query;
+    return packed && partials_reply(&d->cache.partials, &search, out);
 }
 
 /* ---- letting go ------------------------------------------------------------------------------ */

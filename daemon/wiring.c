@@ -95,7 +95,7 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
     bool news = !e || n->best->generation == 0 || e->generation < n->best->generation;
     learn_best(&p->daemon, n->best, n->saved);
     if (news) {
-        announce(&p->daemon, &p->subscribers, n->best);
+        announce(&p->daemon, &p->subscribers, n->best, n->saved);
     }
     elsewhere_learned(&p->elsewhere, n->key);
 }

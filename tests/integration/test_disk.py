@@ -30,10 +30,13 @@ def limit_files(d, full):
 
 def test_serves_and_tunes_on_without_room(daemon):
     d = daemon()
-    with d.connect() as c:
+    with d.connect() as c, d.connect() as told:
         first = c.call("get", problem=gemm(), budget=4)
+        assert told.call("subscribe")["subscribed"]
         limit_files(d, True)
         unsaved = [c.call("get", problem=gemm(n=512 * i), budget=4) for i in (1, 2, 3)]
+        told.call("status")
+        assert [n["answer"] for _, n in told.notifications] == unsaved
         assert all(a["tier"] == "exact" and a["saved"] is False for a in unsaved)
         assert c.call("get", problem=gemm()) == first, "what is known is served on"
         store = c.call("status")["store"]

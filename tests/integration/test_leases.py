@@ -344,3 +344,19 @@ def test_who_records_while_the_database_takes_nothing_is_told(daemon):
         limit_files(d, False)
         assert c.call("record", problem=PROBLEM, trials=many(100)) == {"recorded": 100}
         assert c.call("record", problem=PROBLEM, trials=[]) == {"recorded": 0}
+
+
+def test_a_stop_while_trials_are_read_for_a_lease(daemon):
+    """What is read for two that want one key comes after the end of all leases."""
+    for pause in range(4):
+        d = daemon()
+        key = {"op": "custom:mine", "n": 3}
+        with d.connect() as c, d.connect() as a, d.connect() as b:
+            for i in range(3):
+                c.call("record", problem=key, trials=[
+                    {"config": {"x": 1000 * i + j}, "time_us": 1.0} for j in range(400)])
+            c.send("list", what="trials")
+            for one in a, b:
+                one.send("acquire", problem=key, configs=[{"x": -1 - i} for i in range(20)])
+            time.sleep(0.002 + 0.001 * pause)
+            assert d.stop() == 0, d.text()

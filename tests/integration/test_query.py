@@ -375,6 +375,29 @@ def test_module_in_chunks(daemon):
         assert e.value.name == "not_found"
 
 
+def test_import_takes_no_times_of_other_sizes(daemon):
+    """Rows of `verify --exact` and of databases with other buckets: here they are rounded."""
+    d = daemon()
+    with d.connect() as c:
+        fits = c.call("get", problem=gemm(m=1024), budget=4)
+        c.call("get", problem=gemm(m=900), bucket="exact", budget=4)
+        c.call("get", problem=gemm(m=430), bucket="exact", budget=4)
+        rows = sorted(c.list("best"), key=lambda r: -r["problem"]["M"])
+        assert [r["problem"]["M"] for r in rows] == [1024, 900, 430]
+        for order in rows, rows[::-1], rows[1:] + rows[:1]:
+            for row in c.list("best"):
+                c.call("evict", key=row["key"])
+            result = c.call("import", rows=order)
+            assert result["imported"] == 2 and "a row of its own" in result["skipped"][0]["message"]
+            known = {r["problem"]["M"]: r for r in c.list("best")}
+            assert known[1024]["time_us"] == fits["time_us"] and known[1024]["measured"] == 4
+            other, = (r for m, r in known.items() if m != 1024)
+            assert other["problem"]["M"] not in (430, 900) and other["time_us"] is None
+            assert other["measured"] == 0 and other["floor_us"] > 0
+        again = c.call("import", rows=[rows[1]])
+        assert again["imported"] == 0, "its key is known by now"
+
+
 def test_import_gives_hints_not_answers(daemon):
     d = daemon()
     with d.connect() as c:
@@ -387,3 +410,26 @@ def test_import_gives_hints_not_answers(daemon):
         assert hint["tier"] != "exact" or hint["source"] != "imported"
         tuned = c.call("get", problem=gemm(), budget=4)
         assert tuned["tier"] == "exact" and tuned["source"] == "tuned"
+
+
+def test_get_many_says_what_is_not_being_tuned(daemon):
+    d = daemon(options=["--user-jobs", "1"], env={"GEMMD_REPLAY_SPEED": "1"})
+    with d.connect() as c:
+        problems = [gemm(m=128 * 2 ** i) for i in range(4)]
+        answers = c.call("get_many", problems=problems, wait="now")["answers"]
+        notes = [a["note"] for a in answers]
+        assert sum("being tuned in the background" in n for n in notes) == 1, notes
+        assert sum("not being tuned: " in n for n in notes) == 3, notes
+
+
+def test_a_tune_that_joins_a_queued_get_is_a_search(daemon):
+    """Also when another search of the key has answered that get meanwhile."""
+    d = daemon(env={"GEMMD_REPLAY_SPEED": "0.05"})
+    with d.connect() as a, d.connect() as b, d.connect() as c:
+        a.send("tune", problem=gemm(m=8192, n=4096, k=4096), budget=60)
+        eventually(lambda: d.status()["jobs"]["running"] == 1)
+        small, large = (b.send("get", problem=gemm(), budget=n) for n in (3, 6))
+        eventually(lambda: d.status()["jobs"]["queued"] == 2)
+        again = c.send("tune", problem=gemm(), budget=6)
+        assert b.wait(small)["measured"] == 3
+        assert c.wait(again)["measured"] >= 6 and b.wait(large)["measured"] >= 6

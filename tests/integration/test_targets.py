@@ -365,3 +365,23 @@ def test_the_command_line(hopper):
         "valid for target portable: ")
     pinned = hopper.ctl_json("pin", *problem, "--config", config, "--target", "portable")
     assert pinned["source"] == "manual" and pinned["target"] == "portable"
+
+
+def test_a_forced_target_in_get_many(hopper):
+    """Of a pinned connection, too; and what a search for it came to is not searched again."""
+    problem = gemm(m=1024, n=192)
+    tuned = hopper.call("get", problem=problem, budget=6)
+    with hopper.connect() as c, hopper.connect() as job:
+        job.call("hello", generation=-1)
+        c.call("tune", problem=problem, budget=6)
+        for wait in "cached", "now":
+            answer, = job.call("get_many", problems=[problem], target="portable", wait=wait)["answers"]
+            assert answer["tier"] != "exact" or "target=portable" in answer["stamp"]
+            assert answer["config"] != tuned["config"]
+        forced = c.call("get", problem=problem, target="portable")
+        jobs = hopper.status()["jobs"]["done"]
+        assert forced["source"] == "partial" and "target=portable" in forced["stamp"]
+        for wait in "cached", "now":
+            assert c.call("get_many", problems=[problem], target="portable", wait=wait)["answers"] == [forced]
+        jobs_now = hopper.status()["jobs"]
+        assert jobs_now["done"] == jobs and jobs_now["queued"] == jobs_now["running"] == 0

@@ -583,6 +583,13 @@ static void restricted_searches_are_kept_while_their_key_is_what_it_was(void **s
     assert_null(ask_partial(f, 1));
     assert_string_equal(ask_partial(f, 3), "answer 3");
     put_partial(f, ours, 1, "answer", 0);
+    strcpy(f->a.source, "manual"); /* a pin is taken back, maybe by another daemon */
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_PINNED, 0, 0, &err), &err);
+    put_partial(f, ours, 1, "answer", 0);
+    strcpy(f->a.source, "partial");
+    assert_ok(cache_put(&f->cache, &f->k, &f->p, &f->a, CACHE_HINT, 0, 0, &err), &err);
+    assert_null(ask_partial(f, 1));
+    put_partial(f, ours, 1, "answer", 0);
     assert_true(cache_remove_id(&f->cache, ours));
     assert_null(ask_partial(f, 1));
 
