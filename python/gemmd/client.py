@@ -121,9 +121,12 @@ def make_query(wait="tuned", fallback=False, table=True, again=False, offline=Fa
         if name not in _QUERY_FIELDS:
             raise TypeError(f'a query has no "{name}": it has {", ".join(sorted(_QUERY_FIELDS))}')
         ffi.set_field(out, name, value)
+        if name in _FROM_ZERO and getattr(out, name) < 0:  # libgemmd looks at it when it asks a daemon
+            raise invalid("query", f"{name} is {value}: it must be 0 or more")
     return out
 
 
+_FROM_ZERO = {"deadline_ms", "budget", "budget_ms", "wall_ms", "iters", "warmup", "atol", "rtol"}
 _QUERY_FIELDS = {"deadline_ms", "strategy", "budget", "budget_ms", "wall_ms", "iters", "warmup", "atol",
                  "rtol", "seed", "target", "bucket"}
 
@@ -298,7 +301,9 @@ class Client:
         """Answers to many problems in one round trip, in their order: Rows, in which a problem that
         could not be answered has its GemmdError. Never waits for a tuning: wait "tuned" is
         "now". Of a query it takes wait, deadline_ms, fallback, offline, target and table; others
-        are Invalid: ask by get()."""
+        are Invalid: ask by get(). TypeError for one problem in place of many."""
+        if isinstance(problems, (Problem, Mapping, str, bytes)):
+            raise TypeError(f"get_many takes a list of problems, not {problems!r}: ask for one by get()")
         n, what = len(problems), "get_many"
         asked = (ffi.Problem * max(n, 1))(*map(make_problem, problems))
         answers = (ffi.Answer * max(n, 1))(*[ffi.Answer(size=sizeof(ffi.Answer))] * n)

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Union
 
-from gemmd.client import Client, OnProgress
+from gemmd.client import Client, OnProgress, make_query
 from gemmd.errors import GemmdError
 from gemmd.ffi import INT_MAX
 from gemmd.results import Problem, Rows
@@ -116,9 +116,16 @@ def _ask(client, problems, wait, query):
     return client.get_many(problems, wait=wait, fallback=True, **which)
 
 
+def _deadline_ms(until, asked):
+    """Of one key: what was asked for (0: the Client's), but no more than what is left of all."""
+    if until is None:
+        return asked
+    left_ms = int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
+    return min(left_ms, asked or left_ms)
+
+
 def _tune_one(client, problem, until, query):
-    left_ms = 0 if until is None else int(min(max(1, (until - time.monotonic()) * 1000), INT_MAX))
-    return _get(client, problem, deadline_ms=left_ms, **query)
+    return _get(client, problem, **{**query, "deadline_ms": _deadline_ms(until, query.get("deadline_ms", 0))})
 
 
 def _is_over(until):
@@ -170,9 +177,12 @@ def prefetch(model_config: Any, tokens: Union[int, Iterable[int]], modes: Sequen
         what transformers calls them). tokens: a number, or several.
     deadline_s: what is not tuned by then has a lesser answer, and tuning goes on.
     client: a Client, else one for `device` is made. device: as of a Client; None: PyTorch's current
-        GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get().
-    A daemon that is not there is a warning, no error: the job can go on without it.
+        GPU, where PyTorch is imported and has one. progress, budget, ...: as of Client.get();
+        deadline_ms is then of each key.
+    A daemon that is not there is a warning, no error: the job can go on without it. TypeError or
+    Invalid for a query that cannot be meant, whatever is known already.
     """
+    make_query(**query)
     problems = model_problems(model_config, tokens, modes, dtype)
     until = None if deadline_s is None else time.monotonic() + deadline_s
     own = client is None

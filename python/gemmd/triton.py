@@ -262,6 +262,8 @@ class SharedCache(dict):
         return key in self.stopgaps and time.monotonic() > self.stopgaps[key]
 
     def _ask(self, key):
+        if not vars(self.call):
+            return False  # not in a launch: what a config would be timed with is not known
         self.stopgaps.pop(key, None)
         device = _device()
         if time.monotonic() < _quiet_until.get((self.socket, device), 0.0):

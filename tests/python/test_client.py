@@ -323,6 +323,23 @@ def test_what_is_neither_true_nor_false(cpu, value):
         g.get({"m": 64, "n": 64, "k": 64, "permute_x": value}, wait="cached")
 
 
+def test_one_problem_is_not_many(cpu):
+    with client(cpu) as g:
+        for problem in (SMALL, SMALL.to_dict(), "grouped_gemm M=16 N=16 K=16", b"grouped_gemm"):
+            with pytest.raises(TypeError, match="takes a list of problems, not .*: ask for one by get"):
+                g.get_many(problem)
+
+
+@pytest.mark.parametrize("name", ["deadline_ms", "budget", "budget_ms", "wall_ms", "iters", "warmup", "atol", "rtol"])
+def test_less_than_nothing_is_refused_though_the_answer_is_known(cpu, name):
+    with client(cpu) as g:
+        g.get(SMALL, budget=1)
+        for ask in (g.get, g.why):
+            with pytest.raises(gemmd.Invalid, match=f"{name} is -1: it must be 0 or more"):
+                ask(SMALL, **{name: -1})
+        assert g.get(SMALL, seed=-1, wait="cached").final
+
+
 def test_a_pickled_client_is_a_connection_of_its_own(cpu):
     with gemmd.Client(cpu.socket, deadline_ms=700) as g:
         copy = pickle.loads(pickle.dumps(g))

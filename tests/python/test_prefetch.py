@@ -190,6 +190,42 @@ def test_the_deadline_is_of_all_keys_together(cpu):
     assert jobs["done"] + jobs["running"] + jobs["queued"] >= 6
 
 
+class Known:
+    """A Client's answers, final from the second time that a key is asked for."""
+
+    def __init__(self):
+        self.queries = []
+
+    def get_many(self, problems, **_):
+        return gemmd.Rows(types.SimpleNamespace(final=False, local=False, tier="default") for _ in problems)
+
+    def get(self, problem, **query):
+        self.queries.append(query)
+        return types.SimpleNamespace(final=True, local=False, tier="exact")
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("deadline_ms, deadline_s, least, most", [
+    (2000, None, 2000, 2000), (2000, 100, 2000, 2000), (2 ** 30, 100, 1, 100000), (0, 100, 1, 100000),
+    (0, None, 0, 0)])
+def test_a_deadline_of_each_key(deadline_ms, deadline_s, least, most):
+    client = Known()
+    gemmd.prefetch(TINY, 16, client=client, deadline_ms=deadline_ms, deadline_s=deadline_s)
+    assert len(client.queries) == 6 and all(least <= q["deadline_ms"] <= most for q in client.queries)
+
+
+@pytest.mark.no_library
+@pytest.mark.parametrize("query, error, sentence", [
+    ({"budgett": 2}, TypeError, 'no "budgett"'), ({"deadline_ms": "soon"}, TypeError, "deadline_ms is 'soon'"),
+    ({"budget": -1}, gemmd.Invalid, "budget is -1"), ({"wait": "soon"}, gemmd.Invalid, 'wait is "soon"')])
+def test_a_mistake_is_seen_though_all_is_known(query, error, sentence):
+    client = Known()
+    client.get_many = lambda problems, **_: gemmd.Rows(client.get(p) for p in problems)
+    with pytest.raises(error, match=sentence):
+        gemmd.prefetch(TINY, 16, client=client, **query)
+    assert client.queries == []
+
+
 def test_a_deadline_of_months_is_no_mistake(cpu):
     for tokens, deadline_s in ((16, 3e6), (32, float("inf"))):
         with gemmd.Client(cpu.socket) as g:

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 import warnings
+import weakref
 
 import pytest
 
@@ -243,9 +244,10 @@ def forward_call(rows):
                 Flags(1, False, False))
 
 
-def test_plans_are_bounded_and_kernels_stay(tuned, monkeypatch):
+def test_plans_are_bounded_and_kernels_of_a_gpu_stay(tuned, monkeypatch):
     """What was used last stays; a captured graph may launch what no plan names any more."""
     monkeypatch.setattr(plans, "PLANS_MOST", 4)
+    monkeypatch.setattr(plans, "_may_be_captured", lambda device: True)
     w, x, launched = torch.randn(E, N, K), torch.randn(12, K), set()
     for rows in range(1, 12):
         for m in (12, rows):
@@ -259,10 +261,85 @@ def test_plans_are_bounded_and_kernels_stay(tuned, monkeypatch):
     assert plans.plans.find(forward_call(1)).how == "gemmd"
 
 
+@pytest.mark.parametrize("end", ["evicted", "configured anew"])
+def test_a_kernel_of_the_cpu_goes_with_its_last_plan(tuned, monkeypatch, end):
+    monkeypatch.setattr(plans, "PLANS_MOST", 2)
+    first = weakref.ref(plans.plans.find(forward_call(1)).kernel)
+    assert first() is not None and plans.plans.find(forward_call(1)).kernel is first()
+    if end == "evicted":
+        for n in (2 * N, 3 * N, 4 * N, 5 * N):  # other products have kernels of their own
+            plans.plans.find(forward_call(1)._replace(n=n))
+        assert len(plans.plans._kernels) <= 2
+    else:
+        gt.configure()
+    gc.collect()
+    assert first() is None
+    assert plans.plans.find(forward_call(1)).kernel is not None
+
+
+def test_a_kernel_is_not_freed_while_it_is_launched(tuned, monkeypatch):
+    m_sizes, gather = routing()
+    x, w = (t.detach() for t in operands())
+    freed, inside, go, results = [], threading.Event(), threading.Event(), []
+    free, launch_it = gemmd.Kernel.free, gemmd.Kernel.launch
+
+    def slowly(self, args):
+        inside.set()
+        assert go.wait(20)
+        launch_it(self, args)
+
+    monkeypatch.setattr(gemmd.Kernel, "free", lambda k: freed.append(k._handle.value) or free(k))
+    monkeypatch.setattr(gemmd.Kernel, "launch", slowly)
+    thread = threading.Thread(target=lambda: results.append(gt.grouped_gemm(x, w, m_sizes, gather, TOPK)))
+    thread.start()
+    assert inside.wait(60)
+    gt.configure()  # no plan has it any more
+    gc.collect()
+    early = list(freed)
+    go.set()
+    thread.join()
+    gc.collect()
+    assert not early and len(freed) == 1 and error(results[0], right(x, w, m_sizes, gather)) < 1e-5
+
+
+def test_kernels_come_and_go_under_threads_that_launch(tmp_path, monkeypatch):
+    """Backward in autograd's threads, too."""
+    monkeypatch.setattr(plans, "PLANS_MOST", 4)
+    gt.configure(socket=tmp_path / "nobody.sock", retry_s=None)
+    wrong, until = [], time.monotonic() + 3
+
+    def run(first):
+        rows = first
+        while time.monotonic() < until:
+            rows = rows % 7 + 1
+            x, w = operands(rows=rows)
+            m_sizes = torch.tensor([rows, 0, 0, 0])
+            y = gt.grouped_gemm(x, w, m_sizes)
+            dx, = torch.autograd.grad(y.sum(), [x])
+            if error(y, x @ w[0].t()) > 1e-5 or error(dx, w[0].sum(0).expand(rows, K)) > 1e-5:
+                wrong.append(rows)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        threads = [threading.Thread(target=run, args=(first,)) for first in range(4)]
+        for t in threads:
+            t.start()
+        while time.monotonic() < until:
+            time.sleep(0.3)
+            gt.configure()
+        for t in threads:
+            t.join()
+    assert not wrong
+
+
+class Loaded:
+    """In place of a Kernel."""
+
+
 def test_default_kernels_are_shared_by_all_rows_that_run_them(monkeypatch):
     made = []
     monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
-                        made.append(config) or len(made))
+                        made.append(config) or Loaded())
     own = plans.Plans()
     kernels = {own._compile(forward_call(rows), None) for rows in range(1, 200)}
     assert all(made) and len(set(made)) == len(made) == len(kernels) < 20
@@ -332,6 +409,11 @@ def test_calls_that_cannot_be_meant():
     for name, value in (("deadline_ms", "100"), ("retry_s", "1"), ("budget", 2.5)):
         with pytest.raises(TypeError, match=f"{name} is {value!r}: a .*number is wanted"):
             gt.configure(**{name: value})
+    for name, wanted in (("library", "a gemmd.ffi.Library"), ("socket", "a path")):
+        with pytest.raises(TypeError, match=f"{name} is 5: {wanted} is wanted"):
+            gt.configure(**{name: 5})
+    with pytest.raises(TypeError, match="library is 'libgemmd.so': a gemmd.ffi.Library"):
+        gt.configure(library="libgemmd.so")
     with pytest.raises(ValueError, match="use tuned, now, cached"):
         gt.configure(budget=3, wait="later")
     assert plans.plans.settings.budget == 0
@@ -363,6 +445,30 @@ def test_under_autocast(tuned):
     grads = torch.autograd.grad(y.float().sum(), [x, *layer.parameters()])
     assert y.dtype == torch.bfloat16 and all(g.dtype == torch.float32 for g in grads)
     assert {p["dtype"] for p in gt.status()} == {"bfloat16"}
+
+
+@pytest.mark.parametrize("of", ["x", "w"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32, torch.bool, torch.complex64], ids=str)
+def test_autocast_takes_what_it_takes_elsewhere(dtype, of):
+    """A linear layer leaves these as they are: rounded, they would be another product."""
+    m_sizes, gather = routing()
+    x, w = (t.detach() for t in operands())
+    call = {"x": x, "w": w, of: {"x": x, "w": w}[of].to(dtype)}
+    with torch.autocast("cpu", torch.bfloat16):
+        for product in (gt.grouped_gemm, gt.grouped_gemm_sum):
+            with pytest.raises(ValueError, match=str(dtype)):
+                product(call["x"], call["w"], m_sizes, gather, TOPK)
+
+
+@pytest.mark.parametrize("under", [False, True])
+def test_a_layer_without_memory(under):
+    """On the device meta, for which PyTorch has no autocast."""
+    layer = gt.MoEMLP(K, N, E, TOPK, device="meta")
+    x = torch.empty(3, 4, K, device="meta", requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=under):
+        y = layer(x)
+    assert y.shape == x.shape and y.device.type == "meta" and y.dtype == torch.float32
+    assert torch.autograd.grad(y.sum(), [x])[0].shape == x.shape
 
 
 def test_under_autocast_sums_stay_in_its_type(tuned, monkeypatch):
@@ -417,8 +523,64 @@ def test_a_gradient_of_a_gradient_is_an_error(tuned):
     x, w = operands()
     dx, = torch.autograd.grad(gt.grouped_gemm(x, w, m_sizes, gather, TOPK).square().sum(), [x],
                               create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(RuntimeError, match="gradients of gradients"):
         dx.sum().backward()
+
+
+def products(m_sizes, gather):
+    layer = gt.MoEMLP(K, N, E, TOPK)
+    return {"grouped_gemm": (lambda x, w: gt.grouped_gemm(x, w, m_sizes, gather, TOPK), operands()),
+            "grouped_gemm_sum": (lambda x, w: gt.grouped_gemm_sum(x, w, m_sizes, gather, TOPK), operands()),
+            "swiglu": (lambda h, weights: gt.swiglu(h, weights),
+                       (torch.randn(T, 2 * N, requires_grad=True), torch.rand(T, 1, requires_grad=True))),
+            "MoEMLP": (lambda x, _: layer(x), (torch.randn(T, K, requires_grad=True), layer.down))}
+
+
+@pytest.mark.parametrize("product", ["grouped_gemm", "grouped_gemm_sum", "swiglu", "MoEMLP"])
+def test_so_it_is_of_a_loss_that_is_linear(tuned, product):
+    """What comes in is a constant then: only by what was saved does a gradient depend on anything."""
+    run, (a, b) = products(*routing())[product]
+    y = run(a, b)
+    da, = torch.autograd.grad(y.sum(), [a], create_graph=True)
+    with pytest.raises(RuntimeError, match="gradients of gradients"):
+        (y.pow(2).mean() + da.pow(2).sum()).backward()
+    with pytest.raises(RuntimeError, match="gradients of gradients"):
+        torch.autograd.functional.hvp(lambda a: run(a, b).sum() + run(a, b).pow(2).sum(), a, torch.ones_like(a))
+
+
+def test_a_graph_of_gradients_may_be_made_and_left_alone(tuned):
+    m_sizes, gather = routing()
+    x, w = operands()
+    y = gt.grouped_gemm(x, w, m_sizes, gather, TOPK)
+    once = torch.autograd.grad(y.sum(), [x, w], retain_graph=True)
+    graph = torch.autograd.grad(y.sum(), [x, w], create_graph=True)
+    assert all(torch.equal(a, b) and b.requires_grad for a, b in zip(once, graph))
+    other, = torch.autograd.grad(x.square().sum() + graph[0].detach().sum(), [x])
+    assert torch.equal(other, 2 * x)
+
+
+def test_what_depends_on_constants_alone_has_no_gradient(tuned):
+    """dX of frozen experts, of a linear loss: no error, and nothing to differentiate."""
+    m_sizes, gather = routing()
+    x, w = operands()
+    w.requires_grad_(False)
+    dx, = torch.autograd.grad(gt.grouped_gemm(x, w, m_sizes, gather, TOPK).sum(), [x], create_graph=True)
+    assert not dx.requires_grad
+
+
+def test_gradients_where_operands_are_made_again(tuned):
+    """torch.utils.checkpoint gives what was saved out once."""
+    m_sizes, gather = routing()
+    x, w = operands()
+
+    def run(x, w):
+        return gt.grouped_gemm(x * 1, w * 1, m_sizes, gather, TOPK)
+
+    for create_graph in (False, True):
+        y = torch.utils.checkpoint.checkpoint(run, x, w, use_reentrant=False)
+        got = torch.autograd.grad(y.sum(), [x, w], create_graph=create_graph)
+        exact = torch.autograd.grad(right(x, w, m_sizes, gather).sum(), [x, w])
+        assert all(error(a, b) < 1e-5 for a, b in zip(got, exact))
 
 
 # ---- torch.compile -------------------------------------------------------------------------------
@@ -634,7 +796,7 @@ def test_a_config_that_this_library_lacks_is_the_default_instead(tuned, monkeypa
 def test_a_gpu_s_call_never_gets_a_kernel_of_the_cpu(monkeypatch):
     made = []
     monkeypatch.setattr(plans, "compile_kernel", lambda problem, config, device, library:
-                        made.append(device))
+                        made.append(device) or Loaded())
     call = Call("forward", torch.device("cuda", 1), torch.bfloat16, 8, 8, 8, 1, Flags(1, False, False),
                 False)
     plans.Plans()._compile(call, None)
@@ -701,8 +863,9 @@ def test_a_daemon_started_when_none_answers(folder, monkeypatch):
             g.call("shutdown")
 
 
-def test_kernels_stay_loaded(tuned, monkeypatch):
+def test_kernels_of_a_gpu_stay_loaded(tuned, monkeypatch):
     """A CUDA graph that was captured before configure() launches them still."""
+    monkeypatch.setattr(plans, "_may_be_captured", lambda device: True)
     freed, real = [], gemmd.Kernel.free
     monkeypatch.setattr(gemmd.Kernel, "free", lambda k: freed.append(k) or real(k))
     assert steps() == [] and hows() == {"gemmd"}

@@ -144,6 +144,17 @@ def test_what_is_taken_meanwhile_is_asked_for_again(monkeypatch):
         assert "key" in cache and cache["key"] is best
 
 
+def test_a_cache_that_is_looked_into_outside_a_launch(monkeypatch):
+    """By a debugger, say: what is there is there, and nobody is asked for the rest."""
+    import gemmd.triton as shared
+    monkeypatch.setattr(shared, "_client", lambda *_: pytest.fail("gemmd is asked"))
+    cache = shared.SharedCache(types.SimpleNamespace(), None, 0)
+    cache["known"], cache["stopgap"] = triton.Config({"B": 1}), triton.Config({"B": 2})
+    cache.stopgaps["stopgap"] = 0.0
+    assert "known" in cache and "other" not in cache and "stopgap" not in cache
+    assert "stopgap" in cache.stopgaps  # asked for again at its next launch
+
+
 def test_a_holder_that_dies_leaves_what_it_timed(cpu):
     holder = start(cpu.socket, ",".join(["4"] + [str(2 ** i) for i in range(3, 9)]))
     assert holder.stdout.readline() == "ready\n"

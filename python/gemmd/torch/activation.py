@@ -11,9 +11,9 @@ import functools
 
 import torch
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from gemmd.torch.once import once_differentiable
 from gemmd.torch.shapes import DTYPES
 
 _lib = torch.library.Library("gemmd", "FRAGMENT")
@@ -76,9 +76,9 @@ class _Swiglu(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, da):
-        h, = ctx.saved_tensors
-        return _grads(h, None, da)[0]
+    def backward(ctx, saved, da):
+        h, = saved
+        return _grads(h, None, da)[:1]
 
 
 class _WeightedSwiglu(Function):
@@ -90,8 +90,8 @@ class _WeightedSwiglu(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, da):
-        h, weights = ctx.saved_tensors
+    def backward(ctx, saved, da):
+        h, weights = saved
         dh, dweights = _grads(h, weights, da)
         return dh, dweights.view(weights.shape)
 

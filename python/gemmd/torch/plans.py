@@ -14,6 +14,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 
 import torch
 
@@ -33,15 +34,17 @@ def _check_wait(wait):
     return wait
 
 
-_NUMBERS = {"deadline_ms": numbers.Real, "retry_s": (numbers.Real, type(None)),
-            "budget": numbers.Integral}
+_KINDS = {"deadline_ms": (numbers.Real, "a number"),
+          "retry_s": ((numbers.Real, type(None)), "a number"),
+          "budget": (numbers.Integral, "a whole number"),
+          "socket": ((str, bytes, os.PathLike, type(None)), "a path"),
+          "library": ((ffi.Library, type(None)), "a gemmd.ffi.Library")}
 
 
-def _check_numbers(settings):
-    for name, kind in _NUMBERS.items():
+def _check_kinds(settings):
+    for name, (kind, wanted) in _KINDS.items():
         if name in settings and not isinstance(settings[name], kind):
-            whole = "whole " if kind is numbers.Integral else ""
-            raise TypeError(f"{name} is {settings[name]!r}: a {whole}number is wanted here")
+            raise TypeError(f"{name} is {settings[name]!r}: {wanted} is wanted here")
 
 
 def _from_env(name, default, read):
@@ -110,6 +113,10 @@ def _is_capturing(device):
     return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
+def _may_be_captured(device):
+    return device.type == "cuda"
+
+
 def _fits(answer, device):
     """$GEMMD_SOCKET may name the daemon of another kind of device."""
     return (answer.target == "cpu") == (device.type == "cpu")
@@ -120,12 +127,13 @@ class Plans:
 
     def __init__(self):
         self.settings = Settings()
-        self._loaded = []  # all kernels: a captured graph may launch them, also after reset()
+        self._captured = []  # kernels that a CUDA graph may launch, also after reset()
         self._forget()
 
     def _forget(self):
         self._lock = threading.RLock()
-        self._plans, self._clients, self._kernels = {}, {}, {}
+        self._plans, self._clients = {}, {}
+        self._kernels = weakref.WeakValueDictionary()  # owned by their plans
         self._unconnected, self._made = {}, 0
         self._quiet_until, self._warned = {}, False  # of each device's daemon
 
@@ -136,7 +144,7 @@ class Plans:
                 raise TypeError(f'there is no setting "{name}": there are '
                                 f'{", ".join(vars(self.settings))}')
         _check_wait(settings.get("wait", self.settings.wait))
-        _check_numbers(settings)
+        _check_kinds(settings)
         vars(self.settings).update(settings)
         self._forget()
 
@@ -165,8 +173,7 @@ class Plans:
             lock.release()
 
     def _keep(self, plan):
-        """When there are too many, the half goes that was used longest ago. Kernels stay loaded: a
-        captured graph may launch them, and they are as many as configs, not as row counts."""
+        """When there are too many, the half goes that was used longest ago."""
         if len(self._plans) >= PLANS_MOST and plan.call not in self._plans:
             by_use = sorted(list(self._plans.values()), key=lambda p: p.used)
             for old in by_use[:(len(by_use) + 1) // 2]:
@@ -265,12 +272,15 @@ class Plans:
         return self._clients[name]
 
     def _shared(self, call, which, make):
-        """One loaded kernel for all row counts that run it."""
+        """One loaded kernel for all row counts that run it. The CPU's goes with its last plan, and a
+        launch under way has one; a GPU's stays loaded: they are as many as configs, not as row counts."""
         key = (call._replace(m=0), which)
-        if key not in self._kernels:
-            self._kernels[key] = make()
-            self._loaded.append(self._kernels[key])
-        return self._kernels[key]
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            kernel = self._kernels[key] = make()
+            if _may_be_captured(call.device):
+                self._captured.append(kernel)
+        return kernel
 
     def _load(self, call, answer):
         return self._shared(call, (answer.module, answer.config_text), lambda: self._client(

@@ -2,10 +2,10 @@
 """grouped_gemm() and grouped_gemm_sum(): the ops with gradients."""
 import torch
 from torch.autograd import Function, forward_ad
-from torch.autograd.function import once_differentiable
 
 from gemmd.torch import ops, plain
 from gemmd.torch.launch import INDEX
+from gemmd.torch.once import once_differentiable
 from gemmd.torch.shapes import DTYPES, Flags
 from gemmd.torch.sums import sum_of_slots
 
@@ -35,8 +35,8 @@ class _Product(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy):
-        x, w, m_sizes, gather = ctx.saved_tensors
+    def backward(ctx, saved, dy):
+        x, w, m_sizes, gather = saved
         topk, permute_x, _ = ctx.flags
         dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, gather, *ctx.flags))
         if permute_x and dx is not None:  # a token's gradient is the sum over its experts
@@ -57,8 +57,8 @@ class _Sum(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy):
-        x, w, m_sizes, gather = ctx.saved_tensors
+    def backward(ctx, saved, dy):
+        x, w, m_sizes, gather = saved
         token = torch.div(gather, ctx.topk, rounding_mode="floor")
         dx, dw = _gradients(ctx.needs_input_grad, dy, x, w, (m_sizes, token, ctx.topk, False, True))
         return dx, dw, None, None, None
@@ -66,13 +66,18 @@ class _Sum(Function):
 
 # ---- the functions -------------------------------------------------------------------------------
 
+def _cast(t, dtype):
+    return t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
+
+
 def _autocast(x, w):
-    """Under torch.autocast as a linear layer: operands in its type."""
+    """Under torch.autocast as a linear layer: operands in its type, but float64 and what is no floating
+    point as they are."""
     kind = x.device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind == "meta" or not torch.is_autocast_enabled(kind):  # PyTorch knows no autocast of meta
         return x, w
     dtype = torch.get_autocast_dtype(kind)
-    return x.to(dtype), w.to(dtype)
+    return _cast(x, dtype), _cast(w, dtype)
 
 
 def _refuse_tangents(*operands):
