@@ -442,3 +442,18 @@ int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct er
     int r = read_fields(p, op, &fields, err);
     return r ? r : problem_make(out, op, &fields, err);
 }
+
+int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
+                   struct error *err)
+{
+    struct problem checked; /* registers the ops, too */
+    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
+    const struct wire_obj *map;
+    int r = ask_to_problem(&a->problem, &checked, err);
+    r = r ? r : ask_pack(&params, a, 0, err);
+    if (r == 0 && params.failed) {
+        r = error_set(err, ERROR_NO_MEMORY, "no memory for a request");
+    }
+    r = r ? r : wire_decode(doc, params.data, params.len, &map, err);
+    return r ? r : request_unpack(out, map, err);
+}

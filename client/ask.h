@@ -9,7 +9,8 @@
 #define GEMMD_CLIENT_ASK_H
 
 #include "client/gemmd.h"
-#include "proto/problem.h"
+#include "proto/request.h"
+#include "proto/wire.h"
 
 /* The struct as it was in the first release: callers' structs are at least this large. */
 enum { ASK_PROBLEM_SIZE_MIN = offsetof(struct gemmd_problem, rows_per_expert) };
@@ -39,5 +40,9 @@ int ask_pack(struct wire_buf *b, const struct ask *a, int64_t deadline_ms, struc
 /* Checked and canonical; registers the families of this library. */
 void ask_know_ops(void); /* before problems are read by anything else than these */
 int ask_to_problem(const struct gemmd_problem *p, struct problem *out, struct error *err);
+/* The whole ask as the daemon would read it, so that it is refused for the same reasons. `out` is
+ * the caller's to deinit, also after a fault, and begins zeroed. */
+int ask_to_request(const struct ask *a, struct wire_doc *doc, struct request *out,
+                   struct error *err);
 
 #endif

@@ -70,7 +70,7 @@ int get_fall_back(struct gemmd *g, const struct ask *a, const struct error *why,
     struct device_info info;
     struct gemmd_answer answer;
     int r = session_device(&g->session, &info, err);
-    r = r ? r : model_answer(&a->problem, &info, a->query.target, why->text, &answer, err);
+    r = r ? r : model_answer(a, &info, why->text, &answer, err);
     if (r == ERROR_UNKNOWN_OP || r == ERROR_NO_CONFIG) { /* the first fault tells more */
         *err = *why;
         return why->code;

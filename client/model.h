@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The answer without a daemon: the analytic default of the family, for the device that would be
- * used. Never measured, and marked so (tier "default", source "model", local).
+ * used. Never measured, and marked so (tier "default", source "model", local). It is of the target
+ * that is asked for; where it is not what `restrict` and `configs` allow, the note says so.
  */
 #ifndef GEMMD_CLIENT_MODEL_H
 #define GEMMD_CLIENT_MODEL_H
@@ -9,9 +10,9 @@
 #include "client/ask.h"
 #include "proto/device.h"
 
-/* `target`: the forced one, or NULL. `why`: what is said in the note. The caller's errors come back
- * as they are; ERROR_UNKNOWN_OP for ops that no family of this library solves. */
-int model_answer(const struct gemmd_problem *p, const struct device_info *info, const char *target,
-                 const char *why, struct gemmd_answer *out, struct error *err);
+/* `why`: what is said in the note. The caller's errors come back as they are; ERROR_UNKNOWN_OP for
+ * ops that no family of this library solves. */
+int model_answer(const struct ask *a, const struct device_info *info, const char *why,
+                 struct gemmd_answer *out, struct error *err);
 
 #endif

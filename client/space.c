@@ -26,22 +26,6 @@ static int find_device(const char *spec, struct device_info *out, struct error *
     return find_current_cuda(out) ? 0 : cpu_launch_backend.info(out, err);
 }
 
-/* The ask as the daemon would read it, so that it is refused for the same reasons. */
-static int read_request(const struct ask *a, struct wire_doc *doc, struct request *out,
-                        struct error *err)
-{
-    struct problem checked; /* registers the ops, too */
-    WIRE_BUF_AUTO params = WIRE_BUF_NULL;
-    const struct wire_obj *map;
-    int r = ask_to_problem(&a->problem, &checked, err);
-    r = r ? r : ask_pack(&params, a, 0, err);
-    if (r == 0 && params.failed) {
-        r = error_set(err, ERROR_NO_MEMORY, "no memory for a request");
-    }
-    r = r ? r : wire_decode(doc, params.data, params.len, &map, err);
-    return r ? r : request_unpack(out, map, err);
-}
-
 static int to_json(const struct space *s, const struct family *f, struct wire_doc *doc, char **out,
                    struct error *err)
 {
@@ -92,7 +76,7 @@ static int make(const struct ask *a, const char *device, char **out, struct erro
     if (!doc) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for a request");
     }
-    int r = read_request(a, doc, &request, err);
+    int r = ask_to_request(a, doc, &request, err);
     r = r ? r : find_device(device, &info, err);
     r = r ? r : count(&request, &info, doc, out, err);
     request_deinit(&request);

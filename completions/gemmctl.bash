@@ -29,7 +29,11 @@ _gemmctl() {
     --permutes) COMPREPLY=($(compgen -W "own none" -- "$cur")); return ;;
     --target) COMPREPLY=($(compgen -W "hopper portable cpu" -- "$cur")); return ;;
     --arch) COMPREPLY=($(compgen -W "sm_80 sm_86 sm_87 sm_89 sm_90a sm_100 sm_120 cpu" -- "$cur")); return ;;
-    --format) COMPREPLY=($(compgen -W "gemmd unsloth aiter portfolio" -- "$cur")); return ;;
+    --format)
+        local formats="gemmd unsloth aiter"
+        [ "${COMP_WORDS[1]}" = export ] && formats+=" portfolio"
+        COMPREPLY=($(compgen -W "$formats" -- "$cur"))
+        return ;;
     --compat) COMPREPLY=($(compgen -W "unsloth" -- "$cur")); return ;;
     --device) COMPREPLY=($(compgen -W "cpu cuda:0" -- "$cur")); return ;;
     --what)

@@ -100,8 +100,10 @@ complete -c gemmctl -n "__fish_seen_subcommand_from list" -l what -x \
 complete -c gemmctl -n "__fish_seen_subcommand_from trials" -l failed -d "only failures"
 complete -c gemmctl -n "__fish_seen_subcommand_from quarantine" -l clear -x -d "let it run again"
 complete -c gemmctl -n "__fish_seen_subcommand_from export" -l to -l output -r -F -d "not stdout"
-complete -c gemmctl -n "__fish_seen_subcommand_from export import" -l format -x \
+complete -c gemmctl -n "__fish_seen_subcommand_from export" -l format -x \
     -a "gemmd unsloth aiter portfolio" -d "whose format"
+complete -c gemmctl -n "__fish_seen_subcommand_from import" -l format -x \
+    -a "gemmd unsloth aiter" -d "whose format"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l exact -d "what rounding costs"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l bucket -x -a "sqrt2 pow2 exact" -d "schemes"
 complete -c gemmctl -n "__fish_seen_subcommand_from verify" -l samples -x -d "shapes inside a bucket"

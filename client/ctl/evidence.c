@@ -185,6 +185,14 @@ static json_t *only_failed(json_t *rows, struct page page)
     return failed;
 }
 
+/* Whether what `show` says of a key is in the daemon's memory only. */
+static bool is_unsaved(const json_t *shown)
+{
+    const json_t *uid = table_value(shown, "best.uid"); /* -1: of a row that is in no database */
+    return json_is_false(table_value(shown, "answer.saved")) ||
+           (json_is_integer(uid) && json_integer_value(uid) == -1);
+}
+
 int listing_find_key(struct listing *l)
 {
     if (!problems_given(&l->problems)) {
@@ -201,9 +209,20 @@ int listing_find_key(struct listing *l)
         return code;
     }
     int failed = json_object_set(l->filter, "key", json_object_get(shown, "key"));
+    l->unsaved = is_unsaved(shown);
     json_decref(shown);
     return failed ? ctl_failed("the daemon does not say which key that is: it is of an older gemmd")
                   : DONE;
+}
+
+json_t *listing_status(struct listing *l, int *code)
+{
+    json_t *status = ctl_call(&l->ctl, "status", NULL, code);
+    json_t *store = json_object_get(status, "store");
+    if (store && problems_given(&l->problems)) {
+        json_object_set_new(store, "unsaved", json_integer(l->unsaved));
+    }
+    return status;
 }
 
 static int run_trials(struct listing *l)

@@ -287,6 +287,21 @@ static void complete(struct importing *x, struct problems *p, struct lists *list
     }
 }
 
+/* Once it is complete. Of several files it says which one: a name without sizes is usual
+ * (DEFAULT.json). */
+static int check_sizes(const struct importing *x, const struct problems *p)
+{
+    bool n = problems_list(p, "n"), k = problems_list(p, "k");
+    if (!x->aiter || p->shapes || p->moe || (n && k)) {
+        return DONE;
+    }
+    const char *lacks = n ? "K" : k ? "N" : "N and K";
+    const char *give = n ? "--k" : k ? "--n" : "--n and --k";
+    return ctl_usage("which problem? the name of %s says no %s: give %s, or --shapes FILE, or "
+                     "--moe",
+                     x->path, lacks, give);
+}
+
 static int take_problems(struct importing *x, const struct problems *given)
 {
     struct problems p = *given;
@@ -299,7 +314,8 @@ static int take_problems(struct importing *x, const struct problems *given)
     if (problems_list(&p, "m") && !*problems_list(&p, "m")) {
         return DONE; /* no class has a bound: said above */
     }
-    int code = problems_make(&p);
+    int code = check_sizes(x, &p);
+    code = code ? code : problems_make(&p);
     size_t i;
     json_t *row;
     if (code == DONE) {

@@ -72,7 +72,7 @@ static int write_rows(struct writing *w, const char *format)
 {
     int code = DONE;
     struct ctl *c = &w->listing->ctl;
-    json_t *status = ctl_call(c, "status", NULL, &code);
+    json_t *status = listing_status(w->listing, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(w->listing->filter), &code) : NULL;
     const char *arch = json_string_value(table_value(status, "device.arch"));
     if (rows) {

@@ -12,11 +12,31 @@ static const struct argp_child with_search[] = {
 static const struct argp_child without_search[] = {
     {&problems_argp, 0, NULL, 0}, {&ctl_argp, 0, NULL, 0}, {0}};
 
-/* The daemon's answer map in the same form as `get` shows it. */
+/* Of an answer that was asked for by its key, or is of another key than what was asked for. NULL:
+ * the daemon does not say, which is no reason not to show the answer. */
+static json_t *fetch_problem(struct ctl *c, const json_t *answer)
+{
+    struct gemmd_error e;
+    char *text = NULL;
+    json_t *which = json_pack("{sO*}", "key", json_object_get(answer, "key"));
+    char *params = which ? json_dumps(which, 0) : NULL;
+    json_decref(which);
+    int r = params ? gemmd_call(c->g, "show", params, 0, &text, NULL, NULL, &e) : GEMMD_NO_MEMORY;
+    free(params);
+    json_t *shown = r ? NULL : json_loads(text, JSON_ALLOW_NUL, NULL);
+    gemmd_free(text);
+    json_t *problem = json_incref(json_object_get(shown, "problem"));
+    json_decref(shown);
+    return problem;
+}
+
+/* The daemon's answer map in the same form as `get` shows it; `problem` NULL: it is asked for. */
 static int show_answer(struct subject *d, const json_t *problem, json_t *answer)
 {
-    if (problem) {
-        json_object_set(answer, "problem", (json_t *)(uintptr_t)problem);
+    json_t *whose =
+        problem ? json_incref((json_t *)(uintptr_t)problem) : fetch_problem(&d->ctl, answer);
+    if (whose) {
+        json_object_set_new(answer, "problem", whose);
     }
     result_derive(answer);
     if (d->ctl.json) {

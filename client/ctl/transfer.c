@@ -107,7 +107,7 @@ static int export(struct transfer *t)
     const char *path = t->to ? t->to : "-";
     int code = listing_find_key(&t->listing);
     /* The status first: what is saved between the two is in the rows. */
-    json_t *status = code ? NULL : ctl_call(c, "status", NULL, &code);
+    json_t *status = code ? NULL : listing_status(&t->listing, &code);
     json_t *rows = status ? ctl_list(c, "best", json_incref(t->listing.filter), &code) : NULL;
     size_t n = json_array_size(rows);
     if (rows && n == 0 && problems_given(&t->listing.problems)) {

@@ -176,6 +176,18 @@ def test_nothing_is_verified_of_no_tokens(daemon_of_module, args, said):
     assert said in ctl(daemon_of_module, "verify", "--exact", "--n", "128", "--k", "128", "--experts", "8", *args, code=2)[1]
 
 
+@pytest.mark.parametrize("words,lacks,give", [([], "N and K", "--n and --k"), (["--n", "512"], "K", "--k"),
+                                              (["--k", "256"], "N", "--n")], ids=str)
+def test_a_file_of_aiters_whose_name_says_no_sizes_is_named(daemon_of_module, folder, words, lacks, give):
+    """Of several files, too: the first says its own."""
+    source = DATA / "exchange" / "GEMM-A16W16-N=512-K=256.json"
+    path = folder / "DEFAULT.json"
+    path.write_bytes(source.read_bytes())
+    said = ctl(daemon_of_module, "import", "--format", "aiter", "--dry-run", str(source), str(path), *words, code=2)[1]
+    assert f"the name of {path} says no {lacks}: give {give}, or" in said
+    ctl(daemon_of_module, "import", "--format", "aiter", "--dry-run", str(path), "--n", "512", "--k", "256")
+
+
 OPTION = re.compile(r"^ {2,6}(?:-\S, )?--([a-z][a-z-]*)(?:=\S+, --([a-z-]+))?", re.M)
 
 

@@ -3,6 +3,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -124,6 +125,58 @@ static void test_fallback_of_a_target(void **state)
     gemmd_close(g);
 }
 
+/* Of a query that allows some configs only: what of the default the note must say. */
+static void expect_allowed(struct gemmd *g, const char *restrict_json, const char *configs_json,
+                           bool allowed)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    struct gemmd_error e;
+    q.restrict_json = restrict_json;
+    q.configs_json = configs_json;
+    if (gemmd_get(g, &p, &q, &a, &e)) {
+        fail_msg("%s", e.text);
+    }
+    check_default(&a);
+    if (!strstr(a.note, "not what is allowed") != allowed) {
+        fail_msg("%s: %s", a.config, a.note);
+    }
+}
+
+static void expect_mistake(struct gemmd *g, const char *restrict_json, const char *configs_json,
+                           int code)
+{
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    struct gemmd_query q = GEMMD_QUERY_INIT;
+    q.restrict_json = restrict_json;
+    q.configs_json = configs_json;
+    assert_int_equal(gemmd_get(g, &p, &q, &a, NULL), code);
+}
+
+static void test_fallback_says_what_is_not_allowed(void **state)
+{
+    struct fake *f = *state; /* nobody listens */
+    struct gemmd_problem p = small_problem();
+    struct gemmd_answer a = GEMMD_ANSWER_INIT;
+    char own[600], others[700];
+    struct gemmd *g = fixture_open_lazy(f);
+    assert_int_equal(gemmd_get(g, &p, NULL, &a, NULL), 0);
+    snprintf(own, sizeof(own), "[\"%s\"]", a.config);
+    snprintf(others, sizeof(others), "[\"BLOCK_SIZE_M=7\", \"%s\"]", a.config);
+    expect_allowed(g, NULL, own, true);
+    expect_allowed(g, NULL, others, true);
+    expect_allowed(g, NULL, "[{\"BLOCK_SIZE_M\": 7}]", false);
+    expect_allowed(g, "{\"BLOCK_SIZE_M\": [7, 9]}", NULL, false);
+    expect_allowed(g, "{}", NULL, true);
+    expect_allowed(g, "{\"BLOCK_SIZE_M\": 7}", own, false);
+    expect_mistake(g, "{", NULL, GEMMD_INVALID);
+    expect_mistake(g, "[]", NULL, GEMMD_INVALID);
+    expect_mistake(g, NULL, "[7]", GEMMD_INVALID);
+    gemmd_close(g);
+}
+
 static char *space_of(const char *device, const char *target, const char *restrict_json)
 {
     struct gemmd_problem p = small_problem();
@@ -188,6 +241,7 @@ int main(void)
         FIXTURE_TEST(test_what_is_a_reason_to_fall_back),
         FIXTURE_TEST(test_lazy_handle_finds_its_daemon),
         FIXTURE_TEST(test_fallback_of_a_target),
+        FIXTURE_TEST(test_fallback_says_what_is_not_allowed),
         FIXTURE_TEST(test_space_without_a_device),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -67,6 +67,19 @@ complete_line gemmctl qu
 complete_line gemmctl get --wait n
 complete_line gemmctl list --wh
 complete_line gemmctl help tri
+complete_line gemmctl export --format ""
+complete_line gemmctl import --format ""
 """
     out = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
-    assert out.splitlines() == ["quarantine", "now", "--what --where", "trials"]
+    assert out.splitlines() == ["quarantine", "now", "--what --where", "trials",
+                                "gemmd unsloth aiter portfolio", "gemmd unsloth aiter"]
+
+
+@pytest.mark.parametrize("shell", ["_gemmctl", "gemmctl.fish"])
+def test_a_portfolio_is_completed_of_export_only(shell):
+    """It is written and never read. What bash says, is run above."""
+    command = ""
+    for line in (ROOT / "completions" / shell).read_text().splitlines():
+        command = " ".join(re.findall(r"\b(?:export|import)\b", line)) or command
+        if "gemmd unsloth aiter portfolio" in line:
+            assert command == "export", line
