@@ -52,11 +52,7 @@ static int begin(struct call *c, struct error *err)
         return status;
     }
     x->account = account_hold(c->s->account);
-    status = ticket_open(&x->ticket, c->s, 0, gone, err);
-    if (status < 0) {
-        drop(x);
-        return status;
-    }
+    ticket_hold(&x->ticket, c->s, gone);
     list_append(&c->parts->subscribers, &x->link);
     return 0;
 }

@@ -44,11 +44,7 @@ int followers_add(struct followers *f, struct daemon *d, struct session *s, cons
     x->daemon = d;
     x->all = f;
     snprintf(x->owner, sizeof(x->owner), "%s", owner);
-    int status = ticket_open(&x->ticket, s, 0, gone, err);
-    if (status < 0) {
-        free(x);
-        return status;
-    }
+    ticket_hold(&x->ticket, s, gone);
     list_append(&f->all, &x->link);
     f->n++;
     s->apart = true;

@@ -289,19 +289,14 @@ static void holder_gone(struct ticket *t)
 
 int lease_hold(struct lease *l, struct wanter *w, struct error *err)
 {
-    int status = ERROR_DISCONNECTED;
     struct session *s = w->ticket.session;
-    if (s) {
-        status = account_add_lease(s->account, err);
-    }
-    if (status == 0) {
-        l->account = account_hold(s->account);
-        status = ticket_open(&l->holder, s, 0, holder_gone, err);
-    }
+    int status = s ? account_add_lease(s->account, err) : ERROR_DISCONNECTED;
     if (status < 0) {
         lease_pass(l);
         return status;
     }
+    l->account = account_hold(s->account);
+    ticket_hold(&l->holder, s, holder_gone);
     turn_over(l);
     l->state = LEASE_HELD;
     l->uid = w->uid;

@@ -164,9 +164,15 @@ int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(s
                          TICKETS_MAX);
     }
     s->n_tickets++;
-    *t = (struct ticket){.session = s, .id = id, .gone = gone};
+    *t = (struct ticket){.session = s, .id = id, .owed = true, .gone = gone};
     list_append(&s->tickets, &t->link);
     return 0;
+}
+
+void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t))
+{
+    *t = (struct ticket){.session = s, .gone = gone};
+    list_append(&s->tickets, &t->link);
 }
 
 struct wire_buf *ticket_out(struct ticket *t)
@@ -182,7 +188,7 @@ void ticket_close(struct ticket *t)
     }
     list_remove(&t->link);
     t->session = NULL;
-    s->n_tickets--;
+    s->n_tickets -= t->owed;
     session_poke(s);
 }
 

@@ -150,11 +150,13 @@ struct session {
     char client[64]; /* as `hello` said */
 };
 
-/* A request to be answered later. Embedded in what the answer needs. */
+/* A request to be answered later; or what a client holds for a while and is owed no answer for.
+ * Embedded in what the answer needs. */
 struct ticket {
     struct list link;        /* session->tickets */
     struct session *session; /* borrowed; NULL: the client has gone */
     uint32_t id;
+    bool owed; /* an answer: it counts against TICKETS_MAX */
     /* The client has gone; called once, after the ticket was unlinked. May free the ticket. */
     void (*gone)(struct ticket *t);
 };
@@ -186,6 +188,9 @@ void sessions_check_stopped(struct sessions *x);
 /* ERROR_BUSY when the client has too many already. */
 int ticket_open(struct ticket *t, struct session *s, uint32_t id, void (*gone)(struct ticket *t),
                 struct error *err);
+/* One that no answer is owed for: a lease, a subscription. What bounds these, bounds their tickets.
+ */
+void ticket_hold(struct ticket *t, struct session *s, void (*gone)(struct ticket *t));
 /* Where the answer goes; NULL: nobody waits any more. Then ticket_close. */
 struct wire_buf *ticket_out(struct ticket *t);
 /* Ends the ticket; what was put leaves soon (session_poke). The caller frees it. */

@@ -10,6 +10,7 @@
 enum { REDRAW_MS = 200, LOG_MS = 10000, LINE_BYTES = 512, COLUMNS = 80 };
 
 static volatile sig_atomic_t stands;
+static const char *volatile scrap; /* borrowed */
 
 /* ---- the line ------------------------------------------------------------------------------- */
 
@@ -61,8 +62,16 @@ void line_end(const struct line *l)
 
 /* ---- being stopped -------------------------------------------------------------------------- */
 
+void line_scrap(const char *path)
+{
+    scrap = path;
+}
+
 void line_die(int number)
 {
+    if (scrap) {
+        unlink(scrap);
+    }
     if (stands && write(STDERR_FILENO, "\n", 1) < 0) {
         stands = 0; /* nothing to be done about it */
     }

@@ -23,6 +23,8 @@ void line_end(const struct line *l);
 /* For handlers of signals that end the process: a line that stands becomes a whole one, so that the
  * shell's prompt does not stand behind it, and the signal does what it does by default. */
 void line_die(int signal);
+/* A file that line_die removes: what is half written is of no use. Borrowed, static; NULL: none. */
+void line_scrap(const char *path);
 /* line_die handles SIGINT, SIGTERM and SIGHUP, those that are not ignored. */
 void line_watch(void);
 

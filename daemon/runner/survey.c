@@ -117,6 +117,7 @@ static int open_file(struct survey *s, const char *part, struct error *err)
                          s->order->path, S_ISDIR(st.st_mode) ? "a folder" : "a device or a pipe");
     }
     s->file = fopen(part, "we");
+    line_scrap(s->file ? part : NULL);
     return s->file ? 0 : error_set(err, ERROR_IO, "cannot write %s: %s", part, strerror(errno));
 }
 
@@ -127,6 +128,7 @@ static int close_file(struct survey *s, const char *part, struct error *err)
     if (bad || unflushed || rename(part, s->order->path) != 0) {
         return error_set(err, ERROR_IO, "cannot write %s: %s", s->order->path, strerror(errno));
     }
+    line_scrap(NULL);
     return 0;
 }
 
@@ -144,11 +146,12 @@ static int measure_all(struct survey *s, struct error *err)
 
 static int survey_all(struct survey *s, struct error *err)
 {
-    char part[PATHS_MAX];
+    static char part[PATHS_MAX]; /* as long as the process: a signal may come at any time */
     snprintf(part, sizeof(part), "%s.part", s->order->path);
     int r = open_all(s, err);
     r = r ? r : survey_plan(s, err);
     r = r ? r : open_file(s, part, err); /* what is wrong with the order, leaves none behind */
+    const bool opened = r == 0;
     alarm(PREPARE_S);
     r = r ? r
           : s->device->ops->prepare(s->device, s->family, &s->problem, SURVEY_SEED, &s->prepared,
@@ -156,7 +159,11 @@ static int survey_all(struct survey *s, struct error *err)
     r = r ? r : open_yardstick(s, err);
     alarm(0);
     r = r ? r : measure_all(s, err);
-    return r ? r : close_file(s, part, err);
+    r = r ? r : close_file(s, part, err);
+    if (r && opened) {
+        unlink(part);
+    }
+    return r;
 }
 
 static void summarise(const struct survey *s)

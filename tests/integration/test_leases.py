@@ -360,3 +360,17 @@ def test_a_stop_while_trials_are_read_for_a_lease(daemon):
                 one.send("acquire", problem=key, configs=[{"x": -1 - i} for i in range(20)])
             time.sleep(0.002 + 0.001 * pause)
             assert d.stop() == 0, d.text()
+
+
+def test_leases_and_subscriptions_are_no_requests_that_wait(daemon):
+    d = daemon()
+    with d.connect() as c:
+        keys = [{"op": "custom:mine", "n": i} for i in range(300)]
+        assert c.call("subscribe")["subscribed"]
+        for key in keys:
+            assert c.call("acquire", problem=key)["outcome"] == "lease"
+        assert c.call("record", problem=keys[1], trials=trials(x_1=2.0))["recorded"] == 1
+        assert c.call("put", problem=keys[0], config={"x": 1}, time_us=1)["tier"] == "exact"
+        assert c.call("list", what="best")["total"] == 1
+    with d.connect() as other:  # ... and all of them end with their holder
+        assert other.call("acquire", problem=keys[7], wait="now")["outcome"] == "lease"
