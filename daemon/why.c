@@ -138,8 +138,8 @@ static void judge(struct why *w, const struct daemon *d, const struct cache_entr
             (double)e->atol, (double)e->rtol, q->atol, q->rtol);
     } else {
         say(w, "target", "tune",
-            "its row, which the key keeps, is of other kernels than --target %s: these are tuned "
-            "for each query that waits for it",
+            "its row, which the key keeps, is of other kernels than --target %s: a query that "
+            "names it and waits tunes these, for itself and its like",
             q->target);
     }
 }
