@@ -70,7 +70,7 @@ struct job *job_free(struct job *j)
 }
 
 int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
-             uint64_t deadline_ms, bool progress, void (*gone)(struct ticket *t), struct error *err)
+             uint64_t deadline_ms, bool progress, struct waiter **out, struct error *err)
 {
     WIRE_BUF_AUTO packed = WIRE_BUF_NULL;
     problem_pack(&packed, problem);
@@ -78,7 +78,7 @@ int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem
     if (!w) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more waiting request");
     }
-    int status = ticket_open(&w->ticket, s, id, gone, err);
+    int status = ticket_open(&w->ticket, s, id, NULL, err);
     if (status < 0) {
         free(w);
         return status;
@@ -90,6 +90,7 @@ int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem
     memcpy(w->problem, packed.data, packed.len);
     list_append(&j->waiters, &w->link);
     j->n_waiters++;
+    *out = w;
     return 0;
 }
 

@@ -99,8 +99,7 @@ void job_reset(struct job *j);       /* back to what a queued job is */
 struct job *job_free(struct job *j); /* nobody may wait for it */
 
 int job_wait(struct job *j, struct session *s, uint32_t id, const struct problem *problem,
-             uint64_t deadline_ms, bool progress, void (*gone)(struct ticket *t),
-             struct error *err);
+             uint64_t deadline_ms, bool progress, struct waiter **out, struct error *err);
 struct waiter *waiter_free(struct waiter *w); /* unlinks; its ticket must be closed */
 
 /* To all who wait, and then nobody does. */

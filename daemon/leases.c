@@ -17,14 +17,16 @@ struct lease {
     struct leases *leases; /* borrowed */
     struct list link;      /* leases->all */
     struct list slot;      /* leases->slots */
-    struct list passed;    /* leases->passed */
+    struct list shared_slot;
+    struct list passed;   /* leases->passed */
+    struct list answered; /* leases->answered */
     struct list wanters;
     struct account *account; /* a holder: the holder's, charged; NULL: nobody holds it */
     enum lease_state state;
     bool turning; /* somebody has his turn, and has not said yet what follows */
     bool asked;   /* the ledger, and it has not answered yet */
     bool over;    /* freed when the ledger has answered */
-    char key[HASH_HEX];
+    char key[HASH_HEX], shared[HASH_HEX];
     int64_t uid, pid; /* the holder */
     int64_t lease_ms;
     uint64_t until_ms;   /* HELD: when it is lost */
@@ -81,15 +83,15 @@ static void watch(const struct lease *l)
 
 /* ---- one lease ------------------------------------------------------------------------------- */
 
-static struct list *slot_of(struct leases *l, const char *key)
+static struct list *slot_of(struct list slots[], const char *key)
 {
     char front[4] = {key[0], key[1], key[2], 0};
-    return &l->slots[strtoul(front, NULL, 16) % LEASE_SLOTS];
+    return &slots[strtoul(front, NULL, 16) % LEASE_SLOTS];
 }
 
 static struct lease *find(struct leases *l, const char *key)
 {
-    LIST_EACH(node, slot_of(l, key)) {
+    LIST_EACH(node, slot_of(l->slots, key)) {
         struct lease *x = LIST_OF(node, struct lease, slot);
         if (strcmp(x->key, key) == 0) {
             return x;
@@ -98,16 +100,19 @@ static struct lease *find(struct leases *l, const char *key)
     return NULL;
 }
 
-static struct lease *make(struct leases *l, const char *key)
+static struct lease *make(struct leases *l, const struct wanter *w)
 {
     struct lease *x = calloc(1, sizeof(*x));
     if (x) {
         x->leases = l;
-        strcpy(x->key, key);
+        strcpy(x->key, w->key);
+        strcpy(x->shared, w->shared);
         list_init(&x->wanters);
         list_init(&x->passed);
+        list_init(&x->answered);
         list_append(&l->all, &x->link);
-        list_append(slot_of(l, key), &x->slot);
+        list_append(slot_of(l->slots, x->key), &x->slot);
+        list_append(slot_of(l->shared_slots, x->shared), &x->shared_slot);
         l->n++;
     }
     return x;
@@ -128,6 +133,8 @@ static void discard(struct lease *l)
     if (!l->over) {
         list_remove(&l->link);
         list_remove(&l->slot);
+        list_remove(&l->shared_slot);
+        list_remove(&l->answered);
         l->leases->n--;
     }
     l->over = true;
@@ -340,7 +347,7 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     }
     struct lease *x = find(l, w->key);
     bool fresh = !x;
-    x = x ? x : make(l, w->key);
+    x = x ? x : make(l, w);
     if (!x) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more lease");
     }
@@ -355,6 +362,12 @@ int leases_want(struct leases *l, struct wanter *w, struct error *err)
     return 0;
 }
 
+/* Another daemon has it, and nobody here wants it any more. */
+static bool is_idle(const struct lease *l)
+{
+    return l->state == LEASE_ELSEWHERE && list_empty(&l->wanters);
+}
+
 void leases_drop(struct wanter *w)
 {
     struct lease *l = w->lease;
@@ -363,7 +376,7 @@ void leases_drop(struct wanter *w)
     }
     list_remove(&w->link);
     w->lease = NULL;
-    if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
+    if (is_idle(l)) {
         unlease(l); /* the ledger may be about to give it to us */
     }
 }
@@ -386,6 +399,72 @@ void leases_freed(struct leases *l, const char *key)
     }
 }
 
+/* ---- known by another way -------------------------------------------------------------------- */
+
+/* Returns how many more may be answered: none: there may be others in line. */
+static int answer_some(struct lease *l, int room)
+{
+    LIST_EACH(node, &l->wanters) {
+        struct wanter *w = LIST_OF(node, struct wanter, link);
+        if (room == 0) {
+            return 0;
+        }
+        if (w->is_known(w)) {
+            take_wanter(node);
+            w->turn(w, NULL);
+            room--;
+        }
+    }
+    return room;
+}
+
+static void give_answers(struct chore *c)
+{
+    struct leases *l = LIST_OF(c, struct leases, answers);
+    int room = LEASE_TURNS;
+    while (room > 0 && !list_empty(&l->answered)) {
+        struct lease *x = LIST_OF(l->answered.next, struct lease, answered);
+        room = answer_some(x, room);
+        if (room > 0) {
+            list_remove(&x->answered);
+        }
+        if (is_idle(x)) {
+            unlease(x);
+        }
+    }
+    if (!list_empty(&l->answered)) {
+        turns_chore(&l->daemon->turns, c);
+    }
+}
+
+static void look_soon(struct lease *x)
+{
+    struct leases *l = x->leases;
+    if (!list_empty(&x->wanters) && list_empty(&x->answered)) {
+        list_append(&l->answered, &x->answered);
+        turns_chore(&l->daemon->turns, &l->answers);
+    }
+}
+
+void leases_known(struct leases *l, const char *key)
+{
+    if (l->stopping) {
+        return;
+    }
+    struct lease *own = find(l, key);
+    if (own) {
+        look_soon(own);
+    }
+    LIST_EACH(node, slot_of(l->shared_slots, key)) {
+        struct lease *x = LIST_OF(node, struct lease, shared_slot);
+        if (strcmp(x->shared, key) == 0) {
+            look_soon(x);
+        }
+    }
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
 /* Once, before it is lost: timers run before sockets are read, and while this process was away
  * nobody could renew anything. */
 static void doubt(struct lease *l, uint64_t now)
@@ -405,8 +484,8 @@ static void event(struct lease *l, uint64_t now)
         return;
     }
     turn_away(l);
-    if (l->state == LEASE_ELSEWHERE && list_empty(&l->wanters)) {
-        unlease(l); /* the ledger may be about to give it to us */
+    if (is_idle(l)) {
+        unlease(l);
     } else if (!l->asked && l->renew_ms <= now) {
         ask_ledger(l);
     }
@@ -434,9 +513,12 @@ void leases_init(struct leases *l, struct daemon *d)
     list_init(&l->all);
     for (size_t i = 0; i < LEASE_SLOTS; i++) {
         list_init(&l->slots[i]);
+        list_init(&l->shared_slots[i]);
     }
     list_init(&l->passed);
     chore_init(&l->turns, give_turns);
+    list_init(&l->answered);
+    chore_init(&l->answers, give_answers);
     uv_timer_init(&d->loop, &l->timer);
     l->timer.data = l;
 }
@@ -463,6 +545,7 @@ void leases_stop(struct leases *l)
     error_set(&e, ERROR_SHUTTING_DOWN, "gemmd is stopping");
     l->stopping = true;
     chore_cancel(&l->turns);
+    chore_cancel(&l->answers);
     LIST_EACH(node, &l->all) {
         stop_one(LIST_OF(node, struct lease, link), &e);
     }

@@ -44,6 +44,13 @@ static void client_gone(struct ticket *t)
     }
 }
 
+static void cancel(struct ticket *t, const struct error *e)
+{
+    struct parked *p = LIST_OF(t, struct parked, pending.ticket);
+    pending_cancel(&p->pending, e);
+    client_gone(t);
+}
+
 static void on_found(void *ctx, int status, const struct best *b, bool saved,
                      const struct error *err)
 {
@@ -67,6 +74,7 @@ int loader_park(struct loader *l, struct call *c, struct key *key, struct error 
     struct parked *p = (struct parked *)pending;
     list_init(&p->link);
     p->pending.ticket.gone = client_gone;
+    p->pending.ticket.cancel = cancel;
     p->loader = l;
     p->epoch = l->epoch;
     p->len = c->len;

@@ -26,7 +26,6 @@ struct acquiring {
     struct wanter wanter;    /* first */
     struct parts *parts;     /* borrowed */
     struct lease *lease;     /* NULL: it is not its turn */
-    char shared[HASH_HEX];   /* the key that answers all, when that has an answer; else "" */
     bool asking;             /* the ledger has not answered yet: it may not be freed */
     struct asked asked;      /* meanwhile */
     struct account *account; /* a holder */
@@ -74,8 +73,9 @@ static const struct cache_entry *entry_of(const struct acquiring *a)
 {
     bool many;
     struct cache *c = &a->wanter.d->cache;
+    const char *shared = a->wanter.shared;
     const struct cache_entry *e = cache_find_id(c, a->wanter.key, &many);
-    return e || !a->shared[0] ? e : cache_find_id(c, a->shared, &many);
+    return e || !shared[0] ? e : cache_find_id(c, shared, &many);
 }
 
 /* An answer that came by `put` alone, or by `import`, has no trials. */
@@ -222,6 +222,13 @@ static void on_turn(struct wanter *w, struct lease *l)
     evaluate(a);
 }
 
+/* What its configs are known for, only the ledger can tell: that is asked in its turn. */
+static bool is_known(const struct wanter *w)
+{
+    const struct acquiring *a = (const struct acquiring *)w;
+    return a->choices.n == 0 && entry_of(a);
+}
+
 static void on_other(struct wanter *w, int64_t uid, int64_t pid, const struct error *e)
 {
     struct acquiring *a = LIST_OF(w, struct acquiring, wanter);
@@ -271,8 +278,10 @@ static void on_own_history(void *ctx, int status, const struct trial *t, uint32_
     struct acquiring *a = ctx;
     struct daemon *d = a->wanter.d;
     on_trials(a, status, t, n);
-    if (!a->shared[0] || !d->ledger ||
-        d->ledger->ops->history(d->ledger, a->shared, "", d->device.class, d->device.driver,
+    const char *shared = a->wanter.shared;
+    bool many, is_shared = shared[0] && cache_find_id(&d->cache, shared, &many);
+    if (!is_shared || !d->ledger ||
+        d->ledger->ops->history(d->ledger, shared, "", d->device.class, d->device.driver,
                                 on_shared_history, a) < 0) {
         on_shared_history(a, ERROR_STORE, NULL, 0, avoid, n_avoid, err);
     }
@@ -342,9 +351,9 @@ static int read_keys(struct call *c, struct acquiring *a, struct error *err)
         return 0;
     }
     int status = daemon_key(c->d, err);
-    if (status == 0 && cache_find(&c->d->cache, &x->key)) {
+    if (status == 0) {
         key_id(&x->key);
-        memcpy(a->shared, x->key.id, sizeof(a->shared));
+        memcpy(a->wanter.shared, x->key.id, sizeof(a->wanter.shared));
     }
     return status;
 }
@@ -363,8 +372,12 @@ int method_acquire(struct call *c, struct error *err)
     if (!a) {
         return error_set(err, ERROR_NO_MEMORY, "no memory for one more request");
     }
-    a->wanter = (struct wanter){
-        .d = c->d, .uid = c->s->uid, .pid = c->s->pid, .turn = on_turn, .other = on_other};
+    a->wanter = (struct wanter){.d = c->d,
+                                .uid = c->s->uid,
+                                .pid = c->s->pid,
+                                .turn = on_turn,
+                                .is_known = is_known,
+                                .other = on_other};
     a->parts = c->parts;
     a->account = account_hold(c->s->account);
     status = read_keys(c, a, err);

@@ -105,14 +105,21 @@ static int miss(struct call *c, struct error *err)
 }
 
 /* Whether a tuning is done within a deadline is not the same for all ranks: who has one does not
- * wait. */
-static int miss_pinned(struct call *c, struct error *err)
+ * wait. Nor is there anything to be tuned where the answer has come since: jobs that begin now get
+ * that. */
+static int miss_pinned(struct call *c, const struct cache_entry *e, struct error *err)
 {
-    struct query *q = &c->d->scratch->request.query;
+    struct scratch *x = c->d->scratch;
+    struct query *q = &x->request.query;
     if (q->deadline_ms && strcmp(q->wait, "cached") != 0) {
         snprintf(q->wait, sizeof(q->wait), "now");
     }
-    return miss(c, err);
+    if (strcmp(q->wait, "tuned") == 0 || !answers(c->d, e, &x->request)) {
+        return miss(c, err);
+    }
+    c->d->misses++;
+    key_id(&x->key);
+    return reply_lower(c, view_since, err);
 }
 
 enum { PINNED_AS_EVER = METHOD_LATER + 1 };
@@ -133,7 +140,7 @@ static int pinned_answer(struct call *c, const struct cache_entry *e, struct err
         cache_entry_id(e, id[0]);
         return view_park(c, id, 1, err);
     case VIEW_NOTHING:
-        return miss_pinned(c, err);
+        return miss_pinned(c, e, err);
     case VIEW_AS_EVER:
         break;
     }
@@ -146,7 +153,7 @@ static int get(struct call *c, bool again, struct error *err)
     struct scratch *x = d->scratch;
     int status = request_unpack(&x->request, c->params, err);
     if (status == 0) {
-        status = custom_key(d, c->s->uid, CUSTOM_READ, err);
+        status = view_key(c->s->view, d, c->s->uid, err);
     }
     if (status < 0) {
         return status;
@@ -182,7 +189,7 @@ static int get(struct call *c, bool again, struct error *err)
              .done) { /* a key that was asked for in vain waits for the rest, as a hint does */
         return loader_park(&c->parts->loader, c, e || c->again ? NULL : &x->key, err);
     }
-    return pinned ? miss_pinned(c, err) : miss(c, err);
+    return pinned ? miss_pinned(c, e, err) : miss(c, err);
 }
 
 int method_get(struct call *c, struct error *err)
@@ -207,14 +214,11 @@ int method_cancel(struct call *c, struct error *err)
         return error_set(err, ERROR_INVALID,
                          "'request' must be the id of a `get` or `tune` of this connection");
     }
-    struct waiter *w = wanting_find(c->s, (uint32_t)id);
-    if (w) {
-        struct error e = ERROR_NULL;
-        error_set(&e, ERROR_CANCELLED, "cancelled by request");
-        wanting_drop(w, &e);
-    }
+    struct error e = ERROR_NULL;
+    error_set(&e, ERROR_CANCELLED, "cancelled by request");
+    bool cancelled = ticket_cancel(c->s, (uint32_t)id, &e);
     rpc_put_result(&c->s->out, c->id);
     wire_put_map(&c->s->out, 1);
-    wire_put_kv_bool(&c->s->out, "cancelled", w != NULL);
+    wire_put_kv_bool(&c->s->out, "cancelled", cancelled);
     return 0;
 }

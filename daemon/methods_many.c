@@ -3,7 +3,8 @@
  * get_many: a training job's whole list of problems in one request. Each answer is quick, but there
  * may be 256 misses among them, and each of these asks a family for its default. So the work is
  * done in slices of SLICE_MS, between which others are served; the request's bytes are kept and
- * decoded again for each slice.
+ * decoded again for each slice. Of a pinned connection it begins anew when a key has another answer
+ * by then and the ledger has to tell what it was (views.h); no more often than it has keys.
  *
  * When all of them were hits before in the same bytes (memo.h), nothing of that is needed: the
  * answers go straight into the session's output.
@@ -28,9 +29,12 @@ struct many {
     struct chore chore;
     bool now;
     char target[TARGET_MAX]; /* forced; "": none */
+    struct view *view;       /* a holder; NULL: it is not pinned */
     size_t next, at;         /* the problem that is next, and where it begins */
     struct wire_buf answers; /* owned: those before next */
-    size_t len;
+    bool anew; /* what a key answered in the pinned generation is not known any more */
+    size_t len, message_len;
+    uint8_t *message;   /* behind the list: the request, of a pinned connection */
     uint8_t problems[]; /* the list, as it came */
 };
 
@@ -48,9 +52,8 @@ static int lower_tier(struct many *m, const char *why, struct error *err)
     struct daemon *d = m->pending.d;
     struct tiers *t = &m->pending.parts->tiers;
     struct scratch *x = d->scratch;
-    int status = m->pending.ticket.session->view
-                     ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
-                     : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
+    int status = m->view ? tiers_default(t, &x->request, &x->key, why, &x->answer, err)
+                         : tiers_answer(t, &x->request, &x->bucket, &x->key, why, &x->answer, err);
     if (status == 0) {
         schema_encode(&m->answers, &answer_schema, &x->answer);
     }
@@ -87,15 +90,15 @@ static int tune_behind(struct many *m, struct error *err)
 }
 
 /* One problem: an answer, or an error map in its place. bytes: as it came. */
-static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t *bytes, size_t n,
-                   struct error *err)
+static int put_answer(struct many *m, const struct wire_obj *problem, const uint8_t *bytes,
+                      size_t n, struct error *err)
 {
     struct daemon *d = m->pending.d;
     struct scratch *x = d->scratch;
     struct wire_buf *out = &m->answers;
-    const struct query usual = x->request.query;
     int status = problem_unpack(&x->request.problem, problem, err);
-    status = status ? status : custom_key(d, m->pending.uid, CUSTOM_READ, err);
+    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
+    status = status ? status : view_key(m->view, d, m->pending.uid, err);
     if (status < 0) {
         return status;
     }
@@ -105,12 +108,9 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
     if (status < 0) {
         return status;
     }
-    const struct view *view = m->pending.ticket.session->view;
     const bool forced = x->request.query.target[0]; /* no generation is concerned: methods_get.c */
     const struct wire_buf *then = NULL;
-    snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
-    enum view_says says = view_find(forced ? NULL : view, e, &x->request.query, &then);
-    memcpy(x->request.query.wait, usual.wait, sizeof(usual.wait));
+    enum view_says says = view_find(forced ? NULL : m->view, e, &x->request.query, &then);
     if (says == VIEW_ANSWERS) {
         d->hits++;
         wire_put_raw(out, then->data, then->len);
@@ -128,10 +128,25 @@ static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t
         d->hits++;
         return 0;
     }
+    m->anew = says == VIEW_UNKNOWN;
+    if (m->anew) {
+        return 0;
+    }
     d->misses++;
     key_id(&x->key);
-    status = m->now ? tune_behind(m, err) : lower_tier(m, "not tuned yet", err);
-    x->request.query = usual;
+    if (says == VIEW_NOTHING && serves(d, e, &x->request.query)) {
+        return lower_tier(m, view_since, err);
+    }
+    return m->now ? tune_behind(m, err) : lower_tier(m, "not tuned yet", err);
+}
+
+static int put_one(struct many *m, const struct wire_obj *problem, const uint8_t *bytes, size_t n,
+                   struct error *err)
+{
+    struct query *q = &m->pending.d->scratch->request.query;
+    const struct query usual = *q;
+    int status = put_answer(m, problem, bytes, n, err);
+    *q = usual;
     return status;
 }
 
@@ -152,20 +167,35 @@ static int default_query(struct daemon *d, struct error *err)
     return status ? status : request_unpack(&d->scratch->request, map, err);
 }
 
+static void let_go(struct many *x)
+{
+    chore_cancel(&x->chore);
+    x->view = view_drop(x->view);
+    wire_buf_deinit(&x->answers);
+}
+
 static void finish(struct many *x, size_t n)
 {
-    struct wire_buf answers = x->answers;
+    const struct wire_buf *answers = &x->answers;
     struct wire_buf *out = pending_result(&x->pending);
     if (out) {
         wire_put_map(out, 1);
         wire_put_str(out, "answers");
         wire_put_array(out, n);
-        wire_put_raw(out, answers.data, answers.len);
-        out->failed = out->failed || answers.failed;
+        wire_put_raw(out, answers->data, answers->len);
+        out->failed = out->failed || answers->failed;
     }
-    chore_cancel(&x->chore);
+    let_go(x);
     pending_drop(&x->pending);
-    wire_buf_deinit(&answers);
+}
+
+static void begin_anew(struct many *x)
+{
+    struct session *s = x->pending.ticket.session;
+    let_go(x);
+    pending_end(&x->pending);
+    session_again(s, x->message, x->message_len);
+    free(x);
 }
 
 /* True: all is done and x is gone. */
@@ -189,6 +219,10 @@ static bool slice(struct many *x)
             wire_put_kv_str(&x->answers, "message", e.text);
             wire_put_kv_bool(&x->answers, "survives", true);
         }
+        if (x->anew) {
+            begin_anew(x);
+            return true;
+        }
         if (x->next < n && uv_hrtime() > until) {
             return false;
         }
@@ -211,8 +245,7 @@ static void next_slice(struct chore *chore)
 static void client_gone(struct ticket *t)
 {
     struct many *x = LIST_OF(t, struct many, pending.ticket);
-    chore_cancel(&x->chore);
-    wire_buf_deinit(&x->answers);
+    let_go(x);
     pending_free(&x->pending);
 }
 
@@ -341,8 +374,8 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
                  const char target[TARGET_MAX], struct error *err)
 {
     struct pending *p;
-    size_t count = 0;
-    int status = call_later(c, sizeof(struct many) + n, &p, err);
+    size_t count = 0, behind = c->s->view ? c->len : 0;
+    int status = call_later(c, sizeof(struct many) + n + behind, &p, err);
     if (status < 0) {
         return status;
     }
@@ -353,6 +386,13 @@ static int begin(struct call *c, const uint8_t *raw, size_t n, bool now,
     memcpy(x->target, target, sizeof(x->target));
     x->len = n;
     memcpy(x->problems, raw, n);
+    x->message = x->problems + n;
+    x->message_len = behind;
+    memcpy(x->message, c->data, behind);
+    x->view = c->s->view;
+    if (x->view) {
+        x->view->holders++;
+    }
     x->at = (size_t)(span_array(raw, n, &count) - raw);
     if (!slice(x)) {
         turns_chore(&c->d->turns, &x->chore);
@@ -372,7 +412,7 @@ static size_t unknown_then(struct call *c, const struct wire_obj *list,
     snprintf(x->request.query.wait, sizeof(x->request.query.wait), "cached"); /* nobody waits */
     for (size_t i = 0; i < wire_count(list); i++) {
         if (problem_unpack(&x->request.problem, wire_at(list, i), &ignored) < 0 ||
-            custom_key(d, c->s->uid, CUSTOM_READ, &ignored) < 0) {
+            view_key(c->s->view, d, c->s->uid, &ignored) < 0) {
             continue; /* said when it is answered */
         }
         const struct cache_entry *e = cache_find(&d->cache, &x->key);

@@ -83,6 +83,15 @@ void pending_fail(struct pending *p, const struct error *e)
     free(p);
 }
 
+void pending_cancel(struct pending *p, const struct error *e)
+{
+    struct session *s = p->ticket.session;
+    if (s) {
+        s->n_pending -= (unsigned)p->asked.charged;
+        ticket_fail(&p->ticket, e);
+    }
+}
+
 struct wire_buf *pending_result(struct pending *p)
 {
     struct wire_buf *out = ticket_out(&p->ticket);

@@ -192,6 +192,18 @@ void ticket_close(struct ticket *t)
     session_poke(s);
 }
 
+bool ticket_cancel(struct session *s, uint32_t id, const struct error *e)
+{
+    LIST_EACH(node, &s->tickets) {
+        struct ticket *t = LIST_OF(node, struct ticket, link);
+        if (t->owed && t->id == id && t->cancel) {
+            t->cancel(t, e);
+            return true;
+        }
+    }
+    return false;
+}
+
 void ticket_fail(struct ticket *t, const struct error *e)
 {
     if (t->session) {

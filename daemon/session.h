@@ -159,6 +159,8 @@ struct ticket {
     bool owed; /* an answer: it counts against TICKETS_MAX */
     /* The client has gone; called once, after the ticket was unlinked. May free the ticket. */
     void (*gone)(struct ticket *t);
+    /* Its client wants it no more: it is to be failed with this. NULL: it cannot be cancelled. */
+    void (*cancel)(struct ticket *t, const struct error *e);
 };
 
 /* Ends it: its tickets are told at once, its memory goes in the close callback. */
@@ -196,5 +198,7 @@ struct wire_buf *ticket_out(struct ticket *t);
 /* Ends the ticket; what was put leaves soon (session_poke). The caller frees it. */
 void ticket_close(struct ticket *t);
 void ticket_fail(struct ticket *t, const struct error *e); /* an error answer, and ticket_close */
+/* False: the session has no such request, or it cannot be cancelled. */
+bool ticket_cancel(struct session *s, uint32_t id, const struct error *e);
 
 #endif

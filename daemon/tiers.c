@@ -243,12 +243,12 @@ static int analytic(const struct lookup *q, const char *why, struct answer *out,
     return 0;
 }
 
-static int not_ours(const struct problem *p, struct error *err)
+static int not_ours(const struct problem *p, const char *when, struct error *err)
 {
     return error_set(err, ERROR_NOT_FOUND,
-                     "nothing is known of this problem of %s, and gemmd cannot tune that op: put a "
+                     "nothing %s of this problem of %s, and gemmd cannot tune that op: put a "
                      "result first",
-                     p->op_name);
+                     when, p->op_name);
 }
 
 int tiers_default(struct tiers *t, const struct request *request, const struct key *k,
@@ -262,7 +262,7 @@ int tiers_default(struct tiers *t, const struct request *request, const struct k
                        .key = k,
                        .family = family_of_problem(problem)};
     int status = q.family ? target_choose(q.d, problem, request->query.target, &q.target, err)
-                          : not_ours(problem, err);
+                          : not_ours(problem, "was known in the pinned generation", err);
     return status ? status : analytic(&q, why, out, err);
 }
 
@@ -280,7 +280,7 @@ int tiers_find(struct tiers *t, const struct request *request, const struct prob
                        .origin = origin};
     q.family = family_of_problem(problem);
     if (!q.family) {
-        return not_ours(problem, err);
+        return not_ours(problem, "is known", err);
     }
     int status = target_choose(q.d, problem, request->query.target, &q.target, err);
     if (status < 0 || own_row(&q, why, out) || neighbour(&q, why, out) ||

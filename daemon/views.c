@@ -141,8 +141,10 @@ static const struct view_answer *first_verified(const struct view_answer *a, dou
     return a;
 }
 
-enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
-                         const struct wire_buf **answer)
+const char view_since[] = "tuned after the generation that this connection is pinned to";
+
+static enum view_says look(const struct view *v, const struct cache_entry *e, const struct query *q,
+                           const struct view_answer **answer)
 {
     if (!v || !e || (e->generation && e->generation <= v->generation)) {
         return VIEW_AS_EVER;
@@ -161,8 +163,56 @@ enum view_says view_find(const struct view *v, const struct cache_entry *e, cons
             return VIEW_UNKNOWN;
         }
     }
-    *answer = a ? &a->packed : NULL;
+    *answer = a;
     return a ? VIEW_ANSWERS : VIEW_NOTHING;
+}
+
+enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
+                         const struct wire_buf **answer)
+{
+    const struct view_answer *a = NULL;
+    enum view_says says = look(v, e, q, &a);
+    *answer = a ? &a->packed : NULL;
+    return says;
+}
+
+/* When what it answers came: 0: in the view's generation or before; INT64_MAX: it has none. One
+ * that the ledger is to be asked of is as good as one that has: then it is known. */
+static int64_t came(const struct view *v, const struct cache_entry *e, const struct query *q)
+{
+    const struct view_answer *a = NULL;
+    switch (look(v, e, q, &a)) {
+    case VIEW_NOTHING:
+        return INT64_MAX;
+    case VIEW_ANSWERS:
+        return a->generation <= v->generation ? 0 : a->generation;
+    default:
+        return 0;
+    }
+}
+
+int view_key(const struct view *v, struct daemon *d, int64_t uid, struct error *err)
+{
+    struct scratch *x = d->scratch;
+    struct record *fields = &x->request.problem.fields;
+    struct value user;
+    bool named = record_get(fields, CUSTOM_USER, &user);
+    int status = custom_key(d, uid, CUSTOM_READ, err);
+    if (status < 0 || !v || named || !custom_is(&x->request.problem)) {
+        return status;
+    }
+    const struct cache_entry *own = cache_find(&d->cache, &x->key);
+    if (!own || !custom_share(&x->request.problem)) {
+        return 0;
+    }
+    status = daemon_key(d, err);
+    const struct cache_entry *shared = status == 0 ? cache_find(&d->cache, &x->key) : NULL;
+    const struct query *q = &x->request.query;
+    if (status < 0 || (shared && came(v, shared, q) < came(v, own, q))) {
+        return status;
+    }
+    status = record_set(fields, CUSTOM_USER, VALUE_OF_INT(uid), err);
+    return status ? status : daemon_key(d, err);
 }
 
 /* ---- answers of a key ------------------------------------------------------------------------ */
@@ -504,6 +554,12 @@ static void read_key(struct parked *p, const char *id)
     }
 }
 
+/* Its rows are on their way; nobody is answered then. */
+static void cancel(struct ticket *t, const struct error *e)
+{
+    pending_cancel(&LIST_OF(t, struct parked, pending.ticket)->pending, e);
+}
+
 int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *err)
 {
     struct pending *pending;
@@ -515,6 +571,7 @@ int view_park(struct call *c, char (*keys)[HASH_HEX], size_t n, struct error *er
         return status;
     }
     struct parked *p = (struct parked *)pending;
+    p->pending.ticket.cancel = cancel;
     asked_as(&p->pending.asked, c->s, n);
     p->view = c->s->view;
     p->view->holders++;

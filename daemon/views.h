@@ -46,9 +46,16 @@ enum view_says {
     VIEW_UNKNOWN, /* the ledger is to be asked: view_park */
 };
 
+/* Why a key that has an answer by now is answered by a default. */
+extern const char view_since[];
+
 /* What a view says to a query whose key has this entry (NULL: none); v NULL: not pinned. */
 enum view_says view_find(const struct view *v, const struct cache_entry *e, const struct query *q,
                          const struct wire_buf **answer);
+/* custom_key, to read, of scratch->request as a whole, in a view (NULL: not pinned). Of a custom op
+ * that is the user's own key if that had an answer then, else the shared one if that had; else the
+ * one that was answered first. */
+int view_key(const struct view *v, struct daemon *d, int64_t uid, struct error *err);
 /* A best is about to take the place of `known` (NULL: the key had none) in the cache, which has all
  * keys by now; its problem is scratch->learned. Uses up scratch->hint. */
 void views_learning(struct list *views, struct daemon *d, const struct cache_entry *known,

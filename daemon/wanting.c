@@ -93,6 +93,7 @@ static void watch_deadline(struct wanting *x, uint64_t deadline_ms)
 }
 
 static void waiter_gone(struct ticket *t);
+static void cancel_waiter(struct ticket *t, const struct error *e);
 
 static int wait_for(struct wanting *x, struct job *j, const struct wanted *w,
                     const struct problem *problem, const struct query *q, struct error *err)
@@ -101,11 +102,17 @@ static int wait_for(struct wanting *x, struct job *j, const struct wanted *w,
         return 0;
     }
     uint64_t deadline = q->deadline_ms ? uv_now(x->deadlines.loop) + (uint64_t)q->deadline_ms : 0;
-    int status = job_wait(j, w->session, w->id, problem, deadline, q->progress, waiter_gone, err);
-    if (status == 0 && deadline) {
+    struct waiter *waiter;
+    int status = job_wait(j, w->session, w->id, problem, deadline, q->progress, &waiter, err);
+    if (status < 0) {
+        return status;
+    }
+    waiter->ticket.gone = waiter_gone;
+    waiter->ticket.cancel = cancel_waiter;
+    if (deadline) {
         watch_deadline(x, deadline);
     }
-    return status;
+    return 0;
 }
 
 int wanting_want(struct wanting *x, const struct wanted *w, struct error *err)
@@ -186,19 +193,10 @@ static void waiter_gone(struct ticket *t)
     scheduler_unwanted(j->scheduler, j);
 }
 
-struct waiter *wanting_find(const struct session *session, uint32_t id)
+/* Out of its job, which goes on for others. */
+static void cancel_waiter(struct ticket *t, const struct error *e)
 {
-    LIST_EACH(node, &session->tickets) {
-        struct ticket *t = LIST_OF(node, struct ticket, link);
-        if (t->id == id && t->gone == waiter_gone) {
-            return LIST_OF(t, struct waiter, ticket);
-        }
-    }
-    return NULL;
-}
-
-void wanting_drop(struct waiter *w, const struct error *e)
-{
+    struct waiter *w = LIST_OF(t, struct waiter, ticket);
     struct job *j = w->job;
     ticket_fail(&w->ticket, e);
     waiter_free(w);

@@ -39,9 +39,5 @@ int wanting_want(struct wanting *x, const struct wanted *w, struct error *err);
 /* What the restricted search of scratch->request (and bucket) came to before: appended to `out`.
  * false: it is not known, or is to be made in any case (`again`; a given list). */
 bool wanting_known(struct daemon *d, struct wire_buf *out);
-/* The waiter of a connection's request, NULL: none. */
-struct waiter *wanting_find(const struct session *session, uint32_t id);
-/* Takes a waiter out of its job with an error answer. */
-void wanting_drop(struct waiter *w, const struct error *e);
 
 #endif

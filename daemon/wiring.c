@@ -98,6 +98,7 @@ static void tell_best(struct parts *p, const struct ledger_news *n)
         announce(&p->daemon, &p->subscribers, n->best, n->saved);
     }
     elsewhere_learned(&p->elsewhere, n->key);
+    leases_known(&p->leases, n->key);
 }
 
 static void forget_unmet(struct parts *p)

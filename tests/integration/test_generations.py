@@ -128,6 +128,73 @@ def test_many_keys_of_an_old_generation_at_once(daemon):
         assert c.call("get_many", problems=problems)["answers"][0]["config"] == {"A": 2}
 
 
+def test_a_key_that_changes_while_many_are_answered(daemon):
+    """Many are answered in slices; a `put` comes between two of them."""
+    d = daemon()
+    others = [gemm(m=128 * (i + 1), n=64 * (3 + i % 50), k=64 * (5 + i // 3),
+                   routing=f"zipf:{0.3 + i / 100:.2f}") for i in range(250)]
+    with d.connect() as c:
+        for n in range(4):
+            old = c.call("put", problem=CUSTOM, config={"A": 2 * n})
+            job = pinned(d)
+            many = job.send("get_many", problems=[*others, CUSTOM])
+            new = c.send("put", problem=CUSTOM, config={"A": 2 * n + 1})
+            answers = job.wait(many)["answers"]
+            assert [a["tier"] for a in answers[:-1]] == ["default"] * len(others)
+            assert answers[-1] == old
+            assert c.wait(new)["generation"] > job.hello["pinned"]
+            job.close()
+
+
+def test_a_row_of_ones_own_does_not_take_the_place_of_the_shared_one(daemon):
+    d = daemon()
+    with d.connect() as c:
+        nothing_yet = pinned(d)
+        own = c.call("put", problem=CUSTOM, config={"A": 1})
+        shared = c.call("promote", key=own["key"])
+        c.call("evict", key=own["key"])
+        job = pinned(d)
+        later = c.call("put", problem=CUSTOM, config={"A": 99})
+        assert c.call("get", problem=CUSTOM) == later
+        assert pinned(d).call("get", problem=CUSTOM) == later
+        for rank in (job, pinned(d, job.hello["pinned"])):
+            assert rank.call("get", problem=CUSTOM) == shared
+            assert rank.call("get", problem=CUSTOM, wait="cached") == shared
+            assert rank.call("get_many", problems=[CUSTOM])["answers"] == [shared]
+        # of two that came later, the first; at once there is none
+        assert nothing_yet.call("get", problem=CUSTOM) == shared
+        with pytest.raises(RpcError, match="nothing was known in the pinned generation"):
+            nothing_yet.call("get", problem=CUSTOM, wait="cached")
+
+
+def test_what_was_tuned_since_is_not_called_being_tuned(daemon):
+    d = daemon()
+    with d.connect() as c:
+        job = pinned(d)
+        c.call("get", problem=gemm(), budget=4)
+        jobs = c.call("status")["jobs"]
+        for wait in ("now", "cached"):
+            answer = job.call("get", problem=gemm(), wait=wait)
+            many, = job.call("get_many", problems=[gemm()], wait=wait)["answers"]
+            assert answer == many and answer["tier"] == "default"
+            assert "tuned after the generation" in answer["note"]
+        assert c.call("status")["jobs"] == jobs
+
+
+def test_who_waits_for_the_rows_of_a_generation_can_be_cancelled(daemon):
+    d = daemon()
+    with d.connect() as c:
+        first = c.call("get", problem=gemm(), budget=6)
+        job = pinned(d)
+        improve(c, gemm())
+        get = job.send("get", problem=gemm())
+        assert job.call("cancel", request=get)["cancelled"]
+        with pytest.raises(RpcError, match="cancelled by request"):
+            job.wait(get)
+        assert not job.call("cancel", request=get)["cancelled"]
+        assert job.call("get", problem=gemm()) == first
+
+
 def test_ranks_at_several_daemons_agree(host):  # noqa: F811
     one, two = host(2)
     with one.connect() as c:

@@ -154,6 +154,32 @@ def test_waiting_ends_by_release_by_deadline_and_by_put(daemon):
         assert two.wait(second)["outcome"] == "hit"
 
 
+def test_who_waits_is_answered_when_the_key_is_known_by_another_way(daemon):
+    d = daemon()
+    other = {**PROBLEM, "n": 8192}
+    with d.connect() as holder, d.connect() as waiting, d.connect() as late, d.connect() as c:
+        holder.call("acquire", problem=PROBLEM)
+        of_configs = late.send("acquire", problem=PROBLEM, configs=CONFIGS)
+        asked = [waiting.send("acquire", problem=PROBLEM) for _ in range(100)]
+        waiting.call("hello")
+        c.call("put", problem=PROBLEM, config={"BLOCK": 64}, time_us=9)
+        for request in asked:
+            got = waiting.wait(request)
+            assert got["outcome"] == "hit" and got["answer"]["config"] == {"BLOCK": 64}
+        # the holder goes on, and so does who wants to know of all his configs
+        holder.call("record", problem=PROBLEM, trials=trials(BLOCK_64=9, BLOCK_128=4, BLOCK_256=6))
+        assert holder.call("release", problem=PROBLEM)["released"]
+        assert late.wait(of_configs)["answer"]["config"] == {"BLOCK": 128}
+        # the answer for all, too
+        holder.call("acquire", problem=other)
+        request = waiting.send("acquire", problem=other)
+        waiting.call("hello")
+        theirs = c.call("put", problem={**other, "user": 777}, config={"BLOCK": 64})
+        c.call("promote", key=theirs["key"])
+        assert waiting.wait(request)["answer"]["config"] == {"BLOCK": 64}
+        assert holder.call("release", problem=other)["released"]
+
+
 def test_a_client_that_has_left_gets_no_lease(daemon):
     d = daemon()
     with d.connect() as holder:

@@ -8,7 +8,7 @@ import time
 import msgpack
 import pytest
 
-from conftest import BUILD, RUNNER, SYNTHETIC, eventually, gemm
+from conftest import BUILD, RUNNER, SYNTHETIC, RpcError, eventually, gemm
 
 KEYS = 20000
 FILL = BUILD / "tests" / "bench" / "serving" / "serving_fill"
@@ -83,6 +83,21 @@ def test_what_needs_the_whole_waits_for_it(large):
         assert not c.call("status")["loading"]
         c.wait(put)
         assert c.call("get", problem=custom)["config"] == {"number": 1}
+
+
+def test_who_waits_for_the_end_of_loading_can_be_cancelled(large):
+    unknown = {**problem(0), "M": 8}
+    large.start()
+    with large.connect() as c:
+        get, cached = (c.send("get", problem=unknown, wait=w) for w in ("tuned", "cached"))
+        cancel, status = c.send("cancel", request=get), c.send("status")
+        assert c.wait(cancel)["cancelled"]
+        assert c.wait(status)["loading"]
+        with pytest.raises(RpcError, match="cancelled by request"):
+            c.wait(get)
+        assert c.wait(cached)["note"] == "not tuned yet"
+        status = c.call("status")["jobs"]
+        assert status["queued"] == status["running"] == status["done"] == 0
 
 
 def test_a_stop_while_it_is_loaded(large):
